@@ -1,0 +1,53 @@
+# Every target sets itself up in .venv, which needs Python 3.11 or newer, pip and make.
+#   make test PYTHON=python3.13     another Python (after `make clean`)
+#   make test TESTS=tests/unit      some of the tests
+#   make bench ARGS=--help          arguments for the program behind a target
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
+JOBS ?= 2
+TESTS ?=
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test check bench clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.core  ## see it work
+	@$(BIN)/python -m evervec.demo $(ARGS)
+
+test: check  ## check, then run every test
+	$(BIN)/pytest -n $(JOBS) --dist worksteal $(TESTS) $(ARGS)
+
+check: $(VENV)/.dev  ## lint, format, types and layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(VENV)/.bench  ## measure against peers
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean:  ## remove the environment and everything built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp stands for an installed set of packages, and is made anew when pyproject.toml changes.
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"evervec needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}: say make PYTHON=...")'
+	@$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.core: EXTRA :=
+$(VENV)/.dev: EXTRA := [dev]
+$(VENV)/.bench: EXTRA := [bench]
+$(VENV)/.core $(VENV)/.dev $(VENV)/.bench: pyproject.toml | $(VENV)/.made
+	@echo "setting up $(VENV): evervec$(EXTRA)"
+	@$(PIP) install --editable '.$(EXTRA)'
+	@touch $@ $(VENV)/.core

@@ -1,0 +1,1 @@
+"""`make demo`: the way of a record in a few lines of output."""

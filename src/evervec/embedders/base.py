@@ -1,0 +1,169 @@
+"""The port to whatever makes vectors, and how its answers and failures are read.
+
+An embedder says whose fault a failure is by what it raises: `ProviderUnavailable`
+and `RateLimited` are nobody's, `InvalidInput` is some texts'. Anything else, and any
+answer that cannot be right, could be either's: a probe with a known good text tells.
+If the probe fails too, it is an outage; if it passes, the batch is halved until the
+texts that break it stand alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
+
+from evervec.errors import EmbedderError, InvalidInput, ProviderUnavailable, RateLimited
+from evervec.model import ModelSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PROBE = "evervec probe"
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Makes vectors of texts; may be called from several threads.
+
+    It may also have `embed_query(text)` for models that treat questions differently,
+    and `version`, the name of the embedding version that it makes.
+    """
+
+    name: str
+    model: str
+    dimensions: int
+    max_batch: int
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One row a text. Raises `ProviderUnavailable`, `RateLimited` or `InvalidInput`."""
+        ...
+
+
+class BadAnswer(EmbedderError):
+    """The embedding provider gave an answer that cannot be right."""
+
+
+@dataclass(slots=True)
+class Embedded:
+    """Unit vectors, one row a text; the rows of `errors` hold nothing."""
+
+    vectors: NDArray[np.float32]
+    errors: dict[int, Exception] = field(default_factory=dict)
+
+
+def spec_of(embedder: Embedder) -> ModelSpec | None:
+    """What names an embedder's vectors; None for one that makes none."""
+    if embedder.dimensions == 0:
+        return None
+    given = getattr(embedder, "version", None)
+    name = given or re.sub(r"[^a-z0-9]+", "-", embedder.model.lower()).strip("-") or embedder.name
+    return ModelSpec(name, embedder.name, embedder.model, embedder.dimensions)
+
+
+def embed(embedder: Embedder, texts: Sequence[str]) -> Embedded:
+    """Vectors of texts, with the texts that fail by themselves set apart.
+
+    Raises `ProviderUnavailable` or `RateLimited` when it is nobody's fault.
+    """
+    answer = Embedded(np.zeros((len(texts), embedder.dimensions), np.float32))
+    todo = [list(range(len(texts)))]
+    probed = False
+    while todo:
+        places = todo.pop()
+        try:
+            rows = _ask(embedder, [texts[i] for i in places])
+        except (ProviderUnavailable, RateLimited):
+            raise
+        except InvalidInput as error:
+            refused = {places[p] for p in error.positions if 0 <= p < len(places)}
+            refused = refused or set(places)
+            answer.errors.update(dict.fromkeys(refused, error))
+            rest = [i for i in places if i not in refused]
+            todo += [rest] if rest else []
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the others
+            if not probed:
+                _probe(embedder, error)
+                probed = True
+            if len(places) == 1:
+                answer.errors[places[0]] = error
+            else:
+                middle = len(places) // 2
+                todo += [places[middle:], places[:middle]]
+        else:
+            good = _usable(rows)
+            answer.vectors[[i for i, g in zip(places, good, strict=True) if g]] = rows[good]
+            bad = [i for i, g in zip(places, good, strict=True) if not g]
+            if bad and len(places) == 1:
+                answer.errors[bad[0]] = BadAnswer(
+                    "the provider answered with a vector that is zero or not finite"
+                )
+            else:
+                todo += [[i] for i in bad]
+    return answer
+
+
+def embed_query(embedder: Embedder, text: str) -> NDArray[np.float32]:
+    """The unit vector of a question."""
+    special = getattr(embedder, "embed_query", None)
+    if special is None:
+        rows = _ask(embedder, [text])
+    else:
+        rows = _checked(np.asarray(special(text), np.float32).reshape(1, -1), 1, embedder)
+    if not _usable(rows)[0]:
+        raise BadAnswer("the provider answered the query with a vector that is zero or not finite")
+    row: NDArray[np.float32] = rows[0]
+    return row
+
+
+def _ask(embedder: Embedder, texts: list[str]) -> NDArray[np.float32]:
+    return _checked(embedder.embed(texts), len(texts), embedder)
+
+
+def _checked(answer: object, count: int, embedder: Embedder) -> NDArray[np.float32]:
+    """Rows of unit length, of the right number and size."""
+    rows = np.asarray(answer, np.float32)
+    if rows.ndim != 2 or len(rows) != count:
+        shape = "x".join(map(str, rows.shape))
+        raise BadAnswer(
+            f"the provider answered {count} texts with an array of {shape or 'nothing'}"
+        )
+    if rows.shape[1] != embedder.dimensions:
+        raise BadAnswer(
+            f"the provider answered with {rows.shape[1]} dimensions instead of "
+            f"{embedder.dimensions}: check the model"
+        )
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(rows / lengths[:, None], np.float32)
+
+
+def _usable(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Which rows are finite and not zero; a zero row became NaN when it was normalised."""
+    return np.asarray(np.isfinite(rows).all(axis=1), np.bool_)
+
+
+def _probe(embedder: Embedder, cause: Exception) -> None:
+    """Raise `ProviderUnavailable` if the provider cannot even embed a known good text."""
+    try:
+        sound = bool(_usable(_ask(embedder, [PROBE]))[0])
+        trouble: Exception = BadAnswer()
+    except (ProviderUnavailable, RateLimited):
+        raise
+    except Exception as error:  # noqa: BLE001 - any failure of a good text is the provider's
+        sound, trouble = False, error
+    if not sound:
+        raise ProviderUnavailable(
+            f"{embedder.name} cannot embed even a plain text: {describe(trouble)}"
+        ) from cause
+
+
+def describe(error: BaseException) -> str:
+    """An error in one line."""
+    text = " ".join(str(error).split())
+    if isinstance(error, EmbedderError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,27 @@
+"""No embedder: jobs wait, text search answers, and a later start with a real one embeds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from evervec.errors import ProviderUnavailable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class NoopEmbedder:
+    """Makes no vectors, never zero vectors."""
+
+    name = "noop"
+    model = ""
+    dimensions = 0
+    max_batch = 1
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        raise ProviderUnavailable(
+            "this store was opened without an embedder, so nothing is embedded: "
+            "open it with embedder=… to embed what waits"
+        )

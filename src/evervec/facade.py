@@ -1,0 +1,350 @@
+"""Evervec: open a store, add and delete records, search, work the queue."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from types import FrameType
+from typing import Any
+
+from evervec.drafts import check_name, make_draft, read_envelope, record_id
+from evervec.embedders.base import Embedder, spec_of
+from evervec.errors import InvalidArgument, InvalidRecord, JobFailed, VersionMismatch, WaitTimeout
+from evervec.housekeeping import Housekeeping
+from evervec.indexes.base import Index
+from evervec.kinds import Kind
+from evervec.model import (
+    Hits,
+    Job,
+    Op,
+    ProcessResult,
+    Record,
+    Status,
+    Ticket,
+    VerifyReport,
+    Version,
+)
+from evervec.opening import open_embedder, open_index, open_store
+from evervec.pipeline import Pipeline
+from evervec.queue import Queue
+from evervec.search import Search
+from evervec.settings import Settings
+from evervec.stores.base import Draft, Store
+from evervec.verify import verify
+from evervec.worker import Worker
+
+log = logging.getLogger("evervec")
+
+
+def open(
+    store: Any = None,
+    *,
+    index: str | None = None,
+    embedder: str | Embedder = "auto",
+    tenant: str = "default",
+    **settings: Any,
+) -> Evervec:
+    """Open a store, making it when it is new. No worker is started.
+
+    `store`: a path or URL; default `$EVERVEC_STORE`, else `./evervec.db`; `memory:` for none
+    on disk. `index`: an index URL; None for the store's own. `settings`: any of
+    `evervec.Settings` by its name.
+    """
+    loaded = Settings.load(settings)
+    check_name("tenant", tenant)
+    opened = open_store(store, loaded)
+    try:
+        made = open_embedder(embedder, opened)
+        return Evervec(opened, open_index(index, opened, loaded), made, tenant, loaded)
+    except BaseException:
+        opened.close()
+        raise
+
+
+class Evervec:
+    """Records of one tenant, kept in step with a vector index. Made by `evervec.open`."""
+
+    def __init__(
+        self, store: Store, index: Index, embedder: Embedder, tenant: str, settings: Settings
+    ) -> None:
+        self.tenant = tenant
+        self.settings = settings
+        self.store = store
+        self.index = index
+        self.embedder = embedder
+        self._kinds: dict[str, Kind] = {}
+        self._model = spec_of(embedder)
+        self._check_versions()
+        self.queue = Queue(store, settings, tenant, self._kinds)
+        self.pipeline = Pipeline(store, index, embedder, self.queue, self._kinds, settings)
+        self.housekeeping = Housekeeping(store, self.queue, settings)
+        self._search = Search(store, index, embedder, self._kinds, settings, tenant)
+
+    def _check_versions(self) -> None:
+        for c in self.store.collections(self._model, {}):
+            if c.state == "serving" and self._model and c.spec and c.spec != self._model:
+                raise VersionMismatch(
+                    f"{self.store.url} serves {c.kind!r} with vectors of {c.spec.provider} "
+                    f"{c.spec.model!r} ({c.spec.dimensions} dimensions), but was opened with "
+                    f"{self._model.provider} {self._model.model!r} ({self._model.dimensions}); "
+                    "vectors of two models cannot be compared: open it with the first, or with "
+                    "another store"
+                )
+
+    def __enter__(self) -> Evervec:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.index.close()
+        self.store.close()
+
+    # kinds
+    def register(self, kind: Kind) -> None:
+        """Make a kind known to this process; a kind that is not known takes plain text."""
+        if not isinstance(kind, Kind):
+            raise InvalidArgument(f"register takes an evervec.Kind, not {type(kind).__name__}")
+        self._kinds[kind.name] = kind
+
+    # writing
+    def add(
+        self,
+        kind: str,
+        data: Any,
+        *,
+        id: str | int | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        weight: float | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        max_attempts: int | None = None,
+        version: int | None = None,
+        created_at: Any = None,
+        updated_at: Any = None,
+        boxed: bool = False,
+        wait: float | None = None,
+        conn: Any = None,
+    ) -> Ticket:
+        """Save a record and enqueue its embedding, in one transaction. When this returns it is
+        on disk. `boxed`: it appears only once embedded. `wait`: seconds to wait for that.
+        `conn`: your own open transaction, which you commit."""
+        options = {
+            "id": id, "title": title, "metadata": metadata, "weight": weight,
+            "priority": priority, "delay": delay, "max_attempts": max_attempts,
+            "version": version, "created_at": created_at, "updated_at": updated_at,
+            "boxed": boxed,
+        }  # fmt: skip
+        if wait is not None and conn is not None:
+            raise InvalidArgument(
+                "wait= cannot be used with conn=: nothing is embedded before you commit; "
+                "commit, then ev.wait(ticket)"
+            )
+        check_name("kind", kind)
+        known = self._kinds.get(kind)
+        draft = known.draft(data, options) if known else make_draft(data, options)
+        self._check_boxable(draft)
+        ticket = self.store.save(self.tenant, kind, [draft], conn)[0]
+        if wait is not None:
+            self.wait(ticket, wait)
+        return ticket
+
+    def add_many(self, kind: str, records: Iterable[Any], *, conn: Any = None) -> Iterator[Ticket]:
+        """Save many records, streamed: tickets in order as you iterate, a batch in each
+        transaction. A bad record raises `InvalidRecord` with its position, after all before
+        it were saved and ticketed."""
+        check_name("kind", kind)
+        return _Tickets(self._add_many(kind, records, conn), kind)
+
+    def _add_many(self, kind: str, records: Iterable[Any], conn: Any) -> Iterator[Ticket]:
+        position, source = 0, iter(records)
+        while batch := list(islice(source, self.settings.add_batch)):
+            drafts, refused = [], None
+            for item in batch:
+                try:
+                    drafts.append(self._draft(kind, item))
+                except InvalidRecord as error:
+                    place = position + len(drafts)
+                    refused = InvalidRecord(str(error), position=place)
+                    break
+            if drafts:
+                yield from self.store.save(self.tenant, kind, drafts, conn)
+            if refused is not None:
+                raise refused
+            position += len(batch)
+
+    def _draft(self, kind: str, item: Any) -> Draft:
+        known = self._kinds.get(kind)
+        if known is not None and (known.model is not None or known.text is not None):
+            draft = known.draft(item, {})
+        else:
+            text, options = read_envelope(item)
+            draft = known.draft(text, options) if known else make_draft(text, options)
+        self._check_boxable(draft)
+        return draft
+
+    def _check_boxable(self, draft: Draft) -> None:
+        if draft.boxed and self._model is None:
+            raise InvalidArgument(
+                "a boxed record appears only once embedded, and this store was opened without "
+                "an embedder: give one, or add it without boxed"
+            )
+
+    def delete(
+        self, kind: str, id: str | int, *, wait: float | None = None, conn: Any = None
+    ) -> Ticket:
+        """The record disappears from every search at once, and its vectors soon after. A ticket
+        that is not `accepted` says that there was none."""
+        check_name("kind", kind)
+        ticket = self.store.delete(self.tenant, kind, [_id(id)], conn)[0]
+        if wait is not None and ticket.accepted:
+            self.wait(ticket, wait)
+        return ticket
+
+    # reading
+    def get(self, kind: str, id: str | int) -> Record | None:
+        """The record as it is now; None when it is absent or still boxed."""
+        return self.store.get(self.tenant, kind, _id(id))
+
+    def records(
+        self,
+        kind: str | None = None,
+        *,
+        embedded: bool | None = None,
+        filter: Mapping[str, Any] | None = None,
+        after: Record | tuple[str, str] | None = None,
+        limit: int = 100,
+    ) -> list[Record]:
+        """Records in order of kind and id, from the one behind `after` (a record, or its
+        kind and id). `embedded=False`: those without current vectors."""
+        if limit < 1:
+            raise InvalidArgument(f"limit must be at least 1, not {limit}")
+        place = (after.kind, after.id) if isinstance(after, Record) else after
+        return self.store.records(
+            self.tenant, kind=kind, embedded=embedded, filter=filter, after=place, limit=limit
+        )
+
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        kind: str | None = None,
+        mode: str = "hybrid",
+        filter: Mapping[str, Any] | None = None,
+        after: Ticket | None = None,
+        wait: float = 5.0,
+    ) -> Hits:
+        """The best records for a question. `mode`: hybrid, semantic or text. `after`: wait up
+        to `wait` seconds until that change can be found."""
+        if after is not None:
+            self.wait(after, wait)
+        return self._search.search(query, k, kind, mode, filter)
+
+    def wait(self, ticket: Ticket, timeout: float | None = None) -> Job:
+        """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""
+        seconds = self.settings.wait_seconds if timeout is None else timeout
+        deadline = time.monotonic() + seconds
+        while True:
+            seen = self.store.wait(-1, 0)
+            end = self.store.settled(self.tenant, ticket)
+            if end is not None:
+                break
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise WaitTimeout(
+                    f"{ticket.kind} {ticket.id!r} was not embedded within {seconds:g} s; it is "
+                    "saved and waits: see that a worker runs (with ev.worker(), or ev.run_worker()"
+                    " in another process)"
+                )
+            self.store.wait(seen, min(left, self.settings.poll_seconds))
+        job = self.store.job(self.tenant, ticket.job_id)
+        if end is Status.FAILED:
+            reason = job.error if job else "it was cancelled"
+            raise JobFailed(
+                f"{ticket.kind} {ticket.id!r} could not be embedded: {reason}; "
+                f"mend it, then ev.queue.retry({ticket.job_id})"
+            )
+        return job or self._long_done(ticket)
+
+    def _long_done(self, ticket: Ticket) -> Job:
+        """What is left to say of a job that was done and purged since."""
+        now = datetime.fromtimestamp(self.store.now(), UTC)
+        return Job(
+            ticket.job_id, self.tenant, ticket.kind, ticket.id, "", Op.EMBED, ticket.seq,
+            ticket.seq, Status.DONE, 0, 0, self.settings.max_attempts, None, None, now, now,
+            None, None, None,
+        )  # fmt: skip
+
+    def versions(self) -> list[Version]:
+        """The embedding versions of each kind."""
+        return self.store.versions()
+
+    # working
+    def process_all(self) -> ProcessResult:
+        """Work until no job is due. Jobs scheduled for later or leased elsewhere stay; in an
+        outage, or without an embedder, it returns with them pending."""
+        return self._worker(None).process_all()
+
+    def worker(self, concurrency: int | None = None) -> Worker:
+        """A worker for a `with` block: it runs in the background, and is drained at the end."""
+        return self._worker(concurrency)
+
+    def run_worker(self, concurrency: int | None = None) -> None:
+        """Work until SIGTERM or SIGINT, then drain; a second one stops at once."""
+        worker = self._worker(concurrency)
+
+        def end(number: int, frame: FrameType | None) -> None:
+            worker.stop(0.0 if worker.stopping else None)
+
+        before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            worker.run()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _worker(self, concurrency: int | None) -> Worker:
+        if concurrency is not None and concurrency < 1:
+            raise InvalidArgument(f"concurrency must be at least 1, not {concurrency}")
+        return Worker(self.pipeline, self.housekeeping, self.settings, concurrency)
+
+    def verify(self, repair: bool = False) -> VerifyReport:
+        """Compare the index with the records; `repair` takes out what is too much and enqueues
+        what is missing or stale."""
+        return verify(self.store, self.index, self.tenant, repair=repair)
+
+
+class _Tickets(Iterator[Ticket]):
+    """The lazy tickets of `add_many`; it warns when nobody ever asked for one."""
+
+    def __init__(self, tickets: Iterator[Ticket], kind: str) -> None:
+        self._tickets = tickets
+        self._kind = kind
+        self._begun = False
+
+    def __next__(self) -> Ticket:
+        self._begun = True
+        return next(self._tickets)
+
+    def __del__(self) -> None:
+        if not self._begun:
+            warnings.warn(
+                f"add_many({self._kind!r}, …) was never iterated, so nothing was saved: "
+                "use list(ev.add_many(…)) or a for loop",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+def _id(given: str | int) -> str:
+    if given is None:
+        raise InvalidRecord("id: is missing")
+    return record_id(given)

@@ -1,0 +1,1 @@
+"""Vector indexes. `base` is the contract."""

@@ -1,0 +1,62 @@
+"""The contract that every vector index keeps.
+
+An index holds points in collections, one for each kind and embedding version, and
+never goes back: a change with a lower seq than the record has there is left out,
+and so is one for a record that was removed with a higher seq. The tenant is part
+of every search. `tests/conformance` says the same in tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from evervec.model import Change, Match
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A point that an index holds: the index's side of `verify`."""
+
+    record: int
+    tenant: str
+    hash: bytes
+
+
+class Index(Protocol):
+    """Where vectors live. Methods raise `IndexUnavailable` when it is away."""
+
+    url: str
+    shares_store: bool
+    """its points are in the store's own database, written with the job's finish"""
+
+    def apply(self, changes: Sequence[Change], conn: Any = None) -> None:
+        """Bring records' points to what the changes say, all or nothing where `conn` (the
+        store's open transaction) is given. Stale changes are left out."""
+        ...
+
+    def search(
+        self,
+        version: int,
+        tenant: str,
+        vector: NDArray[np.float32],
+        limit: int,
+        filter: Mapping[str, Any] | None = None,
+    ) -> list[Match]:
+        """The nearest records of one collection by cosine, each once, best first."""
+        ...
+
+    def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
+        """All points of records numbered above `after`, up to and with `upto`."""
+        ...
+
+    def remove(self, version: int, points: Sequence[Held]) -> int:
+        """Take out points that should not be there."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,198 @@
+"""The SQLite store's own index: vectors as rows of the same file, searched exactly.
+
+Points are never changed in place: a new vector is a new, higher numbered row, and
+a gone one leaves its number in a list of removals. So what a process holds in memory
+is brought up to date by reading only what was added since, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from evervec.filters import parse_filter
+from evervec.indexes.base import Held
+from evervec.model import Change, Match
+from evervec.stores.named import Queries
+from evervec.stores.sqlite.connections import Connections
+from evervec.stores.sqlite.engine import listed
+from evervec.stores.sqlite.filtering import filter_sql
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from evervec.indexes.matrix import Matrix
+
+SQL = Queries.read("evervec.indexes", "sqlite.sql")
+_TOMBSTONE = b""
+_TRUSTED_SECONDS = 24 * 3600.0
+"""Removals are kept for days; what was not refreshed for longer is read anew."""
+
+
+class _Block:
+    """One tenant's vectors of one collection, and how much of the file they have seen."""
+
+    def __init__(self) -> None:
+        self.matrix: Matrix | None = None
+        self.points_seen = 0
+        self.removals_seen = 0
+        self.read_at = time.monotonic()
+
+
+class SqliteIndex:
+    """Vectors in the store's own file; `apply` joins the store's transaction."""
+
+    shares_store = True
+
+    def __init__(self, db: Connections, clock: Any, cache_mb: int) -> None:
+        self.url = db.name
+        self._db = db
+        self._clock = clock
+        self._cache_bytes = cache_mb << 20
+        self._blocks: OrderedDict[tuple[int, str], _Block] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def apply(self, changes: Sequence[Change], conn: Any = None) -> None:
+        context = nullcontext(conn) if conn is not None else self._db.writing(durable=True)
+        with context as db:
+            by_version: dict[int, list[Change]] = defaultdict(list)
+            for change in changes:
+                by_version[change.version].append(change)
+            for version, group in by_version.items():
+                self._apply(db, version, group)
+
+    def _apply(self, db: sqlite3.Connection, version: int, changes: list[Change]) -> None:
+        present: dict[int, dict[bytes, tuple[int, int]]] = defaultdict(dict)
+        wanted = listed(change.record for change in changes)
+        for record, hash, point, seq in db.execute(SQL.present, (wanted, version)):
+            present[record][hash] = (point, seq)
+        inserts: list[tuple[Any, ...]] = []
+        kept: list[tuple[Any, ...]] = []
+        gone: list[tuple[str, int]] = []
+        for c in changes:
+            there = present.get(c.record)
+            if there:
+                if any(seq > c.seq for _, seq in there.values()):
+                    continue  # something newer is there, or was removed
+                gone += [(c.tenant, there[h][0]) for h in there if h not in c.kept]
+                kept += [(c.seq, place, there[h][0]) for h, place in c.kept.items() if h in there]
+            inserts += [
+                (version, c.tenant, c.record, c.seq, p.position, p.hash, p.vector.tobytes())
+                for p in c.points
+            ]
+            if not c.points and not c.kept:
+                inserts.append((version, c.tenant, c.record, c.seq, 0, _TOMBSTONE, None))
+        self._remove(db, version, gone)
+        if kept:
+            db.executemany(SQL.keep_point, kept)
+        if inserts:
+            number = self._take_numbers(db, len(inserts))
+            db.executemany(
+                SQL.insert_point,
+                ((n, *row) for n, row in zip(count(number), inserts, strict=False)),
+            )
+
+    def _remove(
+        self, db: sqlite3.Connection, version: int, gone: Sequence[tuple[str, int]]
+    ) -> None:
+        if not gone:
+            return
+        number, now = self._take_numbers(db, len(gone)), self._clock()
+        db.executemany(SQL.delete_point, [(point,) for _, point in gone])
+        db.executemany(
+            SQL.add_removal,
+            [(number + i, version, tenant, point, now) for i, (tenant, point) in enumerate(gone)],
+        )
+
+    def _take_numbers(self, db: sqlite3.Connection, wanted: int) -> int:
+        last: int = db.execute(SQL.take_numbers, (wanted,)).fetchone()[0]
+        return last - wanted + 1
+
+    def search(
+        self,
+        version: int,
+        tenant: str,
+        vector: NDArray[np.float32],
+        limit: int,
+        filter: Mapping[str, Any] | None = None,
+    ) -> list[Match]:
+        matrix = self._fresh(version, tenant)
+        if matrix is None or not len(matrix):
+            return []
+        among = self._among(version, tenant, filter) if filter else None
+        return matrix.nearest(vector, limit, among)
+
+    def _among(self, version: int, tenant: str, filter: Mapping[str, Any]) -> NDArray[np.int64]:
+        import numpy as np
+
+        clause, values = filter_sql(parse_filter(filter))
+        with self._db.reading() as conn:
+            rows = conn.execute(SQL.filtered + clause, [tenant, version, *values]).fetchall()
+        return np.array([row[0] for row in rows], np.int64)
+
+    def _fresh(self, version: int, tenant: str) -> Matrix | None:
+        """The tenant's vectors as of now, whoever wrote them."""
+        key = (version, tenant)
+        with self._db.reading() as conn:
+            marks = conn.execute(SQL.marks).fetchone()
+        with self._lock:
+            block = self._blocks.get(key)
+            if block is not None and (block.points_seen, block.removals_seen) == marks:
+                self._blocks.move_to_end(key)
+                return block.matrix
+            if block is None or time.monotonic() - block.read_at > _TRUSTED_SECONDS:
+                block = self._blocks[key] = _Block()
+            with self._db.snapshot() as conn:
+                self._refresh(conn, block, version, tenant)
+            self._blocks.move_to_end(key)
+            self._evict()
+            return block.matrix
+
+    def _refresh(self, conn: sqlite3.Connection, block: _Block, version: int, tenant: str) -> None:
+        from evervec.indexes.matrix import Matrix
+
+        points_seen, removals_seen = conn.execute(SQL.marks).fetchone()
+        if block.matrix is not None and block.removals_seen != removals_seen:
+            gone = conn.execute(SQL.removals, (version, tenant, block.removals_seen)).fetchall()
+            block.matrix.discard([row[0] for row in gone])
+        rows = conn.execute(SQL.feed, (version, tenant, block.points_seen))
+        while batch := rows.fetchmany(4096):
+            points, records, hashes, vectors = zip(*batch, strict=True)
+            if block.matrix is None:
+                block.matrix = Matrix(len(vectors[0]) // 4)
+            block.matrix.append(points, records, hashes, vectors)
+        block.points_seen, block.removals_seen = points_seen, removals_seen
+        block.read_at = time.monotonic()
+
+    def _evict(self) -> None:
+        def used() -> int:
+            return sum(b.matrix.nbytes for b in self._blocks.values() if b.matrix is not None)
+
+        while len(self._blocks) > 1 and used() > self._cache_bytes:
+            self._blocks.popitem(last=False)
+
+    def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
+        with self._db.reading() as conn:
+            rows = conn.execute(SQL.held, (after, upto, version, tenant)).fetchall()
+        return [Held(*row) for row in rows]
+
+    def remove(self, version: int, points: Sequence[Held]) -> int:
+        with self._db.writing(durable=True) as db:
+            gone = []
+            for p in points:
+                row = db.execute(SQL.find_point, (p.record, version, p.hash, p.tenant)).fetchone()
+                if row:
+                    gone.append((p.tenant, row[0]))
+            self._remove(db, version, gone)
+        return len(gone)
+
+    def close(self) -> None:
+        with self._lock:
+            self._blocks.clear()

@@ -1,0 +1,47 @@
+-- The queries of the SQLite index. Lists come in as one JSON parameter.
+
+-- name: take_numbers
+update evervec_meta set value = value + ? where key = 'counter' returning value
+
+-- name: present
+select record, hash, point, seq from evervec_points
+where record in (select value from json_each(?)) and version = ?
+
+-- name: insert_point
+insert into evervec_points (point, version, tenant, record, seq, position, hash, vector)
+values (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: keep_point
+update evervec_points set seq = ?, position = ? where point = ?
+
+-- name: delete_point
+delete from evervec_points where point = ?
+
+-- name: add_removal
+insert into evervec_removed (removal, version, tenant, point, removed_at) values (?, ?, ?, ?, ?)
+
+-- name: marks
+select coalesce((select max(point) from evervec_points), 0),
+       coalesce((select max(removal) from evervec_removed), 0)
+
+-- name: feed
+select point, record, hash, vector from evervec_points
+where version = ? and tenant = ? and point > ? and vector is not null
+order by point
+
+-- name: removals
+select point from evervec_removed where version = ? and tenant = ? and removal > ?
+
+-- name: filtered
+select r.record from evervec_records as r
+where r.tenant = ? and r.state = 'live'
+    and r.kind = (select v.kind from evervec_versions as v where v.version = ?)
+
+-- name: held
+select record, tenant, hash from evervec_points
+where record > ?1 and (?2 is null or record <= ?2) and version = ?3 and (?4 is null or tenant = ?4)
+    and vector is not null
+order by record
+
+-- name: find_point
+select point from evervec_points where record = ? and version = ? and hash = ? and tenant = ?

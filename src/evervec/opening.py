@@ -1,0 +1,96 @@
+"""From names and URLs to adapters: the only place that knows them all."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from evervec.embedders.base import Embedder
+from evervec.errors import SettingsError
+from evervec.indexes.base import Index
+from evervec.settings import Settings
+from evervec.stores.base import Store
+
+log = logging.getLogger("evervec")
+
+_EMBEDDERS = ("auto", "hashing", "noop")
+
+
+def open_store(given: Any, settings: Settings) -> Store:
+    """A path, `sqlite:///path` or `memory:`; default `$EVERVEC_STORE`, else ./evervec.db."""
+    from evervec.stores.sqlite import SqliteStore
+
+    url = os.fspath(given or os.environ.get("EVERVEC_STORE") or "evervec.db")
+    if url in ("memory:", ":memory:"):
+        return SqliteStore(None, settings)
+    scheme, found, rest = url.partition("://")
+    if not found:
+        return SqliteStore(Path(url), settings)
+    if scheme == "sqlite" and rest.startswith("/"):
+        return SqliteStore(Path(rest[1:]), settings)
+    raise SettingsError(
+        f"{_without_secrets(url)} is not a store that this version knows: give a path, "
+        "sqlite:///path or memory:"
+    )
+
+
+def open_index(url: str | None, store: Store, settings: Settings) -> Index:
+    """None: the store's own."""
+    from evervec.indexes.sqlite import SqliteIndex
+    from evervec.stores.sqlite import SqliteStore
+
+    if (url or os.environ.get("EVERVEC_INDEX")) is not None:
+        raise SettingsError(
+            f"{_without_secrets(str(url))} is not an index that this version knows: leave index "
+            "out to use the store's own"
+        )
+    if not isinstance(store, SqliteStore):
+        raise SettingsError(f"{store.url} has no index of its own: give one with index=")
+    return SqliteIndex(store.db, settings.clock, settings.cache_mb)
+
+
+def open_embedder(given: str | Embedder, store: Store) -> Embedder:
+    """An embedder by name, or the caller's own."""
+    from evervec.embedders.hashing import HashingEmbedder
+    from evervec.embedders.noop import NoopEmbedder
+
+    if not isinstance(given, str):
+        return _checked(given)
+    name = given
+    if name == "auto":
+        name = os.environ.get("EVERVEC_EMBEDDER") or "auto"
+    if name == "hashing":
+        return HashingEmbedder()
+    if name == "noop":
+        return NoopEmbedder()
+    if name == "auto":
+        for collection in store.collections(None, {}):
+            if collection.spec and collection.spec.provider == "hashing":
+                return HashingEmbedder(collection.spec.dimensions)
+        log.info("no embedder: records wait to be embedded, and search answers from text")
+        return NoopEmbedder()
+    raise SettingsError(
+        f"there is no embedder {name!r}; there are {', '.join(_EMBEDDERS)}, or give an object "
+        "with name, model, dimensions, max_batch and embed(texts)"
+    )
+
+
+def _checked(embedder: Any) -> Embedder:
+    for attribute in ("name", "model", "dimensions", "max_batch", "embed"):
+        if not hasattr(embedder, attribute):
+            raise SettingsError(
+                f"the embedder {type(embedder).__name__} has no {attribute!r}; it needs name, "
+                "model, dimensions, max_batch and embed(texts)"
+            )
+    checked: Embedder = embedder
+    return checked
+
+
+def _without_secrets(url: str) -> str:
+    """A URL without the user and password in it."""
+    scheme, found, rest = url.partition("://")
+    if not found or "@" not in rest:
+        return url
+    return f"{scheme}://…@{rest.rpartition('@')[2]}"

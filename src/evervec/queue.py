@@ -1,0 +1,297 @@
+"""The queue: policies of time, attempts and order over any store.
+
+Callers may work it themselves (claim, then finish, fail or release); evervec's own
+workers do just that, in batches. Only the holder of a job's token may end it, and
+everyone else gets `LeaseLost`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from evervec.drafts import check_name, record_id
+from evervec.errors import InvalidArgument, InvalidRecord, LeaseLost
+from evervec.kinds import Kind
+from evervec.model import Attempt, EnqueueResult, Job, Stats, Status, as_seconds
+from evervec.retry import backoff
+from evervec.settings import Settings
+from evervec.stores.base import Failure, Finish, Store
+
+log = logging.getLogger("evervec")
+
+_BATCH = 1000
+
+
+class Queue:
+    """The jobs of one store, as one tenant sees them; claims serve all tenants."""
+
+    def __init__(
+        self, store: Store, settings: Settings, tenant: str, kinds: Mapping[str, Kind]
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._tenant = tenant
+        self._kinds = kinds
+        self._in_flight = 0
+        self._counting = threading.Lock()
+        self.worker = f"{socket.gethostname()}:{os.getpid()}"
+
+    # putting in
+    def enqueue(
+        self,
+        kind: str,
+        id: str | int,
+        *,
+        priority: int = 0,
+        delay: float = 0.0,
+        max_attempts: int | None = None,
+        conn: Any = None,
+    ) -> EnqueueResult:
+        """A job for a record as it stands: for rows that the kind's loader fetches, or to
+        embed a record anew."""
+        check_name("kind", kind)
+        return self._enqueue(kind, [record_id(_required(id))], priority, delay, max_attempts, conn)[
+            0
+        ]
+
+    def enqueue_many(
+        self,
+        kind: str,
+        ids: Iterable[str | int],
+        *,
+        priority: int = 0,
+        delay: float = 0.0,
+        max_attempts: int | None = None,
+        conn: Any = None,
+    ) -> list[EnqueueResult]:
+        """One result or error per input, in order; saved a batch at a time."""
+        check_name("kind", kind)
+        found: list[EnqueueResult] = []
+        inputs = iter(ids)
+        while batch := list(islice(inputs, _BATCH)):
+            good, errors = [], {}
+            for place, given in enumerate(batch):
+                try:
+                    good.append(record_id(_required(given)))
+                except InvalidRecord as error:
+                    errors[place] = EnqueueResult(None, False, str(error))
+            results = iter(
+                self._enqueue(kind, good, priority, delay, max_attempts, conn) if good else []
+            )
+            found += [errors[p] if p in errors else next(results) for p in range(len(batch))]
+        return found
+
+    def _enqueue(
+        self,
+        kind: str,
+        ids: list[str],
+        priority: int,
+        delay: float,
+        max_attempts: int | None,
+        conn: Any,
+    ) -> list[EnqueueResult]:
+        known = self._kinds.get(kind)
+        return self._store.enqueue(
+            self._tenant,
+            kind,
+            ids,
+            loaded=known is not None and known.load is not None,
+            priority=priority,
+            delay=delay,
+            max_attempts=max_attempts,
+            conn=conn,
+        )
+
+    # working
+    def claim(self, limit: int = 1, *, versions: Sequence[int] | None = None) -> list[Job]:
+        """Lease up to `limit` due jobs. Finish, fail or release each before its lease ends,
+        or renew it."""
+        if limit < 1:
+            raise InvalidArgument(f"limit must be at least 1, not {limit}")
+        return self._store.claim(
+            limit, worker=self.worker, lease=self._settings.lease_seconds, versions=versions
+        )
+
+    def finish(self, job: Job) -> None:
+        """Mark a claimed job done, for callers that keep an index of their own."""
+        self._must_hold(self.finish_many([job])[0], job)
+
+    def finish_many(self, jobs: Sequence[Job]) -> list[bool]:
+        """Finish claimed jobs in one transaction; False where the lease was lost."""
+        return self._store.finish([Finish(job, worker=self.worker) for job in jobs])
+
+    def fail(self, job: Job, error: str | BaseException, *, permanent: bool = False) -> None:
+        """The job waits for another try, or becomes a dead letter when none is left."""
+        self._must_hold(self.fail_many([(job, str(error), permanent)])[0] is not None, job)
+
+    def fail_many(self, failures: Sequence[tuple[Job, str, bool]]) -> list[Status | None]:
+        """Fail `(job, error, permanent)`; where each went, None where the lease was lost."""
+        now = self._store.now()
+        ends = self._store.fail(
+            [
+                Failure(
+                    job,
+                    error,
+                    None
+                    if permanent or job.attempts >= job.max_attempts
+                    else now + backoff(job.attempts, self._settings),
+                    self.worker,
+                )
+                for job, error, permanent in failures
+            ]
+        )
+        for (job, error, _), end in zip(failures, ends, strict=True):
+            if end is Status.FAILED:
+                report_dead(job, error)
+        return ends
+
+    def release(self, job: Job) -> None:
+        """Give a claimed job back, its attempt too."""
+        self._must_hold(self._store.release([job])[0], job)
+
+    def release_many(self, jobs: Sequence[Job], error: str | None = None) -> list[bool]:
+        return self._store.release(jobs, error=error)
+
+    def renew(self, job: Job) -> None:
+        """Hold a claimed job for another lease."""
+        self._must_hold(self.renew_many([job])[0], job)
+
+    def renew_many(self, jobs: Sequence[Job]) -> list[bool]:
+        return self._store.renew(jobs, self._settings.lease_seconds)
+
+    def _must_hold(self, held: bool, job: Job) -> None:
+        if not held:
+            raise LeaseLost(
+                f"the token of job {job.job_id} ({job.kind} {job.record_id!r}) is no longer good: "
+                "its lease ran out and it was taken over, or it has ended; drop the result"
+            )
+
+    # looking
+    def stats(self) -> Stats:
+        return replace(self._store.stats(self._tenant), in_flight=self._in_flight)
+
+    def status(self, kind: str, id: str | int) -> Job | None:
+        """The record's job, or None when it has none."""
+        found = self._store.jobs(self._tenant, kind=kind, id=record_id(_required(id)), limit=1)
+        return found[0] if found else None
+
+    def history(self, kind: str, id: str | int) -> list[Attempt]:
+        """What was tried for a record, oldest first."""
+        return self._store.history(self._tenant, kind, record_id(_required(id)))
+
+    def failed(self, limit: int = 100) -> list[Job]:
+        """Dead letters, latest first."""
+        return self.jobs(status=Status.FAILED, limit=limit)
+
+    def jobs(self, *, status: str | None = None, limit: int = 100) -> list[Job]:
+        try:
+            wanted = None if status is None else Status(status)
+        except ValueError:
+            known = ", ".join(Status)
+            raise InvalidArgument(f"there is no status {status!r}; there are {known}") from None
+        return self._store.jobs(self._tenant, status=wanted, limit=limit)
+
+    def get(self, job_id: int) -> Job | None:
+        return self._store.job(self._tenant, job_id)
+
+    # care
+    def retry(self, job_id: int) -> None:
+        """A failed job starts anew: no attempts spent, no error."""
+        self._store.retry(self._tenant, job_id)
+
+    def retry_failed(self, max_retries: int | None = None) -> int:
+        """All failed jobs start anew, or those with fewer attempts than `max_retries`."""
+        return self._store.retry_failed(self._tenant, max_retries)
+
+    def recover_stuck(self, threshold: float | timedelta | None = None) -> int:
+        """Take back jobs whose lease ran out, or that were claimed longer ago than
+        `threshold`; their crash counts as an attempt."""
+        if isinstance(threshold, timedelta):
+            threshold = threshold.total_seconds()
+        count = 0
+        while recovered := self._store.recover(threshold=threshold):
+            count += len(recovered)
+            for job in recovered:
+                if job.status is Status.FAILED:
+                    report_dead(job, job.error or "")
+        return count
+
+    def purge_done(self, older_than: timedelta | datetime) -> int:
+        """Drop done jobs; their records and vectors stay."""
+        return self._purge(Status.DONE, older_than)
+
+    def purge_dead(self, older_than: timedelta | datetime, boxed: bool = False) -> int:
+        """Drop dead letters; those that carry a boxed record only if `boxed`."""
+        return self._purge(Status.FAILED, older_than, boxed=boxed)
+
+    def _purge(self, status: Status, older_than: timedelta | datetime, boxed: bool = False) -> int:
+        before = moment(older_than, self._store.now)
+        return _all_batches(
+            lambda: self._store.purge(status, before, tenant=self._tenant, boxed=boxed)
+        )
+
+    def cancel(self, job_id: int) -> None:
+        """Remove a pending or failed job; its history stays."""
+        self._store.cancel(self._tenant, job_id)
+
+    def set_priority(self, job_id: int, n: int) -> None:
+        self._store.set_priority(self._tenant, job_id, n)
+
+    def pause(self) -> None:
+        """No more claims on this store until `resume`; what is claimed is finished."""
+        self._store.set_paused(True)
+
+    def resume(self) -> None:
+        self._store.set_paused(False)
+
+    def in_flight(self, change: int) -> None:
+        """Count this process's provider calls."""
+        with self._counting:
+            self._in_flight += change
+
+
+def report_dead(job: Job, error: str) -> None:
+    log.error(
+        "Embedding failed permanently: %s %r after %d attempts: %s",
+        job.kind,
+        job.record_id,
+        job.attempts,
+        error,
+        extra={
+            "job_id": job.job_id,
+            "tenant": job.tenant,
+            "kind": job.kind,
+            "record_id": job.record_id,
+            "attempts": job.attempts,
+            "error": error,
+        },
+    )
+
+
+def moment(older_than: timedelta | datetime, now: Callable[[], float]) -> float:
+    if isinstance(older_than, timedelta):
+        return now() - older_than.total_seconds()
+    if isinstance(older_than, datetime):
+        return as_seconds(older_than)
+    raise InvalidArgument(f"older_than must be a timedelta or a datetime, not {older_than!r}")
+
+
+def _all_batches(purge: Callable[[], int]) -> int:
+    total = 0
+    while count := purge():
+        total += count
+    return total
+
+
+def _required(id: Any) -> Any:
+    if id is None:
+        raise InvalidRecord("id: is missing")
+    return id

@@ -1,0 +1,117 @@
+"""Every setting once: its name, default, meaning, and `EVERVEC_…` in the environment.
+
+What is given to `open` wins over the environment, which wins over the default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from evervec.errors import SettingsError
+
+
+def _setting(
+    default: Any, meaning: str, *, least: float | None = None, most: float | None = None
+) -> Any:
+    meta = {"meaning": meaning, "least": least, "most": most}
+    if callable(default):
+        return field(default_factory=lambda: default, metadata={"meaning": meaning})
+    return field(default=default, metadata=meta)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How this process works; each field is a setting of `evervec.open`."""
+
+    max_attempts: int = _setting(10, "attempts before a job becomes a dead letter", least=1)
+    backoff_seconds: float = _setting(
+        1.0, "wait after the first failure; doubles each time", least=0
+    )
+    backoff_cap_seconds: float = _setting(300.0, "longest wait between attempts", least=0)
+    backoff_jitter: float = _setting(
+        0.2, "share by which a wait varies, up or down", least=0, most=1
+    )
+    batch_size: int = _setting(256, "jobs claimed at once", least=1)
+    concurrency: int = _setting(3, "provider calls in flight", least=1)
+    poll_seconds: float = _setting(
+        0.1, "how often a worker looks for what other processes wrote", least=0.001
+    )
+    lease_seconds: float = _setting(60.0, "how long a claim holds without renewal", least=0.05)
+    drain_seconds: float = _setting(
+        30.0, "how long a stopping worker finishes what it holds", least=0
+    )
+    wait_seconds: float = _setting(30.0, "how long `wait` waits when not told", least=0)
+    busy_seconds: float = _setting(
+        5.0, "how long to wait for a lock held by another process", least=0
+    )
+    keep_done_days: float = _setting(
+        7.0, "how long done jobs, attempts and tombstones stay", least=0
+    )
+    keep_dead_days: float = _setting(7.0, "how long dead letters stay", least=0)
+    housekeeping_seconds: float = _setting(
+        60.0, "how often a worker sweeps what is past its time", least=0.01
+    )
+    alert_failed: int = _setting(10, "failed jobs that raise an alert", least=1)
+    writer_lock_seconds: float = _setting(
+        300.0, "how long a lock holds without renewal", least=0.05
+    )
+    chunk_chars: int = _setting(1000, "characters of a chunk, at most", least=16)
+    overfetch: int = _setting(3, "candidates fetched for each hit before re-scoring", least=1)
+    cache_mb: int = _setting(1024, "memory for vectors kept ready for search", least=1)
+    memory_mb: int = _setting(32, "text that a worker holds at once", least=1)
+    add_batch: int = _setting(1000, "records that `add_many` saves in one transaction", least=1)
+    clock: Callable[[], float] = _setting(time.time, "seconds since the epoch")
+    rng: random.Random = field(
+        default_factory=random.Random, metadata={"meaning": "randomness of the jitter"}
+    )
+
+    @classmethod
+    def load(cls, given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Settings:
+        """The settings of one `open`; `SettingsError` names what is wrong."""
+        known = {f.name: f for f in fields(cls)}
+        for name in given:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, 1)
+                hint = f"did you mean {close[0]!r}?" if close else "see evervec.Settings."
+                raise SettingsError(f"there is no setting {name!r}; {hint}")
+        values = dict(given)
+        for name, f in known.items():
+            variable = f"EVERVEC_{name.upper()}"
+            if name not in values and f.type in _CAST and environ.get(variable):
+                values[name] = _from_text(variable, environ[variable], str(f.type))
+        for name, value in values.items():
+            _check(name, value, str(known[name].type), known[name].metadata)
+        return cls(**values)
+
+
+_CAST: Mapping[Any, Callable[[str], Any]] = {"int": int, "float": float}
+
+
+def _from_text(variable: str, text: str, kind: str) -> Any:
+    try:
+        return _CAST[kind](text)
+    except ValueError:
+        raise SettingsError(f"{variable} must be {_NOUN[kind]}, not {text!r}") from None
+
+
+_NOUN = {"int": "a whole number", "float": "a number"}
+
+
+def _check(name: str, value: Any, kind: str, meta: Mapping[str, Any]) -> None:
+    if kind not in _NOUN:
+        return
+    accepted = (int,) if kind == "int" else (int, float)
+    if isinstance(value, bool) or not isinstance(value, accepted) or math.isnan(value):
+        raise SettingsError(f"{name} must be {_NOUN[kind]}, not {value!r} ({meta['meaning']})")
+    least, most = meta["least"], meta["most"]
+    if least is not None and value < least:
+        raise SettingsError(f"{name} must be at least {least}, not {value!r} ({meta['meaning']})")
+    if most is not None and value > most:
+        raise SettingsError(f"{name} must be at most {most}, not {value!r} ({meta['meaning']})")

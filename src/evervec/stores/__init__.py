@@ -1,0 +1,1 @@
+"""Stores: where records, jobs and the ledger live. `base` is the contract."""

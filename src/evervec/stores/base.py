@@ -1,0 +1,393 @@
+"""The contract that every store keeps: records, jobs, ledger and versions in one place.
+
+Calls work on batches, and each is one transaction. A store knows nothing of
+providers or vectors; it keeps the order of changes (`seq`), hands out jobs under
+leases, and lets only the holder of a token finish one. `tests/conformance` says
+the same in tests, which every engine passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from evervec.model import (
+    Attempt,
+    Change,
+    Chunk,
+    EnqueueResult,
+    Job,
+    ModelSpec,
+    Op,
+    Record,
+    Stats,
+    Status,
+    Ticket,
+    Version,
+)
+
+
+@dataclass(slots=True)
+class Draft:
+    """A record that was validated and rendered, ready to be saved."""
+
+    id: str
+    text: str
+    hash: bytes
+    title: str | None = None
+    metadata: str = "{}"
+    """JSON with sorted keys"""
+    weight: float = 1.0
+    data: str | None = None
+    """the typed object that the text was rendered from, as JSON"""
+    priority: int = 0
+    delay: float = 0.0
+    max_attempts: int | None = None
+    version: int | None = None
+    created_at: float | None = None
+    updated_at: float | None = None
+    boxed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KindSpec:
+    """What of a kind other processes must know."""
+
+    chunker: str
+    """how its texts are cut, as `chunking.parse` reads it"""
+    app: bool = False
+    """its loader or chunker is code, so only a process that registered it can do its jobs"""
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """One kind's embedding version, as the store keeps it. `spec` is None until a first
+    embedder adopted it."""
+
+    version: int
+    kind: str
+    state: str
+    chunker: str
+    app: bool
+    spec: ModelSpec | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a worker needs to know of a claimed job's record, all of one moment: by then the
+    job may want more than when it was claimed."""
+
+    op: Op
+    seq: int
+    """of the job, and so of the text"""
+    live: bool
+    title: str | None
+    text: str
+    metadata: dict[str, Any]
+    weight: float
+    updated_at: float
+    chunks: tuple[Chunk, ...]
+    """the ledger: what the index holds of it now"""
+    box: str | None = None
+
+
+@dataclass(slots=True)
+class Finish:
+    """A claimed job that succeeded, and what its record's points become.
+
+    With no `change` the job is only marked done: its caller keeps an index of its own.
+    """
+
+    job: Job
+    change: Change | None = None
+    chunks: Sequence[Chunk] = ()
+    reveal: Draft | None = None
+    """the boxed or loaded record that appears now"""
+    gone: bool = False
+    """the loader said that its row is no more"""
+    embedded: int = 0
+    reused: int = 0
+    tokens: int = 0
+    worker: str = ""
+
+    @property
+    def seq(self) -> int:
+        return self.change.seq if self.change else (self.job.claimed_seq or self.job.seq)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A claimed job that failed: it waits until `retry_at`, or for ever when that is None."""
+
+    job: Job
+    error: str
+    retry_at: float | None
+    worker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A live record that a search found, with what ranks it."""
+
+    record: int
+    kind: str
+    weight: float
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A live record as a hit shows it."""
+
+    record: int
+    kind: str
+    id: str
+    title: str | None
+    text: str
+    metadata: dict[str, Any]
+    chunks: tuple[Chunk, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the index should hold of one record: the store's side of `verify`."""
+
+    record: int
+    tenant: str
+    kind: str
+    id: str
+    live: bool
+    current: bool
+    """the ledger is of the record's latest version"""
+    busy: bool
+    """a job is on its way that will settle it"""
+    hashes: frozenset[bytes] = field(default_factory=frozenset)
+
+
+Apply = Callable[[Sequence[Change], Any], None]
+"""Writes points through the store's own open transaction."""
+
+
+class Store(Protocol):
+    """Where records, jobs, ledger, versions and locks live."""
+
+    url: str
+    many_processes: bool
+
+    def now(self) -> float:
+        """The clock that rules leases and schedules."""
+
+    def close(self) -> None: ...
+
+    # changes
+    def save(
+        self, tenant: str, kind: str, drafts: Sequence[Draft], conn: Any = None
+    ) -> list[Ticket]:
+        """Write records and their jobs. What is the same as before enqueues nothing; what has
+        a `version` not newer than the last is not accepted. The later of two drafts with one
+        id wins, and each gets its ticket, in order."""
+        ...
+
+    def delete(self, tenant: str, kind: str, ids: Sequence[str], conn: Any = None) -> list[Ticket]:
+        """Records disappear at once, their points by a job. An unknown id is not accepted."""
+        ...
+
+    def enqueue(
+        self,
+        tenant: str,
+        kind: str,
+        ids: Sequence[str],
+        *,
+        loaded: bool,
+        priority: int = 0,
+        delay: float = 0.0,
+        max_attempts: int | None = None,
+        conn: Any = None,
+    ) -> list[EnqueueResult]:
+        """Jobs for records as they stand; `loaded`: for rows that the kind's loader fetches."""
+        ...
+
+    # the worker's way
+    def collections(
+        self, model: ModelSpec | None, kinds: Mapping[str, KindSpec]
+    ) -> list[Collection]:
+        """All collections, after `model` adopted those that no embedder had yet and `kinds`
+        left word of how they are cut."""
+        ...
+
+    def claim(
+        self, limit: int, *, worker: str, lease: float, versions: Sequence[int] | None = None
+    ) -> list[Job]:
+        """Lease due jobs: highest priority first, then by time, then by arrival. All share a
+        new token. A job whose claims ended in crashes comes with fewer others, at last alone."""
+        ...
+
+    def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | None]:
+        """The records of the first so many claimed jobs, at least one, whose texts are not
+        longer than `budget` characters together; None where one is gone."""
+        ...
+
+    def finish(self, finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
+        """Finish those whose token still holds (True), with their ledger and attempt rows;
+        `apply` writes the points in the same transaction. A finish that was already taken
+        is True again and changes nothing."""
+        ...
+
+    def fail(self, failures: Sequence[Failure]) -> list[Status | None]:
+        """Where each job went: failed, or pending for another try; None: its lease was lost."""
+        ...
+
+    def release(self, jobs: Sequence[Job], *, error: str | None = None) -> list[bool]:
+        """Give jobs back with their attempt, due at once."""
+        ...
+
+    def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]: ...
+
+    def next_due(self, versions: Sequence[int] | None = None) -> float | None:
+        """When the next pending job is due, or a lease runs out; None when nothing waits."""
+        ...
+
+    # care
+    def recover(self, *, threshold: float | None = None, limit: int = 1000) -> list[Job]:
+        """Take back jobs whose lease ran out (or that started more than `threshold` seconds
+        ago): pending again, or failed when their attempts are spent."""
+        ...
+
+    def retry(self, tenant: str | None, job_id: int) -> None: ...
+
+    def retry_failed(self, tenant: str | None, max_retries: int | None = None) -> int:
+        """Failed jobs start anew: all, or those with fewer attempts than `max_retries`."""
+        ...
+
+    def cancel(self, tenant: str | None, job_id: int) -> None: ...
+
+    def set_priority(self, tenant: str | None, job_id: int, priority: int) -> None: ...
+
+    def purge(
+        self,
+        status: Status,
+        before: float,
+        *,
+        tenant: str | None = None,
+        boxed: bool = False,
+        limit: int = 1000,
+    ) -> int:
+        """Drop jobs of a settled status that completed before then; at most `limit`."""
+        ...
+
+    def purge_history(self, before: float, limit: int = 1000) -> int:
+        """Drop attempts and the last traces of deleted records older than that."""
+        ...
+
+    def tend(self) -> None:
+        """What the engine itself needs from time to time."""
+
+    def paused(self) -> bool: ...
+
+    def set_paused(self, paused: bool) -> None: ...
+
+    # looking
+    def get(self, tenant: str, kind: str, id: str) -> Record | None: ...
+
+    def records(
+        self,
+        tenant: str,
+        *,
+        kind: str | None = None,
+        embedded: bool | None = None,
+        filter: Mapping[str, Any] | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 100,
+    ) -> list[Record]: ...
+
+    def job(self, tenant: str | None, job_id: int) -> Job | None: ...
+
+    def jobs(
+        self,
+        tenant: str | None,
+        *,
+        status: Status | None = None,
+        kind: str | None = None,
+        id: str | None = None,
+        limit: int = 100,
+    ) -> list[Job]: ...
+
+    def history(self, tenant: str, kind: str, id: str) -> list[Attempt]: ...
+
+    def stats(self, tenant: str | None) -> Stats: ...
+
+    def failed_count(self) -> int: ...
+
+    def settled(self, tenant: str, ticket: Ticket) -> Status | None:
+        """Done once the ticket's change or a later one is finished, failed when it will not
+        be (a cancelled job counts as failed), None while it may still be."""
+        ...
+
+    def versions(self) -> list[Version]: ...
+
+    # search
+    def search_text(
+        self,
+        tenant: str,
+        kind: str | None,
+        query: str,
+        limit: int,
+        filter: Mapping[str, Any] | None,
+    ) -> list[tuple[int, float]]:
+        """Live records that match by words and how well, best first."""
+        ...
+
+    def candidates(self, tenant: str, records: Sequence[int]) -> dict[int, Candidate]:
+        """Those of `records` that are live and the tenant's own."""
+        ...
+
+    def found(self, records: Sequence[int]) -> dict[int, Found]: ...
+
+    # verify
+    def expected(self, tenant: str | None, version: int, after: int, limit: int) -> list[Expected]:
+        """Records in order of their number, from the one behind `after`."""
+        ...
+
+    def reopen(
+        self, version: int, records: Sequence[int], *, forget: bool, priority: int = 0
+    ) -> int:
+        """Enqueue records anew for a version; `forget` drops what the ledger says of them, so
+        that everything is embedded again."""
+        ...
+
+    # waking and locks
+    def wake(self) -> None:
+        """Tell waiting threads of this process that something changed."""
+
+    def wait(self, seen: int, timeout: float) -> int:
+        """Wait for the next `wake` after number `seen`; returns the number of wakes so far."""
+        ...
+
+    def lock(self, name: str, holder: str, seconds: float) -> str | None:
+        """Take or renew a named lock that expires by itself; a token, or None when another
+        holds it."""
+        ...
+
+    def unlock(self, name: str, token: str) -> None: ...
+
+
+def pack_chunks(chunks: Sequence[Chunk]) -> bytes:
+    """A ledger entry: 16 bytes of hash, then start and end, for each chunk."""
+    return b"".join(
+        c.hash + c.start.to_bytes(4, "little") + c.end.to_bytes(4, "little") for c in chunks
+    )
+
+
+def unpack_chunks(entry: bytes | None) -> tuple[Chunk, ...]:
+    if not entry:
+        return ()
+    number = int.from_bytes
+    return tuple(
+        Chunk(
+            entry[i : i + 16],
+            number(entry[i + 16 : i + 20], "little"),
+            number(entry[i + 20 : i + 24], "little"),
+        )
+        for i in range(0, len(entry), 24)
+    )

@@ -1,0 +1,218 @@
+"""Connections to one SQLite file: a single writer, a few readers, and clear errors.
+
+All writes of a process go through one connection under one lock, each inside
+`BEGIN IMMEDIATE`, so that nothing ever upgrades from reading to writing. Reads
+have connections of their own and, thanks to the write-ahead log, never wait. In
+memory there is one connection for both.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from evervec.errors import InvalidArgument, StoreError
+
+_SAVEPOINT = "evervec_call"
+
+
+class Connections:
+    """The connections of one process to one store."""
+
+    def __init__(self, path: Path | None, busy_seconds: float) -> None:
+        self.path = path
+        self.name = str(path) if path else "memory:"
+        self._busy_seconds = busy_seconds
+        self._lock = threading.RLock()
+        self._idle: list[sqlite3.Connection] = []
+        self._all: list[sqlite3.Connection] = []
+        self._closed = False
+        self._pid = os.getpid()
+        self._durable: bool | None = None
+        if path is not None:
+            _check_path(path)
+        with self._explained():
+            self._writer = self._connect()
+            if path is not None:
+                self._writer.execute("pragma journal_mode = wal")
+                self._writer.execute("pragma wal_autocheckpoint = 4000")
+                self._writer.execute(f"pragma journal_size_limit = {64 << 20}")
+            self._writer.execute("pragma cache_size = -65536")
+
+    def _connect(self) -> sqlite3.Connection:
+        conn = sqlite3.connect(
+            self.path or ":memory:",
+            timeout=self._busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        self._all.append(conn)
+        return conn
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection for queries; each statement sees what is committed by then."""
+        self._check_open()
+        if self.path is None:
+            with self._lock, self._explained():
+                yield self._writer
+            return
+        with self._explained():
+            try:
+                conn = self._idle.pop()
+            except IndexError:
+                conn = self._connect()
+            try:
+                yield conn
+            finally:
+                self._idle.append(conn)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """A connection for queries that all see the same moment. Keep it short: while it
+        lasts, the write-ahead log cannot be cut back."""
+        with self.reading() as conn:
+            if conn.in_transaction:  # in memory, called from inside a write
+                yield conn
+                return
+            conn.execute("begin")
+            try:
+                yield conn
+            finally:
+                _roll_back(conn)
+
+    @contextmanager
+    def writing(self, *, durable: bool, conn: Any = None) -> Iterator[sqlite3.Connection]:
+        """One transaction: all of it or nothing.
+
+        `durable`: on disk when this returns. Without it a power cut may undo the
+        latest such transactions (never a part of one), which is right for work that
+        will then be done again. With `conn` it becomes a part of the caller's own
+        transaction, which the caller commits.
+        """
+        if conn is not None:
+            with self._explained(), _joined(conn) as joined:
+                yield joined
+            return
+        self._check_open()
+        with self._lock, self._explained():
+            writer = self._writer
+            if self._durable is not durable:
+                writer.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
+                self._durable = durable
+            writer.execute("begin immediate")
+            try:
+                yield writer
+                writer.execute("commit")
+            except BaseException:
+                _roll_back(writer)
+                raise
+
+    def checkpoint(self) -> None:
+        """Cut the write-ahead log back as far as present readers allow."""
+        if self.path is None:
+            return
+        with self._lock, self._explained():
+            self._writer.execute("pragma busy_timeout = 0")
+            try:
+                self._writer.execute("pragma wal_checkpoint(truncate)").fetchall()
+            finally:
+                self._writer.execute(f"pragma busy_timeout = {int(self._busy_seconds * 1000)}")
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._pid == os.getpid():
+                for conn in self._all:
+                    conn.close()
+            self._all.clear()
+            self._idle.clear()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"the store {self.name} is closed: open it again with evervec.open")
+        if self._pid != os.getpid():
+            raise StoreError(
+                f"the store {self.name} was opened before this process was forked; SQLite "
+                "connections do not survive that: call evervec.open in the child process"
+            )
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+
+    def _explain(self, error: sqlite3.Error) -> StoreError:
+        code = getattr(error, "sqlite_errorcode", None)
+        primary = None if code is None else code & 0xFF
+        what = _EXPLANATIONS.get(primary or 0)
+        if what is None:
+            return StoreError(f"the store {self.name} answered: {error}")
+        return StoreError(f"{what.format(name=self.name, seconds=self._busy_seconds)} ({error})")
+
+
+_EXPLANATIONS = {
+    sqlite3.SQLITE_BUSY: "another process has held the write lock of {name} for more than "
+    "{seconds:g} s; nothing was written: end its long transaction, or raise busy_seconds",
+    sqlite3.SQLITE_LOCKED: "a table of {name} is locked by another connection; "
+    "nothing was written: finish that connection's transaction and try again",
+    sqlite3.SQLITE_FULL: "the disk is full, so nothing was written to {name}; what was saved "
+    "before is safe: free some space and go on",
+    sqlite3.SQLITE_READONLY: "{name} cannot be written: check the rights of the file and of its "
+    "folder",
+    sqlite3.SQLITE_NOTADB: "{name} is not an SQLite database: give another path",
+    sqlite3.SQLITE_CORRUPT: "{name} is damaged: restore it from a backup",
+    sqlite3.SQLITE_CANTOPEN: "{name} cannot be opened: check that its folder exists and can be "
+    "written",
+    sqlite3.SQLITE_IOERR: "reading or writing {name} failed: check the disk; nothing was "
+    "half-written",
+}
+
+
+def _roll_back(conn: sqlite3.Connection) -> None:
+    if conn.in_transaction:  # some errors have ended it already
+        conn.execute("rollback")
+
+
+def _check_path(path: Path) -> None:
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder: give the path of a file, such as {path}/evervec.db")
+    if not path.parent.is_dir():
+        raise StoreError(f"the folder {path.parent} does not exist: make it, or give another path")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise StoreError(f"{path} cannot be written: check its rights, or give another path")
+    if not path.exists() and not os.access(path.parent, os.W_OK):
+        raise StoreError(f"the folder {path.parent} cannot be written: check its rights")
+
+
+@contextmanager
+def _joined(conn: Any) -> Iterator[sqlite3.Connection]:
+    """The caller's transaction, with what happens here as one step of it."""
+    if not isinstance(conn, sqlite3.Connection):
+        raise InvalidArgument(
+            f"conn= must be a sqlite3.Connection to this store's file, not {type(conn).__name__}"
+        )
+    if not conn.in_transaction and conn.isolation_level is not None:
+        conn.execute("begin immediate")  # as the module itself would before a write
+    rows, texts = conn.row_factory, conn.text_factory
+    conn.row_factory, conn.text_factory = None, str
+    conn.execute(f"savepoint {_SAVEPOINT}")
+    try:
+        yield conn
+    except BaseException:
+        if conn.in_transaction:
+            conn.execute(f"rollback to {_SAVEPOINT}")
+            conn.execute(f"release {_SAVEPOINT}")
+        raise
+    else:
+        conn.execute(f"release {_SAVEPOINT}")
+    finally:
+        conn.row_factory, conn.text_factory = rows, texts

@@ -1,0 +1,338 @@
+"""Claiming and finishing: only the holder of a job's token may end it.
+
+All of it runs under the write lock, so a token that was checked stays good until
+the transaction ends. A finish and the points it wrote commit together.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from evervec.model import Job, Op, Outcome, Status
+from evervec.stores.base import Apply, Failure, Finish, Loaded, pack_chunks, unpack_chunks
+from evervec.stores.sqlite.changes import Changes, scope
+from evervec.stores.sqlite.engine import SQL, job_of, listed
+
+SELECT_JOBS = f"select {SQL.job_columns}\n"
+CRASH_SHRINKS_BY = 16
+"""Each crash of a job's worker divides the company it is claimed with next time."""
+
+
+class Standing(NamedTuple):
+    """A job's row at the moment its holder comes back to it."""
+
+    job_id: int
+    token: str | None
+    status: str
+    seq: int
+    finished_seq: int | None
+    attempts: int
+    max_attempts: int
+
+
+class Leases(Changes):
+    """The part of the store that workers use."""
+
+    def claim(
+        self, limit: int, *, worker: str, lease: float, versions: Sequence[int] | None = None
+    ) -> list[Job]:
+        now = self.now()
+        with self.db.reading() as conn:  # an idle worker takes no write lock
+            if not any(conn.execute(SQL.due_any, (p, now)).fetchone() for p in priorities(conn)):
+                return []
+        with self.db.writing(durable=False) as conn:
+            if conn.execute(SQL.paused).fetchone()[0]:
+                return []
+            rows = self._candidates(conn, limit, now, versions)
+            if not rows:
+                return []
+            token, until = secrets.token_hex(16), now + lease
+            conn.execute(SQL.lease, (token, worker, now, until, listed(row[0] for row in rows)))
+        return [_leased(row, token, now, until) for row in rows]
+
+    def _candidates(
+        self, conn: sqlite3.Connection, limit: int, now: float, versions: Sequence[int] | None
+    ) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        for level in priorities(conn):
+            if len(rows) >= limit:
+                break
+            left = limit - len(rows)
+            if versions is None:
+                rows += conn.execute(SELECT_JOBS + SQL.due_at_priority, (level, now, left))
+            else:
+                which = (level, now, listed(versions), left)
+                rows += conn.execute(SELECT_JOBS + SQL.due_at_priority_of, which)
+        if not rows:
+            return rows
+        crashes = rows[0][-1]
+        alike = [row for row in rows if row[-1] == crashes]
+        return alike[: max(1, limit // CRASH_SHRINKS_BY**crashes)]
+
+    def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | None]:
+        loaded: list[Loaded | None] = []
+        size = 0
+        with self.db.reading() as conn:
+            for row in conn.execute(SQL.load, (listed(j.job_id for j in jobs),)):
+                op, seq, state, title, text, metadata, weight, updated_at, chunks, box = row
+                if state is None:
+                    loaded.append(None)
+                    continue
+                size += len(text) + len(box or "")
+                if loaded and size > budget:
+                    break
+                loaded.append(
+                    Loaded(
+                        Op(op), seq, state == "live", title, text, json.loads(metadata), weight,
+                        updated_at, unpack_chunks(chunks), box,
+                    )
+                )  # fmt: skip
+        return loaded
+
+    def finish(self, finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
+        with self.db.writing(durable=False) as conn:
+            standing = _standing(conn, [f.job for f in finishes])
+            held = [f for f in finishes if _holds(standing, f.job)]
+            repeated = {f.job.job_id for f in finishes if _was_finished(standing, f)}
+            if held:
+                self._settle(conn, held, standing, apply)
+        self.wake()
+        good = repeated.union(f.job.job_id for f in held)
+        return [f.job.job_id in good for f in finishes]
+
+    def _settle(
+        self,
+        conn: sqlite3.Connection,
+        held: Sequence[Finish],
+        standing: dict[int, Standing],
+        apply: Apply | None,
+    ) -> None:
+        now = self.now()
+        overtaken = [f.job.record for f in held if standing[f.job.job_id].seq > f.seq]
+        deleted = _deleted(conn, overtaken)
+        changes = [f.change for f in held if f.change and f.job.record not in deleted]
+        if apply is not None and changes:
+            apply(changes, conn)
+        reveals = [f for f in held if f.reveal is not None or f.gone]
+        if reveals:
+            self._reveal(conn, reveals, now)
+        kept = [
+            (c.record, c.version, c.seq, pack_chunks(f.chunks))
+            for f in held
+            if (c := f.change) and f.chunks and c.record not in deleted
+        ]
+        dropped = [(c.record, c.version, c.seq) for f in held if (c := f.change) and not f.chunks]
+        conn.executemany(SQL.put_ledger, kept)
+        conn.executemany(SQL.drop_ledger, dropped)
+        conn.executemany(SQL.finish, [(f.seq, now, f.job.job_id) for f in held])
+        conn.executemany(
+            SQL.touch_version, [(now, version) for version in {f.job.version for f in held}]
+        )
+        self._record_attempts(
+            conn,
+            (
+                (f.job, f.seq, Outcome.DONE, f.embedded, f.reused, f.tokens, f.worker, None)
+                for f in held
+            ),
+            now,
+        )
+
+    def _reveal(self, conn: sqlite3.Connection, finishes: Sequence[Finish], now: float) -> None:
+        """Boxed and loaded records appear, unless something newer came first."""
+        for f in finishes:
+            job = f.job
+            row = conn.execute(SQL.reveal_state, (job.record,)).fetchone()
+            if row is None or row[1] > f.seq:
+                continue
+            state, _, created_at, version = row
+            word = scope(job.tenant)
+            if state == "live":
+                conn.execute(SQL.unindex_text, (word, listed([job.record])))
+            if f.reveal is None:
+                if state == "live":
+                    conn.execute(SQL.delete_record, (f.seq, now, job.record))
+                continue
+            d = f.reveal
+            created = created_at if state == "live" else now
+            conn.execute(
+                SQL.update_record,
+                (
+                    "live", f.seq, d.hash, d.weight,
+                    created if d.created_at is None else d.created_at,
+                    now if d.updated_at is None else d.updated_at,
+                    version, d.title, d.metadata, d.data, d.text, job.record,
+                ),
+            )  # fmt: skip
+            conn.execute(SQL.index_text, (job.record, word, d.title or "", d.text))
+
+    def fail(self, failures: Sequence[Failure]) -> list[Status | None]:
+        ends: list[Status | None] = []
+        with self.db.writing(durable=False) as conn:
+            now = self.now()
+            standing = _standing(conn, [f.job for f in failures])
+            attempts = []
+            for f in failures:
+                if not _holds(standing, f.job):
+                    ends.append(None)
+                    continue
+                row = standing[f.job.job_id]
+                if row.seq > (f.job.claimed_seq or 0):  # a newer version starts anew
+                    end, due, spent = Status.PENDING, now, 0
+                elif f.retry_at is None:
+                    end, due, spent = Status.FAILED, now, row.attempts
+                else:
+                    end, due, spent = Status.PENDING, f.retry_at, row.attempts
+                _put_back(conn, f.job, end, due, spent, 0, f.error, now)
+                outcome = Outcome.FAILED if end is Status.FAILED else Outcome.RETRY
+                attempts.append((f.job, f.job.claimed_seq, outcome, 0, 0, 0, f.worker, f.error))
+                ends.append(end)
+            self._record_attempts(conn, attempts, now)
+        self.wake()
+        return ends
+
+    def release(self, jobs: Sequence[Job], *, error: str | None = None) -> list[bool]:
+        with self.db.writing(durable=False) as conn:
+            done = [
+                conn.execute(SQL.release, (error, job.job_id, job.token)).rowcount == 1
+                for job in jobs
+            ]
+        self.wake()
+        return done
+
+    def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]:
+        with self.db.writing(durable=False) as conn:
+            standing = _standing(conn, jobs)
+            held = [job for job in jobs if _holds(standing, job)]
+            until = self.now() + lease
+            conn.executemany(SQL.renew, [(until, job.job_id) for job in held])
+        good = {job.job_id for job in held}
+        return [job.job_id in good for job in jobs]
+
+    def next_due(self, versions: Sequence[int] | None = None) -> float | None:
+        moments = []
+        with self.db.reading() as conn:
+            for level in priorities(conn):
+                if versions is None:
+                    row = conn.execute(SQL.next_scheduled, (level,)).fetchone()
+                else:
+                    which = (level, listed(versions))
+                    row = conn.execute(SQL.next_scheduled_of, which).fetchone()
+                moments += [row[0]] if row else []
+            moments.append(conn.execute(SQL.next_expiry).fetchone()[0])
+        return min((m for m in moments if m is not None), default=None)
+
+    def recover(self, *, threshold: float | None = None, limit: int = 1000) -> list[Job]:
+        now = self.now()
+        ended = []
+        with self.db.reading() as conn:
+            if not self._expired(conn, now, threshold, 1):
+                return []
+        with self.db.writing(durable=False) as conn:
+            attempts = []
+            for row in self._expired(conn, now, threshold, limit):
+                job = job_of(row)
+                spent = job.attempts
+                end = Status.PENDING
+                if job.seq > (job.claimed_seq or 0):
+                    spent = 0
+                elif spent >= job.max_attempts:
+                    end = Status.FAILED
+                error = f"its worker stopped answering in attempt {job.attempts}"
+                _put_back(conn, job, end, now, spent, 1, error, now)
+                attempts.append((job, job.claimed_seq, Outcome.CRASHED, 0, 0, 0, "", error))
+                ended.append((job.job_id, end))
+            self._record_attempts(conn, attempts, now)
+            found = [
+                conn.execute(SELECT_JOBS + SQL.job_by_id, (job_id, None)).fetchone()
+                for job_id, _ in ended
+            ]
+        self.wake()
+        return [job_of(row) for row in found]
+
+    def _expired(
+        self, conn: sqlite3.Connection, now: float, threshold: float | None, limit: int
+    ) -> list[tuple[Any, ...]]:
+        if threshold is None:
+            return conn.execute(SELECT_JOBS + SQL.expired, (now, limit)).fetchall()
+        return conn.execute(SELECT_JOBS + SQL.stuck, (now, now - threshold, limit)).fetchall()
+
+    def _record_attempts(
+        self, conn: sqlite3.Connection, attempts: Iterable[tuple[Any, ...]], now: float
+    ) -> None:
+        conn.executemany(
+            SQL.add_attempt,
+            (
+                (job.record, job.tenant, job.version, job.attempts, seq,
+                 job.started_at.timestamp() if job.started_at else None, now, outcome.value,
+                 embedded, reused, tokens, worker, error)
+                for job, seq, outcome, embedded, reused, tokens, worker, error in attempts
+            ),
+        )  # fmt: skip
+
+
+def priorities(conn: sqlite3.Connection) -> Iterator[int]:
+    """The priorities that pending jobs have, highest first, each by one step in the index."""
+    row = conn.execute(SQL.next_priority, (1 << 62,)).fetchone()
+    while row:
+        yield row[0]
+        row = conn.execute(SQL.next_priority, row).fetchone()
+
+
+def _leased(row: tuple[Any, ...], token: str, now: float, until: float) -> Job:
+    """The job as its claim left it, without reading it again."""
+    return job_of(
+        (*row[:7], row[6], Status.PROCESSING.value, row[9], row[10] + 1, row[11], row[12], token,
+         row[14], row[15], now, row[17], until, *row[19:])
+    )  # fmt: skip
+
+
+def _standing(conn: sqlite3.Connection, jobs: Sequence[Job]) -> dict[int, Standing]:
+    rows = conn.execute(SQL.standing, (listed(job.job_id for job in jobs),))
+    return {row[0]: Standing(*row) for row in rows}
+
+
+def _holds(standing: dict[int, Standing], job: Job) -> bool:
+    row = standing.get(job.job_id)
+    return (
+        row is not None
+        and row.status == Status.PROCESSING
+        and job.token is not None
+        and row.token == job.token
+    )
+
+
+def _was_finished(standing: dict[int, Standing], finish: Finish) -> bool:
+    """The same finish came before: its answer was lost, not its work."""
+    row = standing.get(finish.job.job_id)
+    return (
+        row is not None
+        and row.status != Status.PROCESSING
+        and finish.job.token is not None
+        and row.token == finish.job.token
+        and (row.finished_seq or -1) >= (finish.job.claimed_seq or 0)
+    )
+
+
+def _deleted(conn: sqlite3.Connection, records: list[int]) -> set[int]:
+    if not records:
+        return set()
+    rows = conn.execute(SQL.states, (listed(records),))
+    return {record for record, state in rows if state == "deleted"}
+
+
+def _put_back(
+    conn: sqlite3.Connection,
+    job: Job,
+    end: Status,
+    due: float,
+    attempts: int,
+    crashes: int,
+    error: str,
+    now: float,
+) -> None:
+    completed = now if end is Status.FAILED else None
+    conn.execute(SQL.put_back, (end.value, due, attempts, crashes, error, completed, job.job_id))

@@ -1,0 +1,380 @@
+-- Every query of the SQLite store by name. Lists come in as one JSON parameter.
+
+-- name: take_numbers
+update evervec_meta set value = value + ? where key = 'counter' returning value
+
+-- name: targets
+select version from evervec_versions
+where kind = ? and state in ('serving', 'building')
+order by state desc, version
+
+-- name: add_version
+insert into evervec_versions (version, kind, state, created_at) values (?, ?, 'serving', ?)
+
+-- name: collections
+select version, kind, state, chunker, app, name, provider, model, dimensions
+from evervec_versions
+order by version
+
+-- name: adopt
+update evervec_versions set name = ?, provider = ?, model = ?, dimensions = ?
+where version = ? and name = ''
+
+-- name: describe_kind
+update evervec_versions set chunker = ?, app = ? where version = ?
+
+-- name: versions
+select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
+       (select count(*) from evervec_ledger as l where l.version = v.version), v.last_sync_at
+from evervec_versions as v
+order by v.kind, v.version
+
+-- name: touch_version
+update evervec_versions set last_sync_at = ? where version = ?
+
+-- name: known_records
+select r.id, r.record, r.state, r.seq, r.hash, r.weight, r.created_at, r.updated_at, r.version,
+       r.metadata, r.data, j.job_id, j.status, j.box is not null, l.seq
+from json_each(:ids) as wanted
+cross join evervec_records as r
+    on r.tenant = :tenant and r.kind = :kind and r.id = wanted.value
+left join evervec_jobs as j on j.record = r.record and j.version = :version
+left join evervec_ledger as l on l.record = r.record and l.version = :version
+
+-- name: insert_record
+insert into evervec_records
+    (record, tenant, kind, id, state, seq, hash, weight, created_at, updated_at, version,
+     title, metadata, data, text)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: update_record
+update evervec_records
+set state = ?, seq = ?, hash = ?, weight = ?, created_at = ?, updated_at = ?, version = ?,
+    title = ?, metadata = ?, data = ?, text = ?
+where record = ?
+
+-- name: update_quietly
+update evervec_records set created_at = ?, updated_at = ?, version = ?, data = ? where record = ?
+
+-- name: delete_record
+update evervec_records
+set state = 'deleted', seq = ?, hash = null, updated_at = ?, title = null, metadata = '{}',
+    data = null, text = ''
+where record = ?
+
+-- name: index_text
+insert into evervec_text (rowid, scope, title, text) values (?, ?, ?, ?)
+
+-- name: unindex_text
+insert into evervec_text (evervec_text, rowid, scope, title, text)
+select 'delete', r.record, ?, coalesce(r.title, ''), r.text
+from evervec_records as r
+where r.record in (select value from json_each(?)) and r.state = 'live'
+
+-- name: put_job
+insert into evervec_jobs
+    (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
+     created_at, box)
+values (?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?)
+on conflict (record, version) do update set
+    op = excluded.op,
+    seq = excluded.seq,
+    box = excluded.box,
+    max_attempts = excluded.max_attempts,
+    priority = case
+        when status in ('pending', 'processing') then max(priority, excluded.priority)
+        else excluded.priority end,
+    -- a waiting job keeps its place; one in process may wait for its next pass
+    scheduled_for = case
+        when status = 'pending' or status = 'processing' and seq > claimed_seq
+            then min(scheduled_for, excluded.scheduled_for)
+        else excluded.scheduled_for end,
+    attempts = iif(status = 'processing', attempts, 0),
+    crashes = iif(status = 'processing', crashes, 0),
+    error = iif(status = 'processing', error, null),
+    completed_at = iif(status = 'processing', completed_at, null),
+    status = iif(status = 'processing', 'processing', 'pending')
+
+-- name: job_columns
+j.job_id, j.tenant, r.kind, r.id, v.name, j.op, j.seq, j.claimed_seq, j.status, j.priority,
+j.attempts, j.max_attempts, j.error, j.token, j.created_at, j.scheduled_for, j.started_at,
+j.completed_at, j.lease_expires_at, j.record, j.version, j.crashes
+from evervec_jobs as j
+cross join evervec_records as r on r.record = j.record
+cross join evervec_versions as v on v.version = j.version
+
+-- name: next_priority
+select priority from evervec_jobs
+where status = 'pending' and priority < ?
+order by priority desc limit 1
+
+-- name: due_any
+select 1 from evervec_jobs indexed by evervec_jobs_ready
+where status = 'pending' and priority = ? and scheduled_for <= ?
+limit 1
+
+-- name: due_at_priority
+where j.status = 'pending' and j.priority = ? and j.scheduled_for <= ?
+order by j.scheduled_for, j.job_id
+limit ?
+
+-- name: due_at_priority_of
+where j.status = 'pending' and j.priority = ? and j.scheduled_for <= ?
+    and j.version in (select value from json_each(?))
+order by j.scheduled_for, j.job_id
+limit ?
+
+-- name: lease
+update evervec_jobs
+set status = 'processing', token = ?, worker = ?, started_at = ?, lease_expires_at = ?,
+    claimed_seq = seq, attempts = attempts + 1
+where job_id in (select value from json_each(?))
+
+-- name: load
+select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks, j.box
+from json_each(?) as wanted
+left join evervec_jobs as j on j.job_id = wanted.value
+left join evervec_records as r on r.record = j.record
+left join evervec_ledger as l on l.record = j.record and l.version = j.version
+
+-- name: standing
+select job_id, token, status, seq, finished_seq, attempts, max_attempts
+from evervec_jobs
+where job_id in (select value from json_each(?))
+
+-- name: finish
+update evervec_jobs
+set status = iif(seq > ?1, 'pending', 'done'),
+    attempts = iif(seq > ?1, 0, attempts),
+    box = iif(seq > ?1, box, null),
+    finished_seq = ?1, completed_at = ?2, lease_expires_at = null, error = null, crashes = 0
+where job_id = ?3
+
+-- name: reveal_state
+select state, seq, created_at, version from evervec_records where record = ?
+
+-- name: states
+select record, state from evervec_records where record in (select value from json_each(?))
+
+-- name: put_ledger
+insert into evervec_ledger (record, version, seq, chunks) values (?, ?, ?, ?)
+on conflict (record, version) do update set seq = excluded.seq, chunks = excluded.chunks
+where excluded.seq >= seq
+
+-- name: drop_ledger
+delete from evervec_ledger where record = ? and version = ? and seq <= ?
+
+-- name: add_attempt
+insert into evervec_attempts
+    (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
+     chunks_reused, tokens, worker, error)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: put_back
+update evervec_jobs
+set status = ?, scheduled_for = ?, attempts = ?, crashes = crashes + ?, error = ?,
+    completed_at = ?, token = null, lease_expires_at = null
+where job_id = ?
+
+-- name: release
+update evervec_jobs
+set status = 'pending', attempts = max(attempts - 1, 0), error = coalesce(?, error),
+    token = null, lease_expires_at = null
+where job_id = ? and token = ? and status = 'processing'
+
+-- name: renew
+update evervec_jobs set lease_expires_at = ? where job_id = ?
+
+-- name: expired
+where j.status = 'processing' and j.lease_expires_at < ?
+order by j.lease_expires_at
+limit ?
+
+-- name: stuck
+where j.status = 'processing' and (j.lease_expires_at < ? or j.started_at < ?)
+order by j.lease_expires_at
+limit ?
+
+-- name: next_scheduled
+select min(scheduled_for) from evervec_jobs indexed by evervec_jobs_ready
+where status = 'pending' and priority = ?
+
+-- name: next_scheduled_of
+select scheduled_for from evervec_jobs indexed by evervec_jobs_ready
+where status = 'pending' and priority = ? and version in (select value from json_each(?))
+order by scheduled_for limit 1
+
+-- name: next_expiry
+select min(lease_expires_at) from evervec_jobs where status = 'processing'
+
+-- name: retry_one
+update evervec_jobs
+set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
+    scheduled_for = ?
+where job_id = ? and status = 'failed'
+
+-- name: retry_failed
+update evervec_jobs
+set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
+    scheduled_for = ?1
+where job_id in (
+    select job_id from evervec_jobs
+    where status = 'failed' and (?2 is null or tenant = ?2) and (?3 is null or attempts < ?3))
+
+-- name: drop_job
+delete from evervec_jobs where job_id = ?
+
+-- name: drop_hidden
+delete from evervec_records
+where record in (select value from json_each(?)) and state = 'hidden'
+    and not exists (select 1 from evervec_jobs as j where j.record = evervec_records.record)
+
+-- name: set_priority
+update evervec_jobs set priority = ? where job_id = ?
+
+-- name: purge_jobs
+delete from evervec_jobs
+where job_id in (
+    select job_id from evervec_jobs
+    where status = ?1 and completed_at < ?2 and (?3 is null or tenant = ?3) and (?4 or box is null)
+    order by completed_at
+    limit ?5)
+returning record
+
+-- name: purge_attempts
+delete from evervec_attempts
+where number in (
+    select number
+    from (select number, finished_at from evervec_attempts order by number limit ?2)
+    where finished_at < ?1)
+
+-- name: purge_removed
+delete from evervec_removed
+where removal in (
+    select removal from (select removal, removed_at from evervec_removed order by removal limit ?2)
+    where removed_at < ?1)
+
+-- name: forgotten
+select r.record from evervec_records as r
+where r.state <> 'live' and r.updated_at < ?
+    and not exists (select 1 from evervec_jobs as j where j.record = r.record)
+order by r.updated_at
+limit ?
+
+-- name: forget_records
+delete from evervec_records where record in (select value from json_each(?))
+
+-- name: forget_ledger
+delete from evervec_ledger where record in (select value from json_each(?))
+
+-- name: forget_points
+delete from evervec_points where record in (select value from json_each(?))
+
+-- name: paused
+select value from evervec_meta where key = 'paused'
+
+-- name: set_paused
+update evervec_meta set value = ? where key = 'paused'
+
+-- name: record_columns
+r.tenant, r.kind, r.id, r.seq, r.title, r.text, r.metadata, r.weight, r.created_at, r.updated_at,
+exists (
+    select 1 from evervec_ledger as l
+    join evervec_versions as v on v.version = l.version
+    where l.record = r.record and l.seq >= r.seq and v.kind = r.kind and v.state = 'serving'
+) as embedded
+from evervec_records as r
+
+-- name: record
+where r.tenant = ? and r.kind = ? and r.id = ? and r.state = 'live'
+
+-- name: job_by_id
+where j.job_id = ?1 and (?2 is null or j.tenant = ?2)
+
+-- name: history
+select a.attempt, a.seq, a.worker, a.started_at, a.finished_at, a.outcome, a.error,
+       a.chunks_embedded, a.chunks_reused, a.tokens
+from evervec_records as r
+join evervec_attempts as a on a.record = r.record
+where r.tenant = ? and r.kind = ? and r.id = ?
+order by a.number
+
+-- name: count_status
+select count(*) from evervec_jobs where status = ?1 and (?2 is null or tenant = ?2)
+
+-- name: unique_records
+select count(distinct record) from evervec_jobs
+where status in ('pending', 'processing') and (?1 is null or tenant = ?1)
+
+-- name: oldest_pending
+select min(scheduled_for) from evervec_jobs
+where status = 'pending' and (?1 is null or tenant = ?1)
+
+-- name: recent_pace
+select avg(finished_at - started_at)
+from (select tenant, started_at, finished_at, outcome from evervec_attempts
+      order by number desc limit 10000)
+where outcome = 'done' and (?1 is null or tenant = ?1)
+
+-- name: last_done
+select max(completed_at) from evervec_jobs where status = 'done' and (?1 is null or tenant = ?1)
+
+-- name: finished_seq
+select finished_seq from evervec_jobs where job_id = ?
+
+-- name: never_embedded
+select 1 from evervec_records as r
+where r.tenant = ? and r.kind = ? and r.id = ? and r.state <> 'deleted' and not exists (
+    select 1 from evervec_ledger as l where l.record = r.record and l.seq >= ?)
+
+-- name: match_text
+select r.record, -bm25(evervec_text, 0.0, 2.0, 1.0) as score
+from evervec_text as t
+cross join evervec_records as r on r.record = t.rowid
+where evervec_text match ?1 and r.tenant = ?2 and r.state = 'live' and (?3 is null or r.kind = ?3)
+
+-- name: rank_text
+order by score desc, r.record limit ?
+
+-- name: contains_text
+select r.record, 1.0 from evervec_records as r
+where r.tenant = ?2 and r.state = 'live' and (?3 is null or r.kind = ?3)
+    and instr(lower(coalesce(r.title, '') || ' ' || r.text), lower(?1)) > 0
+
+-- name: candidates
+select r.record, r.kind, r.weight, r.updated_at
+from evervec_records as r
+where r.record in (select value from json_each(?)) and r.tenant = ? and r.state = 'live'
+
+-- name: found
+select r.record, r.kind, r.id, r.title, r.text, r.metadata, l.chunks
+from evervec_records as r
+left join evervec_versions as v on v.kind = r.kind and v.state = 'serving'
+left join evervec_ledger as l on l.record = r.record and l.version = v.version
+where r.record in (select value from json_each(?)) and r.state = 'live'
+
+-- name: expected
+select r.record, r.tenant, r.kind, r.id, r.state, r.seq, l.seq, l.chunks,
+       exists (select 1 from evervec_jobs as j
+               where j.record = r.record and j.version = v.version
+                   and j.status in ('pending', 'processing'))
+from evervec_versions as v
+cross join evervec_records as r
+left join evervec_ledger as l on l.record = r.record and l.version = v.version
+where v.version = ?1 and r.record > ?2 and r.kind = v.kind and (?3 is null or r.tenant = ?3)
+order by r.record
+limit ?4
+
+-- name: reopen
+select r.record, r.tenant, r.state from evervec_records as r
+where r.record in (select value from json_each(?))
+
+-- name: take_lock
+insert into evervec_locks (name, holder, token, expires_at) values (?1, ?2, ?3, ?4)
+on conflict (name) do update
+    set holder = excluded.holder, token = excluded.token, expires_at = excluded.expires_at
+    where expires_at < ?5 or holder = excluded.holder
+returning token
+
+-- name: drop_lock
+delete from evervec_locks where name = ? and token = ?

@@ -1,0 +1,31 @@
+"""The SQLite store: its parts put together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evervec.settings import Settings
+from evervec.stores.sqlite.care import Care
+from evervec.stores.sqlite.connections import Connections
+from evervec.stores.sqlite.finding import Finding
+from evervec.stores.sqlite.looking import Looking
+from evervec.stores.sqlite.schema import upgrade
+from evervec.stores.sqlite.versions import Versions
+
+
+class SqliteStore(Care, Looking, Finding, Versions):
+    """Records, jobs and ledger in one SQLite file, or in memory when `path` is None."""
+
+    def __init__(self, path: Path | None, settings: Settings) -> None:
+        db = Connections(path, settings.busy_seconds)
+        super().__init__(db, settings.clock, settings.max_attempts)
+        self.url = db.name
+        self.many_processes = path is not None
+        try:
+            upgrade(db)
+        except BaseException:
+            db.close()
+            raise
+
+    def close(self) -> None:
+        self.db.close()

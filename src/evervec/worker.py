@@ -1,0 +1,316 @@
+"""A worker: the stages of the pipeline, overlapped.
+
+One thread claims, prepares and writes; a few make provider calls; one renews leases.
+While a batch is embedded the next is prepared and the last is written. Nothing is
+polled while there is work, and an idle worker sleeps until it is woken, a job falls
+due, or the poll interval ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from evervec.errors import EvervecError, IndexUnavailable, RateLimited, StoreError
+from evervec.housekeeping import Housekeeping
+from evervec.model import Job, ProcessResult
+from evervec.pipeline import Batch, Pipeline, Written
+from evervec.settings import Settings
+
+log = logging.getLogger("evervec")
+
+_LONGEST_PAUSE = 60.0
+
+
+class Calls:
+    """Threads that make provider calls. They are daemons: one that hangs cannot keep the
+    process from ending."""
+
+    def __init__(self, count: int) -> None:
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.done: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._count = count
+        for number in range(count):
+            threading.Thread(target=self._work, name=f"evervec-call-{number}", daemon=True).start()
+
+    def _work(self) -> None:
+        while task := self._tasks.get():
+            task()
+
+    def submit(self, pipeline: Pipeline, batch: Batch, rows: range) -> None:
+        def task() -> None:
+            try:
+                if batch.outage is None:
+                    pipeline.call(batch, rows)
+            except BaseException as error:  # noqa: BLE001 - the batch must come back in any case
+                for row in rows:
+                    batch.errors.setdefault(row, _as_exception(error))
+            finally:
+                self.done.put(batch)
+
+        self._tasks.put(task)
+
+    def close(self) -> None:
+        for _ in range(self._count):
+            self._tasks.put(None)
+
+
+class Heartbeat:
+    """Renews the leases of what is being worked on, from a thread of its own."""
+
+    def __init__(self, renew: Callable[[list[Job]], object], every: float) -> None:
+        self._renew = renew
+        self._every = every
+        self._held: dict[int, Job] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="evervec-lease", daemon=True)
+
+    def hold(self, jobs: Iterable[Job]) -> None:
+        with self._lock:
+            self._held.update((job.job_id, job) for job in jobs)
+
+    def drop(self, jobs: Iterable[Job]) -> None:
+        with self._lock:
+            for job in jobs:
+                self._held.pop(job.job_id, None)
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self._every):
+            with self._lock:
+                jobs = list(self._held.values())
+            if jobs:
+                try:
+                    self._renew(jobs)
+                except EvervecError as error:
+                    log.warning("leases could not be renewed: %s", error)
+
+    def __enter__(self) -> Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+
+
+class Worker:
+    """Works a queue until told to stop; `with` runs it in a thread and drains it at the end."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        housekeeping: Housekeeping,
+        settings: Settings,
+        concurrency: int | None = None,
+    ) -> None:
+        self._pipeline = pipeline
+        self._store = pipeline.store
+        self._housekeeping = housekeeping
+        self._settings = settings
+        self._concurrency = concurrency or settings.concurrency
+        self._calls = Calls(self._concurrency)
+        self._heartbeat = Heartbeat(pipeline.queue.renew_many, settings.lease_seconds / 3)
+        self._claimed: Sequence[Job] = ()
+        self._flying: list[Batch] = []
+        self._total = Written()
+        self._forever = False
+        self._stopping = threading.Event()
+        self._stop_at = float("inf")
+        self._pause = 0.0
+        self._pause_until = 0.0
+        self._next_recovery = 0.0
+        self._next_sweep = 0.0
+        self._thread: threading.Thread | None = None
+        self._crash: BaseException | None = None
+
+    # running
+    def process_all(self) -> ProcessResult:
+        """Work until no job is due; in an outage, until it is noticed."""
+        self._run(forever=False)
+        done = self._total
+        processed = done.succeeded + done.failed + done.retried
+        return ProcessResult(processed, done.succeeded, done.failed, done.errors)
+
+    def run(self) -> None:
+        """Work until `stop`."""
+        self._run(forever=True)
+
+    def stop(self, drain_seconds: float | None = None) -> None:
+        """Claim nothing more; finish what is held within the deadline, release the rest."""
+        limit = self._settings.drain_seconds if drain_seconds is None else drain_seconds
+        self._stop_at = min(self._stop_at, time.monotonic() + limit)
+        self._stopping.set()
+        self._store.wake()
+        self._calls.done.put(None)
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def __enter__(self) -> Worker:
+        self._thread = threading.Thread(target=self._run_here, name="evervec-worker", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        if self._thread is not None:
+            self._thread.join()
+        if self._crash is not None:
+            raise self._crash
+
+    def _run_here(self) -> None:
+        try:
+            self.run()
+        except Exception as error:
+            log.exception("the worker stopped")
+            self._crash = error
+
+    def _run(self, *, forever: bool) -> None:
+        self._forever = forever
+        try:
+            with self._heartbeat:
+                while True:
+                    seen = self._store.wait(-1, 0)
+                    try:
+                        if self._step():
+                            continue
+                    except (StoreError, IndexUnavailable) as error:
+                        if not forever:
+                            raise
+                        log.error("work waits for the store or index: %s", error)
+                        if self._stopping.wait(self._settings.backoff_seconds):
+                            break
+                        continue
+                    if not forever or self._stopping.is_set():
+                        break
+                    self._sleep(seen)
+        finally:
+            self._calls.close()
+            self._release_rest()
+
+    def _step(self) -> bool:
+        """One move: tend, take something in, or bring something to its end. False: nothing
+        to do now."""
+        self._tend()
+        for batch in self._flying:
+            if batch.calls_left == 0:
+                self._bring_in(batch)
+                return True
+        if self._has_room() and self._take_in():
+            return True
+        return bool(self._flying) and self._await_call()
+
+    # stages
+    def _has_room(self) -> bool:
+        if any(batch.suspect for batch in self._flying):
+            return False
+        if self._stopping.is_set() and not self._claimed:
+            return False
+        flying = self._flying
+        return (
+            sum(batch.calls_left for batch in flying) < 2 * self._concurrency
+            and sum(len(batch.items) for batch in flying) < 4 * self._settings.batch_size
+            and sum(batch.characters for batch in flying) < self._pipeline.memory
+        )
+
+    def _take_in(self) -> bool:
+        if not self._claimed:
+            if not self._provider_may_be_asked():
+                return False
+            self._claimed = self._pipeline.claim(self._settings.batch_size)
+            self._heartbeat.hold(self._claimed)
+        if not self._claimed:
+            return False
+        if self._claimed[0].crashes and self._flying:
+            return self._await_call()  # what may kill this process must not take others along
+        batch, self._claimed = self._pipeline.prepare(self._claimed)
+        self._flying.append(batch)
+        for rows in self._pipeline.calls(batch):
+            self._calls.submit(self._pipeline, batch, rows)
+        return True
+
+    def _await_call(self) -> bool:
+        """Wait until a provider call ends; False when the drain's deadline comes first."""
+        try:
+            batch = self._calls.done.get(timeout=min(self._stop_at - time.monotonic(), 3600.0))
+        except (queue.Empty, ValueError):
+            return time.monotonic() < self._stop_at
+        if batch is not None:
+            batch.calls_left -= 1
+        return True
+
+    def _bring_in(self, batch: Batch) -> None:
+        written = self._pipeline.write(batch)
+        self._flying.remove(batch)
+        self._heartbeat.drop(batch.jobs)
+        if self._forever:
+            written.errors.clear()  # they are in the log and in the jobs' history
+        self._total.add(written)
+        if batch.outage is not None:
+            self._back_off(batch.outage)
+        elif written.succeeded:
+            self._pause = 0.0
+
+    # outages
+    def _back_off(self, outage: Exception) -> None:
+        """Leave the provider alone for a while, longer each time."""
+        asked = outage.retry_after if isinstance(outage, RateLimited) else None
+        self._pause = min(max(self._pause * 2, self._settings.backoff_seconds), _LONGEST_PAUSE)
+        wait = self._pause if asked is None else asked
+        self._pause_until = time.monotonic() + wait
+        log.warning("embedding pauses for %.1f s: %s", wait, outage, extra={"seconds": wait})
+
+    def _provider_may_be_asked(self) -> bool:
+        """Not during a pause; after one, only once a known good text came through."""
+        if time.monotonic() < self._pause_until:
+            return False
+        if self._pause:
+            outage = self._pipeline.probe()
+            if outage is not None:
+                self._back_off(outage)
+                return False
+            self._pause = 0.0
+        return True
+
+    # idling
+    def _tend(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_recovery:
+            self._next_recovery = now + min(1.0, self._settings.lease_seconds / 4)
+            self._housekeeping.recover()
+        if now >= self._next_sweep:
+            self._next_sweep = now + self._settings.housekeeping_seconds
+            self._housekeeping.sweep()
+
+    def _sleep(self, seen: int) -> None:
+        """Until woken, a job falls due, or the poll interval ends."""
+        paused = self._pause_until - time.monotonic()
+        if paused > 0:
+            self._stopping.wait(min(paused, 1.0))
+            return
+        due, now = self._store.next_due(), self._store.now()
+        wait = self._settings.poll_seconds
+        if due is not None and due > now:  # what is due already is not for this worker
+            wait = min(wait, due - now)
+        self._store.wait(seen, wait)
+
+    def _release_rest(self) -> None:
+        jobs = [job for batch in self._flying for job in batch.jobs] + list(self._claimed)
+        self._flying, self._claimed = [], ()
+        self._heartbeat.drop(jobs)
+        if not jobs:
+            return
+        try:
+            released = sum(self._pipeline.queue.release_many(jobs))
+        except StoreError as error:
+            log.warning("%d jobs wait for their leases to run out: %s", len(jobs), error)
+            return
+        log.warning("drain timed out: %d jobs were released", released, extra={"count": released})
+
+
+def _as_exception(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else RuntimeError(repr(error))
