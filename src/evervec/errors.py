@@ -59,6 +59,10 @@ class StoreError(EvervecError):
     """The store could not be opened, read or written."""
 
 
+class StoreClosed(StoreError):
+    """The store is closed: open it again with evervec.open."""
+
+
 class VersionMismatch(EvervecError):
     """The store's vectors were made by another model than the one given."""
 

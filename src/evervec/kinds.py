@@ -28,6 +28,10 @@ class Rescore:
     gain: float = 0.3
     days: float = 90.0
 
+    def __post_init__(self) -> None:
+        if not self.days > 0:
+            raise InvalidArgument(f"rescore: days must be more than 0, not {self.days!r}")
+
     def factor(self, weight: float, age_seconds: float) -> float:
         age_days = max(age_seconds, 0.0) / 86400
         return (self.base + self.gain * weight) * (1.0 / (1.0 + age_days / self.days))
@@ -154,7 +158,7 @@ class Kind:
     def _data(self, value: Any) -> str | None:
         if self.model is None:
             return None if isinstance(value, str) or self.text is None else to_json("data", value)
-        dumped: bytes = self._adapter.dumpto_json(value)
+        dumped: bytes = self._adapter.dump_json(value)
         return dumped.decode()
 
     @cached_property

@@ -41,9 +41,10 @@ def open_index(url: str | None, store: Store, settings: Settings) -> Index:
     from evervec.indexes.sqlite import SqliteIndex
     from evervec.stores.sqlite import SqliteStore
 
-    if (url or os.environ.get("EVERVEC_INDEX")) is not None:
+    url = url or os.environ.get("EVERVEC_INDEX")
+    if url:
         raise SettingsError(
-            f"{_without_secrets(str(url))} is not an index that this version knows: leave index "
+            f"{_without_secrets(url)} is not an index that this version knows: leave index "
             "out to use the store's own"
         )
     if not isinstance(store, SqliteStore):

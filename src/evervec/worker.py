@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from evervec.errors import EvervecError, IndexUnavailable, RateLimited, StoreError
+from evervec.errors import EvervecError, IndexUnavailable, RateLimited, StoreClosed, StoreError
 from evervec.housekeeping import Housekeeping
 from evervec.model import Job, ProcessResult
 from evervec.pipeline import Batch, Pipeline, Written
@@ -33,7 +33,9 @@ class Calls:
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self.done: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._count = count
-        for number in range(count):
+
+    def start(self) -> None:
+        for number in range(self._count):
             threading.Thread(target=self._work, name=f"evervec-call-{number}", daemon=True).start()
 
     def _work(self) -> None:
@@ -171,6 +173,7 @@ class Worker:
 
     def _run(self, *, forever: bool) -> None:
         self._forever = forever
+        self._calls.start()
         try:
             with self._heartbeat:
                 while True:
@@ -179,7 +182,7 @@ class Worker:
                         if self._step():
                             continue
                     except (StoreError, IndexUnavailable) as error:
-                        if not forever:
+                        if not forever or isinstance(error, StoreClosed):
                             raise
                         log.error("work waits for the store or index: %s", error)
                         if self._stopping.wait(self._settings.backoff_seconds):
@@ -235,10 +238,13 @@ class Worker:
 
     def _await_call(self) -> bool:
         """Wait until a provider call ends; False when the drain's deadline comes first."""
+        left = self._stop_at - time.monotonic()
+        if left <= 0:
+            return False
         try:
-            batch = self._calls.done.get(timeout=min(self._stop_at - time.monotonic(), 3600.0))
-        except (queue.Empty, ValueError):
-            return time.monotonic() < self._stop_at
+            batch = self._calls.done.get(timeout=min(left, 1.0))
+        except queue.Empty:
+            return True
         if batch is not None:
             batch.calls_left -= 1
         return True
@@ -309,7 +315,8 @@ class Worker:
         except StoreError as error:
             log.warning("%d jobs wait for their leases to run out: %s", len(jobs), error)
             return
-        log.warning("drain timed out: %d jobs were released", released, extra={"count": released})
+        why = "drain timed out" if self.stopping else "work was broken off"
+        log.warning("%s: %d jobs were released", why, released, extra={"count": released})
 
 
 def _as_exception(error: BaseException) -> Exception:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from evervec.errors import InvalidArgument, StoreError
+from evervec.errors import InvalidArgument, StoreClosed, StoreError
 
 _SAVEPOINT = "evervec_call"
 
@@ -136,7 +136,7 @@ class Connections:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StoreError(f"the store {self.name} is closed: open it again with evervec.open")
+            raise StoreClosed(f"the store {self.name} is closed: open it again with evervec.open")
         if self._pid != os.getpid():
             raise StoreError(
                 f"the store {self.name} was opened before this process was forked; SQLite "

@@ -6,7 +6,8 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from evervec.model import Job, Op, Status, as_datetime
 from evervec.stores.named import Queries
@@ -56,17 +57,30 @@ _STATUS = {s.value: s for s in Status}
 _OP = {o.value: o for o in Op}
 
 
-def job_of(row: JobRow) -> Job:
-    """A job from a row of `job_columns`."""
+class Lease(NamedTuple):
+    """What a claim changes of each of its jobs."""
+
+    token: str
+    started_at: datetime | None
+    expires_at: datetime | None
+
+
+def job_of(row: JobRow, lease: Lease | None = None) -> Job:
+    """A job from a row of `job_columns`, or as `lease` left it since the row was read."""
     (
         job_id, tenant, kind, record_id, name, op, seq, claimed_seq, status, priority, attempts,
         max_attempts, error, token, created_at, scheduled_for, started_at, completed_at,
-        lease_expires_at, record, version, crashes,
+        expires_at, record, version, crashes,
     ) = row  # fmt: skip
+    if lease is not None:
+        status, claimed_seq, attempts = "processing", seq, attempts + 1
+        token, started, expires = lease
+    else:
+        started, expires = as_datetime(started_at), as_datetime(expires_at)
+    created = datetime.fromtimestamp(created_at, UTC)
+    due = created if scheduled_for == created_at else datetime.fromtimestamp(scheduled_for, UTC)
     return Job(
         job_id, tenant, kind, record_id, name, _OP[op], seq, claimed_seq, _STATUS[status],
-        priority, attempts, max_attempts, error, token,
-        as_datetime(created_at), as_datetime(scheduled_for),  # type: ignore[arg-type]
-        as_datetime(started_at), as_datetime(completed_at), as_datetime(lease_expires_at),
-        record, version, crashes,
+        priority, attempts, max_attempts, error, token, created, due, started,
+        as_datetime(completed_at), expires, record, version, crashes,
     )  # fmt: skip

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from evervec.model import Job, Op, Outcome, Status
+from evervec.model import Job, Op, Outcome, Status, as_datetime
 from evervec.stores.base import Apply, Failure, Finish, Loaded, pack_chunks, unpack_chunks
 from evervec.stores.sqlite.changes import Changes, scope
-from evervec.stores.sqlite.engine import SQL, job_of, listed
+from evervec.stores.sqlite.engine import SQL, Lease, job_of, listed
 
 SELECT_JOBS = f"select {SQL.job_columns}\n"
 CRASH_SHRINKS_BY = 16
@@ -52,7 +52,8 @@ class Leases(Changes):
                 return []
             token, until = secrets.token_hex(16), now + lease
             conn.execute(SQL.lease, (token, worker, now, until, listed(row[0] for row in rows)))
-        return [_leased(row, token, now, until) for row in rows]
+        lease_held = Lease(token, as_datetime(now), as_datetime(until))
+        return [job_of(row, lease_held) for row in rows]
 
     def _candidates(
         self, conn: sqlite3.Connection, limit: int, now: float, versions: Sequence[int] | None
@@ -132,14 +133,7 @@ class Leases(Changes):
         conn.executemany(
             SQL.touch_version, [(now, version) for version in {f.job.version for f in held}]
         )
-        self._record_attempts(
-            conn,
-            (
-                (f.job, f.seq, Outcome.DONE, f.embedded, f.reused, f.tokens, f.worker, None)
-                for f in held
-            ),
-            now,
-        )
+        conn.executemany(SQL.add_attempt, [_done(f, now) for f in held])
 
     def _reveal(self, conn: sqlite3.Connection, finishes: Sequence[Finish], now: float) -> None:
         """Boxed and loaded records appear, unless something newer came first."""
@@ -188,9 +182,9 @@ class Leases(Changes):
                     end, due, spent = Status.PENDING, f.retry_at, row.attempts
                 _put_back(conn, f.job, end, due, spent, 0, f.error, now)
                 outcome = Outcome.FAILED if end is Status.FAILED else Outcome.RETRY
-                attempts.append((f.job, f.job.claimed_seq, outcome, 0, 0, 0, f.worker, f.error))
+                attempts.append(_attempt(f.job, outcome, f.worker, f.error, now))
                 ends.append(end)
-            self._record_attempts(conn, attempts, now)
+            conn.executemany(SQL.add_attempt, attempts)
         self.wake()
         return ends
 
@@ -243,9 +237,9 @@ class Leases(Changes):
                     end = Status.FAILED
                 error = f"its worker stopped answering in attempt {job.attempts}"
                 _put_back(conn, job, end, now, spent, 1, error, now)
-                attempts.append((job, job.claimed_seq, Outcome.CRASHED, 0, 0, 0, "", error))
+                attempts.append(_attempt(job, Outcome.CRASHED, "", error, now))
                 ended.append((job.job_id, end))
-            self._record_attempts(conn, attempts, now)
+            conn.executemany(SQL.add_attempt, attempts)
             found = [
                 conn.execute(SELECT_JOBS + SQL.job_by_id, (job_id, None)).fetchone()
                 for job_id, _ in ended
@@ -260,19 +254,6 @@ class Leases(Changes):
             return conn.execute(SELECT_JOBS + SQL.expired, (now, limit)).fetchall()
         return conn.execute(SELECT_JOBS + SQL.stuck, (now, now - threshold, limit)).fetchall()
 
-    def _record_attempts(
-        self, conn: sqlite3.Connection, attempts: Iterable[tuple[Any, ...]], now: float
-    ) -> None:
-        conn.executemany(
-            SQL.add_attempt,
-            (
-                (job.record, job.tenant, job.version, job.attempts, seq,
-                 job.started_at.timestamp() if job.started_at else None, now, outcome.value,
-                 embedded, reused, tokens, worker, error)
-                for job, seq, outcome, embedded, reused, tokens, worker, error in attempts
-            ),
-        )  # fmt: skip
-
 
 def priorities(conn: sqlite3.Connection) -> Iterator[int]:
     """The priorities that pending jobs have, highest first, each by one step in the index."""
@@ -282,17 +263,30 @@ def priorities(conn: sqlite3.Connection) -> Iterator[int]:
         row = conn.execute(SQL.next_priority, row).fetchone()
 
 
-def _leased(row: tuple[Any, ...], token: str, now: float, until: float) -> Job:
-    """The job as its claim left it, without reading it again."""
-    return job_of(
-        (*row[:7], row[6], Status.PROCESSING.value, row[9], row[10] + 1, row[11], row[12], token,
-         row[14], row[15], now, row[17], until, *row[19:])
+def _done(f: Finish, now: float) -> tuple[Any, ...]:
+    job = f.job
+    return (
+        job.record, job.tenant, job.version, job.attempts, f.seq, _began(job), now, "done",
+        f.embedded, f.reused, f.tokens, f.worker, None,
     )  # fmt: skip
+
+
+def _attempt(
+    job: Job, outcome: Outcome, worker: str, error: str | None, now: float
+) -> tuple[Any, ...]:
+    return (
+        job.record, job.tenant, job.version, job.attempts, job.claimed_seq, _began(job), now,
+        outcome.value, 0, 0, 0, worker, error,
+    )  # fmt: skip
+
+
+def _began(job: Job) -> float | None:
+    return job.started_at.timestamp() if job.started_at else None
 
 
 def _standing(conn: sqlite3.Connection, jobs: Sequence[Job]) -> dict[int, Standing]:
     rows = conn.execute(SQL.standing, (listed(job.job_id for job in jobs),))
-    return {row[0]: Standing(*row) for row in rows}
+    return {row[0]: Standing._make(row) for row in rows}
 
 
 def _holds(standing: dict[int, Standing], job: Job) -> bool:
