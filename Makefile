@@ -20,7 +20,7 @@ help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.core  ## see it work
-	@$(BIN)/python -m evervec.demo $(ARGS)
+	@$(BIN)/evervec demo $(ARGS)
 
 test: check  ## check, then run every test
 	$(BIN)/pytest -n $(JOBS) --dist worksteal $(TESTS) $(ARGS)

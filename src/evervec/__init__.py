@@ -2,87 +2,80 @@
 
 Write records, and they are embedded in the background and searchable: through
 crashes, outages, edits and deletes, with nothing lost, doubled or stale.
+
+The names below are loaded when they are first used, so that importing costs little.
 """
 
-from evervec.chunking import Chunker, SizeChunker
-from evervec.embedders.base import Embedder
-from evervec.errors import (
-    EmbedderError,
-    EvervecError,
-    IndexUnavailable,
-    InvalidArgument,
-    InvalidInput,
-    InvalidRecord,
-    InvalidTransition,
-    JobFailed,
-    LeaseLost,
-    ProviderUnavailable,
-    RateLimited,
-    SettingsError,
-    StoreError,
-    VersionMismatch,
-    WaitTimeout,
-)
-from evervec.facade import Evervec, open
-from evervec.kinds import Kind, Rescore
-from evervec.model import (
-    Attempt,
-    EnqueueResult,
-    Hit,
-    Hits,
-    Job,
-    Outcome,
-    ProcessResult,
-    Record,
-    Stats,
-    Status,
-    Ticket,
-    VerifyReport,
-    Version,
-)
-from evervec.queue import Queue
-from evervec.settings import Settings
-from evervec.worker import Worker
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evervec.chunking import Chunker as Chunker
+    from evervec.chunking import SizeChunker as SizeChunker
+    from evervec.embedders.base import Embedder as Embedder
+    from evervec.errors import EmbedderError as EmbedderError
+    from evervec.errors import EvervecError as EvervecError
+    from evervec.errors import IndexUnavailable as IndexUnavailable
+    from evervec.errors import InvalidArgument as InvalidArgument
+    from evervec.errors import InvalidInput as InvalidInput
+    from evervec.errors import InvalidRecord as InvalidRecord
+    from evervec.errors import InvalidTransition as InvalidTransition
+    from evervec.errors import JobFailed as JobFailed
+    from evervec.errors import LeaseLost as LeaseLost
+    from evervec.errors import ProviderUnavailable as ProviderUnavailable
+    from evervec.errors import RateLimited as RateLimited
+    from evervec.errors import SettingsError as SettingsError
+    from evervec.errors import StoreError as StoreError
+    from evervec.errors import VersionMismatch as VersionMismatch
+    from evervec.errors import WaitTimeout as WaitTimeout
+    from evervec.facade import Evervec as Evervec
+    from evervec.facade import open as open
+    from evervec.kinds import Kind as Kind
+    from evervec.kinds import Rescore as Rescore
+    from evervec.model import Attempt as Attempt
+    from evervec.model import EnqueueResult as EnqueueResult
+    from evervec.model import Hit as Hit
+    from evervec.model import Hits as Hits
+    from evervec.model import Job as Job
+    from evervec.model import Outcome as Outcome
+    from evervec.model import ProcessResult as ProcessResult
+    from evervec.model import Record as Record
+    from evervec.model import Stats as Stats
+    from evervec.model import Status as Status
+    from evervec.model import Ticket as Ticket
+    from evervec.model import VerifyReport as VerifyReport
+    from evervec.model import Version as Version
+    from evervec.queue import Queue as Queue
+    from evervec.settings import Settings as Settings
+    from evervec.worker import Worker as Worker
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Attempt",
-    "Chunker",
-    "Embedder",
-    "EmbedderError",
-    "EnqueueResult",
-    "Evervec",
-    "EvervecError",
-    "Hit",
-    "Hits",
-    "IndexUnavailable",
-    "InvalidArgument",
-    "InvalidInput",
-    "InvalidRecord",
-    "InvalidTransition",
-    "Job",
-    "JobFailed",
-    "Kind",
-    "LeaseLost",
-    "Outcome",
-    "ProcessResult",
-    "ProviderUnavailable",
-    "Queue",
-    "RateLimited",
-    "Record",
-    "Rescore",
-    "Settings",
-    "SettingsError",
-    "SizeChunker",
-    "Stats",
-    "Status",
-    "StoreError",
-    "Ticket",
-    "VerifyReport",
-    "Version",
-    "VersionMismatch",
-    "WaitTimeout",
-    "Worker",
-    "open",
-]
+_HOMES = {
+    "chunking": "Chunker SizeChunker",
+    "embedders.base": "Embedder",
+    "errors": "EmbedderError EvervecError IndexUnavailable InvalidArgument InvalidInput "
+    "InvalidRecord InvalidTransition JobFailed LeaseLost ProviderUnavailable RateLimited "
+    "SettingsError StoreError VersionMismatch WaitTimeout",
+    "facade": "Evervec open",
+    "kinds": "Kind Rescore",
+    "model": "Attempt EnqueueResult Hit Hits Job Outcome ProcessResult Record Stats Status Ticket "
+    "VerifyReport Version",
+    "queue": "Queue",
+    "settings": "Settings",
+    "worker": "Worker",
+}
+_HOME = {name: f"evervec.{home}" for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'evervec' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

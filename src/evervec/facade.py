@@ -6,7 +6,7 @@ import logging
 import signal
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from types import FrameType
@@ -288,10 +288,11 @@ class Evervec:
         return self.store.versions()
 
     # working
-    def process_all(self) -> ProcessResult:
+    def process_all(self, progress: Callable[[int], object] | None = None) -> ProcessResult:
         """Work until no job is due. Jobs scheduled for later or leased elsewhere stay; in an
-        outage, or without an embedder, it returns with them pending."""
-        return self._worker(None).process_all()
+        outage, or without an embedder, it returns with them pending. `progress` is called with
+        the number of jobs that ended."""
+        return self._worker(None).process_all(progress)
 
     def worker(self, concurrency: int | None = None) -> Worker:
         """A worker for a `with` block: it runs in the background, and is drained at the end."""

@@ -111,6 +111,8 @@ class Ticket:
     """False: `version=` was not newer than the last one, so nothing changed"""
     is_new: bool = True
     """False: the record was there before"""
+    enqueued: bool = True
+    """False: nothing was to do, because nothing changed"""
 
 
 @dataclass(frozen=True, slots=True)

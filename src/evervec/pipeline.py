@@ -93,6 +93,10 @@ class Written:
     lost: int = 0
     errors: list[tuple[int, str]] = field(default_factory=list)
 
+    @property
+    def processed(self) -> int:
+        return self.succeeded + self.failed + self.retried
+
     def add(self, other: Written) -> None:
         for name in ("succeeded", "failed", "retried", "released", "lost"):
             setattr(self, name, getattr(self, name) + getattr(other, name))

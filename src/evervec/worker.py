@@ -119,6 +119,7 @@ class Worker:
         self._flying: list[Batch] = []
         self._total = Written()
         self._forever = False
+        self._progress: Callable[[int], object] | None = None
         self._stopping = threading.Event()
         self._stop_at = float("inf")
         self._pause = 0.0
@@ -129,12 +130,12 @@ class Worker:
         self._crash: BaseException | None = None
 
     # running
-    def process_all(self) -> ProcessResult:
+    def process_all(self, progress: Callable[[int], object] | None = None) -> ProcessResult:
         """Work until no job is due; in an outage, until it is noticed."""
+        self._progress = progress
         self._run(forever=False)
         done = self._total
-        processed = done.succeeded + done.failed + done.retried
-        return ProcessResult(processed, done.succeeded, done.failed, done.errors)
+        return ProcessResult(done.processed, done.succeeded, done.failed, done.errors)
 
     def run(self) -> None:
         """Work until `stop`."""
@@ -256,6 +257,8 @@ class Worker:
         if self._forever:
             written.errors.clear()  # they are in the log and in the jobs' history
         self._total.add(written)
+        if self._progress is not None:
+            self._progress(written.processed)
         if batch.outage is not None:
             self._back_off(batch.outage)
         elif written.succeeded:

@@ -283,6 +283,10 @@ class Store(Protocol):
     def tend(self) -> None:
         """What the engine itself needs from time to time."""
 
+    def check(self) -> str | None:
+        """What is wrong with the store's own files; None when they are sound."""
+        ...
+
     def paused(self) -> bool: ...
 
     def set_paused(self, paused: bool) -> None: ...

@@ -77,6 +77,11 @@ class Care(Leases):
     def tend(self) -> None:
         self.db.checkpoint()
 
+    def check(self) -> str | None:
+        with self.db.reading() as conn:
+            answer: str = conn.execute("pragma quick_check(1)").fetchone()[0]
+        return None if answer == "ok" else answer
+
     def paused(self) -> bool:
         with self.db.reading() as conn:
             return bool(conn.execute(SQL.paused).fetchone()[0])

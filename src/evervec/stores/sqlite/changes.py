@@ -96,8 +96,8 @@ class Changes(Engine):
                 row.job_id = row.job_id or number + 1
                 row.state = row.state if draft.boxed else "live"
                 number += 1 + len(targets)
-            accepted = verdict != "stale"
-            tickets.append(Ticket(kind, draft.id, row.job_id, row.seq, accepted, is_new))
+            accepted, changed = verdict != "stale", verdict == "changed"
+            tickets.append(Ticket(kind, draft.id, row.job_id, row.seq, accepted, is_new, changed))
         self._write(db, tenant, kind, rows.values(), targets, now)
         return tickets
 
@@ -123,7 +123,7 @@ class Changes(Engine):
             found = rows.get(id) or Row(id)
             first = id in accepted
             accepted.discard(id)
-            tickets.append(Ticket(kind, id, found.job_id, found.seq, first, False))
+            tickets.append(Ticket(kind, id, found.job_id, found.seq, first, False, first))
         return tickets
 
     def enqueue(

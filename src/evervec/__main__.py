@@ -1,0 +1,5 @@
+"""`python -m evervec` is the command line."""
+
+from evervec.cli import main
+
+main()

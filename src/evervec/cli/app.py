@@ -1,0 +1,204 @@
+"""The frame of all commands: common options, opening the store, errors and exit codes."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from evervec.errors import EvervecError, InvalidArgument
+
+if TYPE_CHECKING:
+    from evervec.facade import Evervec
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# each module is imported only when one of its commands runs
+_COMMANDS = {
+    "records": ("add", "get", "delete", "search"),
+    "jobs": ("jobs", "job", "history", "retry", "recover", "purge", "cancel", "pause", "resume"),
+    "care": ("init", "status", "worker", "verify", "versions", "doctor", "demo"),
+}
+_HOMES = {name: home for home, names in _COMMANDS.items() for name in names}
+
+
+@dataclass(frozen=True)
+class Where:
+    """Which store, index, embedder and tenant a command works with."""
+
+    store: str | None = None
+    index: str | None = None
+    embedder: str | None = None
+    tenant: str | None = None
+    app: str | None = None
+
+    @contextmanager
+    def opened(self, **settings: Any) -> Iterator[Evervec]:
+        """The store, open; `--app module:ev` brings the application's own."""
+        if self.app:
+            yield _load_app(self.app)
+            return
+        from evervec.facade import open
+
+        with open(
+            self.store,
+            index=self.index,
+            embedder=self.embedder or "auto",
+            tenant=self.tenant or "default",
+            **settings,
+        ) as ev:
+            yield ev
+
+
+def _common(hidden: bool) -> list[click.Option]:
+    return [
+        click.Option(["--store"], metavar="URL", hidden=hidden,
+                     help="Path or URL of the store.  [$EVERVEC_STORE, else ./evervec.db]"),
+        click.Option(["--index"], metavar="URL", hidden=hidden,
+                     help="URL of the vector index.  [the store's own]"),
+        click.Option(["--embedder"], metavar="NAME", hidden=hidden,
+                     help="auto, local[:MODEL], hashing or noop.  [auto]"),
+        click.Option(["--tenant"], metavar="T", hidden=hidden, help="Whose records.  [default]"),
+        click.Option(["--app"], metavar="MODULE:EV", hidden=hidden,
+                     help="Take the open store, with its kinds, from your own program."),
+    ]  # fmt: skip
+
+
+class Command(click.Command):
+    """A command that takes the common options behind its name too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += _common(hidden=True)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        given = {
+            name: value
+            for name in Where.__dataclass_fields__
+            if (value := ctx.params.pop(name, None)) is not None
+        }
+        ctx.obj = replace(ctx.obj or Where(), **given)
+        return super().invoke(ctx)
+
+
+class Commands(click.Group):
+    """The commands, loaded when needed, with a guess for a mistyped name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_HOMES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        home = _HOMES.get(cmd_name)
+        if home is None:
+            return None
+        found: click.Command = getattr(
+            importlib.import_module(f"evervec.cli.{home}"), cmd_name.replace("-", "_")
+        )
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in _HOMES:
+            close = difflib.get_close_matches(args[0], _HOMES, 1)
+            hint = f"did you mean '{close[0]}'?" if close else "evervec --help lists them."
+            raise click.UsageError(f"there is no command '{args[0]}'; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for home, title in (("records", "Records"), ("jobs", "Jobs"), ("care", "Running it")):
+            rows = [
+                (name, command.get_short_help_str(80))
+                for name in _COMMANDS[home]
+                if (command := self.get_command(ctx, name)) is not None
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def command(name: str, example: str) -> Callable[[F], click.Command]:
+    """Make a command whose help ends with an example."""
+
+    def made(function: F) -> click.Command:
+        return click.command(
+            name, cls=Command, epilog=f"\b\nExample:\n  {example}",
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )(click.pass_obj(function))  # fmt: skip
+
+    return made
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="evervec", message="evervec %(version)s")
+@click.option("-v", "--verbose", is_flag=True, help="Say more about what happens, on stderr.")
+@click.pass_context
+def cli(ctx: click.Context, /, verbose: bool, **where: str | None) -> None:
+    """Keep a vector index true to your data.
+
+    \b
+    Shell completion: eval "$(_EVERVEC_COMPLETE=bash_source evervec)"   (or zsh_source,
+    fish_source), in your shell's start-up file.
+    """
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.ERROR, format="%(levelname)s %(message)s"
+    )
+    ctx.obj = Where(**where)
+
+
+cli.params[:0] = _common(hidden=False)
+
+
+def run() -> None:
+    """Run the command line with errors in one sentence."""
+    try:
+        code = cli.main(prog_name="evervec", standalone_mode=False)
+    except click.exceptions.Exit as exit:
+        code = exit.exit_code
+    except click.Abort:
+        code = _complain("stopped; what was saved stays saved", 130)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except InvalidArgument as error:
+        code = _complain(str(error), 2)
+    except EvervecError as error:
+        code = _complain(str(error), 1)
+    except KeyboardInterrupt:
+        code = _complain("stopped; what was saved stays saved", 130)
+    except BrokenPipeError:  # whoever read our output has gone, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(message: str, code: int) -> int:
+    click.echo(f"evervec: {message}", err=True)
+    return code
+
+
+def _load_app(spec: str) -> Evervec:
+    from evervec.facade import Evervec
+
+    name, _, attribute = spec.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(name), attribute or "ev")
+    except (ImportError, AttributeError) as error:
+        raise click.UsageError(f"--app {spec}: {error}") from None
+    made = found() if callable(found) else found
+    if not isinstance(made, Evervec):
+        raise click.UsageError(
+            f"--app {spec} is {type(made).__name__}, not what evervec.open gives"
+        )
+    return made

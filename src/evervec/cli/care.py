@@ -1,0 +1,189 @@
+"""Commands for running it: init, status, worker, verify, versions, doctor, demo."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from evervec.cli.app import Where, as_json, command
+from evervec.cli.output import ago, duration, print_json, print_table, progress
+
+if TYPE_CHECKING:
+    from evervec.facade import Evervec
+
+
+@command("init", "evervec --store notes.db init")
+@as_json
+def init(where: Where, as_json: bool) -> None:
+    """Make the store, if it is not there yet."""
+    with where.opened() as ev:
+        facts = {"store": ev.store.url, "embedder": ev.embedder.name, "model": ev.embedder.model}
+    if as_json:
+        print_json(facts)
+        return
+    model = f" ({facts['model']})" if facts["model"] else ""
+    click.echo(f"{facts['store']} is ready; embedder: {facts['embedder']}{model}")
+    click.echo("next: evervec add KIND FILES…")
+
+
+@command("status", "evervec status --watch")
+@click.option("--watch", is_flag=True, help="Show it again every second.")
+@as_json
+def status(where: Where, watch: bool, as_json: bool) -> None:
+    """What waits, runs and failed; how fresh and how fast."""
+    with where.opened() as ev:
+        if as_json:
+            stats = ev.queue.stats()
+            print_json({"stats": stats, "versions": ev.versions(), "embedder": ev.embedder.name})
+            return
+        while True:
+            if watch:
+                click.clear()
+            _show_status(ev)
+            if not watch:
+                return
+            time.sleep(1.0)
+
+
+def _show_status(ev: Evervec) -> None:
+    stats = ev.queue.stats()
+    click.echo(f"store      {ev.store.url}")
+    click.echo(f"embedder   {ev.embedder.name} {ev.embedder.model}".rstrip())
+    paused = "  (paused: `evervec resume` goes on)" if stats.paused else ""
+    oldest = stats.oldest_pending_seconds
+    since = f", the oldest for {duration(oldest)}" if oldest is not None else ""
+    click.echo(f"waiting    {stats.pending}{since}{paused}")
+    click.echo(f"running    {stats.processing}")
+    failed = click.style(str(stats.failed), fg="red") if stats.failed else "0"
+    hint = "  (`evervec jobs --status failed` says why)" if stats.failed else ""
+    click.echo(f"failed     {failed}{hint}")
+    pace = stats.average_processing_ms
+    each = f", {pace:.0f} ms from claim to index" if pace is not None else ""
+    click.echo(f"done       {stats.done}, the last {ago(stats.last_processed_at)}{each}")
+    for version in ev.versions():
+        name = version.name or "(no model yet)"
+        click.echo(f"vectors    {version.kind}: {version.items} records, {name}, {version.state}")
+
+
+@command("worker", "evervec worker --drain")
+@click.option("--drain", is_flag=True, help="Work until nothing is due, then stop.")
+@click.option("--concurrency", type=int, help="Provider calls in flight.  [3]")
+@as_json
+def worker(where: Where, drain: bool, concurrency: int | None, as_json: bool) -> int:
+    """Embed what waits, until SIGTERM or Ctrl-C; a second one stops at once."""
+    settings = {} if concurrency is None else {"concurrency": concurrency}
+    with where.opened(**settings) as ev:
+        if ev.embedder.dimensions == 0:
+            click.echo(
+                "evervec: there is no embedder, so nothing can be embedded: "
+                "pip install 'evervec[local]', or give --embedder",
+                err=True,
+            )
+            return 1
+        if not drain:
+            click.echo(
+                f"working on {ev.store.url} with {ev.embedder.name}; Ctrl-C drains", err=True
+            )
+            ev.run_worker()
+            return 0
+        with progress("embedding", ev.queue.stats().pending, quiet=as_json) as bar:
+            result = ev.process_all(progress=bar.advance)
+        waiting = ev.queue.stats().pending
+    if as_json:
+        print_json(result)
+    else:
+        click.echo(f"{result.succeeded} embedded, {result.failed} failed, {waiting} wait")
+        for job_id, error in result.errors[:10]:
+            click.echo(f"job {job_id}: {error}", err=True)
+    return 1 if result.failed else 0
+
+
+@command("verify", "evervec verify --repair")
+@click.option("--repair", is_flag=True, help="Mend what is off, and embed what that needs.")
+@as_json
+def verify(where: Where, repair: bool, as_json: bool) -> int:
+    """Prove that index and records agree; exit 1 if they do not."""
+    with where.opened() as ev:
+        report = ev.verify(repair=repair)
+        if repair and report.repaired:
+            with progress("embedding", ev.queue.stats().pending, quiet=as_json) as bar:
+                ev.process_all(progress=bar.advance)
+    if as_json:
+        print_json(report)
+    else:
+        click.echo(f"{report.checked} records checked")
+        for name in ("missing", "stale", "orphaned", "doubled"):
+            if count := getattr(report, name):
+                click.echo(f"{count} {name}")
+        if report.clean:
+            click.echo("the index holds exactly the latest version of each")
+        elif repair:
+            click.echo(f"{report.repaired} repaired")
+        else:
+            click.echo("`evervec verify --repair` mends them")
+    return 0 if report.clean or (repair and report.repaired) else 1
+
+
+@command("versions", "evervec versions")
+@as_json
+def versions(where: Where, as_json: bool) -> None:
+    """Which model made which vectors."""
+    with where.opened() as ev:
+        found = ev.versions()
+    if as_json:
+        print_json(found)
+    elif not found:
+        click.echo("no vectors yet")
+    else:
+        print_table(
+            ("kind", "version", "provider", "model", "dimensions", "state", "records", "last sync"),
+            [
+                (
+                    v.kind,
+                    v.name,
+                    v.provider,
+                    v.model,
+                    v.dimensions,
+                    v.state,
+                    v.items,
+                    v.last_sync_at,
+                )
+                for v in found
+            ],
+        )
+
+
+@command("doctor", "evervec doctor")
+@as_json
+def doctor(where: Where, as_json: bool) -> int:
+    """Check store, disk, model, index, versions and clock, and say how to mend each."""
+    from evervec.cli.doctor import examine
+
+    findings = examine(where)
+    if as_json:
+        print_json(findings)
+    else:
+        marks = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
+        for f in findings:
+            mark, colour = marks[f.state]
+            click.echo(f"{click.style(mark, fg=colour)} {f.what:9} {f.finding}")
+            if f.mend:
+                click.echo(f"  {'':9} {click.style(f.mend, dim=True)}")
+    return 1 if any(f.state == "bad" for f in findings) else 0
+
+
+@command("demo", "evervec demo")
+@click.option(
+    "--keep",
+    metavar="PATH",
+    default="evervec-demo.db",
+    show_default=True,
+    help="Where to leave the store to play with.",
+)
+def demo(where: Where, keep: str) -> int:
+    """Index your own Python's documentation and ask it questions: under a minute."""
+    from evervec.cli.demo import main
+
+    return main(keep, where.embedder)

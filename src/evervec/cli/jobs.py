@@ -1,0 +1,178 @@
+"""Commands for jobs: look, retry, cancel, recover, purge, pause."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import click
+
+from evervec.cli.app import Where, as_json, command
+from evervec.cli.output import ago, print_json, print_table
+
+
+@command("jobs", "evervec jobs --status failed")
+@click.option("--status", help="pending, processing, done or failed.")
+@click.option("--limit", default=20, show_default=True)
+@as_json
+def jobs(where: Where, status: str | None, limit: int, as_json: bool) -> None:
+    """List jobs."""
+    with where.opened() as ev:
+        found = ev.queue.jobs(status=status, limit=limit)
+    if as_json:
+        print_json(found)
+    elif not found:
+        click.echo("no jobs")
+    else:
+        print_table(
+            ("job", "kind", "id", "status", "attempts", "due", "error"),
+            [
+                (j.job_id, j.kind, j.record_id, j.status, f"{j.attempts}/{j.max_attempts}",
+                 j.scheduled_for, j.error)
+                for j in found
+            ],
+        )  # fmt: skip
+
+
+@command("job", "evervec job 42")
+@click.argument("job_id", type=int)
+@as_json
+def job(where: Where, job_id: int, as_json: bool) -> int:
+    """Show one job."""
+    with where.opened() as ev:
+        found = ev.queue.get(job_id)
+    if found is None:
+        click.echo(f"evervec: there is no job {job_id}", err=True)
+        return 1
+    if as_json:
+        print_json(found)
+        return 0
+    print_table(
+        ("what", "value"),
+        [
+            ("record", f"{found.kind} {found.record_id}"),
+            ("version", found.embedding_version or "none yet"),
+            ("status", found.status),
+            ("attempts", f"{found.attempts} of {found.max_attempts}"),
+            ("priority", found.priority),
+            ("due", found.scheduled_for),
+            ("started", found.started_at),
+            ("completed", found.completed_at),
+            ("error", found.error),
+        ],
+    )
+    return 0
+
+
+@command("history", "evervec history doc README.md")
+@click.argument("kind")
+@click.argument("id")
+@as_json
+def history(where: Where, kind: str, id: str, as_json: bool) -> None:
+    """What was tried for a record, oldest first."""
+    with where.opened() as ev:
+        found = ev.queue.history(kind, id)
+    if as_json:
+        print_json(found)
+    elif not found:
+        click.echo("no attempts yet")
+    else:
+        print_table(
+            ("attempt", "when", "outcome", "embedded", "reused", "worker", "error"),
+            [
+                (a.attempt, ago(a.finished_at), a.outcome, a.chunks_embedded, a.chunks_reused,
+                 a.worker, a.error)
+                for a in found
+            ],
+        )  # fmt: skip
+
+
+@command("retry", "evervec retry --all")
+@click.argument("job_id", type=int, required=False)
+@click.option("--all", "everything", is_flag=True, help="All failed jobs.")
+@as_json
+def retry(where: Where, job_id: int | None, everything: bool, as_json: bool) -> None:
+    """Let failed jobs start anew."""
+    if (job_id is None) is not everything:
+        raise click.UsageError("give a job, or --all")
+    with where.opened() as ev:
+        if job_id is None:
+            count = ev.queue.retry_failed()
+        else:
+            ev.queue.retry(job_id)
+            count = 1
+    _say(as_json, "retried", count, "jobs wait again")
+
+
+@command("recover", "evervec recover --older-than 10min")
+@click.option("--older-than", metavar="TIME", help="Also what was claimed longer ago, e.g. 10min.")
+@as_json
+def recover(where: Where, older_than: str | None, as_json: bool) -> None:
+    """Take back jobs whose worker died."""
+    with where.opened() as ev:
+        count = ev.queue.recover_stuck(_time(older_than) if older_than else None)
+    _say(as_json, "recovered", count, "jobs taken back")
+
+
+@command("purge", "evervec purge --done --older-than 1d")
+@click.option("--done", is_flag=True, help="Done jobs (records and vectors stay).")
+@click.option("--dead", is_flag=True, help="Dead letters.")
+@click.option("--boxed", is_flag=True, help="With --dead: also those that carry a boxed record.")
+@click.option("--older-than", metavar="TIME", default="7d", show_default=True)
+@as_json
+def purge(
+    where: Where, done: bool, dead: bool, boxed: bool, older_than: str, as_json: bool
+) -> None:
+    """Drop old jobs."""
+    if not done and not dead:
+        raise click.UsageError("give --done, --dead or both")
+    age = _time(older_than)
+    with where.opened() as ev:
+        count = ev.queue.purge_done(age) if done else 0
+        count += ev.queue.purge_dead(age, boxed=boxed) if dead else 0
+    _say(as_json, "purged", count, "jobs dropped")
+
+
+@command("cancel", "evervec cancel 42")
+@click.argument("job_id", type=int)
+@as_json
+def cancel(where: Where, job_id: int, as_json: bool) -> None:
+    """Remove a pending or failed job."""
+    with where.opened() as ev:
+        ev.queue.cancel(job_id)
+    _say(as_json, "cancelled", 1, "job cancelled")
+
+
+@command("pause", "evervec pause")
+@as_json
+def pause(where: Where, as_json: bool) -> None:
+    """Let no worker of the store claim more, until resume."""
+    with where.opened() as ev:
+        ev.queue.pause()
+    _say(as_json, "paused", True, "paused; `evervec resume` goes on")
+
+
+@command("resume", "evervec resume")
+@as_json
+def resume(where: Where, as_json: bool) -> None:
+    """Let workers go on."""
+    with where.opened() as ev:
+        ev.queue.resume()
+    _say(as_json, "paused", False, "resumed")
+
+
+def _say(as_json: bool, name: str, value: int, sentence: str) -> None:
+    if as_json:
+        print_json({name: value})
+    else:
+        click.echo(sentence if isinstance(value, bool) else f"{value} {sentence}")
+
+
+_UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
+
+
+def _time(text: str) -> timedelta:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)", text)
+    if not found:
+        raise click.UsageError(f"'{text}' is not a time; write 30s, 10min, 2h or 7d")
+    return timedelta(seconds=float(found[1]) * _UNITS[found[2]])

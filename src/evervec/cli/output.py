@@ -1,0 +1,195 @@
+"""What commands print: JSON, plain lines when piped, colours and bars on a terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import click
+
+_WORD = re.compile(r"\w+")
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, default=_plain, ensure_ascii=False, indent=2))
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.repr}
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value)
+
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Columns as wide as their content; the last is cut at the terminal's edge."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    widths = [max([len(h), *(len(row[i]) for row in cells)]) for i, h in enumerate(head)]
+    lines = [list(head), *cells]
+    room = _columns()
+    for number, line in enumerate(lines):
+        text = "  ".join(value.ljust(width) for value, width in zip(line, widths, strict=True))
+        text = text.rstrip()
+        if room and len(text) > room:
+            text = text[: room - 1] + "…"
+        click.echo(click.style(text, bold=True) if number == 0 else text)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, datetime):
+        return ago(value)
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return " ".join(str(value).split())
+
+
+def _columns() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
+def ago(moment: datetime | None) -> str:
+    """How long ago, or until when, in one unit."""
+    if moment is None:
+        return "never"
+    seconds = (datetime.now(UTC) - moment).total_seconds()
+    length = duration(abs(seconds))
+    return f"in {length}" if seconds < -1 else f"{length} ago"
+
+
+def duration(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+def passage(text: str, query: str, width: int = 240) -> str:
+    """The part of a text around the query's words, in one line, with the words marked."""
+    line = " ".join(text.split())
+    stems = {word.lower()[:5] for word in _WORD.findall(query) if len(word) > 3}
+    spots = [m for m in _WORD.finditer(line) if m.group().lower()[:5] in stems]
+    start = _best_window(spots, len(line), width)
+    end = min(len(line), start + width)
+    shown = "".join(
+        click.style(line[a:b], bold=True, fg="yellow") if marked else line[a:b]
+        for a, b, marked in _pieces(spots, start, end)
+    )
+    return ("…" if start else "") + shown + ("…" if end < len(line) else "")
+
+
+def _best_window(spots: list[re.Match[str]], length: int, width: int) -> int:
+    """Where a window of `width` holds most of the spots."""
+    best, most = 0, 0
+    for spot in spots:
+        start = max(0, min(spot.start() - 20, length - width))
+        count = sum(start <= other.start() and other.end() <= start + width for other in spots)
+        if count > most:
+            best, most = start, count
+    return best
+
+
+def _pieces(spots: list[re.Match[str]], start: int, end: int) -> Iterator[tuple[int, int, bool]]:
+    place = start
+    for spot in spots:
+        if spot.start() < start or spot.end() > end:
+            continue
+        yield place, spot.start(), False
+        yield spot.start(), spot.end(), True
+        place = spot.end()
+    yield place, end, False
+
+
+class Progress(Protocol):
+    """Tells how far long work has come."""
+
+    def advance(self, count: int = 1) -> None: ...
+
+    def expect(self, total: int) -> None: ...
+
+
+@contextmanager
+def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Progress]:
+    """A bar with rate and time left on a terminal, a plain line now and then elsewhere."""
+    if quiet:
+        yield _Quiet()
+    elif sys.stderr.isatty():
+        with _bar(what, total) as bar:
+            yield bar
+    else:
+        lines = _Lines(what, total)
+        yield lines
+        lines.end()
+
+
+class _Quiet:
+    def advance(self, count: int = 1) -> None: ...
+
+    def expect(self, total: int) -> None: ...
+
+
+class _Lines:
+    def __init__(self, what: str, total: int | None, every: float = 5.0) -> None:
+        self._what, self._total, self._every = what, total, every
+        self._count = 0
+        self._began = self._said = time.monotonic()
+
+    def expect(self, total: int) -> None:
+        self._total = total
+
+    def advance(self, count: int = 1) -> None:
+        self._count += count
+        if time.monotonic() - self._said >= self._every:
+            self._said = time.monotonic()
+            self._say()
+
+    def end(self) -> None:
+        if self._count:
+            self._say()
+
+    def _say(self) -> None:
+        rate = self._count / max(time.monotonic() - self._began, 1e-9)
+        of = f" of {self._total}" if self._total else ""
+        click.echo(f"{self._what}: {self._count}{of}, {rate:.0f}/s", err=True)
+
+
+@contextmanager
+def _bar(what: str, total: int | None) -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as RichProgress
+
+    columns = (
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    with RichProgress(*columns, console=Console(stderr=True)) as shown:
+        task = shown.add_task(what, total=total, rate="")
+
+        class Bar:
+            def advance(self, count: int = 1) -> None:
+                speed = shown.tasks[task].speed
+                shown.update(task, advance=count, rate=f"{speed:,.0f}/s" if speed else "")
+
+            def expect(self, total: int) -> None:
+                shown.update(task, total=total)
+
+        yield Bar()

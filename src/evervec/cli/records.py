@@ -1,0 +1,237 @@
+"""Commands for records: add, get, delete, search."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evervec.cli.app import Where, as_json, command
+from evervec.cli.output import passage, print_json, progress
+from evervec.errors import InvalidRecord
+
+if TYPE_CHECKING:
+    from evervec.facade import Evervec
+
+
+@command("add", "evervec add doc docs/ README.md --sync")
+@click.argument("kind")
+@click.argument("files", nargs=-1)
+@click.option(
+    "--jsonl",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    help='Records from a file of JSON lines: {"id": …, "text": …, "title": …, …}.',
+)
+@click.option("--id", "id", help="The id of a record from standard input.")
+@click.option("--sync", is_flag=True, help="Delete records of files that are gone.")
+@click.option("--no-embed", is_flag=True, help="Only save; a worker embeds.")
+@as_json
+def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: str | None,
+        sync: bool, no_embed: bool, as_json: bool) -> int:  # fmt: skip
+    """Add files, folders, JSON lines or standard input (-), and embed them.
+
+    What is unchanged since the last time costs nothing.
+    """
+    if jsonl and files:
+        raise click.UsageError("give files or --jsonl, not both")
+    if sync and (jsonl or not files or files == ("-",)):
+        raise click.UsageError("--sync needs folders: it deletes what is gone from them")
+    with where.opened() as ev:
+        counts = {"added": 0, "unchanged": 0, "deleted": 0, "skipped": 0}
+        if jsonl:
+            _save(ev, kind, _lines(jsonl), counts, None, as_json)
+        elif files in ((), ("-",)):
+            if files == () and sys.stdin.isatty():
+                raise click.UsageError(
+                    "give files or folders, --jsonl FILE, or - for standard input"
+                )
+            record = {"text": sys.stdin.read(), **({"id": id} if id else {})}
+            _save(ev, kind, iter([record]), counts, 1, as_json)
+        else:
+            _add_files(ev, kind, files, counts, sync=sync, quiet=as_json)
+        failed = 0
+        if not no_embed:
+            failed = _embed(ev, quiet=as_json)
+        waiting = ev.queue.stats().pending
+        if as_json:
+            print_json({**counts, "failed": failed, "waiting": waiting})
+        else:
+            click.echo(
+                ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+                or "nothing to add"
+            )
+            _say_what_waits(ev, waiting, failed)
+        return 1 if failed else 0
+
+
+def _add_files(ev: Evervec, kind: str, named: tuple[str, ...], counts: dict[str, int], *,
+               sync: bool, quiet: bool) -> None:  # fmt: skip
+    from evervec.cli.files import find, read
+
+    sources, prefixes = find(named)
+    seen = set()
+
+    def records() -> Iterator[Any]:
+        for source in sources:
+            made = read(source)
+            if isinstance(made, str):
+                counts["skipped"] += 1
+                if not quiet:
+                    click.echo(f"skipped {source.path}: {made}", err=True)
+                continue
+            seen.add(source.id)
+            yield made
+
+    _save(ev, kind, records(), counts, len(sources), quiet)
+    if not sync:
+        return
+    after = None
+    while batch := ev.records(kind, after=after, limit=1000):
+        after = batch[-1]
+        for record in batch:
+            inside = any(record.id.startswith(prefix) for prefix in prefixes)
+            if inside and "path" in record.metadata and record.id not in seen:
+                ev.delete(kind, record.id)
+                counts["deleted"] += 1
+
+
+def _save(ev: Evervec, kind: str, records: Iterator[Any], counts: dict[str, int],
+          total: int | None, quiet: bool) -> None:  # fmt: skip
+    with progress("saving", total, quiet=quiet) as bar:
+        for ticket in ev.add_many(kind, records):
+            counts["added" if ticket.enqueued else "unchanged"] += 1
+            bar.advance()
+
+
+def _lines(path: str) -> Iterator[Any]:
+    with nullcontext(sys.stdin) if path == "-" else Path(path).open(encoding="utf-8") as stream:
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                try:
+                    yield json.loads(line)
+                except ValueError as error:
+                    raise InvalidRecord(f"line {number} of {path} is not JSON: {error}") from None
+
+
+def _embed(ev: Evervec, *, quiet: bool) -> int:
+    if ev.embedder.dimensions == 0:
+        return 0
+    waiting = ev.queue.stats().pending
+    with progress("embedding", waiting, quiet=quiet) as bar:
+        result = ev.process_all(progress=bar.advance)
+    for job_id, error in result.errors[:10]:
+        click.echo(f"job {job_id}: {error}", err=True)
+    return result.failed
+
+
+def _say_what_waits(ev: Evervec, waiting: int, failed: int) -> None:
+    if failed:
+        click.echo(f"{failed} failed; `evervec jobs --status failed` says why", err=True)
+    if waiting and ev.embedder.dimensions == 0:
+        click.echo(
+            f"{waiting} wait for an embedder; text search finds them already. "
+            "Install one: pip install 'evervec[local]'"
+        )
+    elif waiting:
+        click.echo(f"{waiting} wait; `evervec worker --drain` embeds what is due")
+
+
+@command("get", "evervec get doc README.md")
+@click.argument("kind")
+@click.argument("id")
+@as_json
+def get(where: Where, kind: str, id: str, as_json: bool) -> int:
+    """Show a record."""
+    with where.opened() as ev:
+        record = ev.get(kind, id)
+        if record is None:
+            click.echo(f"evervec: there is no {kind} {id!r}", err=True)
+            return 1
+        if as_json:
+            print_json(record)
+            return 0
+        state = "embedded" if record.embedded else "waits to be embedded"
+        click.echo(click.style(record.title or record.id, bold=True))
+        click.echo(
+            f"{record.kind} {record.id}, seq {record.seq}, weight {record.weight:g}, {state}"
+        )
+        if record.metadata:
+            click.echo(json.dumps(record.metadata, ensure_ascii=False))
+        click.echo(f"\n{record.text}")
+        return 0
+
+
+@command("delete", "evervec delete doc README.md")
+@click.argument("kind")
+@click.argument("ids", nargs=-1, required=True)
+@as_json
+def delete(where: Where, kind: str, ids: tuple[str, ...], as_json: bool) -> int:
+    """Delete records; they are gone from every search at once."""
+    with where.opened() as ev:
+        tickets = [ev.delete(kind, id) for id in ids]
+        ev.process_all()
+    missing = [ticket.id for ticket in tickets if not ticket.accepted]
+    if as_json:
+        print_json(tickets)
+    else:
+        click.echo(f"deleted {len(tickets) - len(missing)}")
+    for id in missing:
+        click.echo(f"evervec: there is no {kind} {id!r}", err=True)
+    return 1 if missing else 0
+
+
+@command("search", "evervec search 'how do I undo a commit' -k 3")
+@click.argument("query", nargs=-1, required=True)
+@click.option("-k", default=5, show_default=True, help="How many hits.")
+@click.option("--kind", help="Only records of this kind.")
+@click.option("--mode", default="hybrid", show_default=True, help="hybrid, semantic or text.")
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Only records whose metadata has this; VALUE may be JSON.",
+)
+@as_json
+def search(where: Where, query: tuple[str, ...], k: int, kind: str | None, mode: str,
+           filters: tuple[str, ...], as_json: bool) -> int:  # fmt: skip
+    """Find records by meaning and by words."""
+    text = " ".join(query)
+    with where.opened() as ev:
+        hits = ev.search(text, k, kind=kind, mode=mode, filter=_filter(filters))
+        empty = not hits and not ev.records(limit=1)
+    if as_json:
+        print_json({"hits": list(hits), "via": hits.via, "version": hits.version})
+        return 0
+    if empty:
+        click.echo("the store is empty: `evervec add KIND FILES…` fills it")
+    elif not hits:
+        click.echo("nothing found")
+    for place, hit in enumerate(hits, 1):
+        near = f"similarity {hit.similarity:.2f}, " if hit.similarity is not None else ""
+        head = click.style(hit.title or hit.id, bold=True)
+        label = f"{hit.kind} {hit.id}" if hit.title and hit.title != hit.id else hit.kind
+        scores = click.style(f"relevance {hit.relevance:.2f}, {near}{hit.via}", dim=True)
+        click.echo(f"{place:2}. {head}  {click.style(label, fg='cyan')}  {scores}")
+        click.echo(f"    {passage(hit.text, text)}\n")
+    if hits and hits.via == "text" and mode != "text":
+        click.echo("(found by words alone: there are no vectors to search)", err=True)
+    return 0
+
+
+def _filter(given: tuple[str, ...]) -> dict[str, Any] | None:
+    found: dict[str, Any] = {}
+    for part in given:
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise click.UsageError(f"--filter {part}: write it as FIELD=VALUE")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found or None

@@ -1,0 +1,240 @@
+"""The command line as a user meets it: real processes, real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run evervec in an empty folder, with the embedder that needs no model."""
+
+    def call(
+        *args: str, code: int = 0, input: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("EVERVEC_")}
+        done = subprocess.run(
+            [sys.executable, "-m", "evervec", *args],
+            cwd=tmp_path,
+            env={**clean, "EVERVEC_EMBEDDER": "hashing"},
+            input=input,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == code, f"{args}: {done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr
+        return done
+
+    return call
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    folder = tmp_path / "notes"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "tea.md").write_text("# All about tea\n\nTea is grown on hills in Assam.\n")
+    (folder / "deep" / "rock.txt").write_text("Granite is a rock of quartz and feldspar.\n")
+    (folder / "page.html").write_text(
+        "<html><head><title>Moon</title><style>p {}</style></head>"
+        "<body><script>hidden()</script><p>The tide follows the <b>moon</b>.</p></body></html>"
+    )
+    (folder / "picture.bin").write_bytes(b"\x89PNG\0\0")
+    (folder / ".git").mkdir()
+    (folder / ".git" / "config").write_text("not for search")
+    return folder
+
+
+def test_a_folder_is_added_searched_changed_and_synced(run: Run, notes: Path) -> None:
+    first = run("add", "note", "notes")
+    assert "3 added" in first.stdout
+    assert "skipped notes/picture.bin: not text" in first.stderr
+
+    found = run("search", "where is tea grown", "-k", "1")
+    assert "All about tea" in found.stdout
+    assert "note notes/tea.md" in found.stdout
+    assert "relevance" in found.stdout
+    assert "similarity" in found.stdout
+
+    assert "3 unchanged" in run("add", "note", "notes").stdout
+
+    (notes / "tea.md").write_text("# All about tea\n\nTea likes rain and height.\n")
+    (notes / "page.html").unlink()
+    again = json.loads(run("add", "note", "notes", "--sync", "--json").stdout)
+    assert again == {
+        "added": 1, "unchanged": 1, "deleted": 1, "skipped": 1, "failed": 0, "waiting": 0,
+    }  # fmt: skip
+    assert "rain" in run("get", "note", "notes/tea.md").stdout
+    assert "clean" not in run("verify").stderr
+
+
+def test_html_is_read_by_its_visible_text(run: Run, notes: Path) -> None:
+    run("add", "note", "notes/page.html")
+    record = json.loads(run("get", "note", "notes/page.html", "--json").stdout)
+    assert record["title"] == "Moon"
+    assert record["text"] == "The tide follows the moon."
+
+
+def test_globs_name_files(run: Run, notes: Path) -> None:
+    assert "1 added" in run("add", "note", "notes/**/*.txt").stdout
+    assert "nothing matches" in run("add", "note", "notes/*.pdf", code=2).stderr
+
+
+def test_json_lines_and_standard_input_are_records(run: Run, tmp_path: Path) -> None:
+    lines = [{"id": n, "text": f"line {n}", "metadata": {"even": n % 2 == 0}} for n in range(5)]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert "5 added" in run("add", "line", "--jsonl", "x.jsonl").stdout
+    assert "1 added" in run("add", "line", "-", "--id", "in", input="from a pipe").stdout
+    hits = json.loads(run("search", "line", "--filter", "even=true", "--json").stdout)
+    assert sorted(hit["id"] for hit in hits["hits"]) == ["0", "2", "4"]
+    assert hits["via"] == "hybrid"
+
+
+def test_a_bad_line_says_which_and_keeps_those_before(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"id": 1, "text": "good"}\n{"id": 2, "txet": "bad"}\n')
+    failed = run("add", "line", "--jsonl", "x.jsonl", code=1)
+    assert failed.stderr.startswith("evervec: record at position 1: txet:")
+    assert "did you mean 'text'" in failed.stderr
+    assert "good" in run("get", "line", "1").stdout
+
+
+def test_status_jobs_history_and_versions_show_what_happened(run: Run, notes: Path) -> None:
+    run("add", "note", "notes", "--no-embed")
+    assert "waiting    3" in run("status").stdout
+    jobs = json.loads(run("jobs", "--status", "pending", "--json").stdout)
+    assert len(jobs) == 3
+    assert "pending" in run("job", str(jobs[0]["job_id"])).stdout
+    run("cancel", str(jobs[0]["job_id"]))
+    assert "2 embedded, 0 failed, 0 wait" in run("worker", "--drain").stdout
+    assert json.loads(run("status", "--json").stdout)["stats"]["done"] == 2
+    shown = json.loads(run("history", jobs[1]["kind"], jobs[1]["record_id"], "--json").stdout)
+    assert [attempt["outcome"] for attempt in shown] == ["done"]
+    assert "hashing-256" in run("versions").stdout
+    broken = run("verify", code=1)
+    assert "1 missing" in broken.stdout
+    assert "1 repaired" in run("verify", "--repair").stdout
+    assert "exactly the latest version" in run("verify").stdout
+
+
+def test_the_queue_can_be_paused_retried_recovered_and_purged(run: Run, notes: Path) -> None:
+    run("add", "note", "notes", "--no-embed")
+    run("pause")
+    assert "0 embedded" in run("worker", "--drain").stdout
+    assert "paused" in run("status").stdout
+    run("resume")
+    assert "3 embedded" in run("worker", "--drain").stdout
+    assert "0 jobs wait again" in run("retry", "--all").stdout
+    assert "0 jobs taken back" in run("recover").stdout
+    assert "3 jobs dropped" in run("purge", "--done", "--older-than", "0s").stdout
+
+
+def test_delete_says_what_was_not_there(run: Run, notes: Path) -> None:
+    run("add", "note", "notes")
+    assert "deleted 1" in run("delete", "note", "notes/tea.md").stdout
+    assert "there is no note 'notes/tea.md'" in run("delete", "note", "notes/tea.md", code=1).stderr
+    assert "there is no note" in run("get", "note", "notes/tea.md", code=1).stderr
+
+
+def test_doctor_finds_what_is_wrong_and_says_how_to_mend_it(run: Run, tmp_path: Path) -> None:
+    assert "✓ store" in run("doctor").stdout
+    (tmp_path / "text.db").write_text("this is not a database, but a rather long line of text" * 99)
+    sick = run("--store", "text.db", "doctor", code=1)
+    assert "is not an SQLite database" in sick.stdout
+    without = run("--embedder", "noop", "doctor")
+    assert "pip install 'evervec[local]'" in without.stdout
+
+
+def test_every_command_has_help_with_an_example(run: Run) -> None:
+    listed = run("--help").stdout
+    names = "add get delete search jobs job history retry recover purge cancel pause resume init"
+    for name in f"{names} status worker verify versions doctor demo".split():
+        assert f"  {name} " in listed
+        assert "Example:\n    evervec" in run(name, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("serach", "x"), 2, "did you mean 'search'?"),
+        (("search",), 2, "Missing argument"),
+        (("search", "x", "--mode", "magic"), 2, "there is no mode 'magic'"),
+        (("search", "x", "-k", "0"), 2, "k must be"),
+        (("add", "note", "nowhere"), 2, "there is no file or folder 'nowhere'"),
+        (("add", "note", "--sync"), 2, "--sync needs folders"),
+        (("retry",), 2, "give a job, or --all"),
+        (("retry", "7"), 2, "there is no job 7"),
+        (("purge", "--done", "--older-than", "soon"), 2, "is not a time"),
+        (("jobs", "--status", "lost"), 2, "there is no status 'lost'"),
+        (("--store", "no/where/x.db", "status"), 1, "the folder no/where does not exist"),
+        (("--embedder", "magic", "status"), 2, "there is no embedder 'magic'"),
+        (("--store", "postgresql://me:secret@host/db", "status"), 2, "…@host/db"),
+        (("--app", "nothing:ev", "status"), 2, "No module named 'nothing'"),
+    ],
+)
+def test_wrong_use_gets_one_sentence_with_the_way_out(
+    run: Run, args: tuple[str, ...], code: int, said: str
+) -> None:
+    failed = run(*args, code=code)
+    assert said in failed.stderr
+    assert "secret" not in failed.stderr
+
+
+def test_an_empty_store_says_how_to_fill_it(run: Run) -> None:
+    assert "the store is empty" in run("search", "anything").stdout
+    assert "no jobs" in run("jobs").stdout
+    assert "no vectors yet" in run("versions").stdout
+    assert "0 records checked" in run("verify").stdout
+
+
+def test_common_options_may_stand_behind_the_command(run: Run, tmp_path: Path) -> None:
+    run("init", "--store", "other.db")
+    assert (tmp_path / "other.db").exists()
+    run(
+        "add", "note", "-", "--id", "1", "--tenant", "acme", "--store", "other.db", input="for acme"
+    )
+    assert "for acme" in run("--store", "other.db", "--tenant", "acme", "get", "note", "1").stdout
+    run("--store", "other.db", "get", "note", "1", code=1)
+
+
+def test_an_application_lends_its_own_store_and_kinds(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "myapp.py").write_text(
+        "import evervec\n"
+        "ev = evervec.open('mine.db', embedder='hashing')\n"
+        "ev.register(evervec.Kind('row', load=lambda id: f'row {id} of the table'))\n"
+        "ev.queue.enqueue('row', 7)\n"
+    )
+    assert "1 embedded" in run("--app", "myapp:ev", "worker", "--drain").stdout
+    assert "row 7 of the table" in run("--store", "mine.db", "get", "row", "7").stdout
+
+
+def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    env = {**os.environ, "EVERVEC_EMBEDDER": "hashing"}
+    evervec = f"{sys.executable} -m evervec"
+    script = f'seq 1 3000 | sed \'s/.*/{{"text": "word &"}}/\' | {evervec} add n --jsonl - >&2; '
+    script += f"{evervec} jobs --limit 3000 --json | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["[", "0"]
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+
+
+def test_importing_and_help_stay_light() -> None:
+    heavy = ("numpy", "pydantic", "rich", "sqlite3", "onnxruntime")
+    code = (
+        "import sys, evervec, evervec.cli.app; "
+        f"sys.exit(', '.join(m for m in {heavy!r} if m in sys.modules) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
