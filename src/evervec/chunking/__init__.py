@@ -1,0 +1,34 @@
+"""Cutting texts into chunks. `base` says what a chunk is; the others are ways to cut."""
+
+from __future__ import annotations
+
+from evervec.chunking.base import (
+    Chunker,
+    Span,
+    chunk,
+    chunk_text,
+    embedded_text,
+    hash_text,
+)
+from evervec.chunking.size import SizeChunker
+
+__all__ = [
+    "Chunker",
+    "SizeChunker",
+    "Span",
+    "chunk",
+    "chunk_text",
+    "embedded_text",
+    "hash_text",
+    "parse_chunker",
+]
+
+
+def parse_chunker(spec: str, default: Chunker) -> Chunker | None:
+    """The chunker that a specification names; None when only code can make it."""
+    if not spec or spec == default.spec:
+        return default
+    kind, _, size = spec.partition(":")
+    if kind == "size" and size.isdecimal():
+        return SizeChunker(int(size))
+    return None
