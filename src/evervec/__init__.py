@@ -6,10 +6,10 @@ crashes, outages, edits and deletes, with nothing lost, doubled or stale.
 The names below are loaded when they are first used, so that importing costs little.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+import typing as _typing
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from evervec.chunking import Chunker as Chunker
     from evervec.chunking import SizeChunker as SizeChunker
     from evervec.embedders.base import Embedder as Embedder
@@ -70,10 +70,10 @@ _HOME = {name: f"evervec.{home}" for home, names in _HOMES.items() for name in n
 __all__ = sorted(_HOME)  # noqa: PLE0605
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     if name not in _HOME:
         raise AttributeError(f"module 'evervec' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    value = globals()[name] = getattr(_importlib.import_module(_HOME[name]), name)
     return value
 
 

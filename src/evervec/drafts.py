@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 import os
 import time
 import uuid
@@ -20,6 +19,8 @@ from typing import Any
 from evervec.errors import InvalidArgument, InvalidRecord
 from evervec.model import as_seconds
 from evervec.stores.base import Draft
+
+_YEAR_1, _YEAR_10000 = -62135596800, 253402300800
 
 _encode = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
@@ -77,19 +78,24 @@ def make_draft(text: Any, options: Mapping[str, Any], data: str | None = None) -
 
 
 def _rare_options(draft: Draft, get: Callable[[str], Any]) -> None:
-    draft.priority = _whole("priority", get("priority"), 0, -(1 << 31), (1 << 31) - 1)
-    delay = get("delay")
-    if delay is not None:
-        if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not delay >= 0:
-            raise InvalidRecord(f"delay: must be seconds from now, not {delay!r}")
-        draft.delay = float(delay)
-    if get("max_attempts") is not None:
-        draft.max_attempts = _whole("max_attempts", get("max_attempts"), 1, 1, 1 << 31)
+    check_when(draft, get("priority"), get("delay"), get("max_attempts"))
     if get("version") is not None:
         draft.version = _whole("version", get("version"), 0, -(1 << 63), (1 << 63) - 1)
     draft.created_at = _moment("created_at", get("created_at"))
     draft.updated_at = _moment("updated_at", get("updated_at"))
     draft.boxed = bool(get("boxed"))
+
+
+def check_when(draft: Draft, priority: Any, delay: Any, max_attempts: Any) -> Draft:
+    """When and how often a job is to be tried."""
+    draft.priority = _whole("priority", priority, 0, -(1 << 31), (1 << 31) - 1)
+    if delay is not None:
+        if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay < 1e10:
+            raise InvalidRecord(f"delay: must be seconds from now, not {delay!r}")
+        draft.delay = float(delay)
+    if max_attempts is not None:
+        draft.max_attempts = _whole("max_attempts", max_attempts, 1, 1, (1 << 31) - 1)
+    return draft
 
 
 def record_id(given: Any) -> str:
@@ -101,6 +107,14 @@ def record_id(given: Any) -> str:
     if isinstance(given, uuid.UUID):
         return str(given)
     return check_text("id", given)
+
+
+def are_plain_ids(ids: list[Any]) -> bool:
+    """Whether all are ids as they stand: a quick look at a whole batch."""
+    if set(map(type, ids)) != {str} or not all(ids) or any(map(str.isspace, ids)):
+        return False
+    everything = "".join(ids)
+    return everything.isascii() and "\0" not in everything
 
 
 def check_text(what: str, text: Any, *, may_be_empty: bool = False) -> str:
@@ -137,7 +151,18 @@ def check_metadata(metadata: Any) -> str:
     for key in metadata:
         if not isinstance(key, str):
             raise InvalidRecord(f"metadata: keys must be text, not {key!r}")
-    return to_json("metadata", dict(metadata))
+    text = to_json("metadata", dict(metadata))
+    if "\\u0000" in text and _has_nul(metadata):
+        raise InvalidRecord("metadata: has a NUL character")
+    return text
+
+
+def _has_nul(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(_has_nul(part) for pair in value.items() for part in pair)
+    if isinstance(value, (list, tuple)):
+        return any(_has_nul(part) for part in value)
+    return isinstance(value, str) and "\0" in value
 
 
 def to_json(what: str, value: Any) -> str:
@@ -167,13 +192,11 @@ def _whole(what: str, value: Any, default: int, least: int, most: int) -> int:
 def _moment(what: str, value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (datetime, int, float)) or _is_nan(value):
-        raise InvalidRecord(f"{what}: must be a datetime or seconds since the epoch, not {value!r}")
-    return as_seconds(value)
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+    if not isinstance(value, bool) and isinstance(value, (datetime, int, float)):
+        seconds = as_seconds(value)
+        if _YEAR_1 <= seconds < _YEAR_10000:
+            return seconds
+    raise InvalidRecord(f"{what}: must be a datetime or seconds since the epoch, not {value!r}")
 
 
 def _uuid7() -> uuid.UUID:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -142,11 +143,7 @@ class Evervec:
             "version": version, "created_at": created_at, "updated_at": updated_at,
             "boxed": boxed,
         }  # fmt: skip
-        if wait is not None and conn is not None:
-            raise InvalidArgument(
-                "wait= cannot be used with conn=: nothing is embedded before you commit; "
-                "commit, then ev.wait(ticket)"
-            )
+        _check_wait(wait, conn)
         check_name("kind", kind)
         known = self._kinds.get(kind)
         draft = known.draft(data, options) if known else make_draft(data, options)
@@ -202,6 +199,7 @@ class Evervec:
     ) -> Ticket:
         """The record disappears from every search at once, and its vectors soon after. A ticket
         that is not `accepted` says that there was none."""
+        _check_wait(wait, conn)
         check_name("kind", kind)
         ticket = self.store.delete(self.tenant, kind, [_id(id)], conn)[0]
         if wait is not None and ticket.accepted:
@@ -211,6 +209,7 @@ class Evervec:
     # reading
     def get(self, kind: str, id: str | int) -> Record | None:
         """The record as it is now; None when it is absent or still boxed."""
+        check_name("kind", kind)
         return self.store.get(self.tenant, kind, _id(id))
 
     def records(
@@ -226,7 +225,11 @@ class Evervec:
         kind and id). `embedded=False`: those without current vectors."""
         if limit < 1:
             raise InvalidArgument(f"limit must be at least 1, not {limit}")
+        if kind is not None:
+            check_name("kind", kind)
         place = (after.kind, after.id) if isinstance(after, Record) else after
+        for part in place or ():
+            check_name("after", part)
         return self.store.records(
             self.tenant, kind=kind, embedded=embedded, filter=filter, after=place, limit=limit
         )
@@ -244,6 +247,8 @@ class Evervec:
     ) -> Hits:
         """The best records for a question. `mode`: hybrid, semantic or text. `after`: wait up
         to `wait` seconds until that change can be found."""
+        if kind is not None:
+            check_name("kind", kind)
         if after is not None:
             self.wait(after, wait)
         return self._search.search(query, k, kind, mode, filter)
@@ -301,9 +306,13 @@ class Evervec:
     def run_worker(self, concurrency: int | None = None) -> None:
         """Work until SIGTERM or SIGINT, then drain; a second one stops at once."""
         worker = self._worker(concurrency)
+        signals: list[int] = []
 
         def end(number: int, frame: FrameType | None) -> None:
-            worker.stop(0.0 if worker.stopping else None)
+            # from a thread: a handler may interrupt anything, even another handler with a lock
+            limit = 0.0 if signals else None
+            signals.append(number)
+            threading.Thread(target=worker.stop, args=(limit,), daemon=True).start()
 
         before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
@@ -343,6 +352,14 @@ class _Tickets(Iterator[Ticket]):
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+
+def _check_wait(wait: float | None, conn: Any) -> None:
+    if wait is not None and conn is not None:
+        raise InvalidArgument(
+            "wait= cannot be used with conn=: nothing is embedded before you commit; "
+            "commit, then ev.wait(ticket)"
+        )
 
 
 def _id(given: str | int) -> str:

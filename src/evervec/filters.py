@@ -36,6 +36,7 @@ def parse_filter(given: Mapping[Any, Any] | None) -> tuple[Condition, ...]:
     for name, wanted in given.items():
         if not isinstance(name, str) or not name:
             raise InvalidArgument(f"filter: a field is a name, not {name!r}")
+        _scalar("a field's name", name)
         if isinstance(wanted, Mapping):
             found += [_operation(name, op, value) for op, value in wanted.items()]
         elif isinstance(wanted, (list, tuple, set, frozenset)):
@@ -59,6 +60,11 @@ def _operation(name: str, op: Any, value: Any) -> Condition:
 
 
 def _scalar(name: str, value: Any) -> Scalar:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidArgument(f"filter: {name!r} has half a surrogate pair") from None
     if value is None or isinstance(value, (str, bool, float)):
         return value
     if isinstance(value, int):

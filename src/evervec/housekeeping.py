@@ -29,6 +29,10 @@ class Housekeeping:
         self._settings = settings
         self._alerted = False
 
+    def anything_lost(self) -> bool:
+        """Whether a lease has run out."""
+        return self._store.any_expired()
+
     def recover(self) -> int:
         """Take back jobs whose worker stopped answering."""
         return self._queue.recover_stuck()

@@ -142,7 +142,7 @@ class Kind:
     def _metadata(
         self, value: Any, fields: Mapping[str, Any], given: Mapping[str, Any] | None
     ) -> Mapping[str, Any] | None:
-        if self.metadata is None:
+        if self.metadata is None or not isinstance(given, Mapping | None):
             return given
         if callable(self.metadata):
             own = dict(self.metadata(value))

@@ -6,11 +6,11 @@ datetimes here and plain seconds since the epoch inside the stores.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, make_dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from evervec.errors import InvalidTransition
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Vectors = NDArray[np.float32]
+
+
+T = TypeVar("T")
 
 
 class Status(StrEnum):
@@ -68,6 +71,23 @@ class Outcome(StrEnum):
     RETRY = "retry"
     FAILED = "failed"
     CRASHED = "crashed"
+
+
+def quick_maker(frozen: type[T]) -> Callable[..., T]:
+    """A constructor, by position, for values that are made by the thousand.
+
+    A frozen dataclass sets each of its fields by a call. A mutable twin with the same slots
+    does not, so it takes a tenth of the time to make one of those and let it become frozen.
+    """
+    described = [(f.name, Any, field(default=f.default)) for f in fields(frozen)]  # type: ignore[arg-type]
+    twin = make_dataclass(frozen.__name__, described, slots=True)
+
+    def make(*values: Any) -> T:
+        made = twin(*values)
+        made.__class__ = frozen
+        return cast("T", made)
+
+    return make
 
 
 def as_datetime(seconds: float | None) -> datetime | None:
@@ -142,6 +162,8 @@ class Job:
     """the store's own number of the record"""
     version: int = field(repr=False, default=0)
     """the store's own number of the embedding version"""
+    worker: str | None = field(repr=False, default=None)
+    """who claimed it last"""
     crashes: int = field(repr=False, default=0)
     """claims of this job that ended with their worker's death"""
 
@@ -162,8 +184,7 @@ class Attempt:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class EnqueueResult:
+class EnqueueResult(NamedTuple):
     """What became of one `enqueue`: its job, or the error that kept it out."""
 
     job_id: int | None
@@ -200,8 +221,7 @@ class Stats:
     paused: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """A piece of a record's text, known by the hash of what is embedded for it."""
 
     hash: bytes
@@ -209,8 +229,7 @@ class Chunk:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """A chunk's vector on its way into an index."""
 
     hash: bytes
@@ -219,7 +238,7 @@ class Point:
     vector: NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Change:
     """What one record's points are to become in one collection, as of `seq`.
 
@@ -241,8 +260,7 @@ class Change:
     updated_at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """A record that an index found, by its best chunk."""
 
     record: int

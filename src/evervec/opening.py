@@ -90,8 +90,10 @@ def _checked(embedder: Any) -> Embedder:
 
 
 def _without_secrets(url: str) -> str:
-    """A URL without the user and password in it."""
+    """A URL without user, password and query, where keys may be."""
     scheme, found, rest = url.partition("://")
-    if not found or "@" not in rest:
+    if not found:
         return url
-    return f"{scheme}://…@{rest.rpartition('@')[2]}"
+    place, _, _ = rest.partition("?")
+    _, at, host = place.rpartition("@")
+    return f"{scheme}://{'…@' if at else ''}{host}"

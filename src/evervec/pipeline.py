@@ -22,7 +22,7 @@ from evervec.kinds import Kind
 from evervec.model import Change, Chunk, Job, Op, Point, Status
 from evervec.queue import Queue
 from evervec.settings import Settings
-from evervec.stores.base import Draft, Finish, Loaded, Store
+from evervec.stores.base import Draft, Finish, Loaded, Store, Unreadable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,15 +71,12 @@ class Batch:
     outage: Exception | None = None
     calls_left: int = 0
     characters: int = 0
+    suspect: bool = False
+    """a worker died of it: whatever is in it must not take others along"""
 
     @property
     def jobs(self) -> list[Job]:
         return [item.job for item in self.items]
-
-    @property
-    def suspect(self) -> bool:
-        """Its last worker died: whatever is in it must not take others along."""
-        return any(item.job.crashes for item in self.items)
 
 
 @dataclass(slots=True)
@@ -151,7 +148,7 @@ class Pipeline:
         """Load, cut and compare claimed jobs; those behind the first so many that memory is
         set for are given back for a later call."""
         loaded = self.store.load(jobs, self.memory)
-        batch = Batch([])
+        batch = Batch([], suspect=jobs[0].crashes > 0)
         for job, found in zip(jobs, loaded, strict=False):
             if found is not None:  # else it was cancelled, and nobody waits for it
                 batch.items.append(self._prepare(job, found))
@@ -163,7 +160,10 @@ class Pipeline:
                     batch.characters += len(text)
         return batch, jobs[len(loaded) :]
 
-    def _prepare(self, job: Job, loaded: Loaded) -> Item:
+    def _prepare(self, job: Job, loaded: Loaded | Unreadable) -> Item:
+        if isinstance(loaded, Unreadable):
+            error = f"the record cannot be read ({loaded.error}); add it again"
+            return Item(job, job.seq, error=error, permanent=True)
         item = Item(job, loaded.seq)
         try:
             title, text = self._content(item, loaded)
@@ -172,7 +172,11 @@ class Pipeline:
             return item
         if text is None:
             return item
-        item.chunks, texts = chunk(self._chunkers[job.version], title, text)
+        try:
+            item.chunks, texts = chunk(self._chunkers[job.version], title, text)
+        except Exception as error:  # noqa: BLE001 - a kind's own chunker may raise anything
+            item.error = f"its chunker failed: {describe(error)}"
+            return item
         there = {piece.hash for piece in loaded.chunks}
         for place, (piece, content) in enumerate(zip(item.chunks, texts, strict=True)):
             if piece.hash in there:
@@ -207,7 +211,7 @@ class Pipeline:
             return make_draft(
                 content.pop("text"), {**content, "id": job.record_id}, content.pop("data")
             )
-        except (ValueError, KeyError, TypeError, AttributeError, InvalidRecord) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _Refused(
                 f"the boxed record cannot be read ({describe(error)}); add it again",
                 permanent=True,
@@ -231,6 +235,8 @@ class Pipeline:
             return kind.draft(given, {"id": job.record_id})
         except InvalidRecord as error:
             raise _Refused(f"what its loader gave is refused: {error}", permanent=True) from error
+        except Exception as error:
+            raise _Refused(f"its kind failed: {describe(error)}", permanent=False) from error
 
     def calls(self, batch: Batch) -> list[range]:
         """The provider calls that a batch needs, as rows of its texts."""

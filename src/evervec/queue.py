@@ -17,17 +17,17 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from evervec.drafts import check_name, record_id
+from evervec.drafts import are_plain_ids, check_name, check_when, record_id
 from evervec.errors import InvalidArgument, InvalidRecord, LeaseLost
 from evervec.kinds import Kind
 from evervec.model import Attempt, EnqueueResult, Job, Stats, Status, as_seconds
 from evervec.retry import backoff
 from evervec.settings import Settings
-from evervec.stores.base import Failure, Finish, Store
+from evervec.stores.base import Draft, Failure, Finish, Store
 
 log = logging.getLogger("evervec")
 
-_BATCH = 1000
+_BATCH = 5000
 
 
 class Queue:
@@ -77,16 +77,12 @@ class Queue:
         found: list[EnqueueResult] = []
         inputs = iter(ids)
         while batch := list(islice(inputs, _BATCH)):
-            good, errors = [], {}
-            for place, given in enumerate(batch):
-                try:
-                    good.append(record_id(_required(given)))
-                except InvalidRecord as error:
-                    errors[place] = EnqueueResult(None, False, str(error))
-            results = iter(
-                self._enqueue(kind, good, priority, delay, max_attempts, conn) if good else []
-            )
-            found += [errors[p] if p in errors else next(results) for p in range(len(batch))]
+            good, errors = _sorted_out(batch)
+            results = self._enqueue(kind, good, priority, delay, max_attempts, conn) if good else []
+            if errors:
+                rest = iter(results)
+                results = [errors[p] if p in errors else next(rest) for p in range(len(batch))]
+            found += results
         return found
 
     def _enqueue(
@@ -99,14 +95,15 @@ class Queue:
         conn: Any,
     ) -> list[EnqueueResult]:
         known = self._kinds.get(kind)
+        when = check_when(Draft("", "", b""), priority, delay, max_attempts)
         return self._store.enqueue(
             self._tenant,
             kind,
             ids,
             loaded=known is not None and known.load is not None,
-            priority=priority,
-            delay=delay,
-            max_attempts=max_attempts,
+            priority=when.priority,
+            delay=when.delay,
+            max_attempts=when.max_attempts,
             conn=conn,
         )
 
@@ -139,7 +136,7 @@ class Queue:
             [
                 Failure(
                     job,
-                    error,
+                    _storable(error),
                     None
                     if permanent or job.attempts >= job.max_attempts
                     else now + backoff(job.attempts, self._settings),
@@ -158,7 +155,7 @@ class Queue:
         self._must_hold(self._store.release([job])[0], job)
 
     def release_many(self, jobs: Sequence[Job], error: str | None = None) -> list[bool]:
-        return self._store.release(jobs, error=error)
+        return self._store.release(jobs, error=None if error is None else _storable(error))
 
     def renew(self, job: Job) -> None:
         """Hold a claimed job for another lease."""
@@ -180,11 +177,13 @@ class Queue:
 
     def status(self, kind: str, id: str | int) -> Job | None:
         """The record's job, or None when it has none."""
+        check_name("kind", kind)
         found = self._store.jobs(self._tenant, kind=kind, id=record_id(_required(id)), limit=1)
         return found[0] if found else None
 
     def history(self, kind: str, id: str | int) -> list[Attempt]:
         """What was tried for a record, oldest first."""
+        check_name("kind", kind)
         return self._store.history(self._tenant, kind, record_id(_required(id)))
 
     def failed(self, limit: int = 100) -> list[Job]:
@@ -200,12 +199,12 @@ class Queue:
         return self._store.jobs(self._tenant, status=wanted, limit=limit)
 
     def get(self, job_id: int) -> Job | None:
-        return self._store.job(self._tenant, job_id)
+        return self._store.job(self._tenant, _job_id(job_id))
 
     # care
     def retry(self, job_id: int) -> None:
         """A failed job starts anew: no attempts spent, no error."""
-        self._store.retry(self._tenant, job_id)
+        self._store.retry(self._tenant, _job_id(job_id))
 
     def retry_failed(self, max_retries: int | None = None) -> int:
         """All failed jobs start anew, or those with fewer attempts than `max_retries`."""
@@ -240,10 +239,13 @@ class Queue:
 
     def cancel(self, job_id: int) -> None:
         """Remove a pending or failed job; its history stays."""
-        self._store.cancel(self._tenant, job_id)
+        self._store.cancel(self._tenant, _job_id(job_id))
 
     def set_priority(self, job_id: int, n: int) -> None:
-        self._store.set_priority(self._tenant, job_id, n)
+        if n is None:
+            raise InvalidArgument("priority must be a whole number, not None")
+        wanted = check_when(Draft("", "", b""), n, None, None).priority
+        self._store.set_priority(self._tenant, _job_id(job_id), wanted)
 
     def pause(self) -> None:
         """No more claims on this store until `resume`; what is claimed is finished."""
@@ -289,6 +291,30 @@ def _all_batches(purge: Callable[[], int]) -> int:
     while count := purge():
         total += count
     return total
+
+
+def _sorted_out(ids: list[Any]) -> tuple[list[str], dict[int, EnqueueResult]]:
+    """Ids as text, and by their places the errors of those that cannot be ids."""
+    if are_plain_ids(ids):
+        return ids, {}
+    good, errors = [], {}
+    for place, given in enumerate(ids):
+        try:
+            good.append(record_id(_required(given)))
+        except InvalidRecord as error:
+            errors[place] = EnqueueResult(None, False, str(error))
+    return good, errors
+
+
+def _storable(error: str) -> str:
+    """An error's words, even those that are no valid text."""
+    return error.encode("utf-8", "backslashreplace").decode()
+
+
+def _job_id(given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 1 << 63:
+        raise InvalidArgument(f"{given!r} is not a job's number")
+    return given
 
 
 def _required(id: Any) -> Any:

@@ -11,23 +11,25 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from evervec.chunking import SizeChunker, chunk_text
+from evervec.chunking import SizeChunker
 from evervec.drafts import check_text
 from evervec.embedders.base import Embedder, describe, embed_query, spec_of
-from evervec.errors import EmbedderError, IndexUnavailable, InvalidArgument
+from evervec.errors import IndexUnavailable, InvalidArgument
 from evervec.filters import parse_filter
 from evervec.indexes.base import Index
 from evervec.kinds import Kind, Rescore
-from evervec.model import Hit, Hits, Match
+from evervec.model import Hit, Hits, Match, quick_maker
 from evervec.settings import Settings
-from evervec.stores.base import Found, Store
+from evervec.stores.base import Candidate, Found, Store, find_chunk
 
 log = logging.getLogger("evervec")
 
 MODES = ("hybrid", "semantic", "text")
 _PLAIN = Rescore()
+_REMEMBERED = 100_000
+_make_hit = quick_maker(Hit)
 _WORD = re.compile(r"\w+")
 
 
@@ -45,6 +47,14 @@ class _Ranked:
         if self.match is None:
             return "text"
         return "hybrid" if self.in_text else "semantic"
+
+
+class _Memory(NamedTuple):
+    """What searches need of versions and records, true as long as the store's mark is this."""
+
+    mark: int
+    serving: list[tuple[str, int]]
+    candidates: dict[int, Candidate | None]
 
 
 class Search:
@@ -67,6 +77,7 @@ class Search:
         self._tenant = tenant
         self._model = spec_of(embedder)
         self._chunker = SizeChunker(settings.chunk_chars)
+        self._memory: _Memory | None = None
 
     def search(
         self,
@@ -79,29 +90,36 @@ class Search:
         _check(query, k, mode)
         parse_filter(filter)
         limit = k * self._settings.overfetch
-        matches = None if mode == "text" else self._by_vector(query, kind, limit, filter)
+        memory = self._recall()
+        serving = [version for name, version in memory.serving if kind in (None, name)]
+        matches = None if mode == "text" else self._by_vector(query, serving, limit, filter)
         via = "text" if matches is None else mode
         scores: dict[int, float] = {}
         if via != "semantic":
             scores = dict(self._store.search_text(self._tenant, kind, query, limit, filter))
-        ranked = self._rank(matches or [], scores, via)[:k]
+        ranked = self._rank(memory, matches or [], scores, via)[:k]
         found = self._store.found([r.record for r in ranked])
         hits = (self._hit(query, r, found[r.record]) for r in ranked if r.record in found)
         return Hits(
             hits, via=via, version=self._model.name if matches is not None and self._model else None
         )
 
+    def _recall(self) -> _Memory:
+        """What is remembered of versions and records; nothing once anything was written."""
+        mark, memory = self._store.mark(), self._memory
+        if memory is None or memory.mark != mark or len(memory.candidates) > _REMEMBERED:
+            serving = [
+                (c.kind, c.version)
+                for c in self._store.collections(None, {})
+                if c.state == "serving" and c.spec is not None and c.spec == self._model
+            ]
+            memory = self._memory = _Memory(mark, serving, {})
+        return memory
+
     def _by_vector(
-        self, query: str, kind: str | None, limit: int, filter: Mapping[str, Any] | None
+        self, query: str, serving: list[int], limit: int, filter: Mapping[str, Any] | None
     ) -> list[Match] | None:
         """The nearest records of all kinds; None when there are no vectors to search."""
-        if self._model is None:
-            return None
-        serving = [
-            c.version
-            for c in self._store.collections(None, {})
-            if c.state == "serving" and c.spec == self._model and kind in (None, c.kind)
-        ]
         if not serving:
             return None
         try:
@@ -111,21 +129,33 @@ class Search:
                 for version in serving
                 for match in self._index.search(version, self._tenant, vector, limit, filter)
             ]
-        except (EmbedderError, IndexUnavailable) as error:
+        except IndexUnavailable as error:
+            log.warning("search answers from text alone: %s", error)
+            return None
+        except Exception as error:  # noqa: BLE001 - whatever the model does, text can answer
             log.warning("search answers from text alone: %s", describe(error))
             return None
         if len(serving) > 1:
             matches.sort(key=lambda m: -m.similarity)
         return matches[:limit]
 
-    def _rank(self, matches: list[Match], scores: dict[int, float], via: str) -> list[_Ranked]:
+    def _rank(
+        self, memory: _Memory, matches: list[Match], scores: dict[int, float], via: str
+    ) -> list[_Ranked]:
         """Candidates that are alive, by relevance."""
         near = {m.record: m for m in matches}
         base = fuse(near, scores) if via == "hybrid" else _single(near, scores)
-        alive = self._store.candidates(self._tenant, list(base))
+        known = memory.candidates
+        unknown = [record for record in base if record not in known]
+        if unknown:
+            found = self._store.candidates(self._tenant, unknown)
+            known.update((record, found.get(record)) for record in unknown)
         now = self._store.now()
         ranked = []
-        for record, candidate in alive.items():
+        for record in base:
+            candidate = known[record]
+            if candidate is None:  # deleted since its vector was written
+                continue
             kind = self._kinds.get(candidate.kind)
             rescore = kind.rescore if kind else _PLAIN
             factor = rescore.factor(candidate.weight, now - candidate.updated_at)
@@ -137,11 +167,10 @@ class Search:
 
     def _hit(self, query: str, ranked: _Ranked, found: Found) -> Hit:
         match = ranked.match
-        if match is None:
-            text = self._best_piece(query, found)
-        else:
-            text = chunk_text(found.chunks, match.hash, found.title, found.text)
-        return Hit(
+        place = find_chunk(found.ledger, match.hash) if match and found.ledger else None
+        # found by words, or the text moved on since its vector was made: look for the words
+        text = found.text[place[0] : place[1]] if place else self._best_piece(query, found)
+        return _make_hit(
             found.kind, found.id, found.title, text, match.similarity if match else None,
             ranked.relevance, found.metadata, ranked.via,
         )  # fmt: skip

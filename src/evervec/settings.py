@@ -105,10 +105,14 @@ _NOUN = {"int": "a whole number", "float": "a number"}
 
 
 def _check(name: str, value: Any, kind: str, meta: Mapping[str, Any]) -> None:
+    if name == "clock" and not callable(value):
+        raise SettingsError(f"clock must be a function that gives seconds, not {value!r}")
+    if name == "rng" and not isinstance(value, random.Random):
+        raise SettingsError(f"rng must be a random.Random, not {value!r}")
     if kind not in _NOUN:
         return
     accepted = (int,) if kind == "int" else (int, float)
-    if isinstance(value, bool) or not isinstance(value, accepted) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, accepted) or not math.isfinite(value):
         raise SettingsError(f"{name} must be {_NOUN[kind]}, not {value!r} ({meta['meaning']})")
     least, most = meta["least"], meta["most"]
     if least is not None and value < least:

@@ -66,29 +66,33 @@ class Heartbeat:
     def __init__(self, renew: Callable[[list[Job]], object], every: float) -> None:
         self._renew = renew
         self._every = every
-        self._held: dict[int, Job] = {}
+        self._held: dict[tuple[int, str | None], Job] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="evervec-lease", daemon=True)
 
     def hold(self, jobs: Iterable[Job]) -> None:
         with self._lock:
-            self._held.update((job.job_id, job) for job in jobs)
+            self._held.update(((job.job_id, job.token), job) for job in jobs)
 
     def drop(self, jobs: Iterable[Job]) -> None:
         with self._lock:
             for job in jobs:
-                self._held.pop(job.job_id, None)
+                self._held.pop((job.job_id, job.token), None)
 
     def _beat(self) -> None:
         while not self._stop.wait(self._every):
-            with self._lock:
-                jobs = list(self._held.values())
-            if jobs:
-                try:
-                    self._renew(jobs)
-                except EvervecError as error:
-                    log.warning("leases could not be renewed: %s", error)
+            try:
+                self.beat()
+            except EvervecError as error:
+                log.warning("leases could not be renewed: %s", error)
+
+    def beat(self) -> None:
+        """Renew them now."""
+        with self._lock:
+            jobs = list(self._held.values())
+        if jobs:
+            self._renew(jobs)
 
     def __enter__(self) -> Heartbeat:
         self._thread.start()
@@ -182,16 +186,15 @@ class Worker:
                     try:
                         if self._step():
                             continue
+                        if not forever or self.stopping:
+                            break
+                        self._sleep(seen)
                     except (StoreError, IndexUnavailable) as error:
                         if not forever or isinstance(error, StoreClosed):
                             raise
                         log.error("work waits for the store or index: %s", error)
                         if self._stopping.wait(self._settings.backoff_seconds):
                             break
-                        continue
-                    if not forever or self._stopping.is_set():
-                        break
-                    self._sleep(seen)
         finally:
             self._calls.close()
             self._release_rest()
@@ -290,7 +293,9 @@ class Worker:
         now = time.monotonic()
         if now >= self._next_recovery:
             self._next_recovery = now + min(1.0, self._settings.lease_seconds / 4)
-            self._housekeeping.recover()
+            if self._housekeeping.anything_lost():
+                self._heartbeat.beat()  # what was starved here is not lost
+                self._housekeeping.recover()
         if now >= self._next_sweep:
             self._next_sweep = now + self._settings.housekeeping_seconds
             self._housekeeping.sweep()

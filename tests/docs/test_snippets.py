@@ -54,7 +54,7 @@ def test_an_output_that_differs_fails_and_names_its_line(tmp_path: Path) -> None
         tmp_path,
         *("```python", "print('hello')", "```", "", "<!-- output -->", "```", "goodbye", "```"),
     )
-    with pytest.raises(AssertionError, match=r"page\.md:7: .*\ngoodbye\n.*\nhello"):
+    with pytest.raises(AssertionError, match=r"page\.md:7: .*\s+goodbye\s+.*\s+hello"):
         run_page(page)
 
 

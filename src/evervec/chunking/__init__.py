@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from evervec.chunking.base import (
     Chunker,
+    Piece,
     Span,
     chunk,
     chunk_text,
     embedded_text,
     hash_text,
 )
+from evervec.chunking.content import ContentChunker
+from evervec.chunking.measure import BYTES, Measure
 from evervec.chunking.size import SizeChunker
 
 __all__ = [
+    "BYTES",
     "Chunker",
+    "ContentChunker",
+    "Measure",
+    "Piece",
     "SizeChunker",
     "Span",
     "chunk",
@@ -25,10 +32,11 @@ __all__ = [
 
 
 def parse_chunker(spec: str, default: Chunker) -> Chunker | None:
-    """The chunker that a specification names; None when only code can make it."""
+    """The chunker that a specification names, in the measure of the default where it names one;
+    None when only code can make it."""
     if not spec or spec == default.spec:
         return default
     kind, _, size = spec.partition(":")
     if kind == "size" and size.isdecimal():
         return SizeChunker(int(size))
-    return None
+    return ContentChunker.parse(spec, getattr(default, "measure", BYTES))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator
 
 from evervec.chunking.base import Span
+from evervec.chunking.characters import whole
 from evervec.errors import InvalidArgument
-
-_JOINER = "\u200d"
 
 # where a text may be cut, best first; each pattern ends right behind the cut
 _BOUNDARIES = tuple(
@@ -51,7 +49,7 @@ class SizeChunker:
                 cut = match.end()
             if cut > least:
                 return cut
-        return _whole_characters(text, limit)
+        return whole(text, limit, least)
 
 
 def _trimmed(text: str, start: int, stop: int) -> Span | None:
@@ -60,23 +58,3 @@ def _trimmed(text: str, start: int, stop: int) -> Span | None:
     if left == len(piece):
         return None
     return start + left, start + len(piece.rstrip())
-
-
-def _whole_characters(text: str, cut: int) -> int:
-    """Do not part a letter from its accents, nor an emoji from what joins it."""
-    for back in range(8):
-        at = cut - back
-        if not _joins(text[at]) and not _joins(text[at - 1], before=True):
-            return at
-    return cut
-
-
-def _joins(char: str, *, before: bool = False) -> bool:
-    if before:
-        return char == _JOINER
-    return (
-        char == _JOINER
-        or unicodedata.combining(char) != 0
-        or "\ufe00" <= char <= "\ufe0f"
-        or "\U0001f3fb" <= char <= "\U0001f3ff"
-    )

@@ -9,6 +9,7 @@ texts that break it stand alone.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -80,9 +81,11 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Embedded:
             raise
         except InvalidInput as error:
             refused = {places[p] for p in error.positions if 0 <= p < len(places)}
-            refused = refused or set(places)
-            answer.errors.update(dict.fromkeys(refused, error))
-            rest = [i for i in places if i not in refused]
+            if not refused and len(places) > 1:
+                todo += _halves(places)
+                continue
+            answer.errors.update(dict.fromkeys(refused or places, error))
+            rest = [i for i in places if i not in refused] if refused else []
             todo += [rest] if rest else []
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the others
             if not probed:
@@ -91,8 +94,7 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Embedded:
             if len(places) == 1:
                 answer.errors[places[0]] = error
             else:
-                middle = len(places) // 2
-                todo += [places[middle:], places[:middle]]
+                todo += _halves(places)
         else:
             good = _usable(rows)
             answer.vectors[[i for i, g in zip(places, good, strict=True) if g]] = rows[good]
@@ -106,17 +108,25 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Embedded:
     return answer
 
 
+def _halves(places: list[int]) -> list[list[int]]:
+    middle = len(places) // 2
+    return [places[middle:], places[:middle]]
+
+
 def embed_query(embedder: Embedder, text: str) -> NDArray[np.float32]:
     """The unit vector of a question."""
     special = getattr(embedder, "embed_query", None)
-    if special is None:
-        rows = _ask(embedder, [text])
-    else:
-        rows = _checked(np.asarray(special(text), np.float32).reshape(1, -1), 1, embedder)
-    if not _usable(rows)[0]:
-        raise BadAnswer("the provider answered the query with a vector that is zero or not finite")
-    row: NDArray[np.float32] = rows[0]
-    return row
+    answer = embedder.embed([text]) if special is None else special(text)
+    vector = np.asarray(answer, np.float32).reshape(-1)
+    if len(vector) != embedder.dimensions:
+        raise BadAnswer(
+            f"the provider answered a query with {len(vector)} numbers instead of "
+            f"{embedder.dimensions}: check the model"
+        )
+    length = math.sqrt(vector @ vector)
+    if not 0 < length < math.inf:
+        raise BadAnswer("the provider answered a query with a vector that is zero or not finite")
+    return np.asarray(vector / length, np.float32)
 
 
 def _ask(embedder: Embedder, texts: list[str]) -> NDArray[np.float32]:

@@ -8,6 +8,7 @@ matrix product.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,25 +18,50 @@ from evervec.model import Match
 HASH = np.dtype("V16")
 
 
+class _Rows(NamedTuple):
+    """The arrays, with room behind `size`. A search keeps the ones it began with, whatever
+    is appended behind them or squeezed into new ones meanwhile."""
+
+    size: int
+    vectors: NDArray[np.float32]
+    points: NDArray[np.int64]
+    records: NDArray[np.int64]
+    hashes: NDArray[np.void]
+    alive: NDArray[np.bool_]
+
+    def resized(self, capacity: int, keep: slice | NDArray[np.int64]) -> _Rows:
+        arrays = []
+        size = 0
+        for old in self[1:]:
+            kept = old[keep]
+            new = np.empty((capacity, *old.shape[1:]), old.dtype)
+            new[: len(kept)] = kept
+            arrays.append(new)
+            size = len(kept)
+        return _Rows(size, *arrays)
+
+
 class Matrix:
     """A growing block of unit vectors with their point and record numbers and hashes."""
 
     def __init__(self, dimensions: int) -> None:
         self.dimensions = dimensions
-        self._size = 0
         self._dead = 0
-        self._vectors = np.empty((0, dimensions), np.float32)
-        self._points = np.empty(0, np.int64)
-        self._records = np.empty(0, np.int64)
-        self._hashes = np.empty(0, HASH)
-        self._alive = np.empty(0, np.bool_)
+        self._rows = _Rows(
+            0,
+            np.empty((0, dimensions), np.float32),
+            np.empty(0, np.int64),
+            np.empty(0, np.int64),
+            np.empty(0, HASH),
+            np.empty(0, np.bool_),
+        )
 
     def __len__(self) -> int:
-        return self._size - self._dead
+        return self._rows.size - self._dead
 
     @property
     def nbytes(self) -> int:
-        return self._vectors.nbytes + len(self._points) * 33
+        return sum(array.nbytes for array in self._rows[1:])
 
     def append(
         self,
@@ -45,27 +71,31 @@ class Matrix:
         vectors: Sequence[bytes],
     ) -> None:
         """Add rows whose point numbers are larger than all before."""
-        start, end = self._size, self._size + len(points)
-        self._reserve(end)
-        self._points[start:end] = points
-        self._records[start:end] = records
-        self._hashes[start:end] = np.frombuffer(b"".join(hashes), HASH)
+        rows = self._rows
+        start, end = rows.size, rows.size + len(points)
+        if end > len(rows.points):
+            rows = rows.resized(max(end, len(rows.points) * 3 // 2, 64), slice(0, start))
+        rows.points[start:end] = points
+        rows.records[start:end] = records
+        rows.hashes[start:end] = np.frombuffer(b"".join(hashes), HASH)
         block = np.frombuffer(b"".join(vectors), "<f4")
-        self._vectors[start:end] = block.reshape(len(points), self.dimensions)
-        self._alive[start:end] = True
-        self._size = end
+        rows.vectors[start:end] = block.reshape(len(points), self.dimensions)
+        rows.alive[start:end] = True
+        self._rows = rows._replace(size=end)
 
     def discard(self, points: Sequence[int]) -> None:
         """Forget points; those that are not here do not matter."""
-        wanted = np.asarray(points, np.int64)
-        rows = np.searchsorted(self._points[: self._size], wanted)
-        inside = rows < self._size
-        rows, wanted = rows[inside], wanted[inside]
-        rows = rows[(self._points[rows] == wanted) & self._alive[rows]]
-        self._alive[rows] = False
-        self._dead += len(np.unique(rows))
-        if self._dead > 64 and self._dead * 4 > self._size:
-            self._squeeze()
+        rows = self._rows
+        wanted = np.unique(np.asarray(points, np.int64))
+        places = np.searchsorted(rows.points[: rows.size], wanted)
+        inside = places < rows.size
+        places, wanted = places[inside], wanted[inside]
+        places = places[(rows.points[places] == wanted) & rows.alive[places]]
+        rows.alive[places] = False
+        self._dead += len(places)
+        if self._dead > 64 and self._dead * 4 > rows.size:
+            keep = np.flatnonzero(rows.alive[: rows.size])
+            self._rows, self._dead = rows.resized(max(len(keep) * 5 // 4, 64), keep), 0
 
     def nearest(
         self,
@@ -74,51 +104,34 @@ class Matrix:
         among: NDArray[np.int64] | None = None,
     ) -> list[Match]:
         """The best chunk of each of the `limit` nearest records, of those in `among` if given."""
-        size, records, hashes = self._size, self._records, self._hashes
-        scores = self._vectors[:size] @ vector
-        if self._dead:
-            scores[~self._alive[:size]] = -np.inf
+        rows, some_dead = self._rows, self._dead > 0
+        size = rows.size
+        scores = rows.vectors[:size] @ vector
+        if some_dead:
+            scores[~rows.alive[:size]] = -np.inf
         if among is not None:
-            scores[~np.isin(records[:size], among)] = -np.inf
+            scores[~np.isin(rows.records[:size], among)] = -np.inf
         take = limit
         while True:
-            rows = _top(scores, take)
+            places = _top(scores, take)
+            records, values = rows.records[places].tolist(), scores[places].tolist()
+            hashes = rows.hashes[places].tobytes()
             found: dict[int, Match] = {}
-            for row, record, score in zip(
-                rows.tolist(), records[rows].tolist(), scores[rows].tolist(), strict=True
-            ):
+            for place, (record, score) in enumerate(zip(records, values, strict=True)):
                 if score == -np.inf:
-                    return list(found.values())
+                    return list(found.values())[:limit]
                 if record not in found:
-                    found[record] = Match(record, hashes[row].tobytes(), score)
-                    if len(found) == limit:
-                        return list(found.values())
-            if take >= size:
-                return list(found.values())
+                    found[record] = Match(record, hashes[16 * place : 16 * place + 16], score)
+            if len(found) >= limit or take >= size:
+                return list(found.values())[:limit]
             take *= 4
-
-    def _reserve(self, size: int) -> None:
-        if size > len(self._points):
-            self._resize(max(size, len(self._points) * 3 // 2, 64), slice(0, self._size))
-
-    def _squeeze(self) -> None:
-        keep = np.flatnonzero(self._alive[: self._size])
-        self._resize(max(len(keep) * 5 // 4, 64), keep)
-        self._size, self._dead = len(keep), 0
-
-    def _resize(self, capacity: int, keep: slice | NDArray[np.int64]) -> None:
-        """New arrays rather than changed ones: a search may be reading the old."""
-        for name in ("_vectors", "_points", "_records", "_hashes", "_alive"):
-            old = getattr(self, name)
-            kept = old[keep]
-            new = np.empty((capacity, *old.shape[1:]), old.dtype)
-            new[: len(kept)] = kept
-            setattr(self, name, new)
 
 
 def _top(scores: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    """The places of the largest scores, largest first; of equal ones the earlier first."""
     if count < len(scores):
-        rows = np.argpartition(scores, len(scores) - count)[len(scores) - count :]
+        places = np.argpartition(scores, len(scores) - count)[len(scores) - count :]
+        places.sort()
     else:
-        rows = np.arange(len(scores))
-    return rows[np.lexsort((rows, -scores[rows]))]
+        places = np.arange(len(scores))
+    return places[np.argsort(-scores[places], kind="stable")]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 SQL = Queries.read("evervec.indexes", "sqlite.sql")
 _TOMBSTONE = b""
-_TRUSTED_SECONDS = 24 * 3600.0
-"""Removals are kept for days; what was not refreshed for longer is read anew."""
 
 
 class _Block:
@@ -41,9 +38,7 @@ class _Block:
 
     def __init__(self) -> None:
         self.matrix: Matrix | None = None
-        self.points_seen = 0
-        self.removals_seen = 0
-        self.read_at = time.monotonic()
+        self.mark = 0
 
 
 class SqliteIndex:
@@ -141,16 +136,18 @@ class SqliteIndex:
         """The tenant's vectors as of now, whoever wrote them."""
         key = (version, tenant)
         with self._db.reading() as conn:
-            marks = conn.execute(SQL.marks).fetchone()
+            mark = conn.execute(SQL.mark).fetchone()[0]
         with self._lock:
             block = self._blocks.get(key)
-            if block is not None and (block.points_seen, block.removals_seen) == marks:
+            if block is not None and block.mark == mark:
                 self._blocks.move_to_end(key)
                 return block.matrix
-            if block is None or time.monotonic() - block.read_at > _TRUSTED_SECONDS:
-                block = self._blocks[key] = _Block()
             with self._db.snapshot() as conn:
+                mark, purged = conn.execute(SQL.mark).fetchone()
+                if block is None or block.mark < purged:  # it may have missed a removal
+                    block = self._blocks[key] = _Block()
                 self._refresh(conn, block, version, tenant)
+                block.mark = mark
             self._blocks.move_to_end(key)
             self._evict()
             return block.matrix
@@ -158,18 +155,15 @@ class SqliteIndex:
     def _refresh(self, conn: sqlite3.Connection, block: _Block, version: int, tenant: str) -> None:
         from evervec.indexes.matrix import Matrix
 
-        points_seen, removals_seen = conn.execute(SQL.marks).fetchone()
-        if block.matrix is not None and block.removals_seen != removals_seen:
-            gone = conn.execute(SQL.removals, (version, tenant, block.removals_seen)).fetchall()
+        if block.matrix is not None:
+            gone = conn.execute(SQL.removals, (version, tenant, block.mark)).fetchall()
             block.matrix.discard([row[0] for row in gone])
-        rows = conn.execute(SQL.feed, (version, tenant, block.points_seen))
+        rows = conn.execute(SQL.feed, (version, tenant, block.mark))
         while batch := rows.fetchmany(4096):
             points, records, hashes, vectors = zip(*batch, strict=True)
             if block.matrix is None:
                 block.matrix = Matrix(len(vectors[0]) // 4)
             block.matrix.append(points, records, hashes, vectors)
-        block.points_seen, block.removals_seen = points_seen, removals_seen
-        block.read_at = time.monotonic()
 
     def _evict(self) -> None:
         def used() -> int:

@@ -20,9 +20,9 @@ delete from evervec_points where point = ?
 -- name: add_removal
 insert into evervec_removed (removal, version, tenant, point, removed_at) values (?, ?, ?, ?, ?)
 
--- name: marks
-select coalesce((select max(point) from evervec_points), 0),
-       coalesce((select max(removal) from evervec_removed), 0)
+-- name: mark
+select value, (select value from evervec_meta where key = 'removals_purged')
+from evervec_meta where key = 'counter'
 
 -- name: feed
 select point, record, hash, vector from evervec_points
@@ -39,8 +39,8 @@ where r.tenant = ? and r.state = 'live'
 
 -- name: held
 select record, tenant, hash from evervec_points
-where record > ?1 and (?2 is null or record <= ?2) and version = ?3 and (?4 is null or tenant = ?4)
-    and vector is not null
+where record > ?1 and (?2 is null or record <= ?2) and +version = ?3
+    and (?4 is null or tenant = ?4) and vector is not null
 order by record
 
 -- name: find_point

@@ -73,7 +73,7 @@ class Collection:
     spec: ModelSpec | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Loaded:
     """What a worker needs to know of a claimed job's record, all of one moment: by then the
     job may want more than when it was claimed."""
@@ -90,6 +90,13 @@ class Loaded:
     chunks: tuple[Chunk, ...]
     """the ledger: what the index holds of it now"""
     box: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A record that is there but cannot be read: damaged, or not text."""
+
+    error: str
 
 
 @dataclass(slots=True)
@@ -126,7 +133,7 @@ class Failure:
     worker: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Candidate:
     """A live record that a search found, with what ranks it."""
 
@@ -136,7 +143,7 @@ class Candidate:
     updated_at: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Found:
     """A live record as a hit shows it."""
 
@@ -146,7 +153,8 @@ class Found:
     title: str | None
     text: str
     metadata: dict[str, Any]
-    chunks: tuple[Chunk, ...]
+    ledger: bytes | None
+    """the record's chunks, packed; None unless they are of this very text"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +231,10 @@ class Store(Protocol):
         new token. A job whose claims ended in crashes comes with fewer others, at last alone."""
         ...
 
-    def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | None]:
+    def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | Unreadable | None]:
         """The records of the first so many claimed jobs, at least one, whose texts are not
-        longer than `budget` characters together; None where one is gone."""
+        longer than `budget` characters together; None where one is gone. One that cannot be
+        read does not keep the others from being read."""
         ...
 
     def finish(self, finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
@@ -249,6 +258,8 @@ class Store(Protocol):
         ...
 
     # care
+    def any_expired(self) -> bool: ...
+
     def recover(self, *, threshold: float | None = None, limit: int = 1000) -> list[Job]:
         """Take back jobs whose lease ran out (or that started more than `threshold` seconds
         ago): pending again, or failed when their attempts are spent."""
@@ -331,6 +342,10 @@ class Store(Protocol):
     def versions(self) -> list[Version]: ...
 
     # search
+    def mark(self) -> int:
+        """A number that is another one after any change of records, versions or points."""
+        ...
+
     def search_text(
         self,
         tenant: str,
@@ -381,6 +396,17 @@ def pack_chunks(chunks: Sequence[Chunk]) -> bytes:
     return b"".join(
         c.hash + c.start.to_bytes(4, "little") + c.end.to_bytes(4, "little") for c in chunks
     )
+
+
+def find_chunk(entry: bytes, wanted: bytes) -> tuple[int, int] | None:
+    """Start and end of the chunk with a hash, without unpacking the others."""
+    at = entry.find(wanted)
+    while at >= 0 and at % 24:  # a match across two fields is none
+        at = entry.find(wanted, at + 1)
+    if at < 0:
+        return None
+    number = int.from_bytes
+    return number(entry[at + 16 : at + 20], "little"), number(entry[at + 20 : at + 24], "little")
 
 
 def unpack_chunks(entry: bytes | None) -> tuple[Chunk, ...]:

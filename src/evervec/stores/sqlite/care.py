@@ -9,7 +9,7 @@ from evervec.errors import InvalidArgument, InvalidTransition
 from evervec.model import Job, Op, Status
 from evervec.stores.base import Draft
 from evervec.stores.sqlite.changes import Row
-from evervec.stores.sqlite.engine import SQL, job_of, listed
+from evervec.stores.sqlite.engine import SQL, jobs_of, listed
 from evervec.stores.sqlite.leases import SELECT_JOBS, Leases
 
 
@@ -41,7 +41,6 @@ class Care(Leases):
                     "cancelled: delete its record instead"
                 )
             conn.execute(SQL.drop_job, (job_id,))
-            conn.execute(SQL.drop_hidden, (listed([job.record]),))
 
     def set_priority(self, tenant: str | None, job_id: int, priority: int) -> None:
         with self.db.writing(durable=True) as conn:
@@ -59,15 +58,15 @@ class Care(Leases):
     ) -> int:
         with self.db.writing(durable=False) as conn:
             which = (status.value, before, tenant, boxed, limit)
-            records = [row[0] for row in conn.execute(SQL.purge_jobs, which)]
-            if records:
-                conn.execute(SQL.drop_hidden, (listed(records),))
-        return len(records)
+            return conn.execute(SQL.purge_jobs, which).rowcount
 
     def purge_history(self, before: float, limit: int = 1000) -> int:
         with self.db.writing(durable=False) as conn:
             gone = conn.execute(SQL.purge_attempts, (before, limit)).rowcount
-            gone += conn.execute(SQL.purge_removed, (before, limit)).rowcount
+            removals = conn.execute(SQL.purge_removed, (before, limit)).fetchall()
+            if removals:
+                conn.execute(SQL.removals_purged, max(removals))
+                gone += len(removals)
             records = listed(r[0] for r in conn.execute(SQL.forgotten, (before, limit)))
             conn.execute(SQL.forget_points, (records,))
             conn.execute(SQL.forget_ledger, (records,))
@@ -96,10 +95,10 @@ class Care(Leases):
     ) -> int:
         with self.db.writing(durable=False) as conn:
             now = self.now()
-            found = conn.execute(SQL.reopen, (listed(records),)).fetchall()
+            found = conn.execute(SQL.reopen, (listed(records), version)).fetchall()
             number = self.take_numbers(conn, 2 * len(found)) if found else 0
-            for record, tenant, state in found:
-                op = Op.EMBED if state == "live" else Op.DELETE
+            for record, tenant, state, boxed in found:
+                op = Op.OPEN if boxed else Op.EMBED if state == "live" else Op.DELETE
                 row = Row("", record=record, seq=number, job_id=number + 1)
                 row.draft = Draft("", "", b"", priority=priority)
                 self._put_jobs(conn, tenant, [version], now, [(row, op, None)])
@@ -112,7 +111,7 @@ class Care(Leases):
         return len(found)
 
     def _job(self, conn: sqlite3.Connection, tenant: str | None, job_id: int) -> Job:
-        row = conn.execute(SELECT_JOBS + SQL.job_by_id, (job_id, tenant)).fetchone()
-        if row is None:
+        rows = conn.execute(SELECT_JOBS + SQL.job_by_id, (job_id, tenant)).fetchall()
+        if not rows:
             raise InvalidArgument(f"there is no job {job_id}; ev.queue.status(kind, id) finds one")
-        return job_of(row)
+        return jobs_of(conn, rows)[0]

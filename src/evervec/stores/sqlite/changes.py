@@ -13,9 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evervec.model import EnqueueResult, Op, Status, Ticket
+from evervec.model import EnqueueResult, Op, Status, Ticket, quick_maker
 from evervec.stores.base import Draft
 from evervec.stores.sqlite.engine import SQL, Engine, listed
+
+Rows = list[tuple[Any, ...]]
+_make_ticket = quick_maker(Ticket)
 
 
 @dataclass(slots=True)
@@ -33,8 +36,10 @@ class Row:
     version: int | None = None
     metadata: str = "{}"
     data: str | None = None
+    born: int = 0
     job_id: int = 0
     job_status: str | None = None
+    job_op: str | None = None
     boxed: bool = False
     ledger_seq: int | None = None
     # what the batch does with it
@@ -89,7 +94,7 @@ class Changes(Engine):
 
         tickets = []
         for draft, row, verdict in steps:
-            is_new = not row.record or row.state == "deleted"
+            is_new = not row.record or row.state == "deleted" or _is_forsaken(row)
             if verdict == "changed":
                 row.seq = number
                 row.record = row.record or number
@@ -97,7 +102,9 @@ class Changes(Engine):
                 row.state = row.state if draft.boxed else "live"
                 number += 1 + len(targets)
             accepted, changed = verdict != "stale", verdict == "changed"
-            tickets.append(Ticket(kind, draft.id, row.job_id, row.seq, accepted, is_new, changed))
+            tickets.append(
+                _make_ticket(kind, draft.id, row.job_id, row.seq, accepted, is_new, changed)
+            )
         self._write(db, tenant, kind, rows.values(), targets, now)
         return tickets
 
@@ -106,8 +113,7 @@ class Changes(Engine):
             now = self.now()
             targets = self._targets(db, kind, now)
             rows = self._known(db, tenant, kind, set(ids), targets[0])
-            gone = [r for r in rows.values() if r.state == "live" or r.job_status]
-            gone = [r for r in gone if r.state != "deleted"]
+            gone = [r for r in rows.values() if _can_be_deleted(r)]
             accepted = {r.id for r in gone}
             if gone:
                 number = self.take_numbers(db, len(gone) * (1 + len(targets)))
@@ -142,6 +148,10 @@ class Changes(Engine):
         with self.db.writing(durable=True, conn=conn) as db:
             now = self.now()
             targets = self._targets(db, kind, now)
+            fresh = self._enqueue_new(db, tenant, kind, ids, targets, plan, now)
+            if fresh is not None:
+                self.wake()
+                return fresh
             rows = self._known(db, tenant, kind, set(ids), targets[0])
             step = 1 + len(targets)
             number = self.take_numbers(db, len(set(ids)) * step)
@@ -156,14 +166,45 @@ class Changes(Engine):
                     results.append(EnqueueResult(row.job_id or number + 1, not row.job_id))
                     row.seq, row.job_id, row.draft = number, row.job_id or number + 1, plan
                     number += step
-                    op = Op.EMBED if row.state == "live" and not loaded else Op.LOAD
-                    jobs.append((row, op, None))
+                    jobs.append((row, _op_to_enqueue(row, loaded), None))
                 else:
                     results.append(EnqueueResult(row.job_id, False))
             db.executemany(SQL.insert_record, stubs)
             self._put_jobs(db, tenant, targets, now, jobs)
         self.wake()
         return results
+
+    def _enqueue_new(
+        self,
+        db: sqlite3.Connection,
+        tenant: str,
+        kind: str,
+        ids: Sequence[str],
+        targets: list[int],
+        plan: Draft,
+        now: float,
+    ) -> list[EnqueueResult] | None:
+        """Enqueue a batch of records that are all new, in one statement for each table; None,
+        with nothing changed, if one is known."""
+        step, listing = 1 + len(targets), listed(ids)
+        first = self.take_numbers(db, len(ids) * step)
+        attempts = plan.max_attempts or self._max_attempts
+        db.execute("savepoint evervec_new")
+        try:
+            db.execute(SQL.insert_stubs, (first, step, tenant, kind, now, listing))
+        except sqlite3.IntegrityError:
+            db.execute("rollback to evervec_new")
+            return None
+        finally:
+            db.execute("release evervec_new")
+        for place, version in enumerate(targets, 1):
+            db.execute(
+                SQL.insert_loads,
+                (first, step, place, version, tenant, plan.priority, now + plan.delay, attempts,
+                 now, listing),
+            )  # fmt: skip
+        numbers = range(first + 1, first + 1 + len(ids) * step, step)
+        return [EnqueueResult(number, True) for number in numbers]
 
     def _targets(self, db: sqlite3.Connection, kind: str, now: float) -> list[int]:
         """The versions that a change of this kind has to reach, the serving one first."""
@@ -195,10 +236,10 @@ class Changes(Engine):
         now: float,
     ) -> None:
         """Each record of the batch once, as its last draft says."""
-        inserts: list[tuple[Any, ...]] = []
-        updates: list[tuple[Any, ...]] = []
-        quiet: list[tuple[Any, ...]] = []
-        texts: list[tuple[Any, ...]] = []
+        inserts: Rows = []
+        updates: Rows = []
+        quiet: Rows = []
+        texts: Rows = []
         jobs: list[tuple[Row, Op, str | None]] = []
         outdated: list[int] = []
         token = scope(tenant)
@@ -224,7 +265,7 @@ class Changes(Engine):
             texts.append((row.record, token, draft.title or "", draft.text))
             created, updated = times(draft, row, now)
             content = (
-                "live", row.seq, draft.hash, draft.weight, created, updated, row.version,
+                "live", row.seq, row.born if row.was_live else row.seq, draft.hash, draft.weight, created, updated, row.version,
                 draft.title, draft.metadata, draft.data, draft.text,
             )  # fmt: skip
             if row.was_stored:
@@ -235,6 +276,14 @@ class Changes(Engine):
                 inserts.append((row.record, tenant, kind, row.id, *content))
         if outdated:
             db.execute(SQL.unindex_text, (token, listed(outdated)))
+        self._write_all(db, inserts, updates, quiet, texts)
+        self._put_jobs(db, tenant, targets, now, jobs)
+
+    def _write_all(
+        self, db: sqlite3.Connection, inserts: Rows, updates: Rows, quiet: Rows, texts: Rows
+    ) -> None:
+        if quiet:
+            self.take_numbers(db, 1)  # so that what is remembered of them is looked up again
         for query, values in (
             (SQL.insert_record, inserts),
             (SQL.update_record, updates),
@@ -243,7 +292,6 @@ class Changes(Engine):
         ):
             if values:
                 db.executemany(query, values)
-        self._put_jobs(db, tenant, targets, now, jobs)
 
     def _put_jobs(
         self,
@@ -267,6 +315,25 @@ class Changes(Engine):
                 )  # fmt: skip
         if values:
             db.executemany(SQL.put_job, values)
+
+
+def _is_forsaken(row: Row) -> bool:
+    """It never appeared, and no job will make it appear."""
+    return row.state == "hidden" and not row.job_id
+
+
+def _can_be_deleted(row: Row) -> bool:
+    """It is there, or a job may yet make it appear."""
+    will_appear = row.job_op in (Op.OPEN, Op.LOAD) and row.job_status != Status.DONE
+    return row.state == "live" or will_appear
+
+
+def _op_to_enqueue(row: Row, loaded: bool) -> Op:
+    if loaded:
+        return Op.LOAD
+    if row.boxed:
+        return Op.OPEN
+    return {"live": Op.EMBED, "deleted": Op.DELETE}.get(row.state, Op.LOAD)
 
 
 _PLAIN = Draft("", "", b"")
@@ -303,7 +370,7 @@ def times(draft: Draft, row: Row, now: float) -> tuple[float, float]:
 def _stub(row: Row, tenant: str, kind: str, seq: int, now: float) -> tuple[Any, ...]:
     """A record that nobody sees yet."""
     return (
-        row.record, tenant, kind, row.id, "hidden", seq, None, 1.0, now, now, row.version,
+        row.record, tenant, kind, row.id, "hidden", seq, seq, None, 1.0, now, now, row.version,
         None, "{}", None, "",
     )  # fmt: skip
 

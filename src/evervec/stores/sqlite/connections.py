@@ -9,8 +9,10 @@ memory there is one connection for both.
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,10 +41,22 @@ class Connections:
         with self._explained():
             self._writer = self._connect()
             if path is not None:
-                self._writer.execute("pragma journal_mode = wal")
+                self._use_log()
                 self._writer.execute("pragma wal_autocheckpoint = 4000")
                 self._writer.execute(f"pragma journal_size_limit = {64 << 20}")
             self._writer.execute("pragma cache_size = -65536")
+
+    def _use_log(self) -> None:
+        """Turn to the write-ahead log. That does not wait for a lock by itself."""
+        deadline = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                self._writer.execute("pragma journal_mode = wal")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.02)
 
     def _connect(self) -> sqlite3.Connection:
         conn = sqlite3.connect(
@@ -151,15 +165,24 @@ class Connections:
             raise self._explain(error) from error
 
     def _explain(self, error: sqlite3.Error) -> StoreError:
-        code = getattr(error, "sqlite_errorcode", None)
-        primary = None if code is None else code & 0xFF
-        what = _EXPLANATIONS.get(primary or 0)
+        code = getattr(error, "sqlite_errorcode", None) or 0
+        primary = code & 0xFF
+        if primary == sqlite3.SQLITE_IOERR and self._is_full():
+            primary = sqlite3.SQLITE_FULL
+        what = _EXPLANATIONS.get(code) or _EXPLANATIONS.get(primary)
         if what is None:
             return StoreError(f"the store {self.name} answered: {error}")
         return StoreError(f"{what.format(name=self.name, seconds=self._busy_seconds)} ({error})")
 
+    def _is_full(self) -> bool:
+        """Some engines' files say only that writing failed when there is no space left."""
+        return self.path is not None and shutil.disk_usage(self.path.parent).free < 1 << 20
+
 
 _EXPLANATIONS = {
+    sqlite3.SQLITE_BUSY_SNAPSHOT: "your transaction read {name} before another one wrote it, so "
+    "it can no longer write; nothing was written: roll it back, and start it with BEGIN IMMEDIATE"
+    "",
     sqlite3.SQLITE_BUSY: "another process has held the write lock of {name} for more than "
     "{seconds:g} s; nothing was written: end its long transaction, or raise busy_seconds",
     sqlite3.SQLITE_LOCKED: "a table of {name} is locked by another connection; "

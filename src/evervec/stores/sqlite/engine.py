@@ -7,9 +7,10 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from evervec.model import Job, Op, Status, as_datetime
+from evervec.model import Job, Op, Status, as_datetime, quick_maker
 from evervec.stores.named import Queries
 from evervec.stores.sqlite.connections import Connections
 
@@ -55,32 +56,52 @@ def listed(values: Iterable[object]) -> str:
 
 _STATUS = {s.value: s for s in Status}
 _OP = {o.value: o for o in Op}
+_LEASED = Status.PROCESSING
+_make_job = quick_maker(Job)
+
+
+@lru_cache(maxsize=4096)
+def _moment(seconds: float) -> datetime:
+    """Jobs of one batch share their times."""
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 class Lease(NamedTuple):
     """What a claim changes of each of its jobs."""
 
     token: str
+    worker: str
     started_at: datetime | None
     expires_at: datetime | None
 
 
-def job_of(row: JobRow, lease: Lease | None = None) -> Job:
-    """A job from a row of `job_columns`, or as `lease` left it since the row was read."""
-    (
-        job_id, tenant, kind, record_id, name, op, seq, claimed_seq, status, priority, attempts,
+def jobs_of(
+    conn: sqlite3.Connection, rows: Iterable[JobRow], lease: Lease | None = None
+) -> list[Job]:
+    """Jobs from rows of `job_columns`, or as `lease` left them since they were read."""
+    names = dict(conn.execute(SQL.version_names).fetchall())
+    jobs = []
+    for (
+        job_id, tenant, kind, record_id, version, op, seq, claimed_seq, status, priority, attempts,
         max_attempts, error, token, created_at, scheduled_for, started_at, completed_at,
-        expires_at, record, version, crashes,
-    ) = row  # fmt: skip
-    if lease is not None:
-        status, claimed_seq, attempts = "processing", seq, attempts + 1
-        token, started, expires = lease
-    else:
-        started, expires = as_datetime(started_at), as_datetime(expires_at)
-    created = datetime.fromtimestamp(created_at, UTC)
-    due = created if scheduled_for == created_at else datetime.fromtimestamp(scheduled_for, UTC)
-    return Job(
-        job_id, tenant, kind, record_id, name, _OP[op], seq, claimed_seq, _STATUS[status],
-        priority, attempts, max_attempts, error, token, created, due, started,
-        as_datetime(completed_at), expires, record, version, crashes,
-    )  # fmt: skip
+        expires_at, record, worker, crashes,
+    ) in rows:  # fmt: skip
+        created = _moment(created_at)
+        due = created if scheduled_for == created_at else _moment(scheduled_for)
+        completed = None if completed_at is None else _moment(completed_at)
+        if lease is not None:
+            job = _make_job(
+                job_id, tenant, kind, record_id, names[version], _OP[op], seq, seq, _LEASED,
+                priority, attempts + 1, max_attempts, error, lease.token, created, due,
+                lease.started_at, completed, lease.expires_at, record, version, lease.worker,
+                crashes,
+            )  # fmt: skip
+        else:
+            job = _make_job(
+                job_id, tenant, kind, record_id, names[version], _OP[op], seq, claimed_seq,
+                _STATUS[status], priority, attempts, max_attempts, error, token, created, due,
+                as_datetime(started_at), completed, as_datetime(expires_at), record, version,
+                worker, crashes,
+            )  # fmt: skip
+        jobs.append(job)
+    return jobs

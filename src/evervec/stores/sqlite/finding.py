@@ -20,6 +20,11 @@ _MOST_TERMS = 64
 class Finding(Engine):
     """The part of the store that searches use."""
 
+    def mark(self) -> int:
+        with self.db.reading() as conn:
+            mark: int = conn.execute(SQL.mark).fetchone()[0]
+        return mark
+
     def search_text(
         self,
         tenant: str,
@@ -52,10 +57,11 @@ class Finding(Engine):
             rows = conn.execute(SQL.found, (listed(records),)).fetchall()
         return {
             record: Found(
-                record, kind, id, title, text, json.loads(metadata), unpack_chunks(chunks)
+                record, kind, id, title, text, {} if metadata == "{}" else json.loads(metadata),
+                ledger,
             )
-            for record, kind, id, title, text, metadata, chunks in rows
-        }
+            for record, kind, id, title, text, metadata, ledger in rows
+        }  # fmt: skip
 
     def expected(self, tenant: str | None, version: int, after: int, limit: int) -> list[Expected]:
         with self.db.reading() as conn:

@@ -8,7 +8,7 @@ from typing import Any
 
 from evervec.filters import parse_filter
 from evervec.model import Attempt, Job, Outcome, Record, Stats, Status, Ticket, as_datetime
-from evervec.stores.sqlite.engine import SQL, Engine, job_of
+from evervec.stores.sqlite.engine import SQL, Engine, jobs_of
 from evervec.stores.sqlite.filtering import filter_sql
 from evervec.stores.sqlite.leases import SELECT_JOBS
 
@@ -49,8 +49,9 @@ class Looking(Engine):
 
     def job(self, tenant: str | None, job_id: int) -> Job | None:
         with self.db.reading() as conn:
-            row = conn.execute(SELECT_JOBS + SQL.job_by_id, (job_id, tenant)).fetchone()
-        return job_of(row) if row else None
+            rows = conn.execute(SELECT_JOBS + SQL.job_by_id, (job_id, tenant)).fetchall()
+            found = jobs_of(conn, rows)
+        return found[0] if found else None
 
     def jobs(
         self,
@@ -61,15 +62,16 @@ class Looking(Engine):
         id: str | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        wanted = {"r.tenant": tenant, "r.kind": kind, "r.id": id, "j.status": status}
+        wanted = {"r.tenant": tenant, "r.kind": kind, "r.id": id}
         clauses = [f"{column} = ?" for column, value in wanted.items() if value is not None]
         values: list[Any] = [value for value in wanted.values() if value is not None]
+        if status is not None:  # as a literal: the index of a status serves no parameter
+            clauses.append(f"j.status = '{Status(status).value}'")
         # with an id, begin at the record; else at the jobs of that status
         columns = SELECT_JOBS.replace("cross join", "join") if id is not None else SELECT_JOBS
         query = f"{columns} where {' and '.join(clauses) or '1'} order by {_ORDER[status]} limit ?"
         with self.db.reading() as conn:
-            rows = conn.execute(query, [*values, limit]).fetchall()
-        return [job_of(row) for row in rows]
+            return jobs_of(conn, conn.execute(query, [*values, limit]).fetchall())
 
     def history(self, tenant: str, kind: str, id: str) -> list[Attempt]:
         with self.db.reading() as conn:
@@ -112,15 +114,15 @@ class Looking(Engine):
 
     def settled(self, tenant: str, ticket: Ticket) -> Status | None:
         with self.db.snapshot() as conn:
-            row = conn.execute(SELECT_JOBS + SQL.job_by_id, (ticket.job_id, tenant)).fetchone()
+            row = conn.execute(SQL.settled, (ticket.job_id, tenant)).fetchone()
             if row is None:  # purged when done, or cancelled
                 key = (tenant, ticket.kind, ticket.id, ticket.seq)
                 cancelled = conn.execute(SQL.never_embedded, key).fetchone()
                 return Status.FAILED if cancelled else Status.DONE
-            finished = conn.execute(SQL.finished_seq, (ticket.job_id,)).fetchone()[0]
+        status, finished = row
         if finished is not None and finished >= ticket.seq:
             return Status.DONE
-        return Status.FAILED if job_of(row).status is Status.FAILED else None
+        return Status.FAILED if status == Status.FAILED else None
 
 
 _ORDER = {

@@ -34,22 +34,35 @@ update evervec_versions set last_sync_at = ? where version = ?
 
 -- name: known_records
 select r.id, r.record, r.state, r.seq, r.hash, r.weight, r.created_at, r.updated_at, r.version,
-       r.metadata, r.data, j.job_id, j.status, j.box is not null, l.seq
+       r.metadata, r.data, r.born, j.job_id, j.status, j.op, j.box is not null, l.seq
 from json_each(:ids) as wanted
 cross join evervec_records as r
     on r.tenant = :tenant and r.kind = :kind and r.id = wanted.value
 left join evervec_jobs as j on j.record = r.record and j.version = :version
 left join evervec_ledger as l on l.record = r.record and l.version = :version
 
+-- name: insert_stubs
+insert into evervec_records
+    (record, tenant, kind, id, state, seq, born, weight, created_at, updated_at, metadata, text)
+select ?1 + ?2 * key, ?3, ?4, value, 'hidden', ?1 + ?2 * key, ?1 + ?2 * key, 1.0, ?5, ?5, '{}', ''
+from json_each(?6)
+
+-- name: insert_loads
+insert into evervec_jobs
+    (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
+     created_at)
+select ?1 + ?2 * key + ?3, ?1 + ?2 * key, ?4, ?5, 'load', 'pending', ?6, ?7, ?1 + ?2 * key, ?8, ?9
+from json_each(?10)
+
 -- name: insert_record
 insert into evervec_records
-    (record, tenant, kind, id, state, seq, hash, weight, created_at, updated_at, version,
+    (record, tenant, kind, id, state, seq, born, hash, weight, created_at, updated_at, version,
      title, metadata, data, text)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: update_record
 update evervec_records
-set state = ?, seq = ?, hash = ?, weight = ?, created_at = ?, updated_at = ?, version = ?,
+set state = ?, seq = ?, born = ?, hash = ?, weight = ?, created_at = ?, updated_at = ?, version = ?,
     title = ?, metadata = ?, data = ?, text = ?
 where record = ?
 
@@ -79,7 +92,8 @@ values (?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?)
 on conflict (record, version) do update set
     op = excluded.op,
     seq = excluded.seq,
-    box = excluded.box,
+    -- to open without a box means to open the one that is there
+    box = iif(excluded.op = 'open' and excluded.box is null, box, excluded.box),
     max_attempts = excluded.max_attempts,
     priority = case
         when status in ('pending', 'processing') then max(priority, excluded.priority)
@@ -96,12 +110,14 @@ on conflict (record, version) do update set
     status = iif(status = 'processing', 'processing', 'pending')
 
 -- name: job_columns
-j.job_id, j.tenant, r.kind, r.id, v.name, j.op, j.seq, j.claimed_seq, j.status, j.priority,
+j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.claimed_seq, j.status, j.priority,
 j.attempts, j.max_attempts, j.error, j.token, j.created_at, j.scheduled_for, j.started_at,
-j.completed_at, j.lease_expires_at, j.record, j.version, j.crashes
+j.completed_at, j.lease_expires_at, j.record, j.worker, j.crashes
 from evervec_jobs as j
 cross join evervec_records as r on r.record = j.record
-cross join evervec_versions as v on v.version = j.version
+
+-- name: version_names
+select version, name from evervec_versions
 
 -- name: next_priority
 select priority from evervec_jobs
@@ -115,11 +131,13 @@ limit 1
 
 -- name: due_at_priority
 where j.status = 'pending' and j.priority = ? and j.scheduled_for <= ?
+    and j.op in ('embed', 'open', 'load', 'delete')
 order by j.scheduled_for, j.job_id
 limit ?
 
 -- name: due_at_priority_of
 where j.status = 'pending' and j.priority = ? and j.scheduled_for <= ?
+    and j.op in ('embed', 'open', 'load', 'delete')
     and j.version in (select value from json_each(?))
 order by j.scheduled_for, j.job_id
 limit ?
@@ -150,11 +168,27 @@ set status = iif(seq > ?1, 'pending', 'done'),
     finished_seq = ?1, completed_at = ?2, lease_expires_at = null, error = null, crashes = 0
 where job_id = ?3
 
--- name: reveal_state
-select state, seq, created_at, version from evervec_records where record = ?
+-- name: finish_untouched
+update evervec_jobs
+set status = 'done', box = null, finished_seq = claimed_seq, completed_at = ?,
+    lease_expires_at = null, error = null, crashes = 0
+where job_id in (select value from json_each(?))
+    and token = ? and status = 'processing' and seq = claimed_seq
 
--- name: states
-select record, state from evervec_records where record in (select value from json_each(?))
+-- name: add_done_attempts
+insert into evervec_attempts
+    (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
+     chunks_reused, tokens, worker)
+select record, tenant, version, attempts, claimed_seq, started_at, completed_at, 'done', ?, ?, ?, ?
+from evervec_jobs
+where job_id in (select value from json_each(?))
+
+-- name: reveal_state
+select state, seq, created_at, version, born from evervec_records where record = ?
+
+-- name: born
+select record, iif(state = 'deleted', seq, born) from evervec_records
+where record in (select value from json_each(?))
 
 -- name: put_ledger
 insert into evervec_ledger (record, version, seq, chunks) values (?, ?, ?, ?)
@@ -178,8 +212,8 @@ where job_id = ?
 
 -- name: release
 update evervec_jobs
-set status = 'pending', attempts = max(attempts - 1, 0), error = coalesce(?, error),
-    token = null, lease_expires_at = null
+set status = 'pending', attempts = iif(seq > claimed_seq, 0, max(attempts - 1, 0)),
+    error = coalesce(?, error), token = null, lease_expires_at = null
 where job_id = ? and token = ? and status = 'processing'
 
 -- name: renew
@@ -224,11 +258,6 @@ where job_id in (
 -- name: drop_job
 delete from evervec_jobs where job_id = ?
 
--- name: drop_hidden
-delete from evervec_records
-where record in (select value from json_each(?)) and state = 'hidden'
-    and not exists (select 1 from evervec_jobs as j where j.record = evervec_records.record)
-
 -- name: set_priority
 update evervec_jobs set priority = ? where job_id = ?
 
@@ -239,7 +268,6 @@ where job_id in (
     where status = ?1 and completed_at < ?2 and (?3 is null or tenant = ?3) and (?4 or box is null)
     order by completed_at
     limit ?5)
-returning record
 
 -- name: purge_attempts
 delete from evervec_attempts
@@ -253,6 +281,10 @@ delete from evervec_removed
 where removal in (
     select removal from (select removal, removed_at from evervec_removed order by removal limit ?2)
     where removed_at < ?1)
+returning removal
+
+-- name: removals_purged
+update evervec_meta set value = max(value, ?) where key = 'removals_purged'
 
 -- name: forgotten
 select r.record from evervec_records as r
@@ -288,6 +320,9 @@ from evervec_records as r
 -- name: record
 where r.tenant = ? and r.kind = ? and r.id = ? and r.state = 'live'
 
+-- name: jobs_by_id
+where j.job_id in (select value from json_each(?))
+
 -- name: job_by_id
 where j.job_id = ?1 and (?2 is null or j.tenant = ?2)
 
@@ -303,8 +338,11 @@ order by a.number
 select count(*) from evervec_jobs where status = ?1 and (?2 is null or tenant = ?2)
 
 -- name: unique_records
-select count(distinct record) from evervec_jobs
-where status in ('pending', 'processing') and (?1 is null or tenant = ?1)
+select count(distinct record)
+from (select record, tenant from evervec_jobs where status = 'pending'
+      union all
+      select record, tenant from evervec_jobs where status = 'processing')
+where ?1 is null or tenant = ?1
 
 -- name: oldest_pending
 select min(scheduled_for) from evervec_jobs
@@ -319,13 +357,16 @@ where outcome = 'done' and (?1 is null or tenant = ?1)
 -- name: last_done
 select max(completed_at) from evervec_jobs where status = 'done' and (?1 is null or tenant = ?1)
 
--- name: finished_seq
-select finished_seq from evervec_jobs where job_id = ?
+-- name: settled
+select status, finished_seq from evervec_jobs where job_id = ? and tenant = ?
 
 -- name: never_embedded
 select 1 from evervec_records as r
 where r.tenant = ? and r.kind = ? and r.id = ? and r.state <> 'deleted' and not exists (
     select 1 from evervec_ledger as l where l.record = r.record and l.seq >= ?)
+
+-- name: mark
+select value from evervec_meta where key = 'counter'
 
 -- name: match_text
 select r.record, -bm25(evervec_text, 0.0, 2.0, 1.0) as score
@@ -344,13 +385,14 @@ where r.tenant = ?2 and r.state = 'live' and (?3 is null or r.kind = ?3)
 -- name: candidates
 select r.record, r.kind, r.weight, r.updated_at
 from evervec_records as r
-where r.record in (select value from json_each(?)) and r.tenant = ? and r.state = 'live'
+where r.record in (select value from json_each(?)) and +r.tenant = ? and r.state = 'live'
 
 -- name: found
-select r.record, r.kind, r.id, r.title, r.text, r.metadata, l.chunks
+select r.record, r.kind, r.id, r.title, r.text, r.metadata,
+       (select l.chunks from evervec_versions as v, evervec_ledger as l
+        where v.kind = r.kind and v.state = 'serving'
+            and l.record = r.record and l.version = v.version and l.seq >= r.seq)
 from evervec_records as r
-left join evervec_versions as v on v.kind = r.kind and v.state = 'serving'
-left join evervec_ledger as l on l.record = r.record and l.version = v.version
 where r.record in (select value from json_each(?)) and r.state = 'live'
 
 -- name: expected
@@ -366,8 +408,10 @@ order by r.record
 limit ?4
 
 -- name: reopen
-select r.record, r.tenant, r.state from evervec_records as r
-where r.record in (select value from json_each(?))
+select r.record, r.tenant, r.state, j.box is not null
+from json_each(?) as wanted
+cross join evervec_records as r on r.record = wanted.value
+left join evervec_jobs as j on j.record = r.record and j.version = ?
 
 -- name: take_lock
 insert into evervec_locks (name, holder, token, expires_at) values (?1, ?2, ?3, ?4)

@@ -7,7 +7,8 @@ create table evervec_meta (
 ) without rowid;
 
 -- one counter for seq, record, job and point numbers: larger for whatever came later
-insert into evervec_meta (key, value) values ('counter', 0), ('paused', 0);
+insert into evervec_meta (key, value)
+values ('counter', 0), ('paused', 0), ('removals_purged', 0);
 
 create table evervec_records (
     record integer primary key,
@@ -16,6 +17,7 @@ create table evervec_records (
     id text not null,
     state text not null,            -- live, hidden (boxed, or not loaded yet), deleted
     seq integer not null,
+    born integer not null,          -- the seq with which it appeared; a delete ends that life
     hash blob,                      -- of title and text
     weight real not null,
     created_at real not null,
@@ -77,9 +79,9 @@ create table evervec_jobs (
 
 -- Each state has an index of its own; with the tenant at the end they also answer stats alone.
 create index evervec_jobs_ready on evervec_jobs
-    (priority desc, scheduled_for, job_id, version, tenant) where status = 'pending';
+    (priority desc, scheduled_for, job_id, version, tenant, record) where status = 'pending';
 create index evervec_jobs_leased on evervec_jobs
-    (lease_expires_at, tenant) where status = 'processing';
+    (lease_expires_at, tenant, record) where status = 'processing';
 create index evervec_jobs_done on evervec_jobs
     (completed_at, tenant) where status = 'done';
 create index evervec_jobs_failed on evervec_jobs

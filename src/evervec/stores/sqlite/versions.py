@@ -32,6 +32,7 @@ class Versions(Engine):
                 identity = (model.name, model.provider, model.model, model.dimensions)
                 conn.executemany(SQL.adopt, [(*identity, version) for version in blank])
             conn.executemany(SQL.describe_kind, described)
+            self.take_numbers(conn, 1)
             return _collections(conn)
 
     def versions(self) -> list[Version]:

@@ -1,0 +1,46 @@
+"""`python -m benchmarks [name …] [--quick]`: one table for each question."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import platform
+import sqlite3
+import sys
+import time
+from collections.abc import Sequence
+
+from benchmarks.table import Line, show
+
+NAMES = ("queue", "ingest", "backlog", "freshness", "search")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("name", nargs="*", help=f"which of {', '.join(NAMES)}; default all")
+    parser.add_argument("--quick", action="store_true", help="smaller numbers, within a minute")
+    given = parser.parse_args(arguments)
+    for name in given.name:
+        if name not in NAMES:
+            parser.error(f"there is no benchmark {name!r}; there are {', '.join(NAMES)}")
+    print(
+        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, "
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}. "
+        "A ratio is evervec's number over the one beside it."
+    )
+    lines: list[Line] = []
+    for name in given.name or NAMES:
+        module = importlib.import_module(f"benchmarks.{name}")
+        start = time.perf_counter()
+        found = module.run(quick=given.quick)
+        heading = (module.__doc__ or name).splitlines()[0]
+        show(f"{name} · {heading} ({time.perf_counter() - start:.0f} s)", found)
+        sys.stdout.flush()
+        lines += found
+    judged = [line.met for line in lines if line.met is not None]
+    print(f"\n{sum(judged)} of {len(judged)} targets met")
+
+
+if __name__ == "__main__":
+    main()

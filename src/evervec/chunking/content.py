@@ -1,0 +1,170 @@
+"""Chunks whose boundaries survive edits.
+
+Every place where a text could be cut has a rank: how good a place it is (a heading, a
+paragraph, an item of a list, …), and among equals a hash of the first words behind it. The
+places are tried in that order, and a cut is made where the piece that it divides is over
+`most` and neither side of it would be under `least`. No rank depends on how far from the
+start its place is, so an edit moves the cuts around it and no others: what was not touched
+keeps its chunks, wherever it moved.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from zlib import crc32
+
+from evervec.chunking.base import Piece
+from evervec.chunking.division import divide, late_start
+from evervec.chunking.measure import BYTES, Measure
+from evervec.chunking.structure import Block, blocks
+from evervec.errors import InvalidArgument
+
+_FIRST_WORDS = 40  # characters of a place that are hashed; an edit behind them leaves its rank
+_SPEC = re.compile(r"content:(?:(\d+)-)?(\d+)(?:\+(\d+))?(?:@(.+))?")
+
+
+class ContentChunker:
+    """Pieces of `least` to `most`, cut at headings, else paragraphs, items of lists, and only
+    within what is too large by itself at lines, sentences, words.
+
+    Sizes are those of `measure`: bytes, or the tokens of the model that embeds. Fenced code and
+    tables stay whole where they fit. Less than `least` is left only by what stands beside a
+    block that nearly fills a chunk. `overlap` begins each piece with the end of the one before,
+    within `most`; then an edit embeds the next chunk again, too. The headings above a piece are
+    its context; they do not count.
+    """
+
+    def __init__(
+        self,
+        most: int = 1600,
+        least: int | None = None,
+        overlap: int = 0,
+        measure: Measure = BYTES,
+    ) -> None:
+        least = (most - overlap) // 4 if least is None else least
+        if most < 16:
+            raise InvalidArgument(f"most: a chunk must have at least 16, not {most}")
+        if not 0 <= overlap <= most // 2:
+            raise InvalidArgument(
+                f"overlap must be between 0 and the half of {most}, not {overlap}"
+            )
+        if not 0 <= least <= (most - overlap) // 2:
+            raise InvalidArgument(
+                f"least must be between 0 and the half of {most - overlap}, not {least}"
+            )
+        self.most = most
+        self.least = least
+        self.overlap = overlap
+        self.measure = measure
+        self.spec = f"content:{least}-{most}"
+        if overlap:
+            self.spec += f"+{overlap}"
+        if measure is not BYTES:
+            self.spec += f"@{measure.name}"
+
+    @classmethod
+    def parse(cls, spec: str, measure: Measure = BYTES) -> ContentChunker | None:
+        """The chunker that a specification names; None when it counts in another way than the
+        measure given."""
+        found = _SPEC.fullmatch(spec)
+        if found is None:
+            return None
+        least, most, overlap, name = found.groups()
+        if name is None:
+            measure = BYTES
+        elif name != measure.name:
+            return None
+        return cls(int(most), int(least) if least else None, int(overlap or 0), measure)
+
+    def split(self, text: str) -> Iterator[Piece]:
+        parts = list(self._parts(text))
+        before: Piece | None = None
+        for first, behind in pairwise(_Row(text, parts, self).cuts()):
+            piece = Piece(parts[first].start, parts[behind - 1].end, parts[first].context)
+            yield self._overlapping(text, before, piece)
+            before = piece
+
+    def _parts(self, text: str) -> Iterator[Block]:
+        """What is not cut within: blocks, and the parts of those that are too large."""
+        most, count = self.most - self.overlap, self.measure.count
+        for block in blocks(text):
+            block.size = count(text[block.start : block.end])
+            if block.size <= most:
+                yield block
+            else:
+                yield from divide(text, block, most, count)
+
+    def _overlapping(self, text: str, before: Piece | None, piece: Piece) -> Piece:
+        if before is None or not self.overlap:
+            return piece
+        start = late_start(text, before.start, piece.start, self.overlap, self.measure.count)
+        return piece._replace(start=start)
+
+
+class _Row:
+    """The parts of a text, and the cuts between them by their numbers."""
+
+    def __init__(self, text: str, parts: Sequence[Block], chunker: ContentChunker) -> None:
+        self._most = chunker.most - chunker.overlap
+        self._least = chunker.least
+        self._ranks = [_rank(text, part) for part in parts]
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+        """where the parts begin and end, by their sizes and those of the gaps between them"""
+        self._measure(text, parts, chunker.measure)
+
+    def _measure(self, text: str, parts: Sequence[Block], measure: Measure) -> None:
+        gaps: dict[str, int] = {"": 0}
+        at, end = 0, parts[0].start if parts else 0
+        for part in parts:
+            gap = text[end : part.start]
+            if gap not in gaps:
+                gaps[gap] = measure.count(gap)
+            at += gaps[gap]
+            self._begins.append(at)
+            at += part.size
+            self._ends.append(at)
+            end = part.end
+
+    def cuts(self) -> list[int]:
+        """Where pieces begin, and the end of the last."""
+        count = len(self._ranks)
+        if not count:
+            return []
+        cuts = [0, count]
+        order = sorted(range(1, count), key=self._ranks.__getitem__)
+        for least in (self._least, self._least // 4, 0):
+            self._cut(cuts, order, least)
+            if all(self._size(*piece) <= self._most for piece in pairwise(cuts)):
+                break
+        return cuts
+
+    def _cut(self, cuts: list[int], order: Sequence[int], least: int) -> None:
+        """Cut wherever that leaves no side under `least`. A place that is passed over now would
+        be so later: the piece around it only becomes smaller."""
+        for place in order:
+            at = bisect_left(cuts, place)
+            first, behind = cuts[at - 1], cuts[at]
+            if (
+                behind != place
+                and self._size(first, behind) > self._most
+                and self._size(first, place) >= least
+                and self._size(place, behind) >= least
+            ):
+                cuts.insert(at, place)
+
+    def _size(self, first: int, behind: int) -> int:
+        return self._ends[behind - 1] - self._begins[first]
+
+
+def _rank(text: str, part: Block) -> int:
+    """All of the part tells apart only those whose first words are the same, as in a log."""
+    words = text[part.start : min(part.end, part.start + _FIRST_WORDS)]
+    return part.level << 64 | _hash(words) << 32 | _hash(text[part.start : part.end])
+
+
+def _hash(text: str) -> int:
+    return crc32(text.encode(errors="surrogatepass")) * 0x9E3779B1 & 0xFFFFFFFF

@@ -1,0 +1,153 @@
+"""Dividing a block that is too large to stay whole.
+
+At its lines, else at sentences, clauses, words and marks, each time only the parts that
+are still too large. Where a text has none of them, it is cut between characters that are
+chosen by those around them, so that these places too are tied to what is written there.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from evervec.chunking.characters import parts_character
+from evervec.chunking.structure import Block, indent_of
+
+LINE = 40
+"""how good a place the start of a line is; its indent is added"""
+_CROWDED = 14  # is added where no blank line is before it
+_RUN, _HALF = 78, 80
+_TINY = 16  # characters
+_REACH = 16
+
+_SENTENCE = r"[.!?…]['\")\]»”’]{0,3}\s+|[。！？][」』”’）]{0,3}\s*"  # noqa: RUF001
+_LINE_OR_SENTENCE = re.compile(rf"\n\s*|{_SENTENCE}")
+_WORD = re.compile(r"\s+")
+_LONGEST_UNIT = 16  # characters of a token, about
+
+_LINE = re.compile(r"[^\n]+")
+_ENDS = tuple(
+    (level, re.compile(pattern))
+    for level, pattern in (
+        (70, _SENTENCE),
+        (72, r"[;:,]\s+|[、，；：]\s*"),  # noqa: RUF001
+        (74, _WORD.pattern),
+        (76, r"[^\w\s]+"),
+    )
+)
+
+Count = Callable[[str], int]
+Place = tuple[int, int]
+"""where a part starts, and how good a place that is to cut at"""
+
+
+def divide(text: str, block: Block, most: int, count: Count) -> Iterator[Block]:
+    """Parts of a block of at most `most`, measured, and as coarse as can be."""
+    return _divided(text, block, most, count, 0)
+
+
+def late_start(text: str, start: int, end: int, most: int, count: Count) -> int:
+    """The first line or sentence, else word, from which to the end are no more than `most`;
+    the end itself where there is none."""
+    start = max(start, end - _LONGEST_UNIT * most)
+    for begins in (_LINE_OR_SENTENCE, _WORD):
+        places = [match.end() for match in begins.finditer(text, start, end)]
+        place = bisect_left(places, True, key=lambda at: count(text[at:end]) <= most)
+        if place < len(places) and places[place] < end:
+            return places[place]
+    return end
+
+
+def _divided(text: str, block: Block, most: int, count: Count, way: int) -> Iterator[Block]:
+    places = _WAYS[way](text, block.start, block.end)
+    for part in _parts(text, block, places, min(_TINY, most // 16)):
+        part.size = count(text[part.start : part.end])
+        if part.size <= most:
+            yield part
+        elif way + 1 < len(_WAYS):
+            yield from _divided(text, part, most, count, way + 1)
+        else:
+            yield from _halved(text, part, most, count)
+
+
+def _parts(text: str, block: Block, places: Iterator[Place], tiny: int) -> Iterator[Block]:
+    """The parts between places, without the space at their ends; the first part is as good
+    to cut at as the block itself. What is tiny is not worth a part of its own."""
+    start, level = block.start, block.level
+    for place, next_level in places:
+        if not start < place < block.end or parts_character(text, place):
+            continue
+        if place - start < tiny and next_level >= level:
+            continue
+        end = start + len(text[start:place].rstrip())
+        if end > start:
+            yield Block(start, end, level, block.context)
+        start, level = place, next_level
+    yield Block(start, block.end, level, block.context)
+
+
+def _lines(text: str, start: int, end: int) -> Iterator[Place]:
+    last = start
+    for match in _LINE.finditer(text, start, end):
+        line = match.group()
+        if line.isspace():
+            continue
+        crowded = text.count("\n", last, match.start()) < 2
+        last = match.end()
+        place = match.start() + len(line) - len(line.lstrip())
+        yield place, LINE + indent_of(line) + (_CROWDED if crowded else 0)
+
+
+def _ends(level: int, end_of: re.Pattern[str]) -> Callable[[str, int, int], Iterator[Place]]:
+    def places(text: str, start: int, end: int) -> Iterator[Place]:
+        for match in end_of.finditer(text, start, end):
+            yield match.end(), level
+
+    return places
+
+
+def _chosen(text: str, start: int, end: int) -> Iterator[Place]:
+    """The places whose hash of the three characters before is the least for some way around."""
+    if end - start <= 2 * _REACH:
+        return
+    codes = np.frombuffer(text[start:end].encode("utf-32-le", "surrogatepass"), np.uint32)
+    hashes = codes * np.uint32(0x9E3779B1)
+    hashes[1:] ^= codes[:-1] * np.uint32(0x85EBCA6B)
+    hashes[2:] ^= codes[:-2] * np.uint32(0xC2B2AE35)
+    hashes = (hashes ^ (hashes >> np.uint32(15))) * np.uint32(0x2C1B3C6D)
+    least = np.lib.stride_tricks.sliding_window_view(hashes, _REACH).min(axis=1)
+    middle = hashes[_REACH:-_REACH]
+    chosen = (middle < least[: len(middle)]) & (middle < least[_REACH + 1 :][: len(middle)])
+    for place in np.flatnonzero(chosen).tolist():
+        yield start + _REACH + place + 1, _RUN
+
+
+def _halved(text: str, part: Block, most: int, count: Count) -> Iterator[Block]:
+    """The rest, where nothing tells one place from another."""
+    todo = [part]
+    while todo:
+        part = todo.pop()
+        part.size = count(text[part.start : part.end])
+        middle = _middle(text, part.start, part.end) if part.size > most else None
+        if middle is None:
+            yield part
+        else:
+            todo.append(Block(middle, part.end, _HALF, part.context))
+            todo.append(Block(part.start, middle, part.level, part.context))
+
+
+def _middle(text: str, start: int, end: int) -> int | None:
+    """A place near the middle that parts no character; None when there is none. More marks
+    in a row than any character has are cut all the same."""
+    middle = (start + end) // 2
+    for away in range(min(2 * _REACH, middle - start)):
+        for place in (middle - away, middle + away):
+            if start < place < end and not parts_character(text, place):
+                return place
+    return middle if end - start > 4 * _REACH else None
+
+
+_WAYS = (_lines, *(_ends(level, end_of) for level, end_of in _ENDS), _chosen)

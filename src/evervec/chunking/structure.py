@@ -1,0 +1,214 @@
+"""The blocks of a text: headings, paragraphs, list items, fenced code, tables.
+
+One pass over the lines reads Markdown, reStructuredText, plain text and code alike, by
+what they share: blank lines part, what is indented is below, a fence holds together.
+What a block is depends on its own lines and on those beside it, so an edit changes the
+blocks around it and no others; only a fence reaches as far as its other end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# How good a place the start of a block is to cut at, best first. A heading has its depth,
+# 1 to 6; the indent is added to the next two.
+PARAGRAPH = 10
+ITEM = 24
+JOINED = 38
+"""beside a fence, without a blank line"""
+NEVER = 99
+"""right behind a heading: only where there is no other place"""
+
+_INTRODUCED = 8  # is added behind a colon
+_DEEPEST = 12
+_LONGEST_HEADING = 200
+
+_LINE = re.compile(r"[^\n]+")
+_HEADING = re.compile(r"(#{1,6})[ \t]+(.*)")
+_ORNAMENT = re.compile(r"(?:\s+#+|\s*\{[^{}]*\})+\Z")
+_BLANK_BELOW = re.compile(r"\n[^\S\n]*(?:\n|\Z)|\Z")
+_FENCE = re.compile(r"^[ \t]*((`{3,}+|~{3,}+)([^`\n]*))$", re.MULTILINE)
+_ITEM = re.compile(r"(?:[-*+•]|\d{1,9}[.)])[ \t]")
+_RULE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\Z")
+_DEPTHS = {"=": 1, "-": 2, "~": 3, "^": 4, '"': 5}
+
+
+@dataclass(slots=True)
+class Block:
+    """A span of a text with no space at its ends."""
+
+    start: int
+    end: int
+    level: int
+    """how good a place its start is to cut at: the less, the better"""
+    context: str = ""
+    """the headings that it stands under, from the outermost"""
+    size: int = 0
+    """by the measure in use; 0 before it was measured"""
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """The blocks of a text in order; between them is only space."""
+    return _Reader(text).read()
+
+
+def indent_of(line: str) -> int:
+    """The columns before a line's first character, as far as they are told apart."""
+    width = len(line) - len(line.lstrip())
+    if width and "\t" in line[: min(width, _DEEPEST)]:
+        width = len(line[: min(width, _DEEPEST)].expandtabs(4))
+    return min(width, _DEEPEST)
+
+
+class _Headings:
+    """The headings that a place stands under."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[int, str]] = []
+        self.context = ""
+
+    def leave(self, depth: int) -> None:
+        """Close those of a depth and below it."""
+        if not self._open or self._open[-1][0] < depth:
+            return
+        while self._open and self._open[-1][0] >= depth:
+            self._open.pop()
+        self.context = " > ".join(title for _, title in self._open)
+
+    def enter(self, depth: int, title: str) -> None:
+        self._open.append((depth, title))
+        self.context = " > ".join(title for _, title in self._open)
+
+
+class _Reader:
+    """Reads line by line, with one block open."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._headings = _Headings()
+        self._block: Block | None = None
+        self._first = self._last = ""
+        """lines of the open block"""
+        self._lines = 0
+        self._fences = _fences(text)
+        self._fence_end = 0
+        self._apart = False
+        """the next line begins a block, whatever it is"""
+        self._titled = False
+        """the open block is a heading"""
+
+    def read(self) -> Iterator[Block]:
+        for match in _LINE.finditer(self._text):
+            whole = match.group()
+            line = whole.strip()
+            if not line:
+                continue
+            start = match.start() + len(whole) - len(whole.lstrip())
+            done = self._block
+            if done is not None and start < self._fence_end:
+                done.end = start + len(line)
+            elif self._begins(whole, line, start, match.end()):
+                if done is not None:
+                    yield done
+            elif done is not None:
+                self._goes_on(done, start, line)
+        if self._block is not None:
+            yield self._block
+
+    def _begins(self, whole: str, line: str, start: int, end: int) -> bool:
+        """Open a block if the line begins one."""
+        behind = self._block
+        blank = behind is None or self._text.count("\n", behind.end, start) > 1
+        fence = self._fences.get(start, 0)
+        heading = self._heading(line, end, blank) if line[0] == "#" else None
+        if not (blank or self._apart or fence or heading or _ITEM.match(line)):
+            return False
+        if self._titled:
+            level = NEVER
+        elif heading:
+            level = heading[0]
+        elif not blank and (fence or self._apart):
+            level = JOINED
+        else:
+            level = (PARAGRAPH if blank else ITEM) + indent_of(whole)
+            if self._last.endswith((":", "\uff1a")):
+                level += _INTRODUCED
+        if heading:
+            self._headings.leave(heading[0])
+        self._block = Block(start, start + len(line), level, self._headings.context)
+        if heading:
+            self._headings.enter(*heading)
+        self._titled = heading is not None
+        self._apart = self._titled or fence > 0
+        self._fence_end = fence
+        self._first, self._last = line, "" if fence else line
+        self._lines = 1
+        return True
+
+    def _goes_on(self, block: Block, start: int, line: str) -> None:
+        """Add a line to the open block, which it may make a heading by underlining it."""
+        block.end = start + len(line)
+        self._lines += 1
+        title = self._underlined(line)
+        if title:
+            depth = _DEPTHS.get(line[0], 6)
+            self._headings.leave(depth)
+            block.context = self._headings.context
+            block.level = depth if block.level != NEVER else NEVER
+            self._headings.enter(depth, title)
+            self._titled = self._apart = True
+        self._last = line
+
+    def _heading(self, line: str, end: int, blank: bool) -> tuple[int, str] | None:
+        """Depth and title of a heading with #. One # alone is also a comment in many
+        languages, so that has to stand between blank lines."""
+        found = _HEADING.match(line) if len(line) <= _LONGEST_HEADING else None
+        if found is None:
+            return None
+        depth, title = len(found.group(1)), _ORNAMENT.sub("", found.group(2))
+        if depth == 1 and not (blank and _BLANK_BELOW.match(self._text, end)):
+            return None
+        return (depth, title) if any(map(str.isalnum, title)) else None
+
+    def _underlined(self, line: str) -> str:
+        """The title that a line underlines, if it does: the block's only line, or its second
+        where the first is the same rule above it."""
+        if self._lines == 2:
+            above = 3
+        elif self._lines == 3 and line == self._first:
+            above = len(self._last)
+        else:
+            return ""
+        title = self._last
+        if not above <= len(line) or len(title) > _LONGEST_HEADING or not _RULE.match(line):
+            return ""
+        return title if any(map(str.isalnum, title)) and not _ITEM.match(title) else ""
+
+
+def _fences(text: str) -> dict[int, int]:
+    """Where the fences that are closed start and end."""
+    marks = list(_FENCE.finditer(text))
+    found, place = {}, 0
+    while place < len(marks):
+        closing = None if _underlines(text, marks[place]) else _closing(marks, place)
+        if closing is not None:
+            found[marks[place].start(1)] = marks[closing].end()
+        place = (place if closing is None else closing) + 1
+    return found
+
+
+def _closing(marks: list[re.Match[str]], place: int) -> int | None:
+    """The mark that closes a fence. One that opens another tells that it was left open."""
+    fence = marks[place].group(2)
+    for later in range(place + 1, len(marks)):
+        if marks[later].group(2).startswith(fence):
+            return None if marks[later].group(3).strip() else later
+    return None
+
+
+def _underlines(text: str, mark: re.Match[str]) -> bool:
+    """Whether a mark is the rule below a title, as in reStructuredText."""
+    above = text[text.rfind("\n", 0, max(0, mark.start() - 1)) + 1 : mark.start()].strip()
+    return bool(above) and not mark.group(3) and len(mark.group(2)) >= max(4, len(above))

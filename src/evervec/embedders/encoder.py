@@ -1,0 +1,120 @@
+"""Runs a transformer on onnxruntime: tokens, batches, threads, one vector a text.
+
+Texts are ordered by length and packed into batches of few enough tokens to stay in the
+processor's caches. Each batch runs on one thread, and as many batches at once as there
+are processors: that wastes less than to split every step of one batch among them, and
+leaves no thread spinning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evervec.embedders.native import native
+from evervec.embedders.spread import Spread
+from evervec.errors import SettingsError
+
+Pooling = Literal["mean", "cls"]
+
+MAX_BATCH_TEXTS = 32
+MAX_BATCH_TOKENS = 1024
+
+_SENTENCE = "sentence_embedding"
+_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
+
+
+class Encoder:
+    """A loaded model; may be called from several threads."""
+
+    def __init__(
+        self, model: bytes | Path, tokenizer: bytes, *, max_tokens: int, pooling: Pooling
+    ) -> None:
+        from tokenizers import Tokenizer
+
+        with native():
+            self._tokenizer = Tokenizer.from_buffer(tokenizer)
+            self._session = _session(model)
+        self._tokenizer.no_padding()  # a file may carry its own ideas of both
+        self._tokenizer.enable_truncation(max_tokens)
+        self._inputs = {given.name for given in self._session.get_inputs()}
+        if unknown := self._inputs - _INPUTS:
+            raise SettingsError(
+                f"the model wants {', '.join(sorted(unknown))}, which evervec cannot give: export "
+                "it with input_ids, attention_mask and token_type_ids alone"
+            )
+        outputs = {made.name: made for made in self._session.get_outputs()}
+        self._output = outputs.get(_SENTENCE) or next(iter(outputs.values()))
+        self._pooling = pooling
+        self._processors = Spread()
+
+    @property
+    def dimensions(self) -> int | None:
+        """What the model says of itself, if it does."""
+        size = self._output.shape[-1]
+        return size if isinstance(size, int) else None
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One row of length one a text."""
+        with native():
+            tokens = [encoded.ids for encoded in self._tokenizer.encode_batch_fast(list(texts))]
+        batches = pack([len(ids) for ids in tokens])
+        jobs = [[tokens[place] for place in batch] for batch in batches]
+        # A question need not queue behind what is being embedded.
+        run = map if len(jobs) == 1 else self._processors.map
+        vectors = np.concatenate(list(run(self._run, jobs)))
+        ordered = np.empty_like(vectors)
+        ordered[np.concatenate(batches)] = vectors
+        return ordered
+
+    def _run(self, tokens: list[list[int]]) -> NDArray[np.float32]:
+        longest = max(1, *map(len, tokens))
+        ids = np.zeros((len(tokens), longest), np.int64)
+        mask = np.zeros_like(ids)
+        for row, given in enumerate(tokens):
+            ids[row, : len(given)] = given
+            mask[row, : len(given)] = 1
+        feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        feed = {name: feed[name] for name in self._inputs}
+        with native():
+            answer = np.asarray(self._session.run([self._output.name], feed)[0], np.float32)
+        if answer.ndim == 3:  # a vector for each token; else the model pools by itself
+            if self._pooling == "cls":
+                answer = answer[:, 0, :]
+            else:  # the sum has the direction of the mean
+                answer = np.matmul(mask[:, None, :].astype(np.float32), answer)[:, 0, :]
+        lengths = np.linalg.norm(answer, axis=1, keepdims=True)
+        return np.asarray(answer / np.maximum(lengths, 1e-12), np.float32)
+
+
+def pack(lengths: Sequence[int]) -> list[list[int]]:
+    """Places of texts in batches of like length, the longest first."""
+    batches: list[list[int]] = []
+    room = 0
+    for place in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if room == 0:
+            batches.append([])
+            room = max(1, min(MAX_BATCH_TEXTS, MAX_BATCH_TOKENS // max(1, lengths[place])))
+        batches[-1].append(place)
+        room -= 1
+    return batches
+
+
+def _session(model: bytes | Path) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # errors; its warnings are about its own optimisations
+    there = onnxruntime.get_available_providers()
+    wanted = ("CUDAExecutionProvider", "CPUExecutionProvider")
+    return onnxruntime.InferenceSession(
+        model if isinstance(model, bytes) else str(model),
+        options,
+        providers=[provider for provider in wanted if provider in there],
+    )

@@ -1,0 +1,128 @@
+"""A folder with a sentence-transformers model in ONNX form.
+
+Read are `model.onnx` or `onnx/model.onnx`, `tokenizer.json` and, where they are, the
+files in which sentence-transformers says how the model is used: pooling, the longest
+text, and what to put before texts and questions.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from evervec.embedders.encoder import Encoder, Pooling
+from evervec.embedders.packages import require
+from evervec.errors import EvervecError, SettingsError
+
+_MODELS = ("model.onnx", "onnx/model.onnx")
+_TOKENIZER = "tokenizer.json"
+_MODULES = {"Transformer", "Pooling", "Normalize"}
+_MAX_TOKENS = 512
+_POOLING = {
+    "cls_token": "cls",
+    "mean_tokens": "mean",
+    "max_tokens": "max",
+    "mean_sqrt_len_tokens": "mean",  # another length, the same direction
+    "weightedmean_tokens": "weightedmean",
+    "lasttoken": "lasttoken",
+}
+"""pooling as releases of sentence-transformers before 6 write it"""
+
+
+class ModelFolder:
+    """Where a caller's own model comes from."""
+
+    version: str | None = None
+
+    def __init__(self, folder: Path) -> None:
+        require(("onnxruntime", "tokenizers"), "local")
+        self._folder = folder.expanduser().resolve()
+        if not self._folder.is_dir():
+            raise SettingsError(f"there is no folder {self._folder}: give one that holds a model")
+        self.name = self._folder.name
+        self._model = self._find(*_MODELS)
+        self._tokenizer = self._find(_TOKENIZER)
+        self._pooling = self._read_pooling()
+        self._max_tokens = self._read_max_tokens()
+        prompts = self._json("config_sentence_transformers.json").get("prompts") or {}
+        self.text_prompt = prompts.get("document") or prompts.get("passage") or ""
+        self.query_prompt = prompts.get("query") or ""
+        self._said = self._json("config.json").get("hidden_size")
+        self.dimensions: int = self._said or self._counted()
+
+    def load(self) -> Encoder:
+        try:
+            encoder = Encoder(
+                self._model,
+                self._tokenizer.read_bytes(),
+                max_tokens=self._max_tokens,
+                pooling=self._pooling,
+            )
+        except EvervecError:
+            raise
+        except Exception as error:  # tokenizers and onnxruntime have no common error of their own
+            raise SettingsError(f"the model in {self._folder} cannot be loaded: {error}") from error
+        if self._said and encoder.dimensions not in (None, self._said):
+            raise SettingsError(
+                f"the model in {self._folder} has {encoder.dimensions} dimensions, but its "
+                f"config.json says {self._said}: correct hidden_size there"
+            )
+        return encoder
+
+    def _counted(self) -> int:
+        """The dimensions by the model itself, when no file says them."""
+        counted = self.load().dimensions
+        if counted is None:
+            raise SettingsError(
+                f"nothing in {self._folder} says how many dimensions its vectors have: add a "
+                "config.json with hidden_size"
+            )
+        return counted
+
+    def _find(self, *names: str) -> Path:
+        for name in names:
+            if (self._folder / name).is_file():
+                return self._folder / name
+        raise SettingsError(
+            f"{self._folder} has no {' or '.join(names)}: export the model with "
+            "`optimum-cli export onnx --model NAME FOLDER`"
+        )
+
+    def _read_pooling(self) -> Pooling:
+        modules = {m["type"].rpartition(".")[2] for m in self._json("modules.json", default=[])}
+        if unknown := modules - _MODULES:
+            raise SettingsError(
+                f"the model in {self._folder} needs {', '.join(sorted(unknown))} after the "
+                "transformer, which evervec cannot do: export it as one graph with an output "
+                "sentence_embedding, and leave modules.json out"
+            )
+        config = self._json("1_Pooling/config.json")
+        modes = config.get("pooling_mode") or [
+            mode for key, mode in _POOLING.items() if config.get(f"pooling_mode_{key}")
+        ]
+        modes = [modes] if isinstance(modes, str) else modes or ["mean"]
+        if modes == ["mean"]:
+            return "mean"
+        if modes == ["cls"]:
+            return "cls"
+        raise SettingsError(
+            f"the model in {self._folder} pools by {' and '.join(modes)}, which evervec cannot do: "
+            "it knows mean and cls"
+        )
+
+    def _read_max_tokens(self) -> int:
+        said = self._json("sentence_bert_config.json").get("max_seq_length")
+        if said:
+            return int(said)
+        longest = self._json("tokenizer_config.json").get("model_max_length") or _MAX_TOKENS
+        return int(min(longest, _MAX_TOKENS))
+
+    def _json(self, name: str, default: Any = None) -> Any:
+        file = self._folder / name
+        if not file.is_file():
+            return {} if default is None else default
+        try:
+            return json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise SettingsError(f"{file} is not JSON ({error}): fetch it again") from error

@@ -1,0 +1,45 @@
+"""Finds installed packages and the files in them without importing them.
+
+Importing a package to see whether it is there can cost seconds, and some change the
+caller's logging on the way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.util import find_spec
+from pathlib import Path
+
+from evervec.errors import SettingsError
+
+
+def require(packages: tuple[str, ...], extra: str) -> None:
+    """`SettingsError` with the command that installs what is missing."""
+    missing = [package for package in packages if find_spec(package) is None]
+    if missing:
+        raise SettingsError(
+            f"this embedder needs {' and '.join(missing)}, not installed here: "
+            f"pip install 'evervec[{extra}]'"
+        )
+
+
+def folder_of(package: str) -> Path:
+    """Where an installed package keeps its files."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise SettingsError(f"the package {package} is not installed")
+    return Path(spec.submodule_search_locations[0])
+
+
+def read_checked(file: Path, sha256: str, origin: str) -> bytes:
+    """A file that must be exactly the known one; `origin` is what pip installs it from."""
+    mend = f"pip install --force-reinstall --no-deps '{origin}'"
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{file} cannot be read ({error.strerror}): {mend}") from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise SettingsError(
+            f"{file} is damaged or of another release (its SHA-256 is not the known one): {mend}"
+        )
+    return content

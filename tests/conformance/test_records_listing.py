@@ -1,0 +1,62 @@
+"""Listing records: by key, page by page, narrowed by kind, metadata and state."""
+
+import pytest
+
+from evervec import InvalidArgument
+from support.world import World, add_all, work
+
+
+def ids(world: World, **options: object) -> list[tuple[str, str]]:
+    return [(r.kind, r.id) for r in world.ev.records(**options)]  # type: ignore[arg-type]
+
+
+def test_records_come_in_order_of_kind_and_id(world: World) -> None:
+    for kind, id in (("b", "1"), ("a", "2"), ("a", "10"), ("b", "0")):
+        world.ev.add(kind, "x", id=id)
+    assert ids(world) == [("a", "10"), ("a", "2"), ("b", "0"), ("b", "1")]
+    assert ids(world, kind="b") == [("b", "0"), ("b", "1")]
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 100])
+def test_pages_leave_nothing_out_and_repeat_nothing(world: World, size: int) -> None:
+    for kind in ("a", "b"):
+        add_all(world.ev, kind, *"vwxyz")
+    pages, last = [], None
+    while page := world.ev.records(after=last, limit=size):
+        assert len(page) <= size
+        pages += page
+        last = page[-1]
+    assert [(r.kind, r.id) for r in pages] == ids(world)
+    assert ids(world, after=("a", "3"), limit=2) == [("a", "4"), ("b", "0")]
+
+
+def test_embedded_tells_those_with_current_vectors_from_those_without(world: World) -> None:
+    add_all(world.ev, "a", "one", "two")
+    assert ids(world, embedded=True) == []
+    work(world.ev)
+    add_all(world.ev, "a", "one", "changed", "new")
+    assert ids(world, embedded=True) == [("a", "0")]
+    assert ids(world, embedded=False) == [("a", "1"), ("a", "2")]
+    assert ids(world, embedded=False, limit=1) == [("a", "1")]
+    assert len(ids(world, embedded=None)) == 3
+
+
+def test_filters_narrow_the_list(world: World) -> None:
+    for n in range(6):
+        world.ev.add("a", "x", id=n, metadata={"n": n, "tags": ["even" if n % 2 == 0 else "odd"]})
+    assert ids(world, filter={"n": {"gte": 2, "lt": 5}, "tags": "even"}) == [("a", "2"), ("a", "4")]
+    assert ids(world, filter={"n": [1, 5]}) == [("a", "1"), ("a", "5")]
+    assert ids(world, filter={"n": {"gte": 1}}, after=("a", "2"), limit=2) == [
+        ("a", "3"), ("a", "4"),
+    ]  # fmt: skip
+
+
+def test_deleted_records_are_not_listed(world: World) -> None:
+    add_all(world.ev, "a", "one", "two")
+    world.ev.delete("a", "0")
+    assert ids(world) == [("a", "1")]
+
+
+def test_a_limit_below_one_is_refused(world: World) -> None:
+    with pytest.raises(InvalidArgument, match="limit"):
+        world.ev.records(limit=0)

@@ -1,0 +1,103 @@
+"""Recovery: what a dead worker held is taken back, and its crash counts."""
+
+from datetime import timedelta
+
+import pytest
+
+from evervec import Outcome, Status
+from support.world import KIND, World, add_all, assert_in_step, claim_one, job_of, work
+
+
+def test_a_lease_that_ran_out_is_taken_back(world: World) -> None:
+    world.ev.add(KIND, "alpha", id="1")
+    claim_one(world.ev)
+    world.clock.move(59)
+    assert world.ev.queue.recover_stuck() == 0
+    world.clock.move(2)
+    assert world.ev.queue.recover_stuck() == 1
+    job = job_of(world.ev, "1")
+    assert (job.status, job.attempts, job.token) == (Status.PENDING, 1, None)
+    work(world.ev)
+    assert_in_step(world.ev, {"1": "alpha"})
+
+
+def test_a_crash_counts_as_an_attempt_and_is_in_the_history(world: World) -> None:
+    world.ev.add(KIND, "alpha", id="1", max_attempts=3)
+    for _ in range(3):
+        claim_one(world.ev)
+        world.clock.move(61)
+        world.ev.queue.recover_stuck()
+    job = job_of(world.ev, "1")
+    assert (job.status, job.attempts) == (Status.FAILED, 3)
+    assert job.error
+    assert [a.outcome for a in world.ev.queue.history(KIND, "1")] == [Outcome.CRASHED] * 3
+
+
+def test_the_history_names_the_worker_that_crashed(world: World) -> None:
+    world.ev.add(KIND, "alpha", id="1")
+    claim_one(world.ev)
+    world.clock.move(61)
+    world.ev.queue.recover_stuck()
+    assert [a.worker for a in world.ev.queue.history(KIND, "1")] == [world.ev.queue.worker]
+
+
+def test_a_dead_letter_by_crashes_is_reported(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.ev.add(KIND, "alpha", id="1", max_attempts=1)
+    claim_one(world.ev)
+    world.clock.move(61)
+    world.ev.queue.recover_stuck()
+    assert "Embedding failed permanently" in caplog.text
+
+
+def test_a_crash_on_an_older_version_spends_nothing_of_the_newer_one(world: World) -> None:
+    world.ev.add(KIND, "alpha", id="1", max_attempts=1)
+    claim_one(world.ev)
+    world.ev.add(KIND, "beta", id="1", max_attempts=1)
+    world.clock.move(61)
+    world.ev.queue.recover_stuck()
+    job = job_of(world.ev, "1")
+    assert (job.status, job.attempts) == (Status.PENDING, 0)
+    work(world.ev)
+    assert_in_step(world.ev, {"1": "beta"})
+
+
+@pytest.mark.parametrize("threshold", [30, 30.0, timedelta(seconds=30)])
+def test_a_threshold_takes_back_what_was_claimed_longer_ago(
+    world: World, threshold: float | timedelta
+) -> None:
+    add_all(world.ev, KIND, "a", "b")
+    claim_one(world.ev)
+    world.clock.move(20)
+    claim_one(world.ev)
+    world.clock.move(11)
+    assert world.ev.queue.recover_stuck(threshold) == 1
+    assert job_of(world.ev, "0").status is Status.PENDING
+    assert job_of(world.ev, "1").status is Status.PROCESSING
+
+
+def test_more_than_one_batch_is_taken_back(world: World) -> None:
+    add_all(world.ev, KIND, *("x" * (n + 1) for n in range(25)))
+    world.ev.queue.claim(25)
+    world.clock.move(61)
+    assert len(world.ev.store.recover(limit=10)) == 10
+    assert world.ev.queue.recover_stuck() == 15
+    assert world.ev.queue.stats().pending == 25
+
+
+def test_finished_work_is_never_reset(world: World) -> None:
+    world.ev.add(KIND, "alpha", id="1")
+    work(world.ev)
+    world.clock.move(10_000)
+    assert world.ev.queue.recover_stuck(0) == 0
+    assert job_of(world.ev, "1").status is Status.DONE
+
+
+def test_a_lease_that_ran_out_but_was_not_taken_back_can_still_be_finished(world: World) -> None:
+    world.ev.add(KIND, "alpha", id="1")
+    job = claim_one(world.ev)
+    world.clock.move(500)
+    world.ev.queue.finish(job)
+    assert world.ev.queue.recover_stuck() == 0
+    assert job_of(world.ev, "1").status is Status.DONE

@@ -1,0 +1,85 @@
+"""A tenant never sees another's records, scores or counts."""
+
+import pytest
+
+from evervec import Evervec
+from support.world import KIND, World, add_all, fail_for_good, work
+
+
+@pytest.fixture
+def other(world: World) -> Evervec:
+    """Another tenant, beside one that has two records, one of them a dead letter."""
+    add_all(world.ev, KIND, "alpha beta", "alpha gamma")
+    work(world.ev)
+    world.ev.add(KIND, "alpha delta", id="bad")
+    fail_for_good(world.ev, "bad")
+    return world.tenant("other")
+
+
+def test_records_and_jobs_cannot_be_read(world: World, other: Evervec) -> None:
+    assert other.get(KIND, "0") is None
+    assert other.records() == []
+    assert other.queue.jobs() == []
+    assert other.queue.failed() == []
+    assert other.queue.status(KIND, "0") is None
+    assert other.queue.history(KIND, "0") == []
+    job = world.ev.queue.status(KIND, "0")
+    assert job is not None
+    assert other.queue.get(job.job_id) is None
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "semantic", "text"])
+def test_searches_find_nothing(other: Evervec, mode: str) -> None:
+    assert list(other.search("alpha", mode=mode)) == []
+
+
+@pytest.mark.parametrize(
+    "query", ["scope", "t64656661756c74", "default", 'scope : "x"', "title:alpha"]
+)
+def test_no_query_reaches_over_by_the_syntax_of_full_text(other: Evervec, query: str) -> None:
+    other.add(KIND, "something else", id="mine")
+    assert {h.id for h in other.search(query, mode="text")} <= {"mine"}
+
+
+def test_counts_are_the_tenants_own(world: World, other: Evervec) -> None:
+    stats = other.queue.stats()
+    assert (stats.pending, stats.processing, stats.done, stats.failed) == (0, 0, 0, 0)
+    assert (stats.unique_records, stats.oldest_pending_seconds) == (0, None)
+    assert (stats.average_processing_ms, stats.last_processed_at) == (None, None)
+    mine = world.ev.queue.stats()
+    assert (mine.done, mine.failed) == (2, 1)
+
+
+def test_verify_looks_at_the_tenants_own_only(world: World, other: Evervec) -> None:
+    (collection,) = world.ev.store.collections(None, {})
+    points = world.ev.index.held(collection.version, None, 0, None)
+    assert world.ev.index.remove(collection.version, points) == 2
+    report = other.verify(repair=True)
+    assert report.clean
+    assert (report.checked, report.repaired) == (0, 0)
+    assert world.ev.verify().missing == 3
+
+
+def test_scores_do_not_depend_on_what_others_have(world: World, other: Evervec) -> None:
+    other.add(KIND, "alpha one two three", id="a")
+    other.add(KIND, "one alpha alpha", id="b")
+    work(other)
+    before = other.search("alpha one", mode="semantic")
+    for n in range(30):
+        world.ev.add(KIND, "one two three four", id=f"noise {n}")
+    work(world.ev)
+    after = other.search("alpha one", mode="semantic")
+    assert [(h.id, h.similarity, h.relevance) for h in before] == [
+        (h.id, h.similarity, h.relevance) for h in after
+    ]
+
+
+def test_tenants_whose_names_look_alike_are_apart(world: World) -> None:
+    names = ["Ann", "ann", "an", "ann ", "änn", "anne", "an~", "t", "x" * 3000, 'a"b', "a'b"]
+    tenants = {name: world.tenant(name) for name in names}
+    for name, tenant in tenants.items():
+        tenant.add(KIND, "shared words", id=f"of {name[:5]}")
+    work(world.ev)
+    for name, tenant in tenants.items():
+        for mode in ("text", "semantic", "hybrid"):
+            assert [h.id for h in tenant.search("shared", mode=mode)] == [f"of {name[:5]}"]

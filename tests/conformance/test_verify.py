@@ -1,0 +1,120 @@
+"""Verify: what is wrong is counted, `repair` mends it, and what is on its way is left alone."""
+
+import pytest
+
+from evervec.indexes.base import Held
+from support.vectors import change
+from support.world import KIND, World, add_all, assert_in_step, fail_for_good, held, work
+
+
+def version_of(world: World) -> int:
+    (collection,) = world.ev.store.collections(None, {})
+    return collection.version
+
+
+def points_of(world: World, id: str) -> list[Held]:
+    (number,) = [j.record for j in world.ev.queue.jobs() if j.record_id == id]
+    points = world.ev.index.held(version_of(world), None, 0, None)
+    return [p for p in points if p.record == number]
+
+
+def test_a_store_in_step_is_clean(world: World) -> None:
+    assert world.ev.verify().clean
+    add_all(world.ev, KIND, "alpha", "beta")
+    work(world.ev)
+    report = world.ev.verify()
+    assert report.clean
+    assert (report.checked, report.repaired) == (2, 0)
+
+
+def test_what_a_job_will_settle_is_not_wrong(world: World) -> None:
+    add_all(world.ev, KIND, "alpha", "beta", "gamma")
+    assert world.ev.verify().clean
+    work(world.ev)
+    world.ev.add(KIND, "changed", id="0")
+    world.ev.delete(KIND, "1")
+    world.ev.queue.claim(1)
+    assert world.ev.verify(repair=True).clean
+
+
+def test_missing_points_are_counted_and_repaired(world: World) -> None:
+    add_all(world.ev, KIND, "alpha", "beta", "gamma")
+    work(world.ev)
+    world.ev.index.remove(version_of(world), points_of(world, "0"))
+    assert world.ev.verify().missing == 1
+    report = world.ev.verify(repair=True)
+    assert (report.missing, report.repaired) == (1, 1)
+    work(world.ev)
+    assert_in_step(world.ev, {"0": "alpha", "1": "beta", "2": "gamma"})
+    assert [h.id for h in world.ev.search("alpha", 1, mode="semantic")] == ["0"]
+
+
+def test_one_missing_chunk_of_many_is_counted_as_its_record(world: World) -> None:
+    text = "\n\n".join(f"{word} " * 8 for word in ("alpha", "beta", "gamma"))
+    world.ev.add(KIND, text, id="1")
+    work(world.ev)
+    world.ev.index.remove(version_of(world), points_of(world, "1")[:1])
+    assert world.ev.verify(repair=True).missing == 1
+    work(world.ev)
+    assert_in_step(world.ev, {"1": text})
+
+
+def test_an_index_that_lost_everything_is_rebuilt(world: World) -> None:
+    texts = {str(n): f"word{n}" for n in range(30)}
+    add_all(world.ev, KIND, *texts.values())
+    work(world.ev)
+    version = version_of(world)
+    world.ev.index.remove(version, world.ev.index.held(version, None, 0, None))
+    assert held(world.ev) == {}
+    assert world.ev.verify(repair=True).missing == 30
+    work(world.ev)
+    assert_in_step(world.ev, texts)
+
+
+def test_a_dead_letter_whose_old_vectors_serve_is_stale(world: World) -> None:
+    world.ev.add(KIND, "alpha", id="1")
+    work(world.ev)
+    world.ev.add(KIND, "beta", id="1")
+    fail_for_good(world.ev)
+    report = world.ev.verify()
+    assert (report.stale, report.missing) == (1, 0)
+    assert world.ev.verify(repair=True).repaired == 1
+    work(world.ev)
+    assert_in_step(world.ev, {"1": "beta"})
+
+
+def test_a_record_that_was_never_embedded_and_has_no_job_is_missing(world: World) -> None:
+    ticket = world.ev.add(KIND, "alpha", id="1")
+    world.ev.queue.cancel(ticket.job_id)
+    assert world.ev.verify(repair=True).missing == 1
+    work(world.ev)
+    assert_in_step(world.ev, {"1": "alpha"})
+
+
+def test_points_of_a_deleted_record_are_orphans_and_taken_out(world: World) -> None:
+    add_all(world.ev, KIND, "alpha", "beta")
+    work(world.ev)
+    world.ev.queue.cancel(world.ev.delete(KIND, "0").job_id)
+    report = world.ev.verify()
+    assert (report.orphaned, report.missing) == (1, 0)
+    assert world.ev.verify(repair=True).orphaned == 1
+    assert_in_step(world.ev, {"1": "beta"})
+
+
+def test_points_of_no_record_are_orphans(world: World) -> None:
+    add_all(world.ev, KIND, "alpha")
+    work(world.ev)
+    world.ev.index.apply([change(version_of(world), 10**9, seq=1, words=["ghost"])])
+    assert world.ev.verify().orphaned == 1
+    assert world.ev.verify(repair=True).repaired == 1
+    assert_in_step(world.ev, {"0": "alpha"})
+
+
+@pytest.mark.parametrize("count", [1999, 2000, 2001, 4100])
+def test_stores_around_the_size_of_a_slice_are_walked_whole(world: World, count: int) -> None:
+    """Bare jobs, so that only the walk itself takes time."""
+    list(world.ev.add_many(KIND, ({"id": n, "text": "x"} for n in range(count))))
+    while jobs := world.ev.queue.claim(1000):
+        world.ev.queue.finish_many(jobs)
+    report = world.ev.verify()
+    assert (report.checked, report.missing) == (count, count)

@@ -1,0 +1,46 @@
+"""Fixtures that every folder of tests can use."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+pytest.register_assert_rewrite("support")
+
+from support.engines import JOINED_PAIRS, PAIRS, SHARED_PAIRS  # noqa: E402
+from support.world import World  # noqa: E402
+
+settings.register_profile("evervec", deadline=None, max_examples=60, print_blob=True)
+settings.register_profile("thorough", deadline=None, max_examples=3000, print_blob=True)
+settings.load_profile("evervec")  # `pytest --hypothesis-profile=thorough` takes its time
+
+
+@pytest.fixture(params=PAIRS, ids="-".join)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """Every store with every index over it."""
+    yield from _world(request.param, tmp_path)
+
+
+@pytest.fixture(params=SHARED_PAIRS, ids="-".join)
+def shared_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """Those that may be opened several times."""
+    yield from _world(request.param, tmp_path)
+
+
+@pytest.fixture(params=JOINED_PAIRS, ids="-".join)
+def joined_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """Those that can take part in the caller's own transaction."""
+    yield from _world(request.param, tmp_path)
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[World]:
+    """One world in memory, for what has nothing to do with engines."""
+    yield from _world(("memory", "sqlite"), tmp_path)
+
+
+def _world(pair: tuple[str, str], folder: Path) -> Iterator[World]:
+    world = World(pair, folder)
+    yield world
+    world.close()

@@ -1,0 +1,112 @@
+"""The invariants, checked from outside: by `verify`, by search, and in the tables themselves."""
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import evervec
+from evervec.chunking import SizeChunker, chunk
+from evervec.embedders.hashing import HashingEmbedder
+from evervec.stores.base import unpack_chunks
+from support.process_worker import DIMENSIONS
+from support.processes import until
+
+TABLES = ("records", "jobs", "points", "removed", "ledger", "attempts", "versions")
+
+
+def open_store(path: Path, **settings: Any) -> evervec.Evervec:
+    """The store that children of `process_worker` work on."""
+    return evervec.open(path, embedder=HashingEmbedder(DIMENSIONS), **settings)
+
+
+def query(path: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+    """What a stranger to evervec reads in the file."""
+    conn = sqlite3.connect(path)
+    try:
+        return conn.execute(sql, values).fetchall()
+    finally:
+        conn.close()
+
+
+def contents(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows of all tables."""
+    return {name: query(path, f"select * from evervec_{name}") for name in TABLES}
+
+
+def integrity(path: Path) -> str:
+    return str(query(path, "pragma integrity_check")[0][0])
+
+
+def settle(ev: evervec.Evervec) -> None:
+    """Work until nothing waits and nobody works, taking over what others left behind."""
+
+    def settled() -> bool:
+        ev.process_all()
+        stats = ev.queue.stats()
+        return stats.pending == stats.processing == 0
+
+    until(settled, "the queue to be empty")
+
+
+def outcomes(ev: evervec.Evervec, id: str) -> list[str]:
+    """How the attempts at a record ended, oldest first."""
+    return [str(attempt.outcome) for attempt in ev.queue.history("note", id)]
+
+
+def assert_true_to(ev: evervec.Evervec, path: Path, notes: Mapping[str, str]) -> None:
+    """Records, ledger and index hold exactly these notes, each once, and nothing else."""
+    stats = ev.queue.stats()
+    assert (stats.pending, stats.processing) == (0, 0)
+    report = ev.verify()
+    assert report.clean, report
+    assert report.checked == len(notes)
+    assert integrity(path) == "ok"
+    _assert_records(path, notes)
+    _assert_points(ev, path, notes)
+    chunker = SizeChunker(ev.settings.chunk_chars)
+    for id, text in notes.items():
+        for piece in chunk(chunker, None, text)[1]:
+            # a few, because words may share a place in the vectors
+            hits = {hit.id: hit for hit in ev.search(piece, k=5, mode="semantic")}
+            assert id in hits, f"{id} is not found by its own text"
+            assert (hits[id].text, round(hits[id].similarity or 0, 3)) == (piece, 1.0)
+
+
+def _assert_records(path: Path, notes: Mapping[str, str]) -> None:
+    live = "select id, text from evervec_records where state = 'live'"
+    assert dict(query(path, live)) == dict(notes)
+    doubled = (
+        "select record, version from evervec_jobs group by record, version having count(*) > 1"
+    )
+    assert query(path, doubled) == []
+
+
+def _assert_points(ev: evervec.Evervec, path: Path, notes: Mapping[str, str]) -> None:
+    """The points of each note are its latest chunks, with the vectors of those."""
+    points: dict[str, dict[bytes, bytes]] = defaultdict(dict)
+    held = """select r.id, p.hash, p.vector, p.seq >= r.seq from evervec_points as p
+              join evervec_records as r on r.record = p.record where p.vector is not null"""
+    for id, hash, vector, current in query(path, held):
+        assert current, f"a point of {id} is of an older version"
+        assert hash not in points[id], f"a chunk of {id} is in the index twice"
+        points[id][hash] = vector
+    count = "select count(*) from evervec_points where vector is not null"
+    assert query(path, count) == [(sum(map(len, points.values())),)], "points without a record"
+    assert points.keys() == notes.keys()
+    ledger = """select r.id, l.chunks from evervec_ledger as l
+                join evervec_records as r on r.record = l.record"""
+    entries = dict(query(path, ledger))
+    assert entries.keys() == notes.keys()
+    chunker = SizeChunker(ev.settings.chunk_chars)
+    for id, text in notes.items():
+        chunks, texts = chunk(chunker, None, text)
+        assert points[id].keys() == {piece.hash for piece in chunks}, f"the chunks of {id}"
+        assert list(unpack_chunks(entries[id])) == chunks
+        right = HashingEmbedder(DIMENSIONS).embed(texts)
+        for piece, vector in zip(chunks, right, strict=True):
+            stored = np.frombuffer(points[id][piece.hash], "<f4")
+            np.testing.assert_allclose(stored, vector, atol=1e-5)

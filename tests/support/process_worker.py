@@ -1,0 +1,295 @@
+"""The program of a child process: it opens a store, does as told, and says where it stands.
+
+Each line of its standard output is a named point that it reached, as JSON. At the points that
+its orders name under `pause` it stays until its standard input says to go on, so that a test
+can kill, stop or signal it at exactly that place. It ends when its input does.
+"""
+
+import itertools
+import json
+import os
+import re
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import evervec
+from evervec.embedders.hashing import HashingEmbedder
+from evervec.model import Change
+from evervec.stores.base import Apply, Finish
+from evervec.stores.sqlite import SqliteStore, schema
+
+DIMENSIONS = 512
+
+
+@dataclass
+class Orders:
+    """What a child is to do. A point under `pause` holds it up if what it is about contains
+    one of the given words, parted by `|`, until it hears `go <point> <word>`; the empty text
+    stands for always, until `go <point>`."""
+
+    do: str
+    store: str
+    pause: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    count: int = 1
+    """jobs to claim at once"""
+    max_batch: int = 256
+    burn_seconds: float = 0.0
+    """of pure Python in every provider call"""
+    clutch_seconds: float = 0.0
+    """of one call that keeps the interpreter to itself, in every provider call"""
+    deadly: str = ""
+    """a text that contains this kills the process"""
+    index_apart: bool = False
+    """write the index in a transaction of its own, as for one that is not in the store"""
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self))
+
+
+class Stage:
+    """Where the child stands, told to its parent."""
+
+    def __init__(self, pause: dict[str, str]) -> None:
+        self._pause = pause
+        self._released: dict[str, threading.Semaphore] = defaultdict(lambda: threading.Semaphore(0))
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def pauses_at(self, point: str) -> bool:
+        return point in self._pause
+
+    def reach(self, point: str, about: str = "", **facts: Any) -> None:
+        """Say it, and wait there if so ordered."""
+        line = json.dumps({"at": point, "about": about, **facts}) + "\n"
+        os.write(1, line.encode())  # safe inside a signal handler, unlike print
+        if point in self._pause:
+            for word in self._pause[point].split("|"):
+                if word in about:
+                    self._released[f"{point} {word}".strip()].acquire()
+                    return
+
+    def _listen(self) -> None:
+        # not sys.stdin, whose lock a thread must not hold while the interpreter ends
+        rest = b""
+        while received := os.read(0, 4096):
+            *lines, rest = (rest + received).split(b"\n")
+            for line in lines:
+                self._released[line.decode().removeprefix("go ")].release()
+        os._exit(3)
+
+
+class Scripted(HashingEmbedder):
+    """The hashing embedder, with trouble at the places that the orders name."""
+
+    def __init__(self, orders: Orders, stage: Stage) -> None:
+        super().__init__(DIMENSIONS)
+        self.max_batch = orders.max_batch
+        self._orders = orders
+        self._stage = stage
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        about = "\n".join(texts)
+        self._stage.reach("embedding", about, texts=len(texts))
+        if self._orders.deadly and self._orders.deadly in about:
+            os.kill(os.getpid(), signal.SIGKILL)
+        burn(self._orders.burn_seconds)
+        clutch(self._orders.clutch_seconds)
+        return super().embed(texts)
+
+
+def burn(seconds: float) -> None:
+    """Keep a processor busy in pure Python."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sum(range(100))
+
+
+def clutch(seconds: float) -> None:
+    """Make one call that no other thread can get a word into, and that takes this long."""
+    length = 16
+    while seconds:
+        begin = time.monotonic()
+        re.match(r"(a+)+$", "a" * length + "b")  # twice the time for each further letter
+        if time.monotonic() - begin >= seconds:
+            return
+        length += 1
+
+
+def main(orders: Orders) -> None:
+    stage = Stage(orders.pause)
+    if orders.do == "open":
+        open_when_told(orders, stage)
+    elif orders.do == "lock":
+        hold_the_lock(orders, stage)
+    else:
+        with opened(orders, stage) as ev:
+            ACTIONS[orders.do](ev, orders, stage)
+    stage.reach("end")
+
+
+@contextmanager
+def opened(orders: Orders, stage: Stage) -> Iterator[evervec.Evervec]:
+    announce_upgrade(stage)
+    embedder = Scripted(orders, stage)
+    with evervec.open(orders.store, embedder=embedder, **orders.settings) as ev:
+        announce_writes(ev, orders, stage)
+        yield ev
+
+
+def announce_upgrade(stage: Stage) -> None:
+    statements = schema.statements
+
+    def announced(number: int) -> Iterator[str]:
+        for place, statement in enumerate(statements(number)):
+            stage.reach("upgrading", f"statement {place};")
+            yield statement
+
+    schema.statements = announced  # type: ignore[assignment]
+
+
+def announce_writes(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
+    store, index = ev.store, ev.index
+    assert isinstance(store, SqliteStore)
+    apply, finish, writing = index.apply, store.finish, store.db.writing
+
+    def announced_apply(changes: Sequence[Change], conn: Any = None) -> None:
+        about = " ".join(change.id for change in changes)
+        stage.reach("applying", about)
+        apply(changes, conn)
+        stage.reach("applied", about)
+
+    def announced_finish(finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
+        held = finish(finishes, apply)
+        stage.reach("finished", " ".join(f.job.record_id for f in finishes), held=held)
+        return held
+
+    @contextmanager
+    def announced_writing(*, durable: bool, conn: Any = None) -> Iterator[sqlite3.Connection]:
+        stage.reach("writing")
+        with writing(durable=durable, conn=conn) as db:
+            yield db
+
+    renew = ev.queue.renew_many
+
+    def announced_renew(jobs: Sequence[evervec.Job]) -> list[bool]:
+        held = renew(jobs)
+        stage.reach("renewed", f"in {threading.current_thread().name}", held=held)
+        return held
+
+    ev.queue.renew_many = announced_renew  # type: ignore[method-assign]
+    index.apply = announced_apply  # type: ignore[method-assign]
+    store.finish = announced_finish  # type: ignore[method-assign]
+    if stage.pauses_at("writing"):
+        store.db.writing = announced_writing  # type: ignore[method-assign]
+    if orders.index_apart:
+        index.shares_store = False
+    stop = evervec.Worker.stop
+
+    def announced_stop(self: evervec.Worker, drain_seconds: float | None = None) -> None:
+        stop(self, drain_seconds)
+        stage.reach("stopping")
+
+    evervec.Worker.stop = announced_stop  # type: ignore[method-assign]
+
+
+def work(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
+    """Work until SIGTERM."""
+    ev.run_worker()
+
+
+def work_off(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
+    """Work until no job is due."""
+    result = ev.process_all()
+    stage.reach("worked off", processed=result.processed, succeeded=result.succeeded)
+
+
+def claim(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
+    """Claim each time it is told to, for ever."""
+    while True:
+        stage.reach("ready")
+        jobs = ev.queue.claim(orders.count)
+        stage.reach(
+            "claimed", jobs=[job.job_id for job in jobs], tokens=[job.token for job in jobs]
+        )
+
+
+def hold(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
+    """Claim one job, and then try all that a holder may do."""
+    job = ev.queue.claim(1)[0]
+    stage.reach("holding", token=job.token)
+    attempts: dict[str, Callable[[], None]] = {
+        "renew": lambda: ev.queue.renew(job),
+        "finish": lambda: ev.queue.finish(job),
+        "fail": lambda: ev.queue.fail(job, "too late"),
+        "release": lambda: ev.queue.release(job),
+    }
+    outcomes = {}
+    for name, attempt in attempts.items():
+        try:
+            attempt()
+        except evervec.EvervecError as error:
+            outcomes[name] = type(error).__name__
+        else:
+            outcomes[name] = "done"
+    stage.reach("tried", outcomes=outcomes)
+
+
+def recover(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
+    """Take back what has run out, each time it is told to, for ever."""
+    while True:
+        stage.reach("ready")
+        stage.reach("recovered", count=ev.queue.recover_stuck())
+
+
+def open_when_told(orders: Orders, stage: Stage) -> None:
+    """Open each of the files named in `store`, one a line, when told to."""
+    announce_upgrade(stage)
+    for path in orders.store.splitlines():
+        stage.reach("ready")
+        try:
+            with evervec.open(path, embedder=Scripted(orders, stage), **orders.settings) as ev:
+                ev.add("note", f"written by {os.getpid()}", id=os.getpid())
+        except evervec.EvervecError as error:
+            stage.reach("opened", error=str(error))
+        else:
+            stage.reach("opened", error=None)
+
+
+def add(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
+    """Add records for ever, and say so once each is acknowledged."""
+    records = ({"id": n, "text": f"record {n} of the stream"} for n in itertools.count())
+    for ticket in ev.add_many("note", records):
+        stage.reach("added", ticket.id)
+
+
+def hold_the_lock(orders: Orders, stage: Stage) -> None:
+    """Hold the write lock of the file, as a program that knows nothing of evervec might."""
+    conn = sqlite3.connect(orders.store, isolation_level=None)
+    conn.execute("begin immediate")
+    stage.reach("locked")
+    conn.execute("commit")
+    conn.close()
+
+
+ACTIONS = {
+    "add": add,
+    "work": work,
+    "work off": work_off,
+    "claim": claim,
+    "hold": hold,
+    "recover": recover,
+}
+
+if __name__ == "__main__":
+    main(Orders(**json.loads(sys.argv[1])))

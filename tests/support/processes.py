@@ -1,0 +1,178 @@
+"""Child processes that are stopped at named points; `process_worker` is their program."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from support.process_worker import Orders
+
+_ROOT = Path(__file__).parents[2]
+_PATIENCE = 30.0
+
+
+class Child:
+    """A process that says where it stands. All waits end with a clear failure."""
+
+    def __init__(self, orders: Orders, log: Path) -> None:
+        self._log = log
+        path = os.pathsep.join([str(_ROOT / "src"), str(_ROOT / "tests")])
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-W", "error", "-m", "support.process_worker", orders.dump()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        self._points: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self.seen: list[dict[str, Any]] = []
+        """every point that was waited for or passed on the way"""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._points.put(json.loads(line))
+        self._points.put(None)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def at(self, point: str, about: str = "", seconds: float = _PATIENCE) -> dict[str, Any]:
+        """Wait until it reaches a point, and return what it said there."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                said = self._points.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(
+                    f"the child did not reach {point!r}; it passed {self._passed()}\n{self.log}"
+                ) from None
+            if said is None:
+                self._points.put(None)
+                raise AssertionError(
+                    f"the child ended before {point!r}; it passed {self._passed()}\n{self.log}"
+                )
+            self.seen.append(said)
+            if said["at"] == point and about in said["about"]:
+                return said
+
+    def reaches(self, point: str, seconds: float) -> bool:
+        """Whether it comes to a point within this time."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                said = self._points.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                return False
+            if said is None:
+                self._points.put(None)
+                return False
+            self.seen.append(said)
+            if said["at"] == point:
+                return True
+
+    def hear_out(self) -> None:
+        """Take note of all that it has said up to now."""
+        while self.reaches("", seconds=0):
+            pass
+
+    def _passed(self) -> list[str]:
+        return [said["at"] for said in self.seen]
+
+    def go(self, point: str, times: int = 1) -> None:
+        """Let it go on from a point where it pauses."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"go {point}\n".encode() * times)
+        self._process.stdin.flush()
+
+    def freeze(self) -> None:
+        """Stop it where it is, as a debugger or a suspended machine would."""
+        self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def thaw(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def terminate(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once, and wait until it is gone."""
+        self._process.kill()
+        self._process.wait(_PATIENCE)
+
+    def exit_code(self) -> int:
+        """Wait until it ends by itself."""
+        try:
+            return self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the child did not end\n{self.log}") from None
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def rest(self) -> list[dict[str, Any]]:
+        """Wait until it ends, and return all that it ever said."""
+        self.exit_code()
+        while (said := self._points.get(timeout=_PATIENCE)) is not None:
+            self.seen.append(said)
+        self._points.put(None)
+        return self.seen
+
+    def close(self) -> None:
+        if self.running:
+            self.kill()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._reader.join(_PATIENCE)
+        self._process.stdout.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+
+Start = Callable[..., Child]
+
+
+@contextmanager
+def children(folder: Path) -> Iterator[Start]:
+    """Starts children that do not outlive the block."""
+    started: list[Child] = []
+
+    def start(do: str, store: object, **orders: Any) -> Child:
+        log = folder / f"child-{len(started)}.log"
+        child = Child(Orders(do, str(store), **orders), log)
+        started.append(child)
+        return child
+
+    try:
+        yield start
+    finally:
+        for child in started:
+            child.close()
+
+
+def until(condition: Callable[[], object], what: str = "", seconds: float = _PATIENCE) -> None:
+    """Look again and again until the condition holds; fail when it does not in time."""
+    pause = threading.Event()
+    for _ in range(int(seconds * 100)):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError(f"{what or condition} did not come true within {seconds:g} s")

@@ -1,0 +1,176 @@
+"""Filters: what the store answers is what the documented meaning says."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import evervec
+from evervec import Evervec, InvalidArgument
+from evervec.filters import parse_filter
+
+FIELDS = ("a", "b.c", 'quo"te', "it's", "ü", "$", "0")
+WORDS = st.sampled_from(["", "a", "B", "b", "aa", "é", "z", "0", "1", "null", "true"])
+NUMBERS = st.one_of(st.integers(-3, 3), st.sampled_from([0.5, -1.0, 2.0, 1e300, 2**53, 2**62]))
+SCALARS = st.one_of(st.none(), st.booleans(), NUMBERS, WORDS)
+VALUES = st.one_of(
+    SCALARS,
+    st.lists(st.one_of(SCALARS, st.lists(SCALARS, max_size=2)), max_size=3),
+    st.dictionaries(st.sampled_from(FIELDS), SCALARS, max_size=2),
+)
+METADATA = st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4)
+OPERATIONS = st.dictionaries(
+    st.sampled_from(["eq", "ne", "gt", "gte", "lt", "lte", "in"]), SCALARS, min_size=1, max_size=2
+).map(
+    lambda ops: {
+        op: [value]
+        if op == "in"
+        else (
+            1
+            if op in ("gt", "gte", "lt", "lte") and isinstance(value, (bool, type(None)))
+            else value
+        )
+        for op, value in ops.items()
+    }
+)
+FILTERS = st.dictionaries(
+    st.sampled_from(FIELDS), st.one_of(SCALARS, st.lists(SCALARS, max_size=3), OPERATIONS),
+    min_size=1, max_size=2,
+)  # fmt: skip
+
+
+def number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def same(value: Any, wanted: Any) -> bool:
+    if number(value) and number(wanted):
+        return bool(value == wanted)
+    return type(value) is type(wanted) and bool(value == wanted)
+
+
+def items(metadata: dict[str, Any], field: str) -> list[Any]:
+    """The field's own value and, where it is a list, its items; those that can be compared."""
+    value = metadata.get(field)
+    found = [value, *value] if isinstance(value, list) else [value]
+    return [v for v in found if not isinstance(v, (list, dict))]
+
+
+def equal(metadata: dict[str, Any], field: str, wanted: Any) -> bool:
+    if wanted is None:
+        return metadata.get(field) is None
+    return any(same(v, wanted) for v in items(metadata, field))
+
+
+def in_range(metadata: dict[str, Any], field: str, op: str, wanted: Any) -> bool:
+    def fits(value: Any) -> bool:
+        if number(value) != number(wanted) or isinstance(value, bool) or value is None:
+            return False
+        order = {
+            "gt": value > wanted, "gte": value >= wanted,
+            "lt": value < wanted, "lte": value <= wanted,
+        }  # fmt: skip
+        return bool(order[op])
+
+    return any(fits(v) for v in items(metadata, field))
+
+
+def matches(metadata: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """The documented meaning, in plain Python."""
+    for condition in parse_filter(wanted):
+        field, op, value = condition.field, condition.op, condition.value
+        if op == "eq":
+            good = equal(metadata, field, value)
+        elif op == "ne":
+            good = not equal(metadata, field, value)
+        elif op == "in":
+            good = any(equal(metadata, field, v) for v in value)
+        else:
+            good = in_range(metadata, field, op, value)
+        if not good:
+            return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def ev() -> Iterator[Evervec]:
+    with evervec.open("memory:", embedder="noop") as ev:
+        yield ev
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(METADATA, min_size=1, max_size=4), FILTERS)
+def test_the_store_answers_what_the_meaning_says(
+    ev: Evervec, found: list[dict[str, Any]], wanted: dict[str, Any]
+) -> None:
+    list(ev.add_many("n", ({"id": i, "text": "x", "metadata": m} for i, m in enumerate(found))))
+    for place in range(len(found), 4):
+        ev.delete("n", place)
+    answer = {int(r.id) for r in ev.records(filter=wanted)}
+    assert answer == {i for i, m in enumerate(found) if matches(m, wanted)}
+
+
+@settings(max_examples=200)
+@given(value=st.floats(allow_nan=False, allow_infinity=False))
+def test_every_float_is_equal_to_itself(ev: Evervec, value: float) -> None:
+    ev.add("float", "x", id="1", metadata={"a": value})
+    assert len(ev.records("float", filter={"a": value})) == 1
+
+
+@settings(max_examples=200)
+@given(value=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8))
+def test_every_text_is_equal_to_itself_and_to_nothing_shorter(ev: Evervec, value: str) -> None:
+    ev.add("text", "x", id="1", metadata={"a": value, value or "empty": 1})
+    assert len(ev.records("text", filter={"a": value, value or "empty": [1, value]})) == 1
+    if value:
+        assert ev.records("text", filter={"a": value[:-1]}) == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "wanted", "found"),
+    [
+        ({"a": 1}, {"a": 1}, True),
+        ({"a": 1}, {"a": 1.0}, True),
+        ({"a": 1}, {"a": True}, False),
+        ({"a": True}, {"a": 1}, False),
+        ({"a": "1"}, {"a": 1}, False),
+        ({"a": ["x", "y"]}, {"a": "y"}, True),
+        ({"a": ["x", "y"]}, {"a": {"ne": "y"}}, False),
+        ({}, {"a": {"ne": "y"}}, True),
+        ({}, {"a": None}, True),
+        ({"a": None}, {"a": None}, True),
+        ({"a": 0}, {"a": None}, False),
+        ({"a": None}, {"a": {"ne": None}}, False),
+        ({"a": "x"}, {"a": {"ne": None}}, True),
+        ({"a": 5}, {"a": {"gte": 5, "lt": 6}}, True),
+        ({"a": "5"}, {"a": {"gte": 5}}, False),
+        ({"a": "b"}, {"a": {"gt": "a"}}, True),
+        ({"a": 5}, {"a": []}, False),
+        ({"a": 5}, {}, True),
+        ({"a": {"b": 1}}, {"a": 1}, False),
+        ({"a": {"b": 1}}, {"b": 1}, False),
+    ],
+)
+def test_the_meaning_by_example(
+    ev: Evervec, metadata: dict[str, Any], wanted: dict[str, Any], found: bool
+) -> None:
+    ev.add("example", "x", id="1", metadata=metadata)
+    assert bool(ev.records("example", filter=wanted)) is found
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "a=1", ["a"], {"": 1}, {1: 1}, {"a": b"x"}, {"a": {"like": "x"}}, {"a": {"gt": None}},
+        {"a": {"gt": True}}, {"a": {"gt": [1]}}, {"a": {"in": 5}}, {"a": [[1]]}, {"a": 2**63},
+        {"a": {"eq": {}}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_no_filter_is_refused(ev: Evervec, wanted: Any) -> None:
+    with pytest.raises(InvalidArgument, match="filter"):
+        ev.records(filter=wanted)
+    with pytest.raises(InvalidArgument, match="filter"):
+        ev.search("x", filter=wanted)

@@ -1,0 +1,128 @@
+"""Housekeeping: retention by the clock, the operators' log lines, alerts once an episode."""
+
+import logging
+
+import pytest
+
+from support.world import DAY, KIND, World, add_all, assert_in_step, claim_one, fail_for_good, work
+
+
+def sweep(world: World) -> bool:
+    return world.ev.housekeeping.sweep()
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [record.getMessage() for record in caplog.records]
+    caplog.clear()
+    return found
+
+
+def test_done_jobs_stay_for_seven_days(memory: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "evervec")
+    add_all(memory.ev, KIND, "alpha", "beta")
+    work(memory.ev)
+    memory.clock.move(7 * DAY - 1)
+    sweep(memory)
+    assert memory.ev.queue.stats().done == 2
+    assert len(memory.ev.queue.history(KIND, "0")) == 1
+    memory.clock.move(2)
+    caplog.clear()
+    sweep(memory)
+    assert "Cleaned up 2 done jobs" in caplog.text
+    assert caplog.records[0].__dict__["count"] == 2
+    assert memory.ev.queue.stats().done == 0
+    assert memory.ev.queue.history(KIND, "0") == []
+    assert_in_step(memory.ev, {"0": "alpha", "1": "beta"})
+
+
+def test_dead_letters_stay_for_seven_days_and_boxed_ones_for_good(
+    memory: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory.ev.add(KIND, "alpha", id="1")
+    memory.ev.add(KIND, "beta", id="2", boxed=True)
+    fail_for_good(memory.ev, "1")
+    fail_for_good(memory.ev, "2")
+    memory.clock.move(7 * DAY - 1)
+    sweep(memory)
+    assert memory.ev.queue.stats().failed == 2
+    memory.clock.move(2)
+    messages(caplog)
+    sweep(memory)
+    assert messages(caplog) == ["Cleaned up 1 dead letters"]
+    assert [j.record_id for j in memory.ev.queue.failed()] == ["2"]
+
+
+def test_waiting_jobs_stay_however_old(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha")
+    memory.clock.move(1000 * DAY)
+    sweep(memory)
+    work(memory.ev)
+    assert_in_step(memory.ev, {"0": "alpha"})
+
+
+def test_traces_of_deleted_records_go_with_their_jobs(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha")
+    work(memory.ev)
+    memory.ev.delete(KIND, "0")
+    work(memory.ev)
+    memory.clock.move(8 * DAY)
+    sweep(memory)
+    (collection,) = memory.ev.store.collections(None, {})
+    assert memory.ev.store.expected(None, collection.version, 0, 10) == []
+
+
+def test_nothing_to_sweep_says_nothing(memory: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "evervec")
+    add_all(memory.ev, KIND, "alpha")
+    work(memory.ev)
+    caplog.clear()
+    assert sweep(memory)
+    assert messages(caplog) == []
+
+
+def test_the_alert_comes_once_an_episode(memory: World, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(count: int, start: int) -> None:
+        for n in range(start, start + count):
+            memory.ev.add(KIND, f"text {n}", id=n)
+            memory.ev.queue.fail(claim_one(memory.ev), "bad", permanent=True)
+
+    def alerts() -> list[str]:
+        sweep(memory)
+        return [text for text in messages(caplog) if "ALERT" in text]
+
+    fail(9, 0)
+    assert alerts() == []
+    fail(2, 9)
+    assert alerts() == ["[ALERT] 11 failed jobs"]
+    assert alerts() == []
+    memory.ev.queue.retry_failed()
+    assert alerts() == []
+    fail(10, 0)
+    assert alerts() == ["[ALERT] 10 failed jobs"]
+
+
+def test_one_process_at_a_time_sweeps(shared_world: World) -> None:
+    other = shared_world.open()
+    other.queue.worker = "another:1"
+    assert sweep(shared_world)
+    assert not other.housekeeping.sweep()
+    shared_world.clock.move(61)
+    assert other.housekeeping.sweep()
+
+
+def test_recovery_is_a_part_of_it(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha")
+    claim_one(memory.ev)
+    memory.clock.move(61)
+    assert memory.ev.housekeeping.recover() == 1
+
+
+def test_more_than_a_sweep_may_do_at_once_is_left_for_the_next(memory: World) -> None:
+    list(memory.ev.add_many(KIND, ({"id": n, "text": "x"} for n in range(20_500))))
+    while jobs := memory.ev.queue.claim(5000):
+        memory.ev.queue.finish_many(jobs)
+    memory.clock.move(8 * DAY)
+    sweep(memory)
+    assert 0 < memory.ev.queue.stats().done < 20_500
+    sweep(memory)
+    assert memory.ev.queue.stats().done == 0

@@ -1,0 +1,263 @@
+"""Kinds: a caller's object is validated, rendered and weighed before anything is written."""
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NotRequired
+
+import pytest
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from evervec import InvalidArgument, InvalidRecord, Kind, Rescore, SizeChunker
+from evervec.chunking import Span
+from support.world import World, hashes_of, held, job_of, work
+
+DECISION = "decision"
+TEMPLATE = "Type: {decision_type}\nOutcome: {outcome}"
+
+
+class Decision(BaseModel):
+    decision_type: str
+    outcome: str = Field(min_length=2)
+    quality: float = 0.5
+    made_at: datetime | None = None
+
+
+@dataclass
+class Order:
+    text: str
+    total: int = 0
+
+
+class Page(TypedDict):
+    url: str
+    body: str
+    lang: NotRequired[str]
+
+
+GOOD = {"decision_type": "hire", "outcome": "yes!"}
+
+
+def test_a_model_is_rendered_by_its_template(memory: World) -> None:
+    memory.ev.register(Kind(DECISION, model=Decision, text=TEMPLATE))
+    memory.ev.add(DECISION, Decision(**GOOD), id="1")  # type: ignore[arg-type]
+    memory.ev.add(DECISION, GOOD, id="2")
+    for id in ("1", "2"):
+        record = memory.ev.get(DECISION, id)
+        assert record is not None
+        assert record.text == "Type: hire\nOutcome: yes!"
+
+
+def test_text_may_be_a_function_of_the_object(memory: World) -> None:
+    memory.ev.register(Kind(DECISION, model=Decision, text=lambda d: d.outcome.upper()))
+    memory.ev.add(DECISION, GOOD, id="1")
+    record = memory.ev.get(DECISION, "1")
+    assert record is not None
+    assert record.text == "YES!"
+
+
+def test_without_text_the_field_of_that_name_is_taken(memory: World) -> None:
+    memory.ev.register(Kind("order", model=Order))
+    memory.ev.add("order", Order("two apples", 3), id="1")
+    memory.ev.add("order", {"text": "one pear"}, id="2")
+    assert [r.text for r in memory.ev.records()] == ["two apples", "one pear"]
+
+
+def test_a_typed_dict_is_validated_too(memory: World) -> None:
+    memory.ev.register(Kind("page", model=Page, text="{url} {body}", metadata=["lang"]))
+    memory.ev.add("page", {"url": "/a", "body": "alpha", "lang": "en"}, id="1")
+    memory.ev.add("page", {"url": "/b", "body": "beta"}, id="2")
+    assert [(r.text, r.metadata) for r in memory.ev.records()] == [
+        ("/a alpha", {"lang": "en"}), ("/b beta", {"lang": None}),
+    ]  # fmt: skip
+    with pytest.raises(InvalidRecord, match="body"):
+        memory.ev.add("page", {"url": "/c"}, id="3")
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"decision_type": "hire"}, "outcome"),
+        ({"decision_type": "hire", "outcome": "y"}, "outcome"),
+        ({"decision_type": 7, "outcome": "yes"}, "decision_type"),
+        ({**GOOD, "quality": "much"}, "quality"),
+        ("just text", "the record"),
+        (None, "the record"),
+    ],
+)
+def test_an_invalid_record_names_its_field_and_nothing_is_written(
+    memory: World, given: Any, field: str
+) -> None:
+    memory.ev.register(Kind(DECISION, model=Decision, text=TEMPLATE))
+    with pytest.raises(InvalidRecord, match=f"{DECISION}: {field}"):
+        memory.ev.add(DECISION, given, id="1")
+    assert memory.ev.records() == []
+    assert memory.ev.queue.jobs() == []
+
+
+def test_metadata_may_be_names_of_fields(memory: World) -> None:
+    moment = datetime(2024, 1, 2, tzinfo=UTC)
+    memory.ev.register(
+        Kind(DECISION, model=Decision, text=TEMPLATE, metadata=["decision_type", "made_at"])
+    )
+    memory.ev.add(DECISION, {**GOOD, "made_at": moment}, id="1", metadata={"by": "me"})
+    record = memory.ev.get(DECISION, "1")
+    assert record is not None
+    assert record.metadata == {
+        "decision_type": "hire", "made_at": moment.isoformat(), "by": "me",
+    }  # fmt: skip
+
+
+def test_metadata_may_be_a_function(memory: World) -> None:
+    kind = Kind(DECISION, model=Decision, text=TEMPLATE, metadata=lambda d: {"n": len(d.outcome)})
+    memory.ev.register(kind)
+    memory.ev.add(DECISION, GOOD, id="1")
+    record = memory.ev.get(DECISION, "1")
+    assert record is not None
+    assert record.metadata == {"n": 4}
+
+
+@pytest.mark.parametrize("bad", [5, "text", ["a"]])
+def test_metadata_of_the_wrong_type_is_refused_by_a_kind_with_its_own(
+    memory: World, bad: Any
+) -> None:
+    memory.ev.register(Kind(DECISION, model=Decision, text=TEMPLATE, metadata=["quality"]))
+    with pytest.raises(InvalidRecord, match="metadata"):
+        memory.ev.add(DECISION, GOOD, id="1", metadata=bad)
+    assert memory.ev.records() == []
+
+
+@pytest.mark.parametrize(
+    ("weight", "expected"),
+    [("quality", 0.5), (0.25, 0.25), (lambda d: d.quality / 2, 0.25), (None, 1.0)],
+)
+def test_weight_may_be_a_field_a_number_or_a_function(
+    memory: World, weight: Any, expected: float
+) -> None:
+    memory.ev.register(Kind(DECISION, model=Decision, text=TEMPLATE, weight=weight))
+    memory.ev.add(DECISION, GOOD, id="1")
+    memory.ev.add(DECISION, GOOD, id="2", weight=0.75)
+    assert [r.weight for r in memory.ev.records()] == [expected, 0.75]
+
+
+def test_a_weight_outside_its_bounds_is_refused(memory: World) -> None:
+    memory.ev.register(Kind(DECISION, model=Decision, text=TEMPLATE, weight="quality"))
+    with pytest.raises(InvalidRecord, match="weight"):
+        memory.ev.add(DECISION, {**GOOD, "quality": 3}, id="1")
+    assert memory.ev.records() == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"text": "{nothing}"},
+        {"text": TEMPLATE, "metadata": ["nothing"]},
+        {"text": TEMPLATE, "weight": "nothing"},
+    ],
+    ids=str,
+)
+def test_a_kind_that_uses_a_field_its_model_lacks_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, match="nothing"):
+        Kind(DECISION, model=Decision, **options)
+
+
+def test_a_model_without_text_needs_a_template() -> None:
+    with pytest.raises(InvalidArgument, match="'text'"):
+        Kind(DECISION, model=Decision)
+
+
+def test_a_template_without_a_model_takes_dicts(memory: World) -> None:
+    memory.ev.register(Kind("page", text="{url}: {body}", metadata=["url"]))
+    memory.ev.add("page", {"url": "/a", "body": "alpha"}, id="1")
+    record = memory.ev.get("page", "1")
+    assert record is not None
+    assert (record.text, record.metadata) == ("/a: alpha", {"url": "/a"})
+    with pytest.raises(InvalidRecord, match="body"):
+        memory.ev.add("page", {"url": "/a"}, id="2")
+
+
+def test_add_many_takes_models_and_dicts_with_ids(memory: World) -> None:
+    class Identified(Decision):
+        id: int
+
+    memory.ev.register(Kind(DECISION, model=Identified, text=TEMPLATE))
+    given = [Identified(id=7, **GOOD), {"id": 8, **GOOD}]  # type: ignore[arg-type]
+    assert [t.id for t in memory.ev.add_many(DECISION, given)] == ["7", "8"]
+
+
+def test_a_dict_may_bring_an_id_that_its_model_does_not_have(memory: World) -> None:
+    memory.ev.register(Kind(DECISION, model=Decision, text=TEMPLATE))
+    assert memory.ev.add(DECISION, {"id": "mine", **GOOD}).id == "mine"
+
+
+def test_add_many_tells_the_position_after_saving_what_came_before(memory: World) -> None:
+    memory.ev.register(Kind(DECISION, model=Decision, text=TEMPLATE))
+    tickets = memory.ev.add_many(DECISION, [{"id": 1, **GOOD}, {"id": 2, **GOOD}, {"id": 3}])
+    assert [next(tickets).id, next(tickets).id] == ["1", "2"]
+    with pytest.raises(InvalidRecord, match=r"position 2.*decision_type") as caught:
+        next(tickets)
+    assert caught.value.position == 2
+    assert len(memory.ev.records()) == 2
+
+
+def test_the_object_is_kept_as_it_was_given(memory: World) -> None:
+    """For a backfill that renders it by a changed template."""
+    memory.ev.register(Kind(DECISION, model=Decision, text=TEMPLATE))
+    memory.ev.add(DECISION, GOOD, id="1")
+    kind = Kind(DECISION, model=Decision, text=TEMPLATE)
+    data = kind.draft(GOOD, {"id": "1"}).data
+    assert data is not None
+    assert json.loads(data) == {**GOOD, "quality": 0.5, "made_at": None}
+
+
+def test_a_kind_has_its_own_chunker(memory: World) -> None:
+    memory.ev.register(Kind("long", chunker=SizeChunker(16)))
+    text = "one two three four five six seven eight"
+    memory.ev.add("long", text, id="1")
+    memory.ev.add("short", text, id="1")
+    work(memory.ev)
+    assert held(memory.ev)["default", "long", "1"] == hashes_of(text, size=16)
+    assert held(memory.ev)["default", "short", "1"] == hashes_of(text)
+
+
+class Lines:
+    """A chunker that only code can make."""
+
+    spec = "lines"
+
+    def split(self, text: str) -> list[Span]:
+        if "bad" in text:
+            raise ValueError("cannot cut this")
+        middle = text.index("\n")
+        return [(0, middle), (middle + 1, len(text))]
+
+
+def test_a_chunker_of_the_callers_own_is_used_where_it_is_registered(memory: World) -> None:
+    memory.ev.register(Kind("lines", chunker=Lines()))
+    memory.ev.add("lines", "alpha\nbeta", id="1")
+    assert memory.ev.pipeline.serves()
+    assert memory.tenant("default").pipeline.claim(1) == []
+    work(memory.ev)
+    assert memory.embedder.texts == ["alpha", "beta"]
+
+
+def test_a_chunker_that_raises_fails_its_record_alone(memory: World) -> None:
+    memory.ev.register(Kind("lines", chunker=Lines()))
+    memory.ev.add("lines", "bad\ntext", id="1")
+    memory.ev.add("lines", "good\ntext", id="2")
+    work(memory.ev)
+    assert "cannot cut this" in (job_of(memory.ev, "1", "lines").error or "")
+    assert [h.id for h in memory.ev.search("good", mode="semantic")] == ["2"]
+
+
+def test_only_kinds_can_be_registered(memory: World) -> None:
+    with pytest.raises(InvalidArgument, match="Kind"):
+        memory.ev.register("decision")  # type: ignore[arg-type]
+
+
+def test_the_rescoring_factor_is_the_documented_one() -> None:
+    assert Rescore().factor(1.0, 0) == pytest.approx(0.9)
+    assert Rescore().factor(0.5, 90 * 86400) == pytest.approx((0.6 + 0.15) / 2)
+    assert Rescore(base=1, gain=0, days=10).factor(0.3, 20 * 86400) == pytest.approx(1 / 3)
+    assert Rescore().factor(1.0, -5) == pytest.approx(0.9)

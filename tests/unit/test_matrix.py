@@ -1,0 +1,123 @@
+"""The matrix in memory gives what brute force gives, whatever was added and forgotten."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from evervec.indexes.matrix import Matrix
+
+SIZE = 4
+
+
+def unit(seed: int) -> NDArray[np.float32]:
+    row = np.random.default_rng(seed).standard_normal(SIZE).astype(np.float32)
+    return np.asarray(row / np.linalg.norm(row), np.float32)
+
+
+def hash_of(point: int) -> bytes:
+    return point.to_bytes(16, "big")
+
+
+def append(matrix: Matrix, points: list[int], records: list[int]) -> None:
+    matrix.append(
+        points, records, [hash_of(p) for p in points], [unit(p).tobytes() for p in points]
+    )
+
+
+def brute(
+    points: dict[int, int], asked: NDArray[np.float32], limit: int, among: set[int] | None
+) -> list[tuple[int, bytes]]:
+    """The best point of each record, by plain Python."""
+    best: dict[int, tuple[float, int]] = {}
+    for point, record in points.items():
+        if among is not None and record not in among:
+            continue
+        score = (float(unit(point) @ asked), -point)
+        best[record] = max(best.get(record, (-9.0, 0)), score)
+    order = sorted(best.items(), key=lambda kv: (-kv[1][0], -kv[1][1]))
+    return [(record, hash_of(-point)) for record, (_, point) in order[:limit]]
+
+
+MOVES = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.lists(st.integers(0, 12), min_size=1, max_size=60)),
+        st.tuples(st.just("discard"), st.lists(st.integers(0, 400), min_size=1, max_size=90)),
+        st.tuples(st.just("search"), st.integers(1, 20)),
+    ),
+    min_size=1,
+    max_size=14,
+)
+
+
+@given(MOVES, st.none() | st.sets(st.integers(0, 14), max_size=6))
+def test_it_gives_what_brute_force_gives(
+    moves: list[tuple[str, Any]], among: set[int] | None
+) -> None:
+    matrix, points, number = Matrix(SIZE), dict[int, int](), 0
+    for move, value in [*moves, ("search", 7)]:
+        if move == "append":
+            fresh = {number + 2 * n + 1: record for n, record in enumerate(value)}
+            number = max(fresh)
+            append(matrix, list(fresh), list(fresh.values()))
+            points |= fresh
+        elif move == "discard":
+            matrix.discard(value)
+            points = {p: r for p, r in points.items() if p not in value}
+        else:
+            asked = unit(value)
+            wanted = None if among is None else np.array(sorted(among), np.int64)
+            found = matrix.nearest(asked, value, wanted)
+            expected = brute(points, asked, value, among)
+            assert [(m.record, m.hash) for m in found] == expected
+            for match in found:
+                point = int.from_bytes(match.hash, "big")
+                assert match.similarity == pytest.approx(float(unit(point) @ asked), abs=1e-5)
+        assert len(matrix) == len(points)
+
+
+def test_many_chunks_of_one_record_do_not_hide_the_others() -> None:
+    matrix = Matrix(SIZE)
+    append(matrix, list(range(1, 1001)), [1] * 990 + list(range(2, 12)))
+    assert len(matrix.nearest(unit(5), 11)) == 11
+
+
+def test_forgotten_rows_are_squeezed_out() -> None:
+    matrix = Matrix(SIZE)
+    append(matrix, list(range(1, 10_001)), list(range(1, 10_001)))
+    large = matrix.nbytes
+    matrix.discard(list(range(1, 9_001)))
+    assert len(matrix) == 1000
+    assert matrix.nbytes < large / 4
+    assert len(matrix.nearest(unit(1), 5000)) == 1000
+
+
+class Interrupted(Matrix):
+    """A matrix in which something happens just as a search begins to read the vectors."""
+
+    meanwhile: Any = None
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "_vectors":
+            meanwhile = super().__getattribute__("meanwhile")
+            if meanwhile is not None:
+                self.meanwhile = None
+                meanwhile()
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("change", ["squeeze", "append"])
+def test_a_search_is_right_although_rows_come_or_go_meanwhile(change: str) -> None:
+    matrix = Interrupted(SIZE)
+    append(matrix, list(range(1, 401)), list(range(1, 401)))
+    if change == "squeeze":
+        matrix.meanwhile = lambda: matrix.discard(list(range(1, 301)))
+    else:
+        matrix.meanwhile = lambda: append(matrix, list(range(401, 2001)), list(range(401, 2001)))
+    for match in matrix.nearest(unit(350), 10):
+        truth = float(unit(match.record) @ unit(350))
+        assert match.similarity == pytest.approx(truth, abs=1e-5)
+        assert match.hash == hash_of(match.record)

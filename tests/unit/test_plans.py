@@ -1,0 +1,232 @@
+"""Each hot query has its index: no plan walks a whole table, and a claim sorts nothing."""
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import evervec
+from evervec.indexes.sqlite import SQL as INDEX
+from evervec.stores.sqlite.engine import SQL as STORE
+from evervec.stores.sqlite.leases import SELECT_JOBS
+from evervec.stores.sqlite.looking import _SELECT_RECORDS
+from support.world import KIND, ScriptedEmbedder, fail_for_good, work
+
+NOW = 1e12
+LARGE = ("evervec_jobs", "evervec_records", "evervec_points", "evervec_attempts", "evervec_ledger")
+ALIASES = {
+    "j": "evervec_jobs", "r": "evervec_records", "l": "evervec_ledger", "a": "evervec_attempts"
+}  # fmt: skip
+IDS, NUMBERS = '["1", "2"]', "[1, 2, 3]"
+
+Query = tuple[Callable[[], str], Any]
+
+CLAIM: dict[str, Query] = {
+    "due_any": (lambda: STORE.due_any, (0, NOW)),
+    "next_priority": (lambda: STORE.next_priority, (1 << 40,)),
+    "due_at_priority": (lambda: SELECT_JOBS + STORE.due_at_priority, (0, NOW, 256)),
+    "due_at_priority_of": (lambda: SELECT_JOBS + STORE.due_at_priority_of, (0, NOW, NUMBERS, 256)),
+    "lease": (lambda: STORE.lease, ("t", "w", NOW, NOW, NUMBERS)),
+    "next_scheduled": (lambda: STORE.next_scheduled, (0,)),
+    "next_scheduled_of": (lambda: STORE.next_scheduled_of, (0, NUMBERS)),
+    "next_expiry": (lambda: STORE.next_expiry, ()),
+}
+
+HOT: dict[str, Query] = CLAIM | {
+    "known_records": (
+        lambda: STORE.known_records,
+        {"tenant": "default", "kind": KIND, "version": 1, "ids": IDS},
+    ),
+    "update_record": (
+        lambda: STORE.update_record,
+        ("live", 1, 1, b"", 1.0, NOW, NOW, None, None, "{}", None, "text", 1),
+    ),
+    "update_quietly": (lambda: STORE.update_quietly, (NOW, NOW, None, None, 1)),
+    "delete_record": (lambda: STORE.delete_record, (1, NOW, 1)),
+    "unindex_text": (lambda: STORE.unindex_text, ("t", NUMBERS)),
+    "put_job": (
+        lambda: STORE.put_job,
+        (10**9, 10**9, 1, "default", "embed", 0, NOW, 10**9, 10, NOW, None),
+    ),
+    "standing": (lambda: STORE.standing, (NUMBERS,)),
+    "load": (lambda: STORE.load, (NUMBERS,)),
+    "finish": (lambda: STORE.finish, (1, NOW, 1)),
+    "put_ledger": (lambda: STORE.put_ledger, (1, 1, 1, b"")),
+    "drop_ledger": (lambda: STORE.drop_ledger, (1, 1, 1)),
+    "put_back": (lambda: STORE.put_back, ("pending", NOW, 1, 0, "error", None, 1)),
+    "release": (lambda: STORE.release, (None, 1, "token")),
+    "renew": (lambda: STORE.renew, (NOW, 1)),
+    "reveal_state": (lambda: STORE.reveal_state, (1,)),
+    "born": (lambda: STORE.born, (NUMBERS,)),
+    "expired": (lambda: SELECT_JOBS + STORE.expired, (NOW, 100)),
+    "stuck": (lambda: SELECT_JOBS + STORE.stuck, (NOW, NOW, 100)),
+    "retry_one": (lambda: STORE.retry_one, (NOW, 1)),
+    "retry_failed": (lambda: STORE.retry_failed, (NOW, "default", None)),
+    "drop_job": (lambda: STORE.drop_job, (1,)),
+    "set_priority": (lambda: STORE.set_priority, (1, 1)),
+    "purge_done": (lambda: STORE.purge_jobs, ("done", NOW, None, 0, 100)),
+    "purge_failed": (lambda: STORE.purge_jobs, ("failed", NOW, "default", 0, 100)),
+    "purge_attempts": (lambda: STORE.purge_attempts, (NOW, 100)),
+    "purge_removed": (lambda: STORE.purge_removed, (NOW, 100)),
+    "forgotten": (lambda: STORE.forgotten, (NOW, 100)),
+    "forget_records": (lambda: STORE.forget_records, (NUMBERS,)),
+    "forget_ledger": (lambda: STORE.forget_ledger, (NUMBERS,)),
+    "forget_points": (lambda: STORE.forget_points, (NUMBERS,)),
+    "record": (lambda: _SELECT_RECORDS + STORE.record, ("default", KIND, "1")),
+    "jobs_by_id": (lambda: SELECT_JOBS + STORE.jobs_by_id, (NUMBERS,)),
+    "finish_untouched": (lambda: STORE.finish_untouched, (NOW, NUMBERS, "token")),
+    "add_done_attempts": (lambda: STORE.add_done_attempts, (1, 0, 0, "w", NUMBERS)),
+    "job_by_id": (lambda: SELECT_JOBS + STORE.job_by_id, (1, "default")),
+    "history": (lambda: STORE.history, ("default", KIND, "1")),
+    "count_pending": (lambda: STORE.count_status, ("pending", "default")),
+    "count_failed": (lambda: STORE.count_status, ("failed", None)),
+    "unique_records": (lambda: STORE.unique_records, ("default",)),
+    "oldest_pending": (lambda: STORE.oldest_pending, ("default",)),
+    "recent_pace": (lambda: STORE.recent_pace, ("default",)),
+    "last_done": (lambda: STORE.last_done, ("default",)),
+    "settled": (lambda: STORE.settled, (1, "default")),
+    "never_embedded": (lambda: STORE.never_embedded, ("default", KIND, "1", 1)),
+    "match_text": (
+        lambda: f"{STORE.match_text} {STORE.rank_text}",
+        ("alpha", "default", None, 30),
+    ),
+    "candidates": (lambda: STORE.candidates, (NUMBERS, "default")),
+    "found": (lambda: STORE.found, (NUMBERS,)),
+    "expected": (lambda: STORE.expected, (1, 0, None, 100)),
+    "reopen": (lambda: STORE.reopen, (NUMBERS, 1)),
+    "present": (lambda: INDEX.present, (NUMBERS, 1)),
+    "keep_point": (lambda: INDEX.keep_point, (1, 1, 1)),
+    "delete_point": (lambda: INDEX.delete_point, (1,)),
+    "mark": (lambda: INDEX.mark, ()),
+    "store_mark": (lambda: STORE.mark, ()),
+    "feed": (lambda: INDEX.feed, (1, "default", 0)),
+    "removals": (lambda: INDEX.removals, (1, "default", 0)),
+    "filtered": (lambda: INDEX.filtered, ("default", 1)),
+    "held": (lambda: INDEX.held, (0, None, 1, None)),
+    "find_point": (lambda: INDEX.find_point, (1, 1, b"", "default")),
+}
+
+
+@pytest.fixture(scope="module")
+def conn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
+    """A store with jobs in every state, as the planner sees it without statistics."""
+    path = Path(tmp_path_factory.mktemp("plans")) / "store.db"
+    with evervec.open(path, embedder=ScriptedEmbedder()) as ev:
+        list(ev.add_many(KIND, ({"id": n, "text": f"alpha {n}"} for n in range(200))))
+        work(ev)
+        list(ev.add_many(KIND, ({"id": n, "text": f"beta {n}"} for n in range(50))))
+        fail_for_good(ev, "0")
+        ev.queue.claim(10)
+        ev.delete(KIND, "100")
+    conn = sqlite3.connect(path)
+    yield conn
+    conn.close()
+
+
+def plan(conn: sqlite3.Connection, query: str, values: Any) -> list[str]:
+    rows = conn.execute(f"explain query plan {query}", values).fetchall()
+    conn.rollback()
+    return [row[3] for row in rows]
+
+
+def whole_tables(steps: list[str]) -> list[str]:
+    """Steps that read all of a large table, by itself or through an index that holds it all.
+
+    An index of one status holds only the jobs in it; the last so many of a table by its
+    key stop at the query's limit.
+    """
+    found = []
+    for text in steps:
+        scan = re.match(r"SCAN (\w+)(?: USING (?:COVERING )?INDEX (\w+))?", text)
+        if scan and ALIASES.get(scan[1], scan[1]) in LARGE:
+            partial = scan[2] is not None and scan[2].startswith("evervec_jobs_")
+            found += [] if partial else [text]
+    return found
+
+
+LIMITED = {"purge_attempts", "recent_pace"}
+"""They walk a table by its key, and their own limit ends the walk."""
+
+
+@pytest.mark.parametrize("name", sorted(HOT))
+def test_no_hot_query_reads_a_whole_table(conn: sqlite3.Connection, name: str) -> None:
+    query, values = HOT[name]
+    steps = plan(conn, query(), values)
+    if name in LIMITED:
+        assert "limit" in query()
+        assert len(whole_tables(steps)) == 1
+    else:
+        assert whole_tables(steps) == [], steps
+
+
+@pytest.mark.parametrize("name", sorted(CLAIM))
+def test_a_claim_sorts_nothing(conn: sqlite3.Connection, name: str) -> None:
+    query, values = HOT[name]
+    steps = plan(conn, query(), values)
+    assert not [text for text in steps if "TEMP B-TREE" in text], steps
+
+
+@pytest.mark.parametrize(
+    "name", ["expired", "purge_done", "purge_failed", "feed", "held", "expected"]
+)
+def test_batches_come_in_the_order_of_their_index(conn: sqlite3.Connection, name: str) -> None:
+    query, values = HOT[name]
+    steps = plan(conn, query(), values)
+    assert not [text for text in steps if "TEMP B-TREE" in text], steps
+
+
+def traced(ev: evervec.Evervec, table: str, ask: Callable[[], object]) -> list[list[str]]:
+    """The plans of the queries over a table that `ask` makes."""
+    seen: list[str] = []
+    db = ev.store.db  # type: ignore[attr-defined]
+    with db.reading() as conn:
+        conn.set_trace_callback(seen.append)
+    ask()
+    with db.reading() as conn:
+        conn.set_trace_callback(None)
+        return [plan(conn, query, ()) for query in seen if table in query]
+
+
+@pytest.fixture
+def ev(tmp_path: Path) -> Iterator[evervec.Evervec]:
+    with evervec.open(tmp_path / "store.db", embedder=ScriptedEmbedder()) as ev:
+        ev.add(KIND, "alpha", id="1")
+        yield ev
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"kind": KIND}, {"after": (KIND, "5")}, {"embedded": False}, {"filter": {"a": 1}}],
+    ids=str,
+)
+def test_listing_records_walks_their_key(ev: evervec.Evervec, options: dict[str, Any]) -> None:
+    (steps,) = traced(ev, "evervec_records", lambda: ev.records(**options))
+    assert whole_tables(steps) == [], steps
+    assert not [text for text in steps if "TEMP B-TREE" in text], steps
+
+
+@pytest.mark.parametrize("status", ["pending", "processing", "done", "failed"])
+def test_listing_jobs_by_status_walks_their_index(ev: evervec.Evervec, status: str) -> None:
+    (steps,) = traced(ev, "evervec_jobs", lambda: ev.queue.jobs(status=status))
+    assert whole_tables(steps) == [], steps
+    assert not [text for text in steps if "TEMP B-TREE" in text], steps
+
+
+def test_the_job_of_a_record_is_found_by_the_records_key(ev: evervec.Evervec) -> None:
+    (steps,) = traced(ev, "evervec_jobs", lambda: ev.queue.status(KIND, "1"))
+    assert steps[0].startswith("SEARCH r USING")
+    assert whole_tables(steps) == [], steps
+
+
+def test_every_query_that_touches_a_large_table_is_tested_here() -> None:
+    """A new query has to be added above."""
+    parts = {"job_columns", "record_columns", "rank_text", "contains_text", "purge_jobs",
+             "count_status", "insert_record", "index_text", "insert_stubs", "insert_loads", "add_attempt", "insert_point",
+             "versions"}  # fmt: skip
+    for queries in (STORE, INDEX):
+        for name, text in queries:
+            if any(table in text for table in LARGE):
+                assert name in HOT or name in parts, name
