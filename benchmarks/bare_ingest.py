@@ -26,8 +26,9 @@ _SCOPE = "t" + b"default".hex()
 
 _RECORD = """
 insert into evervec_records
-    (record, tenant, kind, id, state, seq, hash, weight, created_at, updated_at, metadata, text)
-values (?, 'default', 'note', ?, 'live', ?, ?, 1.0, ?, ?, '{}', ?)
+    (record, tenant, kind, id, state, seq, born, hash, weight, created_at, updated_at, metadata,
+     text)
+values (?, 'default', 'note', ?, 'live', ?, ?, ?, 1.0, ?, ?, '{}', ?)
 """
 _TEXT = "insert into evervec_text (rowid, scope, title, text) values (?, ?, '', ?)"
 _JOB = """
@@ -88,7 +89,7 @@ class BareIngest:
             for place, text in enumerate(texts[start : start + _ADD_BATCH], start):
                 self._number += 2
                 seq = self._number
-                records.append((seq, str(place), seq, _hash(text), now, now, text))
+                records.append((seq, str(place), seq, seq, _hash(text), now, now, text))
                 indexed.append((seq, _SCOPE, text))
                 jobs.append((seq + 1, seq, _VERSION, now, seq, now))
             with self._transaction() as conn:

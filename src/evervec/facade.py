@@ -113,6 +113,7 @@ class Evervec:
         if not isinstance(kind, Kind):
             raise InvalidArgument(f"register takes an evervec.Kind, not {type(kind).__name__}")
         self._kinds[kind.name] = kind
+        self._search.forget()
 
     # writing
     def add(

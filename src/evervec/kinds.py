@@ -32,10 +32,6 @@ class Rescore:
         if not self.days > 0:
             raise InvalidArgument(f"rescore: days must be more than 0, not {self.days!r}")
 
-    def factor(self, weight: float, age_seconds: float) -> float:
-        age_days = max(age_seconds, 0.0) / 86400
-        return (self.base + self.gain * weight) * (1.0 / (1.0 + age_days / self.days))
-
 
 @dataclass(frozen=True)
 class Kind:

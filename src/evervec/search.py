@@ -10,10 +10,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from evervec.chunking import SizeChunker
+from evervec.chunking import SizeChunker, parse_chunker
 from evervec.drafts import check_text
 from evervec.embedders.base import Embedder, describe, embed_query, spec_of
 from evervec.errors import IndexUnavailable, InvalidArgument
@@ -22,39 +21,34 @@ from evervec.indexes.base import Index
 from evervec.kinds import Kind, Rescore
 from evervec.model import Hit, Hits, Match, quick_maker
 from evervec.settings import Settings
-from evervec.stores.base import Candidate, Found, Store, find_chunk
+from evervec.stores.base import Candidate, Collection, Found, Store, find_chunk
 
 log = logging.getLogger("evervec")
 
 MODES = ("hybrid", "semantic", "text")
 _PLAIN = Rescore()
-_REMEMBERED = 100_000
+_MOST_STANDING = 100_000
+_MOST_CHARACTERS = 16_000_000
 _make_hit = quick_maker(Hit)
 _WORD = re.compile(r"\w+")
 
 
-@dataclass(slots=True)
-class _Ranked:
-    """A record on its way to being a hit."""
+class _Memory:
+    """What searches read of versions and records: true as long as the store's mark is this."""
 
-    record: int
-    match: Match | None
-    in_text: bool
-    relevance: float
+    def __init__(self, mark: int, serving: list[tuple[str, int]], whole: dict[str, int]) -> None:
+        self.mark = mark
+        self.serving = serving
+        self.whole = whole
+        """by kind: the bytes up to which a text is one chunk for sure"""
+        self.standing: dict[int, tuple[float, float, float] | None] = {}
+        """by record, None for one that is not alive: strength, time of its update, days of decay"""
+        self.found: dict[int, tuple[Found, str | None]] = {}
+        self.characters = 0
 
     @property
-    def via(self) -> str:
-        if self.match is None:
-            return "text"
-        return "hybrid" if self.in_text else "semantic"
-
-
-class _Memory(NamedTuple):
-    """What searches need of versions and records, true as long as the store's mark is this."""
-
-    mark: int
-    serving: list[tuple[str, int]]
-    candidates: dict[int, Candidate | None]
+    def full(self) -> bool:
+        return len(self.standing) > _MOST_STANDING or self.characters > _MOST_CHARACTERS
 
 
 class Search:
@@ -92,42 +86,57 @@ class Search:
         limit = k * self._settings.overfetch
         memory = self._recall()
         serving = [version for name, version in memory.serving if kind in (None, name)]
-        matches = None if mode == "text" else self._by_vector(query, serving, limit, filter)
+        matches = None
+        if mode != "text" and serving:
+            matches = self._by_vector(query, serving, limit, filter, memory.mark)
         via = "text" if matches is None else mode
         scores: dict[int, float] = {}
         if via != "semantic":
             scores = dict(self._store.search_text(self._tenant, kind, query, limit, filter))
-        ranked = self._rank(memory, matches or [], scores, via)[:k]
-        found = self._store.found([r.record for r in ranked])
-        hits = (self._hit(query, r, found[r.record]) for r in ranked if r.record in found)
-        return Hits(
-            hits, via=via, version=self._model.name if matches is not None and self._model else None
-        )
+        near = {match.record: match for match in matches or ()}
+        ranked = self._rank(memory, near, scores, via)[:k]
+        known = self._read(memory, [record for _, record in ranked])
+        long = [r for _, r in ranked if r in near and r in known and known[r][1] is None]
+        ledgers = self._store.ledgers(long, serving) if long else {}
+        hits = [
+            self._hit(query, -rank, near.get(record), record in scores, *known[record], ledgers)
+            for rank, record in ranked
+            if record in known
+        ]
+        version = self._model.name if self._model and matches is not None else None
+        return Hits(hits, via=via, version=version)
 
     def _recall(self) -> _Memory:
         """What is remembered of versions and records; nothing once anything was written."""
         mark, memory = self._store.mark(), self._memory
-        if memory is None or memory.mark != mark or len(memory.candidates) > _REMEMBERED:
+        if memory is None or memory.mark != mark or memory.full:
             serving = [
-                (c.kind, c.version)
+                c
                 for c in self._store.collections(None, {})
                 if c.state == "serving" and c.spec is not None and c.spec == self._model
             ]
-            memory = self._memory = _Memory(mark, serving, {})
+            memory = self._memory = _Memory(
+                mark,
+                [(c.kind, c.version) for c in serving],
+                {c.kind: self._whole(c) for c in serving},
+            )
         return memory
 
     def _by_vector(
-        self, query: str, serving: list[int], limit: int, filter: Mapping[str, Any] | None
+        self,
+        query: str,
+        serving: list[int],
+        limit: int,
+        filter: Mapping[str, Any] | None,
+        mark: int,
     ) -> list[Match] | None:
-        """The nearest records of all kinds; None when there are no vectors to search."""
-        if not serving:
-            return None
+        """The nearest records of all kinds; None when model or index is away."""
         try:
             vector = embed_query(self._embedder, query)
             matches = [
                 match
                 for version in serving
-                for match in self._index.search(version, self._tenant, vector, limit, filter)
+                for match in self._index.search(version, self._tenant, vector, limit, filter, mark)
             ]
         except IndexUnavailable as error:
             log.warning("search answers from text alone: %s", error)
@@ -140,40 +149,80 @@ class Search:
         return matches[:limit]
 
     def _rank(
-        self, memory: _Memory, matches: list[Match], scores: dict[int, float], via: str
-    ) -> list[_Ranked]:
-        """Candidates that are alive, by relevance."""
-        near = {m.record: m for m in matches}
+        self, memory: _Memory, near: dict[int, Match], scores: dict[int, float], via: str
+    ) -> list[tuple[float, int]]:
+        """The records that are alive, best first, each behind its negated relevance."""
         base = fuse(near, scores) if via == "hybrid" else _single(near, scores)
-        known = memory.candidates
+        known = memory.standing
         unknown = [record for record in base if record not in known]
         if unknown:
             found = self._store.candidates(self._tenant, unknown)
-            known.update((record, found.get(record)) for record in unknown)
+            known.update((record, self._standing(found.get(record))) for record in unknown)
         now = self._store.now()
         ranked = []
-        for record in base:
-            candidate = known[record]
-            if candidate is None:  # deleted since its vector was written
-                continue
-            kind = self._kinds.get(candidate.kind)
-            rescore = kind.rescore if kind else _PLAIN
-            factor = rescore.factor(candidate.weight, now - candidate.updated_at)
-            ranked.append(
-                _Ranked(record, near.get(record), record in scores, base[record] * factor)
-            )
-        ranked.sort(key=lambda r: (-r.relevance, r.record))
+        for record, score in base.items():
+            standing = known[record]
+            if standing is not None:  # else it was deleted since its vector was written
+                strength, updated_at, days = standing
+                age_days = (now - updated_at) / 86400 if now > updated_at else 0.0
+                ranked.append((-score * strength * (1.0 / (1.0 + age_days / days)), record))
+        ranked.sort()
         return ranked
 
-    def _hit(self, query: str, ranked: _Ranked, found: Found) -> Hit:
-        match = ranked.match
-        place = find_chunk(found.ledger, match.hash) if match and found.ledger else None
-        # found by words, or the text moved on since its vector was made: look for the words
-        text = found.text[place[0] : place[1]] if place else self._best_piece(query, found)
+    def _standing(self, candidate: Candidate | None) -> tuple[float, float, float] | None:
+        """What of a record's relevance does not change with the question or the time."""
+        if candidate is None:
+            return None
+        kind = self._kinds.get(candidate.kind)
+        rescore = kind.rescore if kind else _PLAIN
+        strength = rescore.base + rescore.gain * candidate.weight
+        return strength, candidate.updated_at, rescore.days
+
+    def _whole(self, collection: Collection) -> int:
+        kind = self._kinds.get(collection.kind)
+        chunker = kind.chunker if kind else None
+        chunker = chunker or parse_chunker(collection.chunker, self._chunker)
+        return getattr(chunker, "whole", 0)
+
+    def forget(self) -> None:
+        """A kind was registered: what was remembered may stand otherwise now."""
+        self._memory = None
+
+    def _read(self, memory: _Memory, records: list[int]) -> dict[int, tuple[Found, str | None]]:
+        """The live ones of the records, from memory where they are there; with each its text,
+        if that is one chunk for sure."""
+        known = memory.found
+        unknown = [record for record in records if record not in known]
+        if unknown:
+            for record, found in self._store.found(unknown).items():
+                size = len(found.text) if found.text.isascii() else 4 * len(found.text)
+                short = size <= memory.whole.get(found.kind, 0)
+                known[record] = (found, found.text.strip() if short else None)
+                memory.characters += size
+        return known
+
+    def _hit(
+        self,
+        query: str,
+        relevance: float,
+        match: Match | None,
+        in_text: bool,
+        found: Found,
+        text: str | None,
+        ledgers: Mapping[int, bytes],
+    ) -> Hit:
+        if text is None:
+            entry = ledgers.get(found.record)
+            place = find_chunk(entry, match.hash) if match and entry else None
+            # found by words, or the text moved on since its vector was made: look for the words
+            text = found.text[place[0] : place[1]] if place else self._best_piece(query, found)
+        if match is None:
+            via, similarity = "text", None
+        else:
+            via, similarity = "hybrid" if in_text else "semantic", match.similarity
         return _make_hit(
-            found.kind, found.id, found.title, text, match.similarity if match else None,
-            ranked.relevance, found.metadata, ranked.via,
-        )  # fmt: skip
+            found.kind, found.id, found.title, text, similarity, relevance, found.metadata, via
+        )
 
     def _best_piece(self, query: str, found: Found) -> str:
         """The piece that holds most of the query's words."""
@@ -207,7 +256,7 @@ def _single(near: Mapping[int, Match], scores: Mapping[int, float]) -> dict[int,
     best = max(scores.values(), default=0.0)
     if scores:
         return {record: score / best if best > 0 else 1.0 for record, score in scores.items()}
-    return {record: match.similarity for record, match in near.items()}
+    return {match.record: match.similarity for match in near.values()}
 
 
 def _check(query: Any, k: Any, mode: Any) -> None:

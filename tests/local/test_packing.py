@@ -17,5 +17,5 @@ def test_every_text_is_in_one_batch_and_batches_are_small(lengths: list[int]) ->
 
 
 def test_texts_of_like_length_are_together() -> None:
-    assert pack([3, 300, 5, 256]) == [[1, 3, 2], [0]]
-    assert pack([500, 1, 512, 1]) == [[2, 0], [1, 3]]
+    assert pack([3, 150, 5, 128]) == [[1, 3, 2], [0]]
+    assert pack([250, 1, 256, 1]) == [[2, 0], [1, 3]]

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from evervec import InvalidArgument, InvalidRecord, Kind, Rescore, SizeChunker
+from evervec import InvalidArgument, InvalidRecord, Kind, SizeChunker
 from evervec.chunking import Span
 from support.world import World, hashes_of, held, job_of, work
 
@@ -254,10 +254,3 @@ def test_a_chunker_that_raises_fails_its_record_alone(memory: World) -> None:
 def test_only_kinds_can_be_registered(memory: World) -> None:
     with pytest.raises(InvalidArgument, match="Kind"):
         memory.ev.register("decision")  # type: ignore[arg-type]
-
-
-def test_the_rescoring_factor_is_the_documented_one() -> None:
-    assert Rescore().factor(1.0, 0) == pytest.approx(0.9)
-    assert Rescore().factor(0.5, 90 * 86400) == pytest.approx((0.6 + 0.15) / 2)
-    assert Rescore(base=1, gain=0, days=10).factor(0.3, 20 * 86400) == pytest.approx(1 / 3)
-    assert Rescore().factor(1.0, -5) == pytest.approx(0.9)

@@ -95,6 +95,7 @@ HOT: dict[str, Query] = CLAIM | {
     ),
     "candidates": (lambda: STORE.candidates, (NUMBERS, "default")),
     "found": (lambda: STORE.found, (NUMBERS,)),
+    "ledgers": (lambda: STORE.ledgers, (NUMBERS, NUMBERS)),
     "expected": (lambda: STORE.expected, (1, 0, None, 100)),
     "reopen": (lambda: STORE.reopen, (NUMBERS, 1)),
     "present": (lambda: INDEX.present, (NUMBERS, 1)),

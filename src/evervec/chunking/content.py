@@ -22,7 +22,7 @@ from evervec.chunking.measure import BYTES, Measure
 from evervec.chunking.structure import Block, blocks
 from evervec.errors import InvalidArgument
 
-_FIRST_WORDS = 40  # characters of a place that are hashed; an edit behind them leaves its rank
+_FIRST_WORDS = 24  # characters of a place that are hashed; an edit behind them leaves its rank
 _SPEC = re.compile(r"content:(?:(\d+)-)?(\d+)(?:\+(\d+))?(?:@(.+))?")
 
 
@@ -59,6 +59,7 @@ class ContentChunker:
         self.least = least
         self.overlap = overlap
         self.measure = measure
+        self.whole = most  # no character is less than a byte, nor more than one token
         self.spec = f"content:{least}-{most}"
         if overlap:
             self.spec += f"+{overlap}"

@@ -30,6 +30,7 @@ class SizeChunker:
             raise InvalidArgument(f"a chunk must have at least 16 characters, not {size}")
         self.size = size
         self.spec = f"size:{size}"
+        self.whole = size
 
     def split(self, text: str) -> Iterator[Span]:
         start, end = 0, len(text)

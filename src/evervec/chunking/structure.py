@@ -211,4 +211,4 @@ def _closing(marks: list[re.Match[str]], place: int) -> int | None:
 def _underlines(text: str, mark: re.Match[str]) -> bool:
     """Whether a mark is the rule below a title, as in reStructuredText."""
     above = text[text.rfind("\n", 0, max(0, mark.start() - 1)) + 1 : mark.start()].strip()
-    return bool(above) and not mark.group(3) and len(mark.group(2)) >= max(4, len(above))
+    return bool(above) and not mark.group(3).strip() and len(mark.group(2)) >= max(4, len(above))

@@ -88,7 +88,7 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Embedded:
             rest = [i for i in places if i not in refused] if refused else []
             todo += [rest] if rest else []
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the others
-            if not probed:
+            if not probed or len(places) == 1:  # the provider may have gone meanwhile
                 _probe(embedder, error)
                 probed = True
             if len(places) == 1:

@@ -47,8 +47,10 @@ class Index(Protocol):
         vector: NDArray[np.float32],
         limit: int,
         filter: Mapping[str, Any] | None = None,
+        mark: int | None = None,
     ) -> list[Match]:
-        """The nearest records of one collection by cosine, each once, best first."""
+        """The nearest records of one collection by cosine, each once, best first. `mark`: the
+        store's mark as just read; an index in the store's own database may go by it."""
         ...
 
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:

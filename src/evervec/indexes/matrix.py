@@ -8,6 +8,7 @@ matrix product.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -114,16 +115,23 @@ class Matrix:
         take = limit
         while True:
             places = _top(scores, take)
-            records, values = rows.records[places].tolist(), scores[places].tolist()
-            hashes = rows.hashes[places].tobytes()
-            found: dict[int, Match] = {}
-            for place, (record, score) in enumerate(zip(records, values, strict=True)):
-                if score == -np.inf:
-                    return list(found.values())[:limit]
-                if record not in found:
-                    found[record] = Match(record, hashes[16 * place : 16 * place + 16], score)
-            if len(found) >= limit or take >= size:
-                return list(found.values())[:limit]
+            values = scores[places].tolist()
+            if values and values[-1] == -np.inf:
+                values = values[: values.index(-np.inf)]
+            packed = rows.hashes[places].tobytes()
+            hashes = [packed[at : at + 16] for at in range(0, 16 * len(values), 16)]
+            records = rows.records[places].tolist()
+            # the same as calling Match for each, in a third of the time
+            found = list(
+                map(tuple.__new__, repeat(Match), zip(records, hashes, values, strict=False))
+            )
+            if len(set(records)) < len(records):
+                best: dict[int, Match] = {}
+                for match in found:
+                    best.setdefault(match.record, match)
+                found = list(best.values())
+            if len(found) >= limit or take >= size or len(values) < take:
+                return found[:limit]
             take *= 4
 
 

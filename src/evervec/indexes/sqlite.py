@@ -117,8 +117,9 @@ class SqliteIndex:
         vector: NDArray[np.float32],
         limit: int,
         filter: Mapping[str, Any] | None = None,
+        mark: int | None = None,
     ) -> list[Match]:
-        matrix = self._fresh(version, tenant)
+        matrix = self._fresh(version, tenant, mark)
         if matrix is None or not len(matrix):
             return []
         among = self._among(version, tenant, filter) if filter else None
@@ -132,11 +133,12 @@ class SqliteIndex:
             rows = conn.execute(SQL.filtered + clause, [tenant, version, *values]).fetchall()
         return np.array([row[0] for row in rows], np.int64)
 
-    def _fresh(self, version: int, tenant: str) -> Matrix | None:
+    def _fresh(self, version: int, tenant: str, mark: int | None) -> Matrix | None:
         """The tenant's vectors as of now, whoever wrote them."""
         key = (version, tenant)
-        with self._db.reading() as conn:
-            mark = conn.execute(SQL.mark).fetchone()[0]
+        if mark is None:
+            with self._db.reading() as conn:
+                mark = conn.execute(SQL.mark).fetchone()[0]
         with self._lock:
             block = self._blocks.get(key)
             if block is not None and block.mark == mark:

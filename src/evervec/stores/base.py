@@ -153,8 +153,6 @@ class Found:
     title: str | None
     text: str
     metadata: dict[str, Any]
-    ledger: bytes | None
-    """the record's chunks, packed; None unless they are of this very text"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +359,13 @@ class Store(Protocol):
         """Those of `records` that are live and the tenant's own."""
         ...
 
-    def found(self, records: Sequence[int]) -> dict[int, Found]: ...
+    def found(self, records: Sequence[int]) -> dict[int, Found]:
+        """Those of `records` that are live, as hits show them."""
+        ...
+
+    def ledgers(self, records: Sequence[int], versions: Sequence[int]) -> dict[int, bytes]:
+        """Packed chunks of those records whose vectors are of their present text."""
+        ...
 
     # verify
     def expected(self, tenant: str | None, version: int, after: int, limit: int) -> list[Expected]:

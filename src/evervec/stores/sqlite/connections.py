@@ -23,6 +23,22 @@ from evervec.errors import InvalidArgument, StoreClosed, StoreError
 _SAVEPOINT = "evervec_call"
 
 
+class _Reading:
+    """A borrowed connection: a plain object, because every search opens several."""
+
+    __slots__ = ("_conn", "_db")
+
+    def __init__(self, db: Connections) -> None:
+        self._db = db
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._conn = self._db._borrow()
+        return self._conn
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._db._give_back(self._conn, error)
+
+
 class Connections:
     """The connections of one process to one store."""
 
@@ -69,23 +85,29 @@ class Connections:
         self._all.append(conn)
         return conn
 
-    @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> _Reading:
         """A connection for queries; each statement sees what is committed by then."""
+        return _Reading(self)
+
+    def _borrow(self) -> sqlite3.Connection:
         self._check_open()
         if self.path is None:
-            with self._lock, self._explained():
-                yield self._writer
-            return
+            self._lock.acquire()
+            return self._writer
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
         with self._explained():
-            try:
-                conn = self._idle.pop()
-            except IndexError:
-                conn = self._connect()
-            try:
-                yield conn
-            finally:
-                self._idle.append(conn)
+            return self._connect()
+
+    def _give_back(self, conn: sqlite3.Connection, error: BaseException | None) -> None:
+        if self.path is None:
+            self._lock.release()
+        else:
+            self._idle.append(conn)
+        if isinstance(error, sqlite3.Error):
+            raise self._explain(error) from error
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:

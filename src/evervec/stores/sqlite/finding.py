@@ -52,16 +52,18 @@ class Finding(Engine):
             rows = conn.execute(SQL.candidates, (listed(records), tenant)).fetchall()
         return {row[0]: Candidate(*row) for row in rows}
 
+    def ledgers(self, records: Sequence[int], versions: Sequence[int]) -> dict[int, bytes]:
+        with self.db.reading() as conn:
+            found = conn.execute(SQL.ledgers, (listed(records), listed(versions)))
+            return dict(found.fetchall())
+
     def found(self, records: Sequence[int]) -> dict[int, Found]:
         with self.db.reading() as conn:
             rows = conn.execute(SQL.found, (listed(records),)).fetchall()
         return {
-            record: Found(
-                record, kind, id, title, text, {} if metadata == "{}" else json.loads(metadata),
-                ledger,
-            )
-            for record, kind, id, title, text, metadata, ledger in rows
-        }  # fmt: skip
+            record: Found(record, kind, id, title, text, {} if data == "{}" else json.loads(data))
+            for record, kind, id, title, text, data in rows
+        }
 
     def expected(self, tenant: str | None, version: int, after: int, limit: int) -> list[Expected]:
         with self.db.reading() as conn:

@@ -388,12 +388,16 @@ from evervec_records as r
 where r.record in (select value from json_each(?)) and +r.tenant = ? and r.state = 'live'
 
 -- name: found
-select r.record, r.kind, r.id, r.title, r.text, r.metadata,
-       (select l.chunks from evervec_versions as v, evervec_ledger as l
-        where v.kind = r.kind and v.state = 'serving'
-            and l.record = r.record and l.version = v.version and l.seq >= r.seq)
+select r.record, r.kind, r.id, r.title, r.text, r.metadata
 from evervec_records as r
 where r.record in (select value from json_each(?)) and r.state = 'live'
+
+-- name: ledgers
+select r.record, l.chunks
+from json_each(?) as wanted
+cross join evervec_records as r on r.record = wanted.value
+cross join evervec_ledger as l
+    on l.record = r.record and l.version in (select value from json_each(?)) and l.seq >= r.seq
 
 -- name: expected
 select r.record, r.tenant, r.kind, r.id, r.state, r.seq, l.seq, l.chunks,
