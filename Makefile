@@ -44,7 +44,7 @@ $(VENV)/.made:
 	@$(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
-$(VENV)/.core: EXTRA :=
+$(VENV)/.core: EXTRA := [local]
 $(VENV)/.dev: EXTRA := [dev]
 $(VENV)/.bench: EXTRA := [bench]
 $(VENV)/.core $(VENV)/.dev $(VENV)/.bench: pyproject.toml | $(VENV)/.made

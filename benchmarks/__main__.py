@@ -13,12 +13,16 @@ from collections.abc import Sequence
 
 from benchmarks.table import Line, show
 
-NAMES = ("queue", "ingest", "backlog", "freshness", "search")
+QUICK_NAMES = ("queue", "ingest", "backlog", "freshness", "search", "edits")
+NAMES = (*QUICK_NAMES, "local", "retrieval")
+"""The last two embed with a real model for minutes, and run only when named."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("name", nargs="*", help=f"which of {', '.join(NAMES)}; default all")
+    parser.add_argument(
+        "name", nargs="*", help=f"which of {', '.join(NAMES)}; default all but the last two"
+    )
     parser.add_argument("--quick", action="store_true", help="smaller numbers, within a minute")
     given = parser.parse_args(arguments)
     for name in given.name:
@@ -30,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "A ratio is evervec's number over the one beside it."
     )
     lines: list[Line] = []
-    for name in given.name or NAMES:
+    for name in given.name or QUICK_NAMES:
         module = importlib.import_module(f"benchmarks.{name}")
         start = time.perf_counter()
         found = module.run(quick=given.quick)

@@ -41,7 +41,7 @@ Texts = dict[str, list[str]]
 
 
 def run(*, quick: bool) -> Sequence[Line]:
-    counts = {"short": 128, "long": 32} if quick else {"short": 768, "long": 128}
+    counts = {"short": 128, "long": 32} if quick else {"short": 384, "long": 64}
     texts = {name: _texts(counts[name], tokens) for name, tokens in _LENGTHS.items()}
     embedder = LocalEmbedder()
     ways: dict[str, Embed] = {"evervec": embedder.embed, "wheel": _wheel()}
@@ -53,7 +53,7 @@ def run(*, quick: bool) -> Sequence[Line]:
     }
     contenders["loop"] = partial(_by_itself, partial(_in_calls, embedder), texts)
     contenders["worker"] = partial(_through_worker, embedder, texts)
-    medians = take_turns(contenders, rounds=3)
+    medians = take_turns(contenders, rounds=3 if quick else 9)
     beside = {
         "sentence-transformers": ("evervec", at_least(1)),
         "wheel": ("evervec", at_least(1)),

@@ -15,7 +15,7 @@ from evervec.stores.base import Store
 
 log = logging.getLogger("evervec")
 
-_EMBEDDERS = ("auto", "hashing", "noop")
+_EMBEDDERS = ("local", "hashing", "noop")
 
 
 def open_store(given: Any, settings: Settings) -> Store:
@@ -54,28 +54,57 @@ def open_index(url: str | None, store: Store, settings: Settings) -> Index:
 
 def open_embedder(given: str | Embedder, store: Store) -> Embedder:
     """An embedder by name, or the caller's own."""
-    from evervec.embedders.hashing import HashingEmbedder
-    from evervec.embedders.noop import NoopEmbedder
-
     if not isinstance(given, str):
         return _checked(given)
-    name = given
+    name, _, model = given.partition(":")
+    if given == "auto":
+        name, _, model = os.environ.get("EVERVEC_EMBEDDER", "auto").partition(":")
     if name == "auto":
-        name = os.environ.get("EVERVEC_EMBEDDER") or "auto"
-    if name == "hashing":
-        return HashingEmbedder()
-    if name == "noop":
-        return NoopEmbedder()
-    if name == "auto":
-        for collection in store.collections(None, {}):
-            if collection.spec and collection.spec.provider == "hashing":
-                return HashingEmbedder(collection.spec.dimensions)
-        log.info("no embedder: records wait to be embedded, and search answers from text")
-        return NoopEmbedder()
+        return _automatic(store)
+    if name in _EMBEDDERS:
+        return _named(name, model)
     raise SettingsError(
-        f"there is no embedder {name!r}; there are {', '.join(_EMBEDDERS)}, or give an object "
-        "with name, model, dimensions, max_batch and embed(texts)"
+        f"there is no embedder {name!r}; there are auto, {', '.join(_EMBEDDERS)}, or give an "
+        "object with name, model, dimensions, max_batch and embed(texts)"
     )
+
+
+def _named(name: str, model: str) -> Embedder:
+    if name == "local":
+        from evervec.embedders.local import local
+
+        return local(model)
+    if name == "hashing":
+        from evervec.embedders.hashing import HashingEmbedder
+
+        return HashingEmbedder(int(model)) if model.isdecimal() else HashingEmbedder()
+    from evervec.embedders.noop import NoopEmbedder
+
+    return NoopEmbedder()
+
+
+def _automatic(store: Store) -> Embedder:
+    """The model whose vectors the store serves; for a new store the local one if it is installed.
+    Where neither can be had, records wait, and nothing else takes its place."""
+    served = [c.spec for c in store.collections(None, {}) if c.state == "serving" and c.spec]
+    if served and served[0].provider not in _EMBEDDERS:
+        log.warning(
+            "%s serves vectors of %s %s, which only its own program can make: records wait, and "
+            "search answers from text",
+            *(store.url, served[0].provider, served[0].model),
+        )
+        return _named("noop", "")
+    name, model = "local", ""
+    if served:
+        model = str(served[0].dimensions) if served[0].provider == "hashing" else served[0].model
+        name = served[0].provider
+    try:
+        found = _named(name, model)
+    except SettingsError as error:
+        log.warning("no embedder (%s): records wait, and search answers from text", error)
+        return _named("noop", "")
+    log.info("embedder: %s %s", found.name, found.model)
+    return found
 
 
 def _checked(embedder: Any) -> Embedder:

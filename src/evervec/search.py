@@ -238,17 +238,25 @@ class Search:
 
 
 def fuse(near: Mapping[int, Match], scores: Mapping[int, float]) -> dict[int, float]:
-    """Half of each score, both brought to 0..1 by their best; what one did not find counts
-    nothing there."""
-    best_near = max((m.similarity for m in near.values()), default=0.0)
-    best_text = max(scores.values(), default=0.0)
-    fused = {}
-    for record in near.keys() | scores.keys():
-        match = near.get(record)
-        by_meaning = match.similarity / best_near if match and best_near > 0 else 0.0
-        by_words = scores.get(record, 0.0) / best_text if best_text > 0 else 0.0
-        fused[record] = 0.5 * max(by_meaning, 0.0) + 0.5 * by_words
-    return fused
+    """Half of each score, both stretched to 0..1 between the least and the best that was found.
+
+    Cosines of good and bad hits lie close together, and those of words far apart: stretched,
+    neither side can drown the other. What one side did not find counts nothing there.
+    """
+    meaning = _stretched({record: match.similarity for record, match in near.items()})
+    words = _stretched(scores)
+    return {
+        record: 0.5 * meaning.get(record, 0.0) + 0.5 * words.get(record, 0.0)
+        for record in meaning.keys() | words.keys()
+    }
+
+
+def _stretched(scores: Mapping[int, float]) -> dict[int, float]:
+    best = max(scores.values(), default=0.0)
+    least = min(scores.values(), default=0.0)
+    if best <= least:
+        return dict.fromkeys(scores, 1.0)
+    return {record: (score - least) / (best - least) for record, score in scores.items()}
 
 
 def _single(near: Mapping[int, Match], scores: Mapping[int, float]) -> dict[int, float]:

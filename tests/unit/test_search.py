@@ -107,17 +107,17 @@ def test_more_candidates_than_asked_for_are_fetched_before_re_scoring(memory: Wo
     assert [h.id for h in memory.ev.search("alpha", 1, mode="semantic")] == ["c"]
 
 
-def test_fusion_takes_half_of_each_share_of_the_best() -> None:
-    near = {1: Match(1, b"", 0.8), 2: Match(2, b"", 0.4), 4: Match(4, b"", -0.2)}
-    fused = fuse(near, {1: 2.0, 3: 4.0})
+def test_fusion_takes_half_of_each_side_stretched_between_its_least_and_best() -> None:
+    near = {1: Match(1, b"", 0.8), 2: Match(2, b"", 0.4), 4: Match(4, b"", 0.2)}
+    fused = fuse(near, {1: 2.0, 2: 3.0, 3: 4.0})
     assert fused == {
-        1: pytest.approx(0.5 * 1 + 0.5 * 0.5),
-        2: pytest.approx(0.5 * 0.5),
-        3: pytest.approx(0.5),
-        4: 0.0,
+        1: pytest.approx(0.5 * 1 + 0.5 * 0),
+        2: pytest.approx(0.5 * (1 / 3) + 0.5 * 0.5),
+        3: pytest.approx(0.5 * 1),
+        4: pytest.approx(0),
     }
     assert fuse({}, {}) == {}
-    assert fuse({1: Match(1, b"", -0.5)}, {}) == {1: 0.0}
+    assert fuse({1: Match(1, b"", 0.7)}, {}) == {1: 0.5}
 
 
 def test_a_hybrid_relevance_is_the_fused_score_re_scored(memory: World) -> None:

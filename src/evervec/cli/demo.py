@@ -23,7 +23,6 @@ import click
 
 from evervec.cli.output import passage, progress
 from evervec.facade import Evervec, open
-from evervec.model import Ticket
 
 MODULES = [
     "argparse",
@@ -159,10 +158,10 @@ MODULES = [
 ]
 
 QUESTIONS = (
-    "how do I make a picture of where my program spends its time",
     "wait until several workers have all arrived",
-    "turn an object into bytes and back",
-    "guess what kind of file this is from its ending",
+    "make text fit a narrow column",
+    "forget the oldest results when a memory of answers gets full",
+    "compare two versions of a text",
     "pick the few biggest items without sorting everything",
 )
 
@@ -181,6 +180,7 @@ def main(keep: str = "evervec-demo.db", embedder: str | None = None) -> int:
         _say("Nothing is downloaded, and nothing leaves this machine.\n")
         count = _save(ev)
         _embed_with_a_crash(ev, path, count)
+        _say("3. Ask by meaning; the answers share few words with the questions.")
         for question in QUESTIONS:
             _ask(ev, question)
         clean = _edit_and_delete(ev)
@@ -243,14 +243,15 @@ def _follow(ev: Evervec, worker: subprocess.Popen[bytes], bar: Any, done: int, u
     return done
 
 
-def _ask(ev: Evervec, question: str, after: Ticket | None = None) -> None:
+def _ask(ev: Evervec, question: str) -> None:
     began = time.perf_counter()
-    hits = ev.search(question, k=1, after=after)
+    hits = ev.search(question, k=1, mode="semantic")
     took = (time.perf_counter() - began) * 1000
     _say(f"   {click.style(question + '?', bold=True)}")
     for hit in hits:
-        near = f"similarity {hit.similarity:.2f}" if hit.similarity is not None else "by words"
-        _say(f"     {click.style(hit.title or hit.id, fg='cyan')}  ({near}, {took:.0f} ms)")
+        _say(
+            f"     {click.style(hit.id, fg='cyan')}  (similarity {hit.similarity:.2f}, {took:.0f} ms)"
+        )
         _say(f"     {passage(hit.text, question, 150)}")
 
 
@@ -260,7 +261,7 @@ def _edit_and_delete(ev: Evervec) -> bool:
         edited = ev.add(
             "doc", "Counts the bees in a hive by listening to their buzz.", id="heapq.nlargest"
         )
-        found = ev.search("apiary population by sound", k=1, after=edited)
+        found = ev.search("apiary population by sound", k=1, mode="semantic", after=edited)
         right = bool(found) and found[0].id == "heapq.nlargest"
         _say(f"   edited:  'apiary population by sound' finds {found[0].id if found else None}")
         ev.delete("doc", "heapq.nlargest", wait=10)

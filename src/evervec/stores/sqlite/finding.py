@@ -15,6 +15,71 @@ from evervec.stores.sqlite.filtering import filter_sql
 
 _TERM = re.compile(r'"([^"]+)"|(\w+)')
 _MOST_TERMS = 64
+_LITTLE_WORDS = frozenset(
+    [
+        "a",
+        "an",
+        "and",
+        "any",
+        "are",
+        "as",
+        "at",
+        "be",
+        "by",
+        "can",
+        "did",
+        "do",
+        "does",
+        "for",
+        "from",
+        "had",
+        "has",
+        "have",
+        "how",
+        "i",
+        "if",
+        "in",
+        "into",
+        "is",
+        "it",
+        "its",
+        "me",
+        "my",
+        "no",
+        "not",
+        "of",
+        "on",
+        "or",
+        "our",
+        "so",
+        "that",
+        "the",
+        "their",
+        "them",
+        "then",
+        "there",
+        "these",
+        "they",
+        "this",
+        "to",
+        "was",
+        "we",
+        "were",
+        "what",
+        "when",
+        "where",
+        "which",
+        "who",
+        "whom",
+        "why",
+        "will",
+        "with",
+        "would",
+        "you",
+        "your",
+    ]
+)
+"""Words of a question that say nothing of its answer, and yet are rare where answers are terse."""
 
 
 class Finding(Engine):
@@ -82,6 +147,7 @@ def match_expression(query: str, tenant: str) -> str | None:
     """Any of the query's words or quoted phrases, among the tenant's records only."""
     terms = [phrase or word for phrase, word in _TERM.findall(query)][:_MOST_TERMS]
     terms = [t for t in terms if any(c.isalnum() for c in t)]
+    terms = [t for t in terms if t.lower() not in _LITTLE_WORDS] or terms
     if not terms:
         return None
     words = " OR ".join(f'"{term}"' for term in terms)
