@@ -11,6 +11,8 @@ import typing as _typing
 
 if _typing.TYPE_CHECKING:
     from evervec.chunking import Chunker as Chunker
+    from evervec.chunking import ContentChunker as ContentChunker
+    from evervec.chunking import Measure as Measure
     from evervec.chunking import SizeChunker as SizeChunker
     from evervec.embedders.base import Embedder as Embedder
     from evervec.errors import EmbedderError as EmbedderError
@@ -52,7 +54,7 @@ if _typing.TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "chunking": "Chunker SizeChunker",
+    "chunking": "Chunker ContentChunker Measure SizeChunker",
     "embedders.base": "Embedder",
     "errors": "EmbedderError EvervecError IndexUnavailable InvalidArgument InvalidInput "
     "InvalidRecord InvalidTransition JobFailed LeaseLost ProviderUnavailable RateLimited "
