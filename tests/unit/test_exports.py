@@ -17,7 +17,7 @@ NAMES = {
     "Hit", "Hits", "IndexUnavailable", "InvalidArgument", "InvalidInput", "InvalidRecord",
     "InvalidTransition", "Job", "JobFailed", "Kind", "LeaseLost", "Outcome", "ProcessResult",
     "ProviderUnavailable", "Queue", "RateLimited", "Record", "Rescore", "Settings",
-    "SettingsError", "SizeChunker", "Stats", "Status", "StoreError", "Ticket", "VerifyReport",
+    "SettingsError", "SizeChunker", "ContentChunker", "Measure", "Stats", "Status", "StoreError", "Ticket", "VerifyReport",
     "Version", "VersionMismatch", "WaitTimeout", "Worker", "open",
 }  # fmt: skip
 
