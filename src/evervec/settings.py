@@ -59,9 +59,6 @@ class Settings:
         60.0, "how often a worker sweeps what is past its time", least=0.01
     )
     alert_failed: int = _setting(10, "failed jobs that raise an alert", least=1)
-    writer_lock_seconds: float = _setting(
-        300.0, "how long a lock holds without renewal", least=0.05
-    )
     chunk_chars: int = _setting(1000, "characters of a chunk, at most", least=16)
     overfetch: int = _setting(3, "candidates fetched for each hit before re-scoring", least=1)
     cache_mb: int = _setting(1024, "memory for vectors kept ready for search", least=1)

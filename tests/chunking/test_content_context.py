@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evervec.chunking import ContentChunker, chunk, chunk_text, embedded_text
+from evervec.chunking import ContentChunker, chunk, embedded_text
 
 BODY = " ".join(["body"] * 70)
 TEXT = "\n\n".join(
@@ -60,20 +60,6 @@ def test_a_changed_title_changes_all() -> None:
     before, _ = chunk(CHUNKER, "Handbook", TEXT)
     after, _ = chunk(CHUNKER, "Manual", TEXT)
     assert not {piece.hash for piece in before} & {piece.hash for piece in after}
-
-
-def test_a_piece_is_found_again_by_its_hash() -> None:
-    chunks, texts = chunk(CHUNKER, "Handbook", TEXT)
-    for piece, embedded in zip(chunks, texts, strict=True):
-        found = chunk_text(chunks, piece.hash, "Handbook", TEXT)
-        assert found == TEXT[piece.start : piece.end]
-        assert embedded.endswith(found)
-
-
-def test_a_piece_of_a_text_that_moved_on_is_not_taken_for_another() -> None:
-    chunks, _ = chunk(CHUNKER, None, TEXT)
-    moved = "New. " + TEXT
-    assert chunk_text(chunks, chunks[2].hash, None, moved) == moved[: chunks[0].end]
 
 
 def test_with_no_context_what_is_embedded_is_what_is_hashed() -> None:

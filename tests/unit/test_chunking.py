@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evervec import InvalidArgument, SizeChunker
-from evervec.chunking import chunk, chunk_text, embedded_text, hash_text, parse_chunker
+from evervec.chunking import chunk, embedded_text, hash_text, parse_chunker
 from evervec.model import Chunk
 from evervec.stores.base import pack_chunks, unpack_chunks
 
@@ -121,16 +121,6 @@ def test_the_title_is_a_part_of_what_is_hashed() -> None:
     titled, texts = chunk(SizeChunker(), "Title", "text")
     assert plain[0].hash != titled[0].hash
     assert texts == ["Title\n\ntext"] == [embedded_text("Title", "text", 0, 4)]
-
-
-def test_the_piece_of_a_hash_is_found_and_its_beginning_once_the_text_moved_on() -> None:
-    text = "first paragraph\n\nsecond one"
-    chunks, _ = chunk(SizeChunker(20), None, text)
-    assert chunk_text(chunks, chunks[1].hash, None, text) == "second one"
-    assert "all other words now".startswith(
-        chunk_text(chunks, chunks[1].hash, None, "all other words now")
-    )
-    assert chunk_text([], b"?" * 16, None, text) == text
 
 
 def test_chunkers_are_named_by_what_they_do() -> None:

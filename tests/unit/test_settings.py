@@ -10,7 +10,7 @@ import pytest
 import evervec
 from evervec import Settings, SettingsError
 from evervec.embedders.hashing import HashingEmbedder
-from support.world import KIND
+from support.world import KIND, ScriptedEmbedder
 
 NUMBERS = [f for f in fields(Settings) if f.type in ("int", "float")]
 
@@ -21,7 +21,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
     assert (s.backoff_seconds, s.backoff_cap_seconds, s.backoff_jitter) == (1, 300, 0.2)
     assert (s.keep_done_days, s.keep_dead_days, s.alert_failed) == (7, 7, 10)
     assert (s.wait_seconds, s.drain_seconds, s.poll_seconds) == (30, 30, 0.1)
-    assert (s.writer_lock_seconds, s.overfetch) == (300, 3)
+    assert s.overfetch == 3
 
 
 def test_every_setting_says_what_it_means() -> None:
@@ -163,13 +163,29 @@ def test_an_embedder_that_lacks_something_is_refused_by_what_it_lacks() -> None:
 def test_auto_means_the_embedder_that_the_store_already_has(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with evervec.open(path) as ev:
-        assert ev.embedder.name == "noop"
+        assert (ev.embedder.name, ev.embedder.model) == ("local", "all-MiniLM-L6-v2")
     with evervec.open(path, embedder="hashing") as ev:
         ev.add(KIND, "alpha", id="1")
         ev.process_all()
     with evervec.open(path) as ev:
         assert ev.embedder.name == "hashing"
         assert [h.id for h in ev.search("alpha", mode="semantic")] == ["1"]
+
+
+def test_auto_never_turns_to_another_model_than_the_one_that_serves(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store.db"
+    own = ScriptedEmbedder()
+    own.name = "own"
+    with evervec.open(path, embedder=own) as ev:
+        ev.add(KIND, "alpha", id="1")
+        ev.process_all()
+    with evervec.open(path) as ev:
+        assert ev.embedder.name == "noop"
+        hits = ev.search("alpha")
+        assert ([h.id for h in hits], hits.via) == (["1"], "text")
+    assert "only its own program can make" in caplog.text
 
 
 def test_a_model_that_differs_from_the_serving_one_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from evervec.chunking.base import (
     Piece,
     Span,
     chunk,
-    chunk_text,
     embedded_text,
     hash_text,
 )
@@ -24,7 +23,6 @@ __all__ = [
     "SizeChunker",
     "Span",
     "chunk",
-    "chunk_text",
     "embedded_text",
     "hash_text",
     "parse_chunker",

@@ -9,7 +9,7 @@ specifications such as `size:1000`, so that a worker in another process cuts the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
@@ -51,14 +51,3 @@ def chunk(chunker: Chunker, title: str | None, text: str) -> tuple[list[Chunk], 
         chunks.append(Chunk(hash_text(embedded_text(title, text, start, end)), start, end))
         texts.append(embedded_text(title, text, start, end, *context))
     return chunks, texts
-
-
-def chunk_text(chunks: Sequence[Chunk], wanted: bytes, title: str | None, text: str) -> str:
-    """The piece of a record that a hash names; its beginning where the text moved on since."""
-    for piece in chunks:
-        if piece.hash == wanted:
-            found = text[piece.start : piece.end]
-            if hash_text(embedded_text(title, text, piece.start, piece.end)) == wanted:
-                return found
-    end = chunks[0].end if chunks else 1000
-    return text[:end]

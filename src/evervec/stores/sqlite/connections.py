@@ -54,13 +54,17 @@ class Connections:
         self._durable: bool | None = None
         if path is not None:
             _check_path(path)
-        with self._explained():
-            self._writer = self._connect()
-            if path is not None:
-                self._use_log()
-                self._writer.execute("pragma wal_autocheckpoint = 4000")
-                self._writer.execute(f"pragma journal_size_limit = {64 << 20}")
-            self._writer.execute("pragma cache_size = -65536")
+        try:
+            with self._explained():
+                self._writer = self._connect()
+                if path is not None:
+                    self._use_log()
+                    self._writer.execute("pragma wal_autocheckpoint = 4000")
+                    self._writer.execute(f"pragma journal_size_limit = {64 << 20}")
+                self._writer.execute("pragma cache_size = -65536")
+        except BaseException:
+            self.close()
+            raise
 
     def _use_log(self) -> None:
         """Turn to the write-ahead log. That does not wait for a lock by itself."""
