@@ -7,6 +7,7 @@ vectors to search (no embedder, provider or index away), text answers and `via` 
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Mapping
@@ -133,11 +134,9 @@ class Search:
         """The nearest records of all kinds; None when model or index is away."""
         try:
             vector = embed_query(self._embedder, query)
-            matches = [
-                match
-                for version in serving
-                for match in self._index.search(version, self._tenant, vector, limit, filter, mark)
-            ]
+            matches: list[Match] = []
+            for version in serving:
+                matches += self._index.search(version, self._tenant, vector, limit, filter, mark)
         except IndexUnavailable as error:
             log.warning("search answers from text alone: %s", error)
             return None
@@ -220,8 +219,10 @@ class Search:
             via, similarity = "text", None
         else:
             via, similarity = "hybrid" if in_text else "semantic", match.similarity
+        # read anew for each hit: what a caller does to its metadata is its own affair
+        metadata = {} if found.metadata == "{}" else json.loads(found.metadata)
         return _make_hit(
-            found.kind, found.id, found.title, text, similarity, relevance, found.metadata, via
+            found.kind, found.id, found.title, text, similarity, relevance, metadata, via
         )
 
     def _best_piece(self, query: str, found: Found) -> str:

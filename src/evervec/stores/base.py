@@ -152,7 +152,8 @@ class Found:
     id: str
     title: str | None
     text: str
-    metadata: dict[str, Any]
+    metadata: str
+    """JSON"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -125,10 +124,7 @@ class Finding(Engine):
     def found(self, records: Sequence[int]) -> dict[int, Found]:
         with self.db.reading() as conn:
             rows = conn.execute(SQL.found, (listed(records),)).fetchall()
-        return {
-            record: Found(record, kind, id, title, text, {} if data == "{}" else json.loads(data))
-            for record, kind, id, title, text, data in rows
-        }
+        return {row[0]: Found(*row) for row in rows}
 
     def expected(self, tenant: str | None, version: int, after: int, limit: int) -> list[Expected]:
         with self.db.reading() as conn:
