@@ -139,10 +139,10 @@ class Pipeline:
                 served.append(c.version)
         return served
 
-    def claim(self, limit: int) -> list[Job]:
-        """Lease the next jobs that this process can do."""
+    def claim(self, limit: int, *, suspects: bool = True) -> list[Job]:
+        """Lease the next jobs that this process can do; `suspects`: also what killed workers."""
         served = self.serves()
-        return self.queue.claim(limit, versions=served) if served else []
+        return self.queue.claim(limit, versions=served, suspects=suspects) if served else []
 
     def prepare(self, jobs: Sequence[Job]) -> tuple[Batch, Sequence[Job]]:
         """Load, cut and compare claimed jobs; those behind the first so many that memory is

@@ -108,13 +108,16 @@ class Queue:
         )
 
     # working
-    def claim(self, limit: int = 1, *, versions: Sequence[int] | None = None) -> list[Job]:
+    def claim(
+        self, limit: int = 1, *, versions: Sequence[int] | None = None, suspects: bool = True
+    ) -> list[Job]:
         """Lease up to `limit` due jobs. Finish, fail or release each before its lease ends,
         or renew it."""
         if limit < 1:
             raise InvalidArgument(f"limit must be at least 1, not {limit}")
+        lease = self._settings.lease_seconds
         return self._store.claim(
-            limit, worker=self.worker, lease=self._settings.lease_seconds, versions=versions
+            limit, worker=self.worker, lease=lease, versions=versions, suspects=suspects
         )
 
     def finish(self, job: Job) -> None:

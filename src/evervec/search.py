@@ -22,7 +22,8 @@ from evervec.indexes.base import Index
 from evervec.kinds import Kind, Rescore
 from evervec.model import Hit, Hits, Match, quick_maker
 from evervec.settings import Settings
-from evervec.stores.base import Candidate, Collection, Found, Store, find_chunk
+from evervec.stores.base import Candidate, Collection, Found, Store
+from evervec.stores.ledger import find_chunk
 
 log = logging.getLogger("evervec")
 

@@ -228,12 +228,12 @@ class Worker:
         if not self._claimed:
             if not self._provider_may_be_asked():
                 return False
-            self._claimed = self._pipeline.claim(self._settings.batch_size)
+            # what may kill this process must not take others along
+            alone = not self._flying
+            self._claimed = self._pipeline.claim(self._settings.batch_size, suspects=alone)
             self._heartbeat.hold(self._claimed)
         if not self._claimed:
             return False
-        if self._claimed[0].crashes and self._flying:
-            return self._await_call()  # what may kill this process must not take others along
         batch, self._claimed = self._pipeline.prepare(self._claimed)
         self._flying.append(batch)
         for rows in self._pipeline.calls(batch):

@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
+import evervec
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Run evervec in an empty folder, with the embedder that needs no model."""
+    """Run evervec in a folder with an empty store, with the embedder that needs no model."""
+    evervec.open(tmp_path / "evervec.db", embedder="hashing").close()
 
     def call(
         *args: str, code: int = 0, input: str | None = None
@@ -72,7 +75,8 @@ def test_a_folder_is_added_searched_changed_and_synced(run: Run, notes: Path) ->
     (notes / "page.html").unlink()
     again = json.loads(run("add", "note", "notes", "--sync", "--json").stdout)
     assert again == {
-        "added": 1, "unchanged": 1, "deleted": 1, "skipped": 1, "failed": 0, "waiting": 0,
+        "added": 0, "updated": 1, "unchanged": 1, "deleted": 1, "skipped": 1, "failed": 0,
+        "waiting": 0,
     }  # fmt: skip
     assert "rain" in run("get", "note", "notes/tea.md").stdout
     assert "clean" not in run("verify").stderr
@@ -83,6 +87,30 @@ def test_html_is_read_by_its_visible_text(run: Run, notes: Path) -> None:
     record = json.loads(run("get", "note", "notes/page.html", "--json").stdout)
     assert record["title"] == "Moon"
     assert record["text"] == "The tide follows the moon."
+
+
+def test_what_is_no_file_is_left_out_and_not_waited_for(run: Run, notes: Path) -> None:
+    os.mkfifo(notes / "pipe")
+    assert "skipped notes/pipe: not a regular file" in run("add", "note", "notes").stderr
+
+
+def test_colours_can_be_switched_off(notes: Path, tmp_path: Path) -> None:
+    command = f"{sys.executable} -m evervec"
+    shown = {}
+    for value in ("", "1"):
+        env = {**os.environ, "EVERVEC_EMBEDDER": "hashing", "NO_COLOR": value, "TERM": "xterm"}
+        script = f"{command} add note notes; {command} versions"
+        done = subprocess.run(
+            ["script", "-qec", script, "/dev/null"],
+            cwd=tmp_path, env=env, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        shown[value] = "\x1b[1m" in done.stdout
+    assert shown == {"": True, "1": False}
+
+
+def test_deleting_what_never_was_leaves_no_trace(run: Run) -> None:
+    run("delete", "tpyo", "1", code=1)
+    assert "no vectors yet" in run("versions").stdout
 
 
 def test_globs_name_files(run: Run, notes: Path) -> None:
@@ -150,6 +178,10 @@ def test_doctor_finds_what_is_wrong_and_says_how_to_mend_it(run: Run, tmp_path: 
     (tmp_path / "text.db").write_text("this is not a database, but a rather long line of text" * 99)
     sick = run("--store", "text.db", "doctor", code=1)
     assert "is not an SQLite database" in sick.stdout
+    assert (
+        "✗ store     there is no store typo.db"
+        in run("--store", "typo.db", "doctor", code=1).stdout
+    )
     without = run("--embedder", "noop", "doctor")
     assert "pip install 'evervec[local]'" in without.stdout
 
@@ -175,7 +207,9 @@ def test_every_command_has_help_with_an_example(run: Run) -> None:
         (("retry", "7"), 2, "there is no job 7"),
         (("purge", "--done", "--older-than", "soon"), 2, "is not a time"),
         (("jobs", "--status", "lost"), 2, "there is no status 'lost'"),
-        (("--store", "no/where/x.db", "status"), 1, "the folder no/where does not exist"),
+        (("--store", "no/where/x.db", "init"), 1, "the folder no/where does not exist"),
+        (("--store", "typo.db", "search", "x"), 1, "there is no store typo.db"),
+        (("add", "note", "--jsonl", "no.jsonl"), 2, "'no.jsonl' does not exist"),
         (("--embedder", "magic", "status"), 2, "there is no embedder 'magic'"),
         (("--store", "postgresql://me:secret@host/db", "status"), 2, "…@host/db"),
         (("--app", "nothing:ev", "status"), 2, "No module named 'nothing'"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from evervec import Evervec, Job, LeaseLost, Status
+from evervec import Evervec, LeaseLost
 from support.fault_checks import assert_true_to, contents, open_store, outcomes, query, settle
 from support.processes import Start, until
 
@@ -186,58 +186,3 @@ def test_06_a_heartbeat_that_comes_back_leaves_the_new_lease_alone(
     ev.queue.release(owner)
     settle(ev)
     assert_true_to(ev, path, {"a": FIRST})
-
-
-def test_06_a_worker_that_claims_a_lost_job_again_keeps_its_second_lease(
-    ev: Evervec, path: Path, start: Start
-) -> None:
-    """Its first, hopeless call ends when it holds the job anew: that must not end the renewal
-    of the second lease."""
-    lost = ev.add("note", "alpha", id="a", priority=1)
-    ev.add("note", "beta", id="b")
-    worker = start(
-        "work",
-        path,
-        pause={"embedding": "alpha|beta"},
-        settings={**LEASE, "batch_size": 1, "concurrency": 3},
-    )
-    worker.at("embedding", "alpha")
-    worker.at("embedding", "beta")
-    worker.freeze()
-    until(lambda: ev.queue.recover_stuck() + ev.queue.stats().pending == 2, "the leases to run out")
-    worker.thaw()
-    worker.go("embedding beta")  # so that it looks for work, and finds alpha
-    until(lambda: _job(ev, lost.job_id).status is Status.PROCESSING, "the second claim")
-    worker.go("embedding alpha")
-    worker.at("finished", "a")
-    worker.at("embedding", "alpha")
-    until(lambda: _held_for(_job(ev, lost.job_id)) > 1.0, "the second lease to be renewed", 5)
-    worker.go("embedding alpha")
-    until(lambda: _job(ev, lost.job_id).status is Status.DONE, "the second call's success")
-
-
-def _job(ev: Evervec, job_id: int) -> Job:
-    job = ev.queue.get(job_id)
-    assert job is not None
-    return job
-
-
-def _held_for(job: Job) -> float:
-    """From its claim to the end of its lease, in seconds."""
-    assert job.started_at is not None
-    assert job.lease_expires_at is not None, "the lease was lost"
-    return (job.lease_expires_at - job.started_at).total_seconds()
-
-
-def test_06_tokens_are_never_used_twice(ev: Evervec, path: Path) -> None:
-    """Every claim has a token of its own, whoever claims and however the last claim ended."""
-    ev.add("note", FIRST, id="a", max_attempts=1000)
-    tokens = []
-    with open_store(path) as other:
-        for turn in range(100):
-            claimer = (ev, other)[turn % 2]
-            job = claimer.queue.claim(1)[0]
-            tokens.append(job.token)
-            claimer.queue.release(job)
-    assert len(set(tokens)) == 100
-    assert None not in tokens

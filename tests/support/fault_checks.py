@@ -11,7 +11,7 @@ import numpy as np
 import evervec
 from evervec.chunking import SizeChunker, chunk
 from evervec.embedders.hashing import HashingEmbedder
-from evervec.stores.base import unpack_chunks
+from evervec.stores.ledger import unpack_chunks
 from support.process_worker import DIMENSIONS
 from support.processes import until
 

@@ -14,7 +14,6 @@ import sqlite3
 import sys
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -63,7 +62,8 @@ class Stage:
 
     def __init__(self, pause: dict[str, str]) -> None:
         self._pause = pause
-        self._released: dict[str, threading.Semaphore] = defaultdict(lambda: threading.Semaphore(0))
+        self._released: dict[str, threading.Semaphore] = {}
+        self._making = threading.Lock()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def pauses_at(self, point: str) -> bool:
@@ -76,8 +76,12 @@ class Stage:
         if point in self._pause:
             for word in self._pause[point].split("|"):
                 if word in about:
-                    self._released[f"{point} {word}".strip()].acquire()
+                    self._gate(f"{point} {word}".strip()).acquire()
                     return
+
+    def _gate(self, name: str) -> threading.Semaphore:
+        with self._making:  # who waits and who lets go may both come first
+            return self._released.setdefault(name, threading.Semaphore(0))
 
     def _listen(self) -> None:
         # not sys.stdin, whose lock a thread must not hold while the interpreter ends
@@ -85,7 +89,7 @@ class Stage:
         while received := os.read(0, 4096):
             *lines, rest = (rest + received).split(b"\n")
             for line in lines:
-                self._released[line.decode().removeprefix("go ")].release()
+                self._gate(line.decode().removeprefix("go ")).release()
         os._exit(3)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from evervec.errors import EvervecError, InvalidArgument
+from evervec.errors import EvervecError, InvalidArgument, StoreError
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
@@ -41,11 +41,18 @@ class Where:
     app: str | None = None
 
     @contextmanager
-    def opened(self, **settings: Any) -> Iterator[Evervec]:
-        """The store, open; `--app module:ev` brings the application's own."""
+    def opened(self, *, make: bool = False, **settings: Any) -> Iterator[Evervec]:
+        """The store, open; `--app module:ev` brings the application's own. Only what is said
+        to `make` one does, so that a mistyped path is not taken for an empty store."""
         if self.app:
             yield _load_app(self.app)
             return
+        path = self.store or os.environ.get("EVERVEC_STORE") or "evervec.db"
+        if not make and "://" not in path and not path.endswith(":") and not os.path.exists(path):
+            raise StoreError(
+                f"there is no store {path}: `evervec add` or `evervec init` makes one, and --store "
+                "names another"
+            )
         from evervec.facade import open
 
         with open(
@@ -153,6 +160,8 @@ def cli(ctx: click.Context, /, verbose: bool, **where: str | None) -> None:
     logging.basicConfig(
         level=logging.INFO if verbose else logging.ERROR, format="%(levelname)s %(message)s"
     )
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
     ctx.obj = Where(**where)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @as_json
 def init(where: Where, as_json: bool) -> None:
     """Make the store, if it is not there yet."""
-    with where.opened() as ev:
+    with where.opened(make=True) as ev:
         facts = {"store": ev.store.url, "embedder": ev.embedder.name, "model": ev.embedder.model}
     if as_json:
         print_json(facts)
@@ -44,7 +44,10 @@ def status(where: Where, watch: bool, as_json: bool) -> None:
             _show_status(ev)
             if not watch:
                 return
-            time.sleep(1.0)
+            try:
+                time.sleep(1.0)
+            except KeyboardInterrupt:
+                return
 
 
 def _show_status(ev: Evervec) -> None:
@@ -74,7 +77,7 @@ def _show_status(ev: Evervec) -> None:
 def worker(where: Where, drain: bool, concurrency: int | None, as_json: bool) -> int:
     """Embed what waits, until SIGTERM or Ctrl-C; a second one stops at once."""
     settings = {} if concurrency is None else {"concurrency": concurrency}
-    with where.opened(**settings) as ev:
+    with where.opened(make=True, **settings) as ev:
         if ev.embedder.dimensions == 0:
             click.echo(
                 "evervec: there is no embedder, so nothing can be embedded: "
@@ -90,11 +93,16 @@ def worker(where: Where, drain: bool, concurrency: int | None, as_json: bool) ->
             return 0
         with progress("embedding", ev.queue.stats().pending, quiet=as_json) as bar:
             result = ev.process_all(progress=bar.advance)
-        waiting = ev.queue.stats().pending
+        stats = ev.queue.stats()
     if as_json:
         print_json(result)
     else:
-        click.echo(f"{result.succeeded} embedded, {result.failed} failed, {waiting} wait")
+        click.echo(f"{result.succeeded} embedded, {result.failed} failed, {stats.pending} wait")
+        if stats.processing:
+            click.echo(
+                f"{stats.processing} are held by other workers; if those died, their leases run "
+                "out within a minute: `evervec worker --drain` then does them"
+            )
         for job_id, error in result.errors[:10]:
             click.echo(f"job {job_id}: {error}", err=True)
     return 1 if result.failed else 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -160,7 +161,7 @@ MODULES = [
 QUESTIONS = (
     "wait until several workers have all arrived",
     "make text fit a narrow column",
-    "forget the oldest results when a memory of answers gets full",
+    "ask for a password without showing it",
     "compare two versions of a text",
     "pick the few biggest items without sorting everything",
 )
@@ -185,9 +186,12 @@ def main(keep: str = "evervec-demo.db", embedder: str | None = None) -> int:
             _ask(ev, question)
         clean = _edit_and_delete(ev)
     _say(f"\nDone in {time.perf_counter() - began:.0f} s. The store is yours to play with:")
-    _say(f"  evervec --store {path} search 'compress a folder'")
-    _say(f"  evervec --store {path} status")
-    _say(f"  evervec --store {path} doctor")
+    evervec = os.path.relpath(sys.argv[0]) if "evervec" in Path(sys.argv[0]).name else "evervec"
+    if shutil.which("evervec"):
+        evervec = "evervec"
+    _say(f"  {evervec} --store {path} search 'how to pack files together'")
+    _say(f"  {evervec} --store {path} status")
+    _say(f"  {evervec} --store {path} doctor")
     return 0 if clean else 1
 
 
@@ -256,7 +260,7 @@ def _ask(ev: Evervec, question: str) -> None:
 
 
 def _edit_and_delete(ev: Evervec) -> bool:
-    _say("\n4. Edit a record, delete another, and prove that index and data agree.")
+    _say("\n4. Edit a record, delete it, and prove that index and data agree.")
     with ev.worker():
         edited = ev.add(
             "doc", "Counts the bees in a hive by listening to their buzz.", id="heapq.nlargest"

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import click
@@ -53,12 +54,19 @@ def find(named: Sequence[str]) -> tuple[list[Source], list[str]]:
                 raise click.UsageError(f"there is no file or folder '{name}'")
             for source in sources:
                 other = found.setdefault(source.id, source)
-                if other.path.resolve() != source.path.resolve():
+                if other is not source and not _is_same(other.path, source.path):
                     raise click.UsageError(
                         f"'{other.path}' and '{source.path}' would both have the id "
                         f"'{source.id}': add them from a folder above both"
                     )
     return list(found.values()), prefixes
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
 
 
 def _id_of(path: Path) -> str:
@@ -77,6 +85,8 @@ def read(source: Source) -> dict[str, Any] | str:
     """The record of a file, or why it is none."""
     try:
         stat = source.path.stat()
+        if not S_ISREG(stat.st_mode):
+            return "not a regular file"
         if stat.st_size > LARGEST:
             return f"larger than {LARGEST >> 20} MB"
         content = source.path.read_bytes()

@@ -112,6 +112,8 @@ def recover(where: Where, older_than: str | None, as_json: bool) -> None:
     with where.opened() as ev:
         count = ev.queue.recover_stuck(_time(older_than) if older_than else None)
     _say(as_json, "recovered", count, "jobs taken back")
+    if not count and not as_json:
+        click.echo("(a lease must have run out first; --older-than TIME does not wait for that)")
 
 
 @command("purge", "evervec purge --done --older-than 1d")

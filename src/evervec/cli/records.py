@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.argument("files", nargs=-1)
 @click.option(
     "--jsonl",
-    type=click.Path(dir_okay=False, allow_dash=True),
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
     help='Records from a file of JSON lines: {"id": …, "text": …, "title": …, …}.',
 )
 @click.option("--id", "id", help="The id of a record from standard input.")
@@ -41,8 +41,8 @@ def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: 
         raise click.UsageError("give files or --jsonl, not both")
     if sync and (jsonl or not files or files == ("-",)):
         raise click.UsageError("--sync needs folders: it deletes what is gone from them")
-    with where.opened() as ev:
-        counts = {"added": 0, "unchanged": 0, "deleted": 0, "skipped": 0}
+    with where.opened(make=True) as ev:
+        counts = {"added": 0, "updated": 0, "unchanged": 0, "deleted": 0, "skipped": 0}
         if jsonl:
             _save(ev, kind, _lines(jsonl), counts, None, as_json)
         elif files in ((), ("-",)):
@@ -50,7 +50,10 @@ def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: 
                 raise click.UsageError(
                     "give files or folders, --jsonl FILE, or - for standard input"
                 )
-            record = {"text": sys.stdin.read(), **({"id": id} if id else {})}
+            text = sys.stdin.read()
+            if not text.strip():
+                raise click.UsageError("standard input is empty")
+            record = {"text": text, **({"id": id} if id else {})}
             _save(ev, kind, iter([record]), counts, 1, as_json)
         else:
             _add_files(ev, kind, files, counts, sync=sync, quiet=as_json)
@@ -104,7 +107,8 @@ def _save(ev: Evervec, kind: str, records: Iterator[Any], counts: dict[str, int]
           total: int | None, quiet: bool) -> None:  # fmt: skip
     with progress("saving", total, quiet=quiet) as bar:
         for ticket in ev.add_many(kind, records):
-            counts["added" if ticket.enqueued else "unchanged"] += 1
+            what = "added" if ticket.is_new else "updated"
+            counts[what if ticket.enqueued else "unchanged"] += 1
             bar.advance()
 
 

@@ -224,10 +224,17 @@ class Store(Protocol):
         ...
 
     def claim(
-        self, limit: int, *, worker: str, lease: float, versions: Sequence[int] | None = None
+        self,
+        limit: int,
+        *,
+        worker: str,
+        lease: float,
+        versions: Sequence[int] | None = None,
+        suspects: bool = True,
     ) -> list[Job]:
         """Lease due jobs: highest priority first, then by time, then by arrival. All share a
-        new token. A job whose claims ended in crashes comes with fewer others, at last alone."""
+        new token. A job whose claims ended in crashes comes with fewer others, at last alone,
+        and not at all without `suspects`."""
         ...
 
     def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | Unreadable | None]:
@@ -394,35 +401,3 @@ class Store(Protocol):
         ...
 
     def unlock(self, name: str, token: str) -> None: ...
-
-
-def pack_chunks(chunks: Sequence[Chunk]) -> bytes:
-    """A ledger entry: 16 bytes of hash, then start and end, for each chunk."""
-    return b"".join(
-        c.hash + c.start.to_bytes(4, "little") + c.end.to_bytes(4, "little") for c in chunks
-    )
-
-
-def find_chunk(entry: bytes, wanted: bytes) -> tuple[int, int] | None:
-    """Start and end of the chunk with a hash, without unpacking the others."""
-    at = entry.find(wanted)
-    while at >= 0 and at % 24:  # a match across two fields is none
-        at = entry.find(wanted, at + 1)
-    if at < 0:
-        return None
-    number = int.from_bytes
-    return number(entry[at + 16 : at + 20], "little"), number(entry[at + 20 : at + 24], "little")
-
-
-def unpack_chunks(entry: bytes | None) -> tuple[Chunk, ...]:
-    if not entry:
-        return ()
-    number = int.from_bytes
-    return tuple(
-        Chunk(
-            entry[i : i + 16],
-            number(entry[i + 16 : i + 20], "little"),
-            number(entry[i + 20 : i + 24], "little"),
-        )
-        for i in range(0, len(entry), 24)
-    )

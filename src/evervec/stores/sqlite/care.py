@@ -113,5 +113,5 @@ class Care(Leases):
     def _job(self, conn: sqlite3.Connection, tenant: str | None, job_id: int) -> Job:
         rows = conn.execute(SELECT_JOBS + SQL.job_by_id, (job_id, tenant)).fetchall()
         if not rows:
-            raise InvalidArgument(f"there is no job {job_id}; ev.queue.status(kind, id) finds one")
+            raise InvalidArgument(f"there is no job {job_id}")
         return jobs_of(conn, rows)[0]

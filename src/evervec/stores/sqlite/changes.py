@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evervec.model import EnqueueResult, Op, Status, Ticket, quick_maker
+from evervec.model import Op, Status, Ticket, quick_maker
 from evervec.stores.base import Draft
 from evervec.stores.sqlite.engine import SQL, Engine, listed
 
@@ -111,8 +111,8 @@ class Changes(Engine):
     def delete(self, tenant: str, kind: str, ids: Sequence[str], conn: Any = None) -> list[Ticket]:
         with self.db.writing(durable=True, conn=conn) as db:
             now = self.now()
-            targets = self._targets(db, kind, now)
-            rows = self._known(db, tenant, kind, set(ids), targets[0])
+            targets = [row[0] for row in db.execute(SQL.targets, (kind,))]
+            rows = self._known(db, tenant, kind, set(ids), targets[0]) if targets else {}
             gone = [r for r in rows.values() if _can_be_deleted(r)]
             accepted = {r.id for r in gone}
             if gone:
@@ -131,80 +131,6 @@ class Changes(Engine):
             accepted.discard(id)
             tickets.append(Ticket(kind, id, found.job_id, found.seq, first, False, first))
         return tickets
-
-    def enqueue(
-        self,
-        tenant: str,
-        kind: str,
-        ids: Sequence[str],
-        *,
-        loaded: bool,
-        priority: int = 0,
-        delay: float = 0.0,
-        max_attempts: int | None = None,
-        conn: Any = None,
-    ) -> list[EnqueueResult]:
-        plan = Draft("", "", b"", priority=priority, delay=delay, max_attempts=max_attempts)
-        with self.db.writing(durable=True, conn=conn) as db:
-            now = self.now()
-            targets = self._targets(db, kind, now)
-            fresh = self._enqueue_new(db, tenant, kind, ids, targets, plan, now)
-            if fresh is not None:
-                self.wake()
-                return fresh
-            rows = self._known(db, tenant, kind, set(ids), targets[0])
-            step = 1 + len(targets)
-            number = self.take_numbers(db, len(set(ids)) * step)
-            results, stubs = [], []
-            jobs: list[tuple[Row, Op, str | None]] = []
-            for id in ids:
-                row = rows.get(id)
-                if row is None:
-                    row = rows[id] = Row(id, record=number, state="hidden")
-                    stubs.append(_stub(row, tenant, kind, number, now))
-                if row.draft is None:  # once for each record of the batch
-                    results.append(EnqueueResult(row.job_id or number + 1, not row.job_id))
-                    row.seq, row.job_id, row.draft = number, row.job_id or number + 1, plan
-                    number += step
-                    jobs.append((row, _op_to_enqueue(row, loaded), None))
-                else:
-                    results.append(EnqueueResult(row.job_id, False))
-            db.executemany(SQL.insert_record, stubs)
-            self._put_jobs(db, tenant, targets, now, jobs)
-        self.wake()
-        return results
-
-    def _enqueue_new(
-        self,
-        db: sqlite3.Connection,
-        tenant: str,
-        kind: str,
-        ids: Sequence[str],
-        targets: list[int],
-        plan: Draft,
-        now: float,
-    ) -> list[EnqueueResult] | None:
-        """Enqueue a batch of records that are all new, in one statement for each table; None,
-        with nothing changed, if one is known."""
-        step, listing = 1 + len(targets), listed(ids)
-        first = self.take_numbers(db, len(ids) * step)
-        attempts = plan.max_attempts or self._max_attempts
-        db.execute("savepoint evervec_new")
-        try:
-            db.execute(SQL.insert_stubs, (first, step, tenant, kind, now, listing))
-        except sqlite3.IntegrityError:
-            db.execute("rollback to evervec_new")
-            return None
-        finally:
-            db.execute("release evervec_new")
-        for place, version in enumerate(targets, 1):
-            db.execute(
-                SQL.insert_loads,
-                (first, step, place, version, tenant, plan.priority, now + plan.delay, attempts,
-                 now, listing),
-            )  # fmt: skip
-        numbers = range(first + 1, first + 1 + len(ids) * step, step)
-        return [EnqueueResult(number, True) for number in numbers]
 
     def _targets(self, db: sqlite3.Connection, kind: str, now: float) -> list[int]:
         """The versions that a change of this kind has to reach, the serving one first."""
@@ -255,7 +181,7 @@ class Changes(Engine):
                 jobs.append((row, Op.OPEN, pack_box(draft)))
                 if not row.was_stored:
                     row.state = "hidden"
-                    inserts.append(_stub(row, tenant, kind, row.seq, now))
+                    inserts.append(stub_of(row, tenant, kind, row.seq, now))
                 elif row.version is not None:
                     quiet.append(
                         (row.created_at, row.updated_at, row.version, row.data, row.record)
@@ -328,14 +254,6 @@ def _can_be_deleted(row: Row) -> bool:
     return row.state == "live" or will_appear
 
 
-def _op_to_enqueue(row: Row, loaded: bool) -> Op:
-    if loaded:
-        return Op.LOAD
-    if row.boxed:
-        return Op.OPEN
-    return {"live": Op.EMBED, "deleted": Op.DELETE}.get(row.state, Op.LOAD)
-
-
 _PLAIN = Draft("", "", b"")
 
 
@@ -367,7 +285,7 @@ def times(draft: Draft, row: Row, now: float) -> tuple[float, float]:
     return created, now if draft.updated_at is None else draft.updated_at
 
 
-def _stub(row: Row, tenant: str, kind: str, seq: int, now: float) -> tuple[Any, ...]:
+def stub_of(row: Row, tenant: str, kind: str, seq: int, now: float) -> tuple[Any, ...]:
     """A record that nobody sees yet."""
     return (
         row.record, tenant, kind, row.id, "hidden", seq, seq, None, 1.0, now, now, row.version,

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evervec.filters import parse_filter
-from evervec.stores.base import Candidate, Expected, Found, unpack_chunks
+from evervec.stores.base import Candidate, Expected, Found
+from evervec.stores.ledger import unpack_chunks
 from evervec.stores.sqlite.changes import scope
 from evervec.stores.sqlite.engine import SQL, Engine, listed
 from evervec.stores.sqlite.filtering import filter_sql

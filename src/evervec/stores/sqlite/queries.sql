@@ -130,13 +130,13 @@ where status = 'pending' and priority = ? and scheduled_for <= ?
 limit 1
 
 -- name: due_at_priority
-where j.status = 'pending' and j.priority = ? and j.scheduled_for <= ?
+where j.status = 'pending' and j.priority = ? and j.scheduled_for <= ? and j.crashes <= ?
     and j.op in ('embed', 'open', 'load', 'delete')
 order by j.scheduled_for, j.job_id
 limit ?
 
 -- name: due_at_priority_of
-where j.status = 'pending' and j.priority = ? and j.scheduled_for <= ?
+where j.status = 'pending' and j.priority = ? and j.scheduled_for <= ? and j.crashes <= ?
     and j.op in ('embed', 'open', 'load', 'delete')
     and j.version in (select value from json_each(?))
 order by j.scheduled_for, j.job_id

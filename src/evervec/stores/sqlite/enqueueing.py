@@ -1,0 +1,111 @@
+"""Enqueueing: jobs for records as they stand, and for rows that evervec does not own."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from evervec.model import EnqueueResult, Op
+from evervec.stores.base import Draft
+from evervec.stores.sqlite.changes import Changes, Row, stub_of
+from evervec.stores.sqlite.engine import SQL, listed
+
+
+class Enqueueing(Changes):
+    """The part of the store that takes jobs by themselves."""
+
+    def enqueue(
+        self,
+        tenant: str,
+        kind: str,
+        ids: Sequence[str],
+        *,
+        loaded: bool,
+        priority: int = 0,
+        delay: float = 0.0,
+        max_attempts: int | None = None,
+        conn: Any = None,
+    ) -> list[EnqueueResult]:
+        plan = Draft("", "", b"", priority=priority, delay=delay, max_attempts=max_attempts)
+        with self.db.writing(durable=True, conn=conn) as db:
+            now = self.now()
+            targets = self._targets(db, kind, now)
+            results = self._enqueue_new(db, tenant, kind, ids, targets, plan, now)
+            if results is None:
+                results = self._enqueue_each(db, tenant, kind, ids, targets, plan, now, loaded)
+        self.wake()
+        return results
+
+    def _enqueue_each(
+        self,
+        db: sqlite3.Connection,
+        tenant: str,
+        kind: str,
+        ids: Sequence[str],
+        targets: list[int],
+        plan: Draft,
+        now: float,
+        loaded: bool,
+    ) -> list[EnqueueResult]:
+        """Enqueue a batch of which some records are known."""
+        rows = self._known(db, tenant, kind, set(ids), targets[0])
+        step = 1 + len(targets)
+        number = self.take_numbers(db, len(set(ids)) * step)
+        results, stubs = [], []
+        jobs: list[tuple[Row, Op, str | None]] = []
+        for id in ids:
+            row = rows.get(id)
+            if row is None:
+                row = rows[id] = Row(id, record=number, state="hidden")
+                stubs.append(stub_of(row, tenant, kind, number, now))
+            if row.draft is None:  # once for each record of the batch
+                results.append(EnqueueResult(row.job_id or number + 1, not row.job_id))
+                row.seq, row.job_id, row.draft = number, row.job_id or number + 1, plan
+                number += step
+                jobs.append((row, _op_to_enqueue(row, loaded), None))
+            else:
+                results.append(EnqueueResult(row.job_id, False))
+        db.executemany(SQL.insert_record, stubs)
+        self._put_jobs(db, tenant, targets, now, jobs)
+        return results
+
+    def _enqueue_new(
+        self,
+        db: sqlite3.Connection,
+        tenant: str,
+        kind: str,
+        ids: Sequence[str],
+        targets: list[int],
+        plan: Draft,
+        now: float,
+    ) -> list[EnqueueResult] | None:
+        """Enqueue a batch of records that are all new, in one statement for each table; None,
+        with nothing changed, if one is known."""
+        step, listing = 1 + len(targets), listed(ids)
+        first = self.take_numbers(db, len(ids) * step)
+        attempts = plan.max_attempts or self._max_attempts
+        db.execute("savepoint evervec_new")
+        try:
+            db.execute(SQL.insert_stubs, (first, step, tenant, kind, now, listing))
+        except sqlite3.IntegrityError:
+            db.execute("rollback to evervec_new")
+            return None
+        finally:
+            db.execute("release evervec_new")
+        for place, version in enumerate(targets, 1):
+            db.execute(
+                SQL.insert_loads,
+                (first, step, place, version, tenant, plan.priority, now + plan.delay, attempts,
+                 now, listing),
+            )  # fmt: skip
+        numbers = range(first + 1, first + 1 + len(ids) * step, step)
+        return [EnqueueResult(number, True) for number in numbers]
+
+
+def _op_to_enqueue(row: Row, loaded: bool) -> Op:
+    if loaded:
+        return Op.LOAD
+    if row.boxed:
+        return Op.OPEN
+    return {"live": Op.EMBED, "deleted": Op.DELETE}.get(row.state, Op.LOAD)

@@ -1,0 +1,232 @@
+"""Finishing and failing: only the holder of a job's token may end it.
+
+All of it runs under the write lock, so a token that was checked stays good until
+the transaction ends. A finish and the points it wrote commit together.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from evervec.model import Job, Outcome, Status
+from evervec.stores.base import Apply, Failure, Finish
+from evervec.stores.ledger import pack_chunks
+from evervec.stores.sqlite.changes import scope
+from evervec.stores.sqlite.engine import SQL, listed
+from evervec.stores.sqlite.enqueueing import Enqueueing
+
+
+class Standing(NamedTuple):
+    """A job's row at the moment its holder comes back to it."""
+
+    job_id: int
+    token: str | None
+    status: str
+    seq: int
+    finished_seq: int | None
+    attempts: int
+    max_attempts: int
+
+
+class Finishing(Enqueueing):
+    """The part of the store that takes what workers bring back."""
+
+    def finish(self, finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
+        if not finishes:
+            return []
+        with self.db.writing(durable=False) as conn:
+            now = self.now()
+            if _finish_untouched(conn, finishes, now):
+                good = {f.job.job_id for f in finishes}
+                self._write_results(conn, finishes, apply, now)
+            else:
+                good = self._finish_one_by_one(conn, finishes, apply, now)
+        self.wake()
+        return [f.job.job_id in good for f in finishes]
+
+    def _finish_one_by_one(
+        self, conn: sqlite3.Connection, finishes: Sequence[Finish], apply: Apply | None, now: float
+    ) -> set[int]:
+        """For a batch of which some lost their lease, were overtaken or came before."""
+        standing = standing_of(conn, [f.job for f in finishes])
+        held = [f for f in finishes if holds(standing, f.job)]
+        overtaken = [f.job.record for f in held if standing[f.job.job_id].seq > f.seq]
+        born = _born(conn, overtaken)
+        good = [f for f in held if f.seq >= born.get(f.job.record, 0)]
+        self._write_results(conn, good, apply, now)
+        conn.executemany(SQL.finish, [(f.seq, now, f.job.job_id) for f in held])
+        conn.executemany(SQL.add_attempt, [_done(f, now) for f in held])
+        repeated = {f.job.job_id for f in finishes if _was_finished(standing, f)}
+        return repeated.union(f.job.job_id for f in held)
+
+    def _write_results(
+        self, conn: sqlite3.Connection, held: Sequence[Finish], apply: Apply | None, now: float
+    ) -> None:
+        """Points, records and ledger of jobs whose lease holds."""
+        changes = [f.change for f in held if f.change]
+        if not changes:
+            return
+        if apply is not None:
+            apply(changes, conn)
+        reveals = [f for f in held if f.reveal is not None or f.gone]
+        if reveals:
+            self._reveal(conn, reveals, now)
+        kept, dropped = [], []
+        for f in held:
+            if c := f.change:
+                if f.chunks:
+                    kept.append((c.record, c.version, c.seq, pack_chunks(f.chunks)))
+                else:
+                    dropped.append((c.record, c.version, c.seq))
+        conn.executemany(SQL.put_ledger, kept)
+        conn.executemany(SQL.drop_ledger, dropped)
+        conn.executemany(
+            SQL.touch_version, [(now, version) for version in {f.job.version for f in held}]
+        )
+
+    def _reveal(self, conn: sqlite3.Connection, finishes: Sequence[Finish], now: float) -> None:
+        """Boxed and loaded records appear, unless something newer came first."""
+        self.take_numbers(conn, 1)  # so that what is remembered of them is looked up again
+        for f in finishes:
+            job = f.job
+            row = conn.execute(SQL.reveal_state, (job.record,)).fetchone()
+            if row is None or row[1] > f.seq:
+                continue
+            state, _, created_at, version, born = row
+            word = scope(job.tenant)
+            if state == "live":
+                conn.execute(SQL.unindex_text, (word, listed([job.record])))
+            if f.reveal is None:
+                if state == "live":
+                    conn.execute(SQL.delete_record, (f.seq, now, job.record))
+                continue
+            d = f.reveal
+            created = created_at if state == "live" else now
+            conn.execute(
+                SQL.update_record,
+                (
+                    "live", f.seq, born if state == "live" else f.seq, d.hash, d.weight,
+                    created if d.created_at is None else d.created_at,
+                    now if d.updated_at is None else d.updated_at,
+                    version, d.title, d.metadata, d.data, d.text, job.record,
+                ),
+            )  # fmt: skip
+            conn.execute(SQL.index_text, (job.record, word, d.title or "", d.text))
+
+    def fail(self, failures: Sequence[Failure]) -> list[Status | None]:
+        ends: list[Status | None] = []
+        with self.db.writing(durable=False) as conn:
+            now = self.now()
+            standing = standing_of(conn, [f.job for f in failures])
+            attempts = []
+            for f in failures:
+                if not holds(standing, f.job):
+                    ends.append(None)
+                    continue
+                row = standing[f.job.job_id]
+                if row.seq > (f.job.claimed_seq or 0):  # a newer version starts anew
+                    end, due, spent = Status.PENDING, now, 0
+                elif f.retry_at is None:
+                    end, due, spent = Status.FAILED, now, row.attempts
+                else:
+                    end, due, spent = Status.PENDING, f.retry_at, row.attempts
+                put_back(conn, f.job, end, due, spent, 0, f.error, now)
+                outcome = Outcome.FAILED if end is Status.FAILED else Outcome.RETRY
+                attempts.append(attempt_row(f.job, outcome, f.worker, f.error, now))
+                ends.append(end)
+            conn.executemany(SQL.add_attempt, attempts)
+        self.wake()
+        return ends
+
+
+def _finish_untouched(conn: sqlite3.Connection, finishes: Sequence[Finish], now: float) -> bool:
+    """Finish a whole batch at once, with its attempts, if all of it is still as it was claimed;
+    else nothing is changed."""
+    token = finishes[0].job.token
+    kinds: dict[tuple[int, int, int, str], list[int]] = {}
+    for f in finishes:
+        job = f.job
+        if job.token != token or (f.change and f.change.seq != job.claimed_seq):
+            return False
+        kinds.setdefault((f.embedded, f.reused, f.tokens, f.worker), []).append(job.job_id)
+    everything = listed(f.job.job_id for f in finishes)
+    conn.execute("savepoint evervec_finish")
+    done = conn.execute(SQL.finish_untouched, (now, everything, token)).rowcount
+    if done == len(finishes):
+        for counts, ids in kinds.items():
+            conn.execute(SQL.add_done_attempts, (*counts, listed(ids)))
+    else:
+        conn.execute("rollback to evervec_finish")
+    conn.execute("release evervec_finish")
+    return done == len(finishes)
+
+
+def _done(f: Finish, now: float) -> tuple[Any, ...]:
+    job = f.job
+    return (
+        job.record, job.tenant, job.version, job.attempts, f.seq, _began(job), now, "done",
+        f.embedded, f.reused, f.tokens, f.worker, None,
+    )  # fmt: skip
+
+
+def attempt_row(
+    job: Job, outcome: Outcome, worker: str, error: str | None, now: float
+) -> tuple[Any, ...]:
+    return (
+        job.record, job.tenant, job.version, job.attempts, job.claimed_seq, _began(job), now,
+        outcome.value, 0, 0, 0, worker, error,
+    )  # fmt: skip
+
+
+def _began(job: Job) -> float | None:
+    return job.started_at.timestamp() if job.started_at else None
+
+
+def standing_of(conn: sqlite3.Connection, jobs: Sequence[Job]) -> dict[int, Standing]:
+    rows = conn.execute(SQL.standing, (listed(job.job_id for job in jobs),))
+    return {row[0]: Standing._make(row) for row in rows}
+
+
+def holds(standing: dict[int, Standing], job: Job) -> bool:
+    row = standing.get(job.job_id)
+    return (
+        row is not None
+        and row.status == Status.PROCESSING
+        and job.token is not None
+        and row.token == job.token
+    )
+
+
+def _was_finished(standing: dict[int, Standing], finish: Finish) -> bool:
+    """The same finish came before: its answer was lost, not its work."""
+    row = standing.get(finish.job.job_id)
+    return (
+        row is not None
+        and row.status != Status.PROCESSING
+        and finish.job.token is not None
+        and row.token == finish.job.token
+        and (row.finished_seq or -1) >= (finish.job.claimed_seq or 0)
+    )
+
+
+def _born(conn: sqlite3.Connection, records: list[int]) -> dict[int, int]:
+    """From which seq on the records are what they are: what is older was deleted since."""
+    if not records:
+        return {}
+    return dict(conn.execute(SQL.born, (listed(records),)).fetchall())
+
+
+def put_back(
+    conn: sqlite3.Connection,
+    job: Job,
+    end: Status,
+    due: float,
+    attempts: int,
+    crashes: int,
+    error: str,
+    now: float,
+) -> None:
+    completed = now if end is Status.FAILED else None
+    conn.execute(SQL.put_back, (end.value, due, attempts, crashes, error, completed, job.job_id))
