@@ -6,7 +6,7 @@ in them, or around a place where lines were deleted. Beside it are other ways to
 equal mean size: windows of fixed length, paragraphs packed until a chunk is full, the plain
 chunker, and LangChain's indexing API over its RecursiveCharacterTextSplitter, which counts
 what its embedder is asked for. That embeds a chunk again also when its metadata changed:
-with `add_start_index`, as in LangChain's tutorials, whatever moved; without, what changed.
+with `add_start_index`, whatever moved; without, only what changed.
 
 The edits are those of `../shared/data/edits` beside the project, or of the files named in
 EVERVEC_EDITS (lines of {"before", "after"}, gzipped or not, parted by the path separator).
