@@ -98,6 +98,7 @@ HOT: dict[str, Query] = CLAIM | {
     ),
     "candidates": (lambda: STORE.candidates, (NUMBERS, "default")),
     "found": (lambda: STORE.found, (NUMBERS,)),
+    "forsake": (lambda: STORE.forsake, (NUMBERS,)),
     "ledgers": (lambda: STORE.ledgers, (NUMBERS, NUMBERS)),
     "expected": (lambda: STORE.expected, (1, 0, None, 100)),
     "reopen": (lambda: STORE.reopen, (NUMBERS, 1)),

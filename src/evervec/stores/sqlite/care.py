@@ -41,6 +41,7 @@ class Care(Leases):
                     "cancelled: delete its record instead"
                 )
             conn.execute(SQL.drop_job, (job_id,))
+            conn.execute(SQL.forsake, (listed([job.record]),))
 
     def set_priority(self, tenant: str | None, job_id: int, priority: int) -> None:
         with self.db.writing(durable=True) as conn:
@@ -58,7 +59,10 @@ class Care(Leases):
     ) -> int:
         with self.db.writing(durable=False) as conn:
             which = (status.value, before, tenant, boxed, limit)
-            return conn.execute(SQL.purge_jobs, which).rowcount
+            records = [row[0] for row in conn.execute(SQL.purge_jobs, which)]
+            if records and status is Status.FAILED:
+                conn.execute(SQL.forsake, (listed(records),))
+        return len(records)
 
     def purge_history(self, before: float, limit: int = 1000) -> int:
         with self.db.writing(durable=False) as conn:

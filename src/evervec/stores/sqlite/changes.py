@@ -94,7 +94,7 @@ class Changes(Engine):
 
         tickets = []
         for draft, row, verdict in steps:
-            is_new = not row.record or row.state == "deleted" or _is_forsaken(row)
+            is_new = not row.record or row.state == "deleted"
             if verdict == "changed":
                 row.seq = number
                 row.record = row.record or number
@@ -241,11 +241,6 @@ class Changes(Engine):
                 )  # fmt: skip
         if values:
             db.executemany(SQL.put_job, values)
-
-
-def _is_forsaken(row: Row) -> bool:
-    """It never appeared, and no job will make it appear."""
-    return row.state == "hidden" and not row.job_id
 
 
 def _can_be_deleted(row: Row) -> bool:

@@ -39,12 +39,13 @@ class Finishing(Enqueueing):
         with self.db.writing(durable=False) as conn:
             now = self.now()
             if _finish_untouched(conn, finishes, now):
-                good = {f.job.job_id for f in finishes}
                 self._write_results(conn, finishes, apply, now)
+                done = [True] * len(finishes)
             else:
                 good = self._finish_one_by_one(conn, finishes, apply, now)
+                done = [f.job.job_id in good for f in finishes]
         self.wake()
-        return [f.job.job_id in good for f in finishes]
+        return done
 
     def _finish_one_by_one(
         self, conn: sqlite3.Connection, finishes: Sequence[Finish], apply: Apply | None, now: float

@@ -268,6 +268,13 @@ where job_id in (
     where status = ?1 and completed_at < ?2 and (?3 is null or tenant = ?3) and (?4 or box is null)
     order by completed_at
     limit ?5)
+returning record
+
+-- name: forsake
+-- what never appeared, and no job will make appear, is as good as deleted
+update evervec_records set state = 'deleted'
+where record in (select value from json_each(?)) and state = 'hidden'
+    and not exists (select 1 from evervec_jobs as j where j.record = evervec_records.record)
 
 -- name: purge_attempts
 delete from evervec_attempts
@@ -288,7 +295,7 @@ update evervec_meta set value = max(value, ?) where key = 'removals_purged'
 
 -- name: forgotten
 select r.record from evervec_records as r
-where r.state <> 'live' and r.updated_at < ?
+where r.state = 'deleted' and r.updated_at < ?
     and not exists (select 1 from evervec_jobs as j where j.record = r.record)
 order by r.updated_at
 limit ?
@@ -362,7 +369,9 @@ select status, finished_seq from evervec_jobs where job_id = ? and tenant = ?
 
 -- name: never_embedded
 select 1 from evervec_records as r
-where r.tenant = ? and r.kind = ? and r.id = ? and r.state <> 'deleted' and not exists (
+-- a real delete has a later seq than that with which the record appeared
+where r.tenant = ? and r.kind = ? and r.id = ? and (r.state <> 'deleted' or r.seq = r.born)
+    and not exists (
     select 1 from evervec_ledger as l where l.record = r.record and l.seq >= ?)
 
 -- name: mark

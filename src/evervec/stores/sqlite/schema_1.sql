@@ -30,7 +30,7 @@ create table evervec_records (
     unique (tenant, kind, id)
 );
 
-create index evervec_records_gone on evervec_records (updated_at) where state <> 'live';
+create index evervec_records_gone on evervec_records (updated_at) where state = 'deleted';
 
 create virtual table evervec_text using fts5 (
     scope, title, text, content = '', tokenize = 'porter unicode61 remove_diacritics 2'
@@ -77,11 +77,12 @@ create table evervec_jobs (
     unique (record, version)
 );
 
--- Each state has an index of its own; with the tenant at the end they also answer stats alone.
+-- Each state has an index of its own; with the tenant at the end they also answer stats alone,
+-- but for the leased ones, which are few.
 create index evervec_jobs_ready on evervec_jobs
     (priority desc, scheduled_for, job_id, version, tenant, record) where status = 'pending';
 create index evervec_jobs_leased on evervec_jobs
-    (lease_expires_at, tenant, record) where status = 'processing';
+    (lease_expires_at) where status = 'processing';
 create index evervec_jobs_done on evervec_jobs
     (completed_at, tenant) where status = 'done';
 create index evervec_jobs_failed on evervec_jobs
