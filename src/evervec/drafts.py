@@ -20,6 +20,7 @@ from evervec.errors import InvalidArgument, InvalidRecord
 from evervec.model import as_seconds
 from evervec.stores.base import Draft
 
+_DEEPEST = 100
 _YEAR_1, _YEAR_10000 = -62135596800, 253402300800
 
 _encode = json.JSONEncoder(
@@ -151,10 +152,21 @@ def check_metadata(metadata: Any) -> str:
     for key in metadata:
         if not isinstance(key, str):
             raise InvalidRecord(f"metadata: keys must be text, not {key!r}")
+    _check_depth(metadata, _DEEPEST)
     text = to_json("metadata", dict(metadata))
     if "\\u0000" in text and _has_nul(metadata):
         raise InvalidRecord("metadata: has a NUL character")
     return text
+
+
+def _check_depth(value: Any, left: int) -> None:
+    """Engines read JSON only so deep, each to another depth."""
+    if left == 0:
+        raise InvalidRecord(f"metadata: is nested more than {_DEEPEST} deep")
+    parts = value.values() if isinstance(value, Mapping) else value
+    for part in parts:
+        if isinstance(part, (Mapping, list, tuple)):
+            _check_depth(part, left - 1)
 
 
 def _has_nul(value: Any) -> bool:
