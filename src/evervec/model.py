@@ -12,13 +12,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from evervec.errors import InvalidTransition
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    Vectors = NDArray[np.float32]
 
 
 T = TypeVar("T")
@@ -31,24 +27,6 @@ class Status(StrEnum):
     PROCESSING = "processing"
     DONE = "done"
     FAILED = "failed"
-
-
-TRANSITIONS: Mapping[Status, frozenset[Status]] = {
-    Status.PENDING: frozenset({Status.PROCESSING}),
-    Status.PROCESSING: frozenset({Status.DONE, Status.PENDING, Status.FAILED}),
-    Status.FAILED: frozenset({Status.PENDING}),
-    Status.DONE: frozenset({Status.PENDING}),
-}
-
-
-def check_transition(job_id: int, current: Status, wanted: Status) -> None:
-    """Raise `InvalidTransition` unless a job may go from `current` to `wanted`."""
-    if wanted not in TRANSITIONS[current]:
-        allowed = ", ".join(sorted(TRANSITIONS[current]))
-        raise InvalidTransition(
-            f"job {job_id} is {current} and cannot become {wanted}; "
-            f"from {current} it can only become {allowed}"
-        )
 
 
 class Op(StrEnum):

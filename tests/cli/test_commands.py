@@ -94,6 +94,25 @@ def test_what_is_no_file_is_left_out_and_not_waited_for(run: Run, notes: Path) -
     assert "skipped notes/pipe: not a regular file" in run("add", "note", "notes").stderr
 
 
+def test_a_link_that_leads_nowhere_is_left_out(run: Run, notes: Path) -> None:
+    (notes / "gone").symlink_to(notes / "nowhere")
+    (notes / "loop").symlink_to(notes / "loop")
+    said = run("add", "note", "notes")
+    assert "3 added" in said.stdout
+    assert "skipped notes/gone:" in said.stderr
+    assert "skipped notes/loop:" in said.stderr
+
+
+def test_a_drain_says_what_other_workers_hold(run: Run, tmp_path: Path) -> None:
+    with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:
+        ev.add("note", "held elsewhere", id="1")
+        ev.queue.claim(1)
+    assert "1 are held by other workers" in run("worker", "--drain").stdout
+    assert "a lease must have run out first" in run("recover").stdout
+    assert "1 jobs taken back" in run("recover", "--older-than", "0s").stdout
+    assert "1 embedded" in run("worker", "--drain").stdout
+
+
 def test_colours_can_be_switched_off(notes: Path, tmp_path: Path) -> None:
     command = f"{sys.executable} -m evervec"
     shown = {}

@@ -180,7 +180,6 @@ class Store(Protocol):
     """Where records, jobs, ledger, versions and locks live."""
 
     url: str
-    many_processes: bool
 
     def now(self) -> float:
         """The clock that rules leases and schedules."""

@@ -5,12 +5,23 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 from evervec.model import EnqueueResult, Op
 from evervec.stores.base import Draft
 from evervec.stores.sqlite.changes import Changes, Row, stub_of
 from evervec.stores.sqlite.engine import SQL, listed
+
+
+class _Batch(NamedTuple):
+    """Records of one kind to enqueue alike."""
+
+    tenant: str
+    kind: str
+    ids: Sequence[str]
+    targets: list[int]
+    plan: Draft
+    now: float
 
 
 class Enqueueing(Changes):
@@ -32,24 +43,18 @@ class Enqueueing(Changes):
         with self.db.writing(durable=True, conn=conn) as db:
             now = self.now()
             targets = self._targets(db, kind, now)
-            results = self._enqueue_new(db, tenant, kind, ids, targets, plan, now)
+            batch = _Batch(tenant, kind, ids, targets, plan, now)
+            results = self._enqueue_new(db, batch)
             if results is None:
-                results = self._enqueue_each(db, tenant, kind, ids, targets, plan, now, loaded)
+                results = self._enqueue_each(db, batch, loaded)
         self.wake()
         return results
 
     def _enqueue_each(
-        self,
-        db: sqlite3.Connection,
-        tenant: str,
-        kind: str,
-        ids: Sequence[str],
-        targets: list[int],
-        plan: Draft,
-        now: float,
-        loaded: bool,
+        self, db: sqlite3.Connection, batch: _Batch, loaded: bool
     ) -> list[EnqueueResult]:
         """Enqueue a batch of which some records are known."""
+        tenant, kind, ids, targets, plan, now = batch
         rows = self._known(db, tenant, kind, set(ids), targets[0])
         step = 1 + len(targets)
         number = self.take_numbers(db, len(set(ids)) * step)
@@ -71,18 +76,10 @@ class Enqueueing(Changes):
         self._put_jobs(db, tenant, targets, now, jobs)
         return results
 
-    def _enqueue_new(
-        self,
-        db: sqlite3.Connection,
-        tenant: str,
-        kind: str,
-        ids: Sequence[str],
-        targets: list[int],
-        plan: Draft,
-        now: float,
-    ) -> list[EnqueueResult] | None:
+    def _enqueue_new(self, db: sqlite3.Connection, batch: _Batch) -> list[EnqueueResult] | None:
         """Enqueue a batch of records that are all new, in one statement for each table; None,
         with nothing changed, if one is known."""
+        tenant, kind, ids, targets, plan, now = batch
         step, listing = 1 + len(targets), listed(ids)
         first = self.take_numbers(db, len(ids) * step)
         attempts = plan.max_attempts or self._max_attempts

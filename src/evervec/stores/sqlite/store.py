@@ -20,7 +20,6 @@ class SqliteStore(Care, Looking, Finding, Versions):
         db = Connections(path, settings.busy_seconds)
         super().__init__(db, settings.clock, settings.max_attempts)
         self.url = db.name
-        self.many_processes = path is not None
         try:
             upgrade(db)
         except BaseException:
