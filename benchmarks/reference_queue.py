@@ -64,7 +64,7 @@ class ReferenceQueue:
         self._enqueue = _ENQUEUE + _REPLACE if keyed else _ENQUEUE
         self._conn = sqlite3.connect(path, isolation_level=None)
         self._conn.execute("pragma journal_mode = wal")
-        self._conn.execute("pragma wal_autocheckpoint = 4000")
+        self._conn.execute("pragma wal_autocheckpoint = 8000")
         self._conn.execute("pragma cache_size = -65536")
         self._conn.executescript(_SCHEMA)
         if keyed:

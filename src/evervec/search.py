@@ -11,7 +11,8 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 from evervec.chunking import SizeChunker, parse_chunker
 from evervec.drafts import check_text
@@ -20,7 +21,7 @@ from evervec.errors import IndexUnavailable, InvalidArgument
 from evervec.filters import parse_filter
 from evervec.indexes.base import Index
 from evervec.kinds import Kind, Rescore
-from evervec.model import Hit, Hits, Match, quick_maker
+from evervec.model import Hit, Hits, Matches, quick_maker
 from evervec.settings import Settings
 from evervec.stores.base import Candidate, Collection, Found, Store
 from evervec.stores.ledger import find_chunk
@@ -35,6 +36,16 @@ _make_hit = quick_maker(Hit)
 _WORD = re.compile(r"\w+")
 
 
+class _Read(NamedTuple):
+    """A live record as it was read."""
+
+    found: Found
+    whole: str | None
+    """its text, if that is one chunk for sure"""
+    plain: bool
+    """it has no metadata"""
+
+
 class _Memory:
     """What searches read of versions and records: true as long as the store's mark is this."""
 
@@ -44,8 +55,8 @@ class _Memory:
         self.whole = whole
         """by kind: the bytes up to which a text is one chunk for sure"""
         self.standing: dict[int, tuple[float, float, float] | None] = {}
-        """by record, None for one that is not alive: strength, time of its update, days of decay"""
-        self.found: dict[int, tuple[Found, str | None]] = {}
+        """by record, None for one that is not alive: strength, time of its update, seconds of decay"""
+        self.found: dict[int, _Read] = {}
         self.characters = 0
 
     @property
@@ -95,16 +106,9 @@ class Search:
         scores: dict[int, float] = {}
         if via != "semantic":
             scores = dict(self._store.search_text(self._tenant, kind, query, limit, filter))
-        near = {match.record: match for match in matches or ()}
+        near = matches.similarity if matches else {}
         ranked = self._rank(memory, near, scores, via)[:k]
-        known = self._read(memory, [record for _, record in ranked])
-        long = [r for _, r in ranked if r in near and r in known and known[r][1] is None]
-        ledgers = self._store.ledgers(long, serving) if long else {}
-        hits = [
-            self._hit(query, -rank, near.get(record), record in scores, *known[record], ledgers)
-            for rank, record in ranked
-            if record in known
-        ]
+        hits = self._hits(query, memory, ranked, matches or Matches({}), scores, serving)
         version = self._model.name if self._model and matches is not None else None
         return Hits(hits, via=via, version=version)
 
@@ -131,31 +135,30 @@ class Search:
         limit: int,
         filter: Mapping[str, Any] | None,
         mark: int,
-    ) -> list[Match] | None:
+    ) -> Matches | None:
         """The nearest records of all kinds; None when model or index is away."""
         try:
             vector = embed_query(self._embedder, query)
-            matches: list[Match] = []
-            for version in serving:
-                matches += self._index.search(version, self._tenant, vector, limit, filter, mark)
+            found = [
+                self._index.search(version, self._tenant, vector, limit, filter, mark)
+                for version in serving
+            ]
         except IndexUnavailable as error:
             log.warning("search answers from text alone: %s", error)
             return None
         except Exception as error:  # noqa: BLE001 - whatever the model does, text can answer
             log.warning("search answers from text alone: %s", describe(error))
             return None
-        if len(serving) > 1:
-            matches.sort(key=lambda m: -m.similarity)
-        return matches[:limit]
+        return found[0] if len(found) == 1 else Matches.of(chain.from_iterable(found), limit)
 
     def _rank(
-        self, memory: _Memory, near: dict[int, Match], scores: dict[int, float], via: str
+        self, memory: _Memory, near: dict[int, float], scores: dict[int, float], via: str
     ) -> list[tuple[float, int]]:
         """The records that are alive, best first, each behind its negated relevance."""
         base = fuse(near, scores) if via == "hybrid" else _single(near, scores)
         known = memory.standing
-        unknown = [record for record in base if record not in known]
-        if unknown:
+        if not base.keys() <= known.keys():
+            unknown = [record for record in base if record not in known]
             found = self._store.candidates(self._tenant, unknown)
             known.update((record, self._standing(found.get(record))) for record in unknown)
         now = self._store.now()
@@ -163,9 +166,9 @@ class Search:
         for record, score in base.items():
             standing = known[record]
             if standing is not None:  # else it was deleted since its vector was written
-                strength, updated_at, days = standing
-                age_days = (now - updated_at) / 86400 if now > updated_at else 0.0
-                ranked.append((-score * strength * (1.0 / (1.0 + age_days / days)), record))
+                strength, updated_at, decay = standing
+                age = now - updated_at if now > updated_at else 0.0
+                ranked.append((-score * strength / (1.0 + age / decay), record))
         ranked.sort()
         return ranked
 
@@ -176,7 +179,7 @@ class Search:
         kind = self._kinds.get(candidate.kind)
         rescore = kind.rescore if kind else _PLAIN
         strength = rescore.base + rescore.gain * candidate.weight
-        return strength, candidate.updated_at, rescore.days
+        return strength, candidate.updated_at, rescore.days * 86400
 
     def _whole(self, collection: Collection) -> int:
         kind = self._kinds.get(collection.kind)
@@ -188,43 +191,53 @@ class Search:
         """A kind was registered: what was remembered may stand otherwise now."""
         self._memory = None
 
-    def _read(self, memory: _Memory, records: list[int]) -> dict[int, tuple[Found, str | None]]:
-        """The live ones of the records, from memory where they are there; with each its text,
-        if that is one chunk for sure."""
+    def _read(self, memory: _Memory, records: list[int]) -> dict[int, _Read]:
+        """At least the live ones of the records, from memory where they are there."""
         known = memory.found
         unknown = [record for record in records if record not in known]
         if unknown:
             for record, found in self._store.found(unknown).items():
                 size = len(found.text) if found.text.isascii() else 4 * len(found.text)
                 short = size <= memory.whole.get(found.kind, 0)
-                known[record] = (found, found.text.strip() if short else None)
+                whole = found.text.strip() if short else None
+                known[record] = _Read(found, whole, found.metadata == "{}")
                 memory.characters += size
         return known
 
-    def _hit(
+    def _hits(
         self,
         query: str,
-        relevance: float,
-        match: Match | None,
-        in_text: bool,
-        found: Found,
-        text: str | None,
-        ledgers: Mapping[int, bytes],
-    ) -> Hit:
-        if text is None:
-            entry = ledgers.get(found.record)
-            place = find_chunk(entry, match.hash) if match and entry else None
-            # found by words, or the text moved on since its vector was made: look for the words
-            text = found.text[place[0] : place[1]] if place else self._best_piece(query, found)
-        if match is None:
-            via, similarity = "text", None
-        else:
-            via, similarity = "hybrid" if in_text else "semantic", match.similarity
-        # read anew for each hit: what a caller does to its metadata is its own affair
-        metadata = {} if found.metadata == "{}" else json.loads(found.metadata)
-        return _make_hit(
-            found.kind, found.id, found.title, text, similarity, relevance, metadata, via
-        )
+        memory: _Memory,
+        ranked: list[tuple[float, int]],
+        matches: Matches,
+        scores: Mapping[int, float],
+        serving: list[int],
+    ) -> list[Hit]:
+        """What is shown of the best records, each with its best chunk."""
+        near = matches.similarity
+        known = self._read(memory, [record for _, record in ranked])
+        long = [r for _, r in ranked if r in near and r in known and known[r].whole is None]
+        ledgers = self._store.ledgers(long, serving) if long else {}
+        hits = []
+        for rank, record in ranked:
+            if record not in known:
+                continue
+            found, text, plain = known[record]
+            if text is None:
+                entry = ledgers.get(record)
+                place = find_chunk(entry, matches.hash_of(record)) if entry else None
+                # found by words, or the text moved on since its vector was made: look for them
+                text = found.text[slice(*place)] if place else self._best_piece(query, found)
+            similarity = near.get(record)
+            way = "text" if similarity is None else "hybrid" if record in scores else "semantic"
+            # read anew for each hit: what a caller does to its metadata is its own affair
+            metadata = {} if plain else json.loads(found.metadata)
+            hits.append(
+                _make_hit(
+                    found.kind, found.id, found.title, text, similarity, -rank, metadata, way
+                )
+            )  # fmt: skip
+        return hits
 
     def _best_piece(self, query: str, found: Found) -> str:
         """The piece that holds most of the query's words."""
@@ -239,14 +252,13 @@ class Search:
         return best
 
 
-def fuse(near: Mapping[int, Match], scores: Mapping[int, float]) -> dict[int, float]:
+def fuse(near: Mapping[int, float], scores: Mapping[int, float]) -> dict[int, float]:
     """Half of each score, both stretched to 0..1 between the least and the best that was found.
 
     Cosines of good and bad hits lie close together, and those of words far apart: stretched,
     neither side can drown the other. What one side did not find counts nothing there.
     """
-    meaning = _stretched({record: match.similarity for record, match in near.items()})
-    words = _stretched(scores)
+    meaning, words = _stretched(near), _stretched(scores)
     return {
         record: 0.5 * meaning.get(record, 0.0) + 0.5 * words.get(record, 0.0)
         for record in meaning.keys() | words.keys()
@@ -261,12 +273,12 @@ def _stretched(scores: Mapping[int, float]) -> dict[int, float]:
     return {record: (score - least) / (best - least) for record, score in scores.items()}
 
 
-def _single(near: Mapping[int, Match], scores: Mapping[int, float]) -> dict[int, float]:
+def _single(near: Mapping[int, float], scores: Mapping[int, float]) -> Mapping[int, float]:
     """One kind of score alone: the cosine itself, or the text's share of its best."""
-    best = max(scores.values(), default=0.0)
-    if scores:
-        return {record: score / best if best > 0 else 1.0 for record, score in scores.items()}
-    return {match.record: match.similarity for match in near.values()}
+    if not scores:
+        return near
+    best = max(scores.values())
+    return {record: score / best if best > 0 else 1.0 for record, score in scores.items()}
 
 
 def _check(query: Any, k: Any, mode: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 import evervec
 from evervec.indexes.sqlite import SQL as INDEX
 from evervec.stores.sqlite.engine import SQL as STORE
-from evervec.stores.sqlite.leases import SELECT_JOBS
+from evervec.stores.sqlite.leases import SELECT_DUE, SELECT_JOBS
 from evervec.stores.sqlite.looking import _SELECT_RECORDS
 from support.world import KIND, ScriptedEmbedder, fail_for_good, work
 
@@ -27,9 +27,9 @@ Query = tuple[Callable[[], str], Any]
 CLAIM: dict[str, Query] = {
     "due_any": (lambda: STORE.due_any, (0, NOW)),
     "next_priority": (lambda: STORE.next_priority, (1 << 40,)),
-    "due_at_priority": (lambda: SELECT_JOBS + STORE.due_at_priority, (0, NOW, 0, 256)),
+    "due_at_priority": (lambda: SELECT_DUE + STORE.due_at_priority, (0, NOW, 0, 256)),
     "due_at_priority_of": (
-        lambda: SELECT_JOBS + STORE.due_at_priority_of,
+        lambda: SELECT_DUE + STORE.due_at_priority_of,
         (0, NOW, 0, NUMBERS, 256),
     ),
     "lease": (lambda: STORE.lease, ("t", "w", NOW, NOW, NUMBERS)),
@@ -228,7 +228,7 @@ def test_the_job_of_a_record_is_found_by_the_records_key(ev: evervec.Evervec) ->
 
 def test_every_query_that_touches_a_large_table_is_tested_here() -> None:
     """A new query has to be added above."""
-    parts = {"job_columns", "record_columns", "rank_text", "contains_text", "purge_jobs",
+    parts = {"job_columns", "claim_columns", "record_columns", "rank_text", "contains_text", "purge_jobs",
              "count_status", "insert_record", "index_text", "insert_stubs", "insert_loads", "add_attempt", "insert_point",
              "versions"}  # fmt: skip
     for queries in (STORE, INDEX):

@@ -15,7 +15,6 @@ from evervec import (
     Rescore,
     WaitTimeout,
 )
-from evervec.model import Match
 from evervec.search import fuse
 from support.vectors import vector
 from support.world import DAY, KIND, World, add_all, fail_for_good, paragraph, work
@@ -108,7 +107,7 @@ def test_more_candidates_than_asked_for_are_fetched_before_re_scoring(memory: Wo
 
 
 def test_fusion_takes_half_of_each_side_stretched_between_its_least_and_best() -> None:
-    near = {1: Match(1, b"", 0.8), 2: Match(2, b"", 0.4), 4: Match(4, b"", 0.2)}
+    near = {1: 0.8, 2: 0.4, 4: 0.2}
     fused = fuse(near, {1: 2.0, 2: 3.0, 3: 4.0})
     assert fused == {
         1: pytest.approx(0.5 * 1 + 0.5 * 0),
@@ -117,7 +116,7 @@ def test_fusion_takes_half_of_each_side_stretched_between_its_least_and_best() -
         4: pytest.approx(0),
     }
     assert fuse({}, {}) == {}
-    assert fuse({1: Match(1, b"", 0.7)}, {}) == {1: 0.5}
+    assert fuse({1: 0.7}, {}) == {1: 0.5}
 
 
 def test_a_hybrid_relevance_is_the_fused_score_re_scored(memory: World) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from evervec.model import Change, Match
+from evervec.model import Change, Matches
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,7 +48,7 @@ class Index(Protocol):
         limit: int,
         filter: Mapping[str, Any] | None = None,
         mark: int | None = None,
-    ) -> list[Match]:
+    ) -> Matches:
         """The nearest records of one collection by cosine, each once, best first. `mark`: the
         store's mark as just read; an index in the store's own database may go by it."""
         ...

@@ -8,13 +8,12 @@ matrix product.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evervec.model import Match
+from evervec.model import Matches
 
 HASH = np.dtype("V16")
 
@@ -103,7 +102,7 @@ class Matrix:
         vector: NDArray[np.float32],
         limit: int,
         among: NDArray[np.int64] | None = None,
-    ) -> list[Match]:
+    ) -> Matches:
         """The best chunk of each of the `limit` nearest records, of those in `among` if given."""
         rows, some_dead = self._rows, self._dead > 0
         size = rows.size
@@ -115,31 +114,27 @@ class Matrix:
         take = limit
         while True:
             places = _top(scores, take)
-            values = scores[places].tolist()
-            if values and values[-1] == -np.inf:
-                values = values[: values.index(-np.inf)]
-            packed = rows.hashes[places].tobytes()
-            hashes = [packed[at : at + 16] for at in range(0, 16 * len(values), 16)]
+            found = len(places)
+            if some_dead or among is not None:
+                places = places[scores[places] > -np.inf]
+            ends = len(places) < take or found == size
             records = rows.records[places].tolist()
-            # the same as calling Match for each, in a third of the time
-            found = list(
-                map(tuple.__new__, repeat(Match), zip(records, hashes, values, strict=False))
-            )
-            if len(set(records)) < len(records):
-                best: dict[int, Match] = {}
-                for match in found:
-                    best.setdefault(match.record, match)
-                found = list(best.values())
-            if len(found) >= limit or take >= size or len(values) < take:
-                return found[:limit]
+            if len(set(records)) < len(records):  # of several chunks of a record, the best
+                firsts = dict(zip(reversed(records), range(len(records) - 1, -1, -1), strict=True))
+                places = places[sorted(firsts.values())]
+                records = rows.records[places].tolist()
+            if ends or len(records) >= limit:
+                places = places[:limit]
+                similarity = dict(zip(records, scores[places].tolist(), strict=False))
+                return Matches(similarity, rows.hashes[places].tobytes())
             take *= 4
 
 
 def _top(scores: NDArray[np.float32], count: int) -> NDArray[np.int64]:
     """The places of the largest scores, largest first; of equal ones the earlier first."""
     if count < len(scores):
-        places = np.argpartition(scores, len(scores) - count)[len(scores) - count :]
+        places = scores.argpartition(len(scores) - count)[len(scores) - count :]
         places.sort()
     else:
         places = np.arange(len(scores))
-    return places[np.argsort(-scores[places], kind="stable")]
+    return places[(-scores[places]).argsort(kind="stable")]

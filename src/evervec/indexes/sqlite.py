@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from evervec.filters import parse_filter
 from evervec.indexes.base import Held
-from evervec.model import Change, Match
+from evervec.model import Change, Matches
 from evervec.stores.named import Queries
 from evervec.stores.sqlite.connections import Connections
 from evervec.stores.sqlite.engine import listed
@@ -118,10 +118,10 @@ class SqliteIndex:
         limit: int,
         filter: Mapping[str, Any] | None = None,
         mark: int | None = None,
-    ) -> list[Match]:
+    ) -> Matches:
         matrix = self._fresh(version, tenant, mark)
         if matrix is None or not len(matrix):
-            return []
+            return Matches({})
         among = self._among(version, tenant, filter) if filter else None
         return matrix.nearest(vector, limit, among)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from evervec.model import (
     Attempt,
@@ -99,8 +99,7 @@ class Unreadable:
     error: str
 
 
-@dataclass(slots=True)
-class Finish:
+class Finish(NamedTuple):
     """A claimed job that succeeded, and what its record's points become.
 
     With no `change` the job is only marked done: its caller keeps an index of its own.

@@ -59,7 +59,7 @@ class Connections:
                 self._writer = self._connect()
                 if path is not None:
                     self._use_log()
-                    self._writer.execute("pragma wal_autocheckpoint = 4000")
+                    self._writer.execute("pragma wal_autocheckpoint = 8000")
                     self._writer.execute(f"pragma journal_size_limit = {64 << 20}")
                 self._writer.execute("pragma cache_size = -65536")
         except BaseException:

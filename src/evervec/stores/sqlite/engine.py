@@ -16,7 +16,7 @@ from evervec.stores.sqlite.connections import Connections
 
 SQL = Queries.read("evervec.stores.sqlite", "queries.sql")
 
-JobRow = tuple[Any, ...]  # the columns of `job_columns` in queries.sql, in that order
+JobRow = tuple[Any, ...]  # the columns of `job_columns` or `claim_columns`, in that order
 
 
 class Engine:
@@ -75,33 +75,45 @@ class Lease(NamedTuple):
     expires_at: datetime | None
 
 
-def jobs_of(
-    conn: sqlite3.Connection, rows: Iterable[JobRow], lease: Lease | None = None
-) -> list[Job]:
-    """Jobs from rows of `job_columns`, or as `lease` left them since they were read."""
-    names = dict(conn.execute(SQL.version_names).fetchall())
+def version_names(conn: sqlite3.Connection) -> dict[int, str]:
+    return dict(conn.execute(SQL.version_names).fetchall())
+
+
+def jobs_of(conn: sqlite3.Connection, rows: Iterable[JobRow]) -> list[Job]:
+    """Jobs from rows of `job_columns`."""
+    names = version_names(conn)
+    return [
+        Job(
+            job_id, tenant, kind, record_id, names[version], _OP[op], seq, claimed_seq,
+            _STATUS[status], priority, attempts, max_attempts, error, token, _moment(created_at),
+            _moment(scheduled_for), as_datetime(started_at), as_datetime(completed_at),
+            as_datetime(expires_at), record, version, worker, crashes,
+        )
+        for (
+            job_id, tenant, kind, record_id, version, op, seq, claimed_seq, status, priority,
+            attempts, max_attempts, error, token, created_at, scheduled_for, started_at,
+            completed_at, expires_at, record, worker, crashes,
+        ) in rows
+    ]  # fmt: skip
+
+
+def leased_jobs(conn: sqlite3.Connection, rows: Iterable[JobRow], lease: Lease) -> list[Job]:
+    """Jobs from rows of `claim_columns`, as `lease` left them since they were read."""
+    names = version_names(conn)
+    token, worker, started, expires = lease
     jobs = []
     for (
-        job_id, tenant, kind, record_id, version, op, seq, claimed_seq, status, priority, attempts,
-        max_attempts, error, token, created_at, scheduled_for, started_at, completed_at,
-        expires_at, record, worker, crashes,
+        job_id, tenant, kind, record_id, version, op, seq, priority, attempts, max_attempts,
+        error, created_at, scheduled_for, completed_at, record, crashes,
     ) in rows:  # fmt: skip
         created = _moment(created_at)
         due = created if scheduled_for == created_at else _moment(scheduled_for)
         completed = None if completed_at is None else _moment(completed_at)
-        if lease is not None:
-            job = _make_job(
+        jobs.append(
+            _make_job(
                 job_id, tenant, kind, record_id, names[version], _OP[op], seq, seq, _LEASED,
-                priority, attempts + 1, max_attempts, error, lease.token, created, due,
-                lease.started_at, completed, lease.expires_at, record, version, lease.worker,
-                crashes,
-            )  # fmt: skip
-        else:
-            job = _make_job(
-                job_id, tenant, kind, record_id, names[version], _OP[op], seq, claimed_seq,
-                _STATUS[status], priority, attempts, max_attempts, error, token, created, due,
-                as_datetime(started_at), completed, as_datetime(expires_at), record, version,
-                worker, crashes,
-            )  # fmt: skip
-        jobs.append(job)
+                priority, attempts + 1, max_attempts, error, token, created, due, started,
+                completed, expires, record, version, worker, crashes,
+            )
+        )  # fmt: skip
     return jobs

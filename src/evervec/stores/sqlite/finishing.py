@@ -7,7 +7,9 @@ the transaction ends. A finish and the points it wrote commit together.
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from evervec.model import Job, Outcome, Status
@@ -146,18 +148,17 @@ def _finish_untouched(conn: sqlite3.Connection, finishes: Sequence[Finish], now:
     """Finish a whole batch at once, with its attempts, if all of it is still as it was claimed;
     else nothing is changed."""
     token = finishes[0].job.token
-    kinds: dict[tuple[int, int, int, str], list[int]] = {}
-    for f in finishes:
-        job = f.job
-        if job.token != token or (f.change and f.change.seq != job.claimed_seq):
+    by_work: defaultdict[tuple[int, int, int, str], list[int]] = defaultdict(list)
+    for job, change, _, _, _, embedded, reused, tokens, worker in finishes:
+        if job.token != token or (change and change.seq != job.claimed_seq):
             return False
-        kinds.setdefault((f.embedded, f.reused, f.tokens, f.worker), []).append(job.job_id)
-    everything = listed(f.job.job_id for f in finishes)
+        by_work[embedded, reused, tokens, worker].append(job.job_id)
+    everything = listed(chain.from_iterable(by_work.values()))
     conn.execute("savepoint evervec_finish")
     done = conn.execute(SQL.finish_untouched, (now, everything, token)).rowcount
     if done == len(finishes):
-        for counts, ids in kinds.items():
-            conn.execute(SQL.add_done_attempts, (*counts, listed(ids)))
+        for work, ids in by_work.items():
+            conn.execute(SQL.add_done_attempts, (*work, listed(ids)))
     else:
         conn.execute("rollback to evervec_finish")
     conn.execute("release evervec_finish")

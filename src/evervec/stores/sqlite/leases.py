@@ -11,10 +11,11 @@ from typing import Any
 from evervec.model import Job, Op, Outcome, Status, as_datetime
 from evervec.stores.base import Loaded, Unreadable
 from evervec.stores.ledger import unpack_chunks
-from evervec.stores.sqlite.engine import SQL, JobRow, Lease, jobs_of, listed
+from evervec.stores.sqlite.engine import SQL, JobRow, Lease, jobs_of, leased_jobs, listed
 from evervec.stores.sqlite.finishing import Finishing, attempt_row, holds, put_back, standing_of
 
 SELECT_JOBS = f"select {SQL.job_columns}\n"
+SELECT_DUE = f"select {SQL.claim_columns}\n"
 _ANY = 1 << 62
 CRASH_SHRINKS_BY = 16
 """Each crash of a job's worker divides the company it is claimed with next time."""
@@ -44,7 +45,7 @@ class Leases(Finishing):
             token, until = secrets.token_urlsafe(12), now + lease
             conn.execute(SQL.lease, (token, worker, now, until, listed(row[0] for row in rows)))
             held = Lease(token, worker, as_datetime(now), as_datetime(until))
-            return jobs_of(conn, rows, held)
+            return leased_jobs(conn, rows, held)
 
     def _anything_due(self) -> bool:
         now = self.now()
@@ -66,10 +67,10 @@ class Leases(Finishing):
             left = limit - len(rows)
             due = (level, now, most_crashes)
             if versions is None:
-                rows += conn.execute(SELECT_JOBS + SQL.due_at_priority, (*due, left))
+                rows += conn.execute(SELECT_DUE + SQL.due_at_priority, (*due, left))
             else:
                 which = (*due, listed(versions), left)
-                rows += conn.execute(SELECT_JOBS + SQL.due_at_priority_of, which)
+                rows += conn.execute(SELECT_DUE + SQL.due_at_priority_of, which)
         if not rows:
             return rows
         if not any(row[-1] for row in rows):
@@ -192,7 +193,7 @@ def _company(row: JobRow, limit: int) -> int:
     """How many may be claimed together with a job: fewer after each crash of its worker, and
     none on the last try, so that only what kills a worker is buried."""
     crashes: int = row[-1]
-    attempts, max_attempts = row[10], row[11]
+    attempts, max_attempts = row[8], row[9]
     if crashes and attempts + 1 >= max_attempts:
         return 1
     shrunk: int = limit // CRASH_SHRINKS_BY**crashes

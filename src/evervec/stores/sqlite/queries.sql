@@ -116,6 +116,13 @@ j.completed_at, j.lease_expires_at, j.record, j.worker, j.crashes
 from evervec_jobs as j
 cross join evervec_records as r on r.record = j.record
 
+-- name: claim_columns
+-- what a lease does not set anew
+j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, j.attempts, j.max_attempts,
+j.error, j.created_at, j.scheduled_for, j.completed_at, j.record, j.crashes
+from evervec_jobs as j
+cross join evervec_records as r on r.record = j.record
+
 -- name: version_names
 select version, name from evervec_versions
 
