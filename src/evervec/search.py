@@ -42,8 +42,8 @@ class _Read(NamedTuple):
     found: Found
     whole: str | None
     """its text, if that is one chunk for sure"""
-    plain: bool
-    """it has no metadata"""
+    flat: dict[str, Any] | None
+    """its metadata, if a copy of that has nothing in common with it"""
 
 
 class _Memory:
@@ -200,7 +200,7 @@ class Search:
                 size = len(found.text) if found.text.isascii() else 4 * len(found.text)
                 short = size <= memory.whole.get(found.kind, 0)
                 whole = found.text.strip() if short else None
-                known[record] = _Read(found, whole, found.metadata == "{}")
+                known[record] = _Read(found, whole, _flat(json.loads(found.metadata)))
                 memory.characters += size
         return known
 
@@ -222,7 +222,7 @@ class Search:
         for rank, record in ranked:
             if record not in known:
                 continue
-            found, text, plain = known[record]
+            found, text, flat = known[record]
             if text is None:
                 entry = ledgers.get(record)
                 place = find_chunk(entry, matches.hash_of(record)) if entry else None
@@ -230,8 +230,8 @@ class Search:
                 text = found.text[slice(*place)] if place else self._best_piece(query, found)
             similarity = near.get(record)
             way = "text" if similarity is None else "hybrid" if record in scores else "semantic"
-            # read anew for each hit: what a caller does to its metadata is its own affair
-            metadata = {} if plain else json.loads(found.metadata)
+            # each hit has its own: what a caller does to it stays there
+            metadata = json.loads(found.metadata) if flat is None else flat.copy()
             hits.append(
                 _make_hit(
                     found.kind, found.id, found.title, text, similarity, -rank, metadata, way
@@ -271,6 +271,10 @@ def _stretched(scores: Mapping[int, float]) -> dict[int, float]:
     if best <= least:
         return dict.fromkeys(scores, 1.0)
     return {record: (score - least) / (best - least) for record, score in scores.items()}
+
+
+def _flat(metadata: dict[str, Any]) -> dict[str, Any] | None:
+    return None if any(isinstance(v, list | dict) for v in metadata.values()) else metadata
 
 
 def _single(near: Mapping[int, float], scores: Mapping[int, float]) -> Mapping[int, float]:
