@@ -90,7 +90,7 @@ def _through_worker(embedder: LocalEmbedder, texts: Texts, folder: Path) -> Meas
     measured = {}
     for name, given in texts.items():
         # One chunk a record, so that the worker embeds the same texts as the others.
-        with evervec.open(folder / f"{name}.db", embedder=embedder, chunk_chars=10_000) as ev:
+        with evervec.open(folder / f"{name}.db", embedder=embedder, chunk_tokens=2_500) as ev:
             records = ({"id": str(place), "text": text} for place, text in enumerate(given))
             assert len(list(ev.add_many("note", records))) == len(given)
             with stopwatch() as watch:

@@ -32,7 +32,8 @@ from evervec.model import (
 )
 from evervec.opening import open_embedder, open_index, open_store
 from evervec.pipeline import Pipeline
-from evervec.queue import Queue
+from evervec.provider import Provider
+from evervec.queue import Queue, worker_name
 from evervec.search import Search
 from evervec.settings import Settings
 from evervec.stores.base import Draft, Store
@@ -60,8 +61,8 @@ def open(
     check_name("tenant", tenant)
     opened = open_store(store, loaded)
     try:
-        made = open_embedder(embedder, opened)
-        return Evervec(opened, open_index(index, opened, loaded), made, tenant, loaded)
+        made, why = open_embedder(embedder, opened, loaded)
+        return Evervec(opened, open_index(index, opened, loaded), made, tenant, loaded, why)
     except BaseException:
         opened.close()
         raise
@@ -71,20 +72,28 @@ class Evervec:
     """Records of one tenant, kept in step with a vector index. Made by `evervec.open`."""
 
     def __init__(
-        self, store: Store, index: Index, embedder: Embedder, tenant: str, settings: Settings
+        self,
+        store: Store,
+        index: Index,
+        embedder: Embedder,
+        tenant: str,
+        settings: Settings,
+        embedder_because: str = "",
     ) -> None:
         self.tenant = tenant
         self.settings = settings
         self.store = store
         self.index = index
         self.embedder = embedder
+        self.embedder_because = embedder_because
         self._kinds: dict[str, Kind] = {}
         self._model = spec_of(embedder)
         self._check_versions()
-        self.queue = Queue(store, settings, tenant, self._kinds)
-        self.pipeline = Pipeline(store, index, embedder, self.queue, self._kinds, settings)
+        self.provider = Provider(embedder, store, settings, worker_name())
+        self.queue = Queue(store, settings, tenant, self._kinds, self.provider)
+        self.pipeline = Pipeline(store, index, self.provider, self.queue, self._kinds, settings)
         self.housekeeping = Housekeeping(store, self.queue, settings)
-        self._search = Search(store, index, embedder, self._kinds, settings, tenant)
+        self._search = Search(store, index, self.provider, self._kinds, settings, tenant)
 
     def _check_versions(self) -> None:
         for c in self.store.collections(self._model, {}):

@@ -182,6 +182,33 @@ class ProcessResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Spend:
+    """What a provider's calls for one tenant, kind and model came to on one day (UTC). A call
+    for several tenants or kinds counts for each by its share."""
+
+    day: str
+    tenant: str
+    kind: str
+    model: str
+    calls: float
+    tokens: int
+    money: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Why a provider is left alone for now, by all workers of a store."""
+
+    state: str
+    """outage, or limited: it asked for a pause"""
+    reason: str
+    since: float
+    until: float
+    """when one of the workers tries it again"""
+    tries: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """The queue at a glance, for one tenant."""
 
@@ -197,6 +224,11 @@ class Stats:
     average_processing_ms: float | None
     last_processed_at: datetime | None
     paused: bool = False
+    gate: Gate | None = None
+    """why the provider is left alone by all workers, if it is"""
+    capped: str | None = None
+    """which of the day's caps is reached"""
+    spent_today: list[Spend] = field(default_factory=list)
 
 
 class Chunk(NamedTuple):

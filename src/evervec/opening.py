@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from evervec.embedders.base import Embedder
 from evervec.errors import SettingsError
@@ -15,7 +16,8 @@ from evervec.stores.base import Store
 
 log = logging.getLogger("evervec")
 
-_EMBEDDERS = ("local", "hashing", "noop")
+_EMBEDDERS = ("ollama", "openai", "local", "hashing", "noop")
+_OPENAI = "https://api.openai.com/v1"
 
 
 def open_store(given: Any, settings: Settings) -> Store:
@@ -52,28 +54,48 @@ def open_index(url: str | None, store: Store, settings: Settings) -> Index:
     return SqliteIndex(store.db, settings.clock, settings.cache_mb)
 
 
-def open_embedder(given: str | Embedder, store: Store) -> Embedder:
+class Chosen(NamedTuple):
+    """An embedder, and why it is this one."""
+
+    embedder: Embedder
+    why: str
+
+
+def open_embedder(given: str | Embedder, store: Store, settings: Settings) -> Chosen:
     """An embedder by name, or the caller's own."""
     if not isinstance(given, str):
-        return _checked(given)
+        return Chosen(_checked(given), "the program gave it")
     name, _, model = given.partition(":")
     if given == "auto":
         name, _, model = os.environ.get("EVERVEC_EMBEDDER", "auto").partition(":")
     if name == "auto":
-        return _automatic(store)
+        return _automatic(store, settings)
     if name in _EMBEDDERS:
-        return _named(name, model)
+        return Chosen(_named(name, model, settings), "it was asked for by name")
     raise SettingsError(
         f"there is no embedder {name!r}; there are auto, {', '.join(_EMBEDDERS)}, or give an "
         "object with name, model, dimensions, max_batch and embed(texts)"
     )
 
 
-def _named(name: str, model: str) -> Embedder:
+def _named(name: str, model: str, settings: Settings) -> Embedder:
     if name == "local":
         from evervec.embedders.local import local
 
         return local(model)
+    if name == "ollama":
+        from evervec.embedders.ollama import OllamaEmbedder
+
+        return OllamaEmbedder(
+            model, url=_ollama_url(settings), characters=settings.ollama_chars, **_remote(settings)
+        )
+    if name == "openai":
+        from evervec.embedders.openai import OpenAIEmbedder
+
+        url, key = _openai_url(settings), _openai_key(settings)
+        if not key and url == _OPENAI:
+            raise SettingsError("OpenAI needs a key: set OPENAI_API_KEY, or give openai_key=")
+        return OpenAIEmbedder(model, url=url, key=key, **_remote(settings))
     if name == "hashing":
         from evervec.embedders.hashing import HashingEmbedder
 
@@ -83,28 +105,77 @@ def _named(name: str, model: str) -> Embedder:
     return NoopEmbedder()
 
 
-def _automatic(store: Store) -> Embedder:
-    """The model whose vectors the store serves; for a new store the local one if it is installed.
-    Where neither can be had, records wait, and nothing else takes its place."""
+def _remote(settings: Settings) -> dict[str, Any]:
+    """What all providers over HTTP are told."""
+    return {
+        "dimensions": settings.dimensions,
+        "batch": settings.provider_batch,
+        "seconds": settings.provider_seconds,
+        "query_seconds": settings.query_seconds,
+    }
+
+
+def _ollama_url(settings: Settings) -> str:
+    return settings.ollama_url or os.environ.get("OLLAMA_HOST", "")
+
+
+def _openai_url(settings: Settings) -> str:
+    return settings.openai_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI
+
+
+def _openai_key(settings: Settings) -> str:
+    return settings.openai_key or os.environ.get("OPENAI_API_KEY", "")
+
+
+def _automatic(store: Store, settings: Settings) -> Chosen:
+    """The model whose vectors the store serves, whether it can be reached or not: nothing else
+    takes its place. For a new store, the first provider that there is."""
     served = [c.spec for c in store.collections(None, {}) if c.state == "serving" and c.spec]
-    if served and served[0].provider not in _EMBEDDERS:
-        log.warning(
-            "%s serves vectors of %s %s, which only its own program can make: records wait, and "
-            "search answers from text",
-            *(store.url, served[0].provider, served[0].model),
+    if not served:
+        return _first(settings)
+    spec = served[0]
+    if spec.provider not in _EMBEDDERS:
+        return _waiting(
+            f"{store.url} serves vectors of {spec.provider} {spec.model}, which only its own "
+            "program can make"
         )
-        return _named("noop", "")
-    name, model = "local", ""
-    if served:
-        model = str(served[0].dimensions) if served[0].provider == "hashing" else served[0].model
-        name = served[0].provider
+    model = str(spec.dimensions) if spec.provider == "hashing" else spec.model
     try:
-        found = _named(name, model)
+        return _chosen(
+            _named(spec.provider, model, replace(settings, dimensions=spec.dimensions)),
+            "the store serves its vectors",
+        )
     except SettingsError as error:
-        log.warning("no embedder (%s): records wait, and search answers from text", error)
-        return _named("noop", "")
-    log.info("embedder: %s %s", found.name, found.model)
-    return found
+        return _waiting(str(error))
+
+
+def _first(settings: Settings) -> Chosen:
+    """The chain for a new store: Ollama, OpenAI, the local model, none."""
+    from evervec.embedders.ollama import answers
+
+    reasons = []
+    trouble = answers(_ollama_url(settings))
+    if trouble is None:
+        return _chosen(_named("ollama", "", settings), "an Ollama server answers")
+    reasons.append(trouble)
+    if _openai_key(settings):
+        return _chosen(_named("openai", "", settings), "there is a key for OpenAI, and no Ollama")
+    reasons.append("there is no key for OpenAI (OPENAI_API_KEY)")
+    try:
+        return _chosen(_named("local", "", settings), "no Ollama server, no key for OpenAI")
+    except SettingsError as error:
+        reasons.append(str(error))
+    return _waiting("; ".join(reasons))
+
+
+def _chosen(embedder: Embedder, why: str) -> Chosen:
+    log.info("embedder: %s %s (%s)", embedder.name, embedder.model, why)
+    return Chosen(embedder, why)
+
+
+def _waiting(why: str) -> Chosen:
+    log.warning("no embedder: records wait, and search answers from text (%s)", why)
+    return Chosen(_named("noop", "", Settings()), why)
 
 
 def _checked(embedder: Any) -> Embedder:

@@ -11,24 +11,29 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evervec.chunking import Chunker, SizeChunker, chunk, parse_chunker
+from evervec.chunking import Chunker, ContentChunker, Measure, chunk, parse_chunker
 from evervec.drafts import make_draft
-from evervec.embedders.base import PROBE, Embedder, describe, embed, spec_of
-from evervec.errors import InvalidInput, InvalidRecord, ProviderUnavailable, RateLimited
+from evervec.embedders.base import Embedder, count_tokens, describe, spec_of
+from evervec.errors import InvalidInput, InvalidRecord
 from evervec.indexes.base import Index
 from evervec.kinds import Kind
+from evervec.limits.gate import NOBODYS_FAULT
 from evervec.model import Change, Chunk, Job, Op, Point, Status
+from evervec.provider import Provider
 from evervec.queue import Queue
 from evervec.settings import Settings
-from evervec.stores.base import Draft, Finish, Loaded, Store, Unreadable
+from evervec.stores.base import Draft, Finish, KindSpec, Loaded, Store, Unreadable
+from evervec.vector_cache import VectorCache
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-NOBODYS_FAULT = (ProviderUnavailable, RateLimited)
+
+_OF_WINDOW = 0.86
 
 
 class _Refused(Exception):
@@ -58,6 +63,14 @@ class Item:
     permanent: bool = False
 
 
+class Cost(NamedTuple):
+    """What the provider counted for some rows of a batch."""
+
+    rows: range
+    calls: int
+    tokens: int
+
+
 @dataclass(slots=True)
 class Batch:
     """Records that go through the stages together."""
@@ -65,9 +78,12 @@ class Batch:
     items: list[Item]
     texts: list[str] = field(default_factory=list)
     rows: dict[bytes, int] = field(default_factory=dict)
-    """the row of `texts` and `vectors` that a chunk's hash has"""
+    """the row of `texts` and `vectors` that a chunk's hash has; below 0: of `vectors` alone"""
+    owners: list[tuple[str, str]] = field(default_factory=list)
+    """tenant and kind of each text, for what it costs"""
     vectors: dict[int, NDArray[np.float32]] = field(default_factory=dict)
     errors: dict[int, Exception] = field(default_factory=dict)
+    costs: list[Cost] = field(default_factory=list)
     outage: Exception | None = None
     calls_left: int = 0
     characters: int = 0
@@ -100,6 +116,17 @@ class Written:
         self.errors.extend(other.errors)
 
 
+def chunker_for(embedder: Embedder, tokens: int) -> ContentChunker:
+    """How texts are cut for a model: in its own tokens where it counts them, else in bytes, of
+    which about four make one. What it looks at has to hold title and headings too."""
+    window = getattr(embedder, "window", None)
+    most = min(tokens, round(_OF_WINDOW * window)) if window else tokens
+    count = getattr(embedder, "count_tokens", None)
+    if count is None:
+        return ContentChunker(4 * most)
+    return ContentChunker(most, measure=Measure(embedder.model, count))
+
+
 class Pipeline:
     """The stages over one store, index and embedder."""
 
@@ -107,19 +134,20 @@ class Pipeline:
         self,
         store: Store,
         index: Index,
-        embedder: Embedder,
+        provider: Provider,
         queue: Queue,
         kinds: Mapping[str, Kind],
         settings: Settings,
     ) -> None:
         self.store = store
         self.index = index
-        self.embedder = embedder
+        self.provider = provider
         self.queue = queue
         self._kinds = kinds
         self._settings = settings
-        self._model = spec_of(embedder)
-        self._default_chunker = SizeChunker(settings.chunk_chars)
+        self._model = spec_of(provider.embedder)
+        self._cache = VectorCache.of(store, self._model, settings.vector_cache_mb)
+        self._default_chunker = chunker_for(provider.embedder, settings.chunk_tokens)
         self._chunkers: dict[int, Chunker] = {}
         self.memory = settings.memory_mb << 19
         """characters of text held at once: a half of the setting, for what is made of them"""
@@ -129,8 +157,11 @@ class Pipeline:
         if self._model is None:
             return []
         specs = {name: kind.spec(self._default_chunker) for name, kind in self._kinds.items()}
+        found = self.store.collections(self._model, specs)
+        if blank := {c.kind: KindSpec(self._default_chunker.spec) for c in found if not c.chunker}:
+            found = self.store.collections(self._model, {**blank, **specs})
         served = []
-        for c in self.store.collections(self._model, specs):
+        for c in found:
             kind = self._kinds.get(c.kind)
             chunker = kind.chunker if kind else None
             chunker = chunker or parse_chunker(c.chunker, self._default_chunker)
@@ -152,13 +183,25 @@ class Pipeline:
         for job, found in zip(jobs, loaded, strict=False):
             if found is not None:  # else it was cancelled, and nobody waits for it
                 batch.items.append(self._prepare(job, found))
-        for item in batch.items:
-            for hash, (_, text) in item.fresh.items():
-                if hash not in batch.rows:
-                    batch.rows[hash] = len(batch.texts)
-                    batch.texts.append(text)
-                    batch.characters += len(text)
+        self._gather(batch)
         return batch, jobs[len(loaded) :]
+
+    def _gather(self, batch: Batch) -> None:
+        """The texts to embed, each once; not those whose vectors are known from elsewhere."""
+        fresh = {
+            hash: (text, item.job) for item in batch.items for hash, (_, text) in item.fresh.items()
+        }
+        known = self._cache.find([text for text, _ in fresh.values()]) if self._cache else {}
+        for hash, (text, job) in fresh.items():
+            vector = known.get(text)
+            if vector is not None:
+                batch.rows[hash] = -1 - len(batch.rows)  # not a row of the texts
+                batch.vectors[batch.rows[hash]] = vector
+                continue
+            batch.rows[hash] = len(batch.texts)
+            batch.texts.append(text)
+            batch.owners.append((job.tenant, job.kind))
+            batch.characters += len(text)
 
     def _prepare(self, job: Job, loaded: Loaded | Unreadable) -> Item:
         if isinstance(loaded, Unreadable):
@@ -239,22 +282,32 @@ class Pipeline:
             raise _Refused(f"its kind failed: {describe(error)}", permanent=False) from error
 
     def calls(self, batch: Batch) -> list[range]:
-        """The provider calls that a batch needs, as rows of its texts."""
-        size = max(1, self.embedder.max_batch)
-        count = len(batch.texts)
-        batch.calls_left = -(-count // size)
-        return [range(i, min(i + size, count)) for i in range(0, count, size)]
+        """The provider calls that a batch needs, as rows of its texts: as many in one as the
+        provider takes."""
+        embedder = self.provider.embedder
+        size, most = max(1, embedder.max_batch), getattr(embedder, "max_tokens", None)
+        if most is not None:
+            tokens = [count_tokens(embedder, text) for text in batch.texts]
+        calls, start, held = [], 0, 0
+        for row in range(len(batch.texts)):
+            needed = 0 if most is None else tokens[row]
+            if row > start and (row - start >= size or (most and held + needed > most)):
+                calls.append(range(start, row))
+                start, held = row, 0
+            held += needed
+        if start < len(batch.texts):
+            calls.append(range(start, len(batch.texts)))
+        batch.calls_left = len(calls)
+        return calls
 
     def call(self, batch: Batch, rows: range) -> None:
         """One provider call; the batch keeps its vectors, its errors, or its outage."""
-        self.queue.in_flight(+1)
         try:
-            answer = embed(self.embedder, batch.texts[rows.start : rows.stop])
+            answer = self.provider.embed(batch.texts[rows.start : rows.stop])
         except NOBODYS_FAULT as error:
             batch.outage = error
             return
-        finally:
-            self.queue.in_flight(-1)
+        batch.costs.append(Cost(rows, answer.calls, answer.tokens))
         for place, row in enumerate(rows):
             if place in answer.errors:
                 batch.errors[row] = answer.errors[place]
@@ -267,24 +320,20 @@ class Pipeline:
             if batch.outage is None:
                 self.call(batch, rows)
 
-    def probe(self) -> Exception | None:
-        """Whether the provider is still away; None when it answers."""
-        try:
-            embed(self.embedder, [PROBE])
-        except NOBODYS_FAULT as error:
-            return error
-        return None
-
     def write(self, batch: Batch) -> Written:
         """Points, ledger and finish of what succeeded; the rest fails or waits."""
         written = Written()
+        tokens = self._account(batch)
+        if self._cache and batch.vectors:
+            texts = enumerate(batch.texts)
+            self._cache.keep({t: batch.vectors[r] for r, t in texts if r in batch.vectors})
         finishes, failures, waiting = [], [], []
         for item in batch.items:
             self._settle(item, batch)
             if item.error is not None:
                 failures.append((item.job, item.error, item.permanent))
             elif all(batch.rows[h] in batch.vectors for h in item.fresh):
-                finishes.append(self._finish(item, batch))
+                finishes.append(self._finish(item, batch, tokens))
             else:
                 waiting.append(item.job)
         if finishes:
@@ -302,6 +351,22 @@ class Pipeline:
             written.released = sum(self.queue.release_many(waiting, reason))
         return written
 
+    def _account(self, batch: Batch) -> dict[int, float]:
+        """Share what the calls cost among their texts, by length; the tokens of each row."""
+        tokens: dict[int, float] = {}
+        spent: dict[tuple[str, str], tuple[float, float]] = {}
+        for cost in batch.costs:
+            if not cost.tokens:
+                continue
+            lengths = [len(batch.texts[row]) for row in cost.rows]
+            each, whole = cost.calls / len(lengths), sum(lengths)
+            for row, length in zip(cost.rows, lengths, strict=True):
+                tokens[row] = cost.tokens * length / whole
+                calls, so_far = spent.get(batch.owners[row], (0.0, 0.0))
+                spent[batch.owners[row]] = (calls + each, so_far + tokens[row])
+        self.provider.record(spent)
+        return tokens
+
     def _settle(self, item: Item, batch: Batch) -> None:
         """A record fails by the first of its chunks that failed."""
         for hash, (place, _) in item.fresh.items():
@@ -312,19 +377,24 @@ class Pipeline:
                 item.permanent = isinstance(error, InvalidInput)
                 return
 
-    def _finish(self, item: Item, batch: Batch) -> Finish:
+    def _finish(
+        self, item: Item, batch: Batch, tokens: Mapping[int, float] = MappingProxyType({})
+    ) -> Finish:
         job = item.job
         points = [
             Point(hash, place, text, batch.vectors[batch.rows[hash]])
             for hash, (place, text) in item.fresh.items()
         ]
+        embedded = sum(batch.rows[hash] >= 0 for hash in item.fresh)
         change = Change(
             job.record, job.version, job.tenant, job.kind, job.record_id, item.seq,
             points, item.kept, item.metadata, item.weight, item.updated_at,
         )  # fmt: skip
         return Finish(
             job, change, item.chunks, item.reveal, item.gone,
-            embedded=len(points), reused=len(item.kept), worker=self.queue.worker,
+            embedded=embedded, reused=len(item.kept) + len(points) - embedded,
+            tokens=round(sum(tokens.get(batch.rows[h], 0) for h in item.fresh)) if tokens else 0,
+            worker=self.queue.worker,
         )  # fmt: skip
 
     def _finish_all(self, finishes: list[Finish]) -> list[bool]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -21,6 +20,7 @@ from evervec.drafts import are_plain_ids, check_name, check_when, record_id
 from evervec.errors import InvalidArgument, InvalidRecord, LeaseLost
 from evervec.kinds import Kind
 from evervec.model import Attempt, EnqueueResult, Job, Stats, Status, as_seconds
+from evervec.provider import Provider
 from evervec.retry import backoff
 from evervec.settings import Settings
 from evervec.stores.base import Draft, Failure, Finish, Store
@@ -30,19 +30,28 @@ log = logging.getLogger("evervec")
 _BATCH = 5000
 
 
+def worker_name() -> str:
+    """How this process signs what it claims."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
 class Queue:
     """The jobs of one store, as one tenant sees them; claims serve all tenants."""
 
     def __init__(
-        self, store: Store, settings: Settings, tenant: str, kinds: Mapping[str, Kind]
+        self,
+        store: Store,
+        settings: Settings,
+        tenant: str,
+        kinds: Mapping[str, Kind],
+        provider: Provider,
     ) -> None:
         self._store = store
         self._settings = settings
         self._tenant = tenant
         self._kinds = kinds
-        self._in_flight = 0
-        self._counting = threading.Lock()
-        self.worker = f"{socket.gethostname()}:{os.getpid()}"
+        self._provider = provider
+        self.worker = worker_name()
 
     # putting in
     def enqueue(
@@ -176,7 +185,13 @@ class Queue:
 
     # looking
     def stats(self) -> Stats:
-        return replace(self._store.stats(self._tenant), in_flight=self._in_flight)
+        return replace(
+            self._store.stats(self._tenant),
+            in_flight=self._provider.in_flight,
+            gate=self._provider.gate(),
+            capped=self._provider.spending.capped(),
+            spent_today=self._provider.spending.today(self._tenant),
+        )
 
     def status(self, kind: str, id: str | int) -> Job | None:
         """The record's job, or None when it has none."""
@@ -256,11 +271,6 @@ class Queue:
 
     def resume(self) -> None:
         self._store.set_paused(False)
-
-    def in_flight(self, change: int) -> None:
-        """Count this process's provider calls."""
-        with self._counting:
-            self._in_flight += change
 
 
 def report_dead(job: Job, error: str) -> None:

@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 
 from evervec.chunking import SizeChunker, parse_chunker
 from evervec.drafts import check_text
-from evervec.embedders.base import Embedder, describe, embed_query, spec_of
+from evervec.embedders.base import describe, spec_of
 from evervec.errors import IndexUnavailable, InvalidArgument
 from evervec.filters import parse_filter
 from evervec.indexes.base import Index
 from evervec.kinds import Kind, Rescore
 from evervec.model import Hit, Hits, Matches, quick_maker
+from evervec.provider import Provider
 from evervec.settings import Settings
 from evervec.stores.base import Candidate, Collection, Found, Store
 from evervec.stores.ledger import find_chunk
@@ -71,19 +72,19 @@ class Search:
         self,
         store: Store,
         index: Index,
-        embedder: Embedder,
+        provider: Provider,
         kinds: Mapping[str, Kind],
         settings: Settings,
         tenant: str,
     ) -> None:
         self._store = store
         self._index = index
-        self._embedder = embedder
+        self._provider = provider
         self._kinds = kinds
         self._settings = settings
         self._tenant = tenant
-        self._model = spec_of(embedder)
-        self._chunker = SizeChunker(settings.chunk_chars)
+        self._model = spec_of(provider.embedder)
+        self._chunker = SizeChunker(4 * settings.chunk_tokens)
         self._memory: _Memory | None = None
 
     def search(
@@ -138,7 +139,7 @@ class Search:
     ) -> Matches | None:
         """The nearest records of all kinds; None when model or index is away."""
         try:
-            vector = embed_query(self._embedder, query)
+            vector = self._provider.embed_query(query)
             found = [
                 self._index.search(version, self._tenant, vector, limit, filter, mark)
                 for version in serving

@@ -18,12 +18,17 @@ from evervec.errors import SettingsError
 
 
 def _setting(
-    default: Any, meaning: str, *, least: float | None = None, most: float | None = None
+    default: Any,
+    meaning: str,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    secret: bool = False,
 ) -> Any:
-    meta = {"meaning": meaning, "least": least, "most": most}
+    meta = {"meaning": meaning, "least": least, "most": most, "secret": secret}
     if callable(default):
-        return field(default_factory=lambda: default, metadata={"meaning": meaning})
-    return field(default=default, metadata=meta)
+        return field(default_factory=lambda: default, metadata=meta)
+    return field(default=default, repr=not secret, metadata=meta)
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,49 @@ class Settings:
         60.0, "how often a worker sweeps what is past its time", least=0.01
     )
     alert_failed: int = _setting(10, "failed jobs that raise an alert", least=1)
-    chunk_chars: int = _setting(1000, "characters of a chunk, at most", least=16)
+    openai_url: str = _setting(
+        "", "where an OpenAI-compatible server is; default $OPENAI_BASE_URL, else OpenAI's own"
+    )
+    openai_key: str = _setting("", "its key; default $OPENAI_API_KEY", secret=True)
+    ollama_url: str = _setting(
+        "", "where Ollama is; default $OLLAMA_HOST, else port 11434 of this machine"
+    )
+    ollama_chars: int = _setting(
+        2000, "characters of a text that are sent to Ollama, to the last whole word", least=16
+    )
+    dimensions: int = _setting(
+        0, "numbers of a vector, for OpenAI and Ollama; 0: the model's default", least=0
+    )
+    provider_batch: int = _setting(
+        0, "texts in one call to OpenAI or Ollama; 0: as many as it takes", least=0
+    )
+    provider_seconds: float = _setting(
+        60.0, "how long OpenAI or Ollama may take to embed a batch", least=0.01
+    )
+    query_seconds: float = _setting(
+        10.0, "how long OpenAI or Ollama may take to embed a question", least=0.01
+    )
+    requests_per_minute: int = _setting(
+        0, "calls to the provider by all workers together; 0: no limit", least=0
+    )
+    tokens_per_minute: int = _setting(
+        0, "tokens sent to the provider by all workers together; 0: no limit", least=0
+    )
+    price_per_million: float = _setting(
+        0.0, "what a million tokens cost, in your currency", least=0
+    )
+    daily_tokens: int = _setting(
+        0, "tokens a day (UTC) after which embedding pauses; 0: no cap", least=0
+    )
+    daily_money: float = _setting(
+        0.0, "money a day (UTC) after which embedding pauses; 0: no cap", least=0
+    )
+    vector_cache_mb: int = _setting(
+        0, "vectors kept for texts that other records have too; 0: none", least=0
+    )
+    chunk_tokens: int = _setting(
+        400, "tokens of a chunk, at most; less where the model takes less", least=4
+    )
     overfetch: int = _setting(3, "candidates fetched for each hit before re-scoring", least=1)
     cache_mb: int = _setting(1024, "memory for vectors kept ready for search", least=1)
     memory_mb: int = _setting(32, "text that a worker holds at once", least=1)
@@ -88,7 +135,7 @@ class Settings:
         return cls(**values)
 
 
-_CAST: Mapping[Any, Callable[[str], Any]] = {"int": int, "float": float}
+_CAST: Mapping[Any, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
 
 
 def _from_text(variable: str, text: str, kind: str) -> Any:
@@ -106,6 +153,8 @@ def _check(name: str, value: Any, kind: str, meta: Mapping[str, Any]) -> None:
         raise SettingsError(f"clock must be a function that gives seconds, not {value!r}")
     if name == "rng" and not isinstance(value, random.Random):
         raise SettingsError(f"rng must be a random.Random, not {value!r}")
+    if kind == "str" and not isinstance(value, str):
+        raise SettingsError(f"{name} must be text, not {type(value).__name__} ({meta['meaning']})")
     if kind not in _NOUN:
         return
     accepted = (int,) if kind == "int" else (int, float)

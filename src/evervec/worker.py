@@ -14,15 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from evervec.errors import EvervecError, IndexUnavailable, RateLimited, StoreClosed, StoreError
+from evervec.errors import EvervecError, IndexUnavailable, StoreClosed, StoreError
 from evervec.housekeeping import Housekeeping
 from evervec.model import Job, ProcessResult
 from evervec.pipeline import Batch, Pipeline, Written
 from evervec.settings import Settings
 
 log = logging.getLogger("evervec")
-
-_LONGEST_PAUSE = 60.0
 
 
 class Calls:
@@ -126,8 +124,6 @@ class Worker:
         self._progress: Callable[[int], object] | None = None
         self._stopping = threading.Event()
         self._stop_at = float("inf")
-        self._pause = 0.0
-        self._pause_until = 0.0
         self._next_recovery = 0.0
         self._next_sweep = 0.0
         self._thread: threading.Thread | None = None
@@ -226,7 +222,7 @@ class Worker:
 
     def _take_in(self) -> bool:
         if not self._claimed:
-            if not self._provider_may_be_asked():
+            if not self._pipeline.provider.ready():
                 return False
             # what may kill this process must not take others along
             alone = not self._flying
@@ -262,31 +258,6 @@ class Worker:
         self._total.add(written)
         if self._progress is not None:
             self._progress(written.processed)
-        if batch.outage is not None:
-            self._back_off(batch.outage)
-        elif written.succeeded:
-            self._pause = 0.0
-
-    # outages
-    def _back_off(self, outage: Exception) -> None:
-        """Leave the provider alone for a while, longer each time."""
-        asked = outage.retry_after if isinstance(outage, RateLimited) else None
-        self._pause = min(max(self._pause * 2, self._settings.backoff_seconds), _LONGEST_PAUSE)
-        wait = self._pause if asked is None else asked
-        self._pause_until = time.monotonic() + wait
-        log.warning("embedding pauses for %.1f s: %s", wait, outage, extra={"seconds": wait})
-
-    def _provider_may_be_asked(self) -> bool:
-        """Not during a pause; after one, only once a known good text came through."""
-        if time.monotonic() < self._pause_until:
-            return False
-        if self._pause:
-            outage = self._pipeline.probe()
-            if outage is not None:
-                self._back_off(outage)
-                return False
-            self._pause = 0.0
-        return True
 
     # idling
     def _tend(self) -> None:
@@ -302,7 +273,7 @@ class Worker:
 
     def _sleep(self, seen: int) -> None:
         """Until woken, a job falls due, or the poll interval ends."""
-        paused = self._pause_until - time.monotonic()
+        paused = self._pipeline.provider.waits
         if paused > 0:
             self._stopping.wait(min(paused, 1.0))
             return

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 import evervec
-from evervec.chunking import SizeChunker, chunk
+from evervec.chunking import chunk
 from evervec.embedders.hashing import HashingEmbedder
+from evervec.pipeline import chunker_for
 from evervec.stores.ledger import unpack_chunks
 from support.process_worker import DIMENSIONS
 from support.processes import until
@@ -67,7 +68,7 @@ def assert_true_to(ev: evervec.Evervec, path: Path, notes: Mapping[str, str]) ->
     assert integrity(path) == "ok"
     _assert_records(path, notes)
     _assert_points(ev, path, notes)
-    chunker = SizeChunker(ev.settings.chunk_chars)
+    chunker = chunker_for(ev.embedder, ev.settings.chunk_tokens)
     for id, text in notes.items():
         for piece in chunk(chunker, None, text)[1]:
             # a few, because words may share a place in the vectors
@@ -101,7 +102,7 @@ def _assert_points(ev: evervec.Evervec, path: Path, notes: Mapping[str, str]) ->
                 join evervec_records as r on r.record = l.record"""
     entries = dict(query(path, ledger))
     assert entries.keys() == notes.keys()
-    chunker = SizeChunker(ev.settings.chunk_chars)
+    chunker = chunker_for(ev.embedder, ev.settings.chunk_tokens)
     for id, text in notes.items():
         chunks, texts = chunk(chunker, None, text)
         assert points[id].keys() == {piece.hash for piece in chunks}, f"the chunks of {id}"

@@ -18,6 +18,7 @@ import itertools
 import json
 import math
 import socket
+import sys
 import threading
 import time
 from collections import Counter, deque
@@ -26,9 +27,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from email.utils import formatdate
 from functools import lru_cache, partial
-from http import HTTPStatus
+from http.client import responses
 from http.server import BaseHTTPRequestHandler
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +57,7 @@ class Behaviour:
 
     A fault that is a text is a trigger: it strikes a call with a text that contains it (or
     `EVERY_TEXT`, or `EVERY_CALL`). Faults go together; when several would answer a call, the one
-    that is further up here does.
+    that is further up here does. Lists of models meet only what `EVERY_CALL` brings.
     """
 
     # who is there
@@ -81,7 +82,7 @@ class Behaviour:
     quota_used_up: bool = False
     """429 `insufficient_quota`, with no word about when to come back"""
     storm_until: float = 0.0
-    """429 for every call until this time of the server's clock"""
+    """429 for every embedding call until this time of the server's clock"""
     requests: int | None = None
     """embedding calls in a window; more get 429"""
     tokens: int | None = None
@@ -136,7 +137,11 @@ class Behaviour:
         unknown = set(changes) - {known.name for known in fields(self)}
         if unknown:
             raise ValueError(f"no such behaviour: {', '.join(sorted(unknown))}")
-        return replace(self, **{k: tuple(v) if type(v) is list else v for k, v in changes.items()})
+        given: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in changes.items()
+        }
+        return replace(self, **given)
 
     def dump(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -149,7 +154,7 @@ class Call:
 
     path: str
     connection: int
-    """the how manieth of all connections brought it"""
+    """which of the connections brought it, counted from 1"""
     start: float
     inputs: int = 0
     tokens: int = 0
@@ -189,14 +194,28 @@ def count_tokens(text: str) -> int:
 
 def vector(text: str, dimensions: int) -> NDArray[np.float32]:
     """The unit vector of a text; texts that differ at all have nothing in common."""
-    pairs, lone, _ = _table(dimensions)
-    angles = np.frombuffer(_angles(text, dimensions), np.uint8)
-    row = pairs[angles[: dimensions // 2]].reshape(-1)
-    return np.append(row, lone[angles[-1] % 2]) if dimensions % 2 else row
+    row: NDArray[np.float32] = vectors([text], dimensions)[0]
+    return row
+
+
+def vectors(texts: Sequence[str], dimensions: int, length: float = 1.0) -> NDArray[np.float32]:
+    """The vectors of some texts, a row each."""
+    angles = np.frombuffer(b"".join([_angles(text, dimensions) for text in texts]), np.uint8)
+    points = _circle(dimensions, length).view("<u8").reshape(-1)  # both numbers taken as one
+    rows = points.take(angles).view("<f4").reshape(len(texts), (dimensions + 1) // 2 * 2)
+    if dimensions % 2:
+        rows = rows[:, :dimensions]
+        rows[:, -1] = np.copysign(length / math.sqrt(dimensions), rows[:, -1])
+    return rows
 
 
 def _bytes(text: str) -> bytes:
     return text.encode(errors="replace")  # lone surrogates
+
+
+# Each byte of a text's hash is an angle, and gives two numbers: a point on a circle. So a vector
+# has its length without a sum over its numbers, and is written by looking up what is written
+# already: the double of a fast service must not spend its time on printing floats.
 
 
 def _angles(text: str, dimensions: int) -> bytes:
@@ -204,26 +223,31 @@ def _angles(text: str, dimensions: int) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _table(
-    dimensions: int, length: float = 1.0
-) -> tuple[NDArray[np.float32], NDArray[np.float32], list[str]]:
-    # Each byte of a text's hash is an angle, and gives two numbers: a point on a circle. So a
-    # vector has its length without a sum over its numbers, and is written by looking up strings:
-    # a double of a fast service must not spend its time on printing floats.
-    radius = length / math.sqrt(dimensions)
+def _circle(dimensions: int, length: float) -> NDArray[np.float32]:
+    radius = length * math.sqrt(2 / dimensions)
     angles = (np.arange(256) + 0.5) * (2 * math.pi / 256)
-    pairs = (radius * math.sqrt(2) * np.stack([np.cos(angles), np.sin(angles)], 1)).astype("<f4")
-    lone = np.array([radius, -radius], "<f4")
-    return pairs, lone, [",".join(np.format_float_positional(n) for n in pair) for pair in pairs]
+    return (radius * np.stack([np.cos(angles), np.sin(angles)], 1)).astype("<f4")
 
 
-def _numbers(text: str, dimensions: int, length: float) -> str:
-    _, lone, written = _table(dimensions, length)
-    angles = _angles(text, dimensions)
-    parts = [written[angle] for angle in angles[: dimensions // 2]]
-    if dimensions % 2:
-        parts.append(np.format_float_positional(lone[angles[-1] % 2]))
-    return f"[{','.join(parts)}]"
+@lru_cache(maxsize=64)
+def _written(dimensions: int, length: float) -> list[str]:
+    return [f"{x},{y}" for x, y in _circle(dimensions, length)]
+
+
+def _in_json(rows: NDArray[np.float32], *, in_base64: bool) -> list[str]:
+    if in_base64:
+        return [f'"{base64.b64encode(row.astype("<f4").tobytes()).decode()}"' for row in rows]
+    return [json.dumps(row.tolist()) for row in rows]  # writes NaN, as servers in Python do
+
+
+def _sound(texts: Sequence[str], dimensions: int, length: float, *, in_base64: bool) -> list[str]:
+    """The vectors of texts in JSON, in little time."""
+    if in_base64 or dimensions % 2:
+        return _in_json(vectors(texts, dimensions, length), in_base64=in_base64)
+    written = _written(dimensions, length)
+    return [
+        f"[{','.join([written[angle] for angle in _angles(text, dimensions)])}]" for text in texts
+    ]
 
 
 # ---- HTTP
@@ -268,10 +292,10 @@ class Exchange(BaseHTTPRequestHandler):
         none: Any = None
         super().__init__(connection.sock, none, none)  # all of it happens in there
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         self._answer(self)
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         self._answer(self)
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -283,6 +307,12 @@ class Exchange(BaseHTTPRequestHandler):
         if len(received) < length:
             raise ConnectionAbortedError("the client left in the middle of its request")
         return received
+
+    def check(self) -> None:
+        """See whether the client is still there."""
+        with suppress(BlockingIOError):
+            if not self.link.sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                raise ConnectionAbortedError("the client left")
 
     def pause(self, seconds: float) -> None:
         """Let time pass."""
@@ -307,7 +337,7 @@ class Exchange(BaseHTTPRequestHandler):
 
     def send(self, answer: "Answer", drip_seconds: float = 0.0) -> None:
         """Write all of it, or the first bytes and then no more."""
-        reason = HTTPStatus(answer.status).phrase
+        reason = responses.get(answer.status, "Unknown")
         head = {
             "Date": formatdate(usegmt=True),
             "Content-Type": answer.content_type,
@@ -364,8 +394,9 @@ class Http:
     @staticmethod
     def _bound(port: int) -> socket.socket:
         sock = socket.socket()
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        # what lets two sockets of ours have one port, if not two that listen
+        shared = socket.SO_REUSEADDR if sys.platform == "linux" else socket.SO_REUSEPORT
+        sock.setsockopt(socket.SOL_SOCKET, shared, 1)
         try:
             sock.bind(("127.0.0.1", port))
         except OSError:
@@ -502,17 +533,16 @@ class Log:
                 return
             entry.settled = True
             entry.call = replace(entry.call, status=status, end=self._clock())
+            texts, entry.texts = entry.texts, ()
             if entry.embeds:
                 self._in_flight -= 1
-            if status is None:
-                return
-            self._statuses[status] += 1
-            if status == 200 and entry.texts:
-                self._embedded += len(entry.texts)
+            if status is not None:
+                self._statuses[status] += 1
+            if status == 200:
+                self._embedded += len(texts)
                 self._tokens += entry.call.tokens
-                for text in entry.texts:
+                for text in texts:
                     self._count(text)
-            entry.texts = ()
 
     def _count(self, text: str) -> None:
         key = _key(text)
@@ -566,7 +596,7 @@ class Complaint(Exception):
         code: str | None = None,
         param: str | None = None,
         wait: float | None = None,
-        of: Literal["requests", "tokens"] = "requests",
+        of: str = "requests",
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -574,6 +604,7 @@ class Complaint(Exception):
         self.wait = wait
         """seconds until it is worth coming back, if that is known"""
         self.of = of
+        """what there was too much of: requests or tokens"""
 
 
 @dataclass(frozen=True)
@@ -582,7 +613,9 @@ class Asked:
 
     model: str
     texts: list[str]
-    tokens: list[int]
+    taken: list[str]
+    """what the model reads of each text"""
+    tokens: int
     dimensions: int
     write: Callable[[list[tuple[int, str]], "Asked"], str]
     """makes the answer of places and vectors, these already in JSON"""
@@ -635,7 +668,7 @@ def ask_openai(body: bytes, behaviour: Behaviour) -> Asked:
         message = f"Invalid value for 'dimensions' = {wanted}. Must be between 1 and {native}."
         raise Complaint(400, message, param="dimensions")
     texts, tokens = _openai_input(content.get("input"))
-    return Asked(model, texts, tokens, wanted or native, _write_openai, form == "base64")
+    return Asked(model, texts, texts, tokens, wanted or native, _write_openai, form == "base64")
 
 
 _INVALID = (
@@ -644,7 +677,7 @@ _INVALID = (
 )
 
 
-def _openai_input(given: object) -> tuple[list[str], list[int]]:
+def _openai_input(given: object) -> tuple[list[str], int]:
     """Texts and their tokens. Tokens in place of a text are taken for a text of their own."""
     inputs: list[Any]
     if isinstance(given, list) and not (given and all(type(token) is int for token in given)):
@@ -671,13 +704,12 @@ def _openai_input(given: object) -> tuple[list[str], list[int]]:
         message = f"Requested {sum(tokens)} tokens, max 300000 tokens per request"
         kind = "max_tokens_per_request"
         raise Complaint(400, message, type=kind, code=kind)
-    return texts, tokens
+    return texts, sum(tokens)
 
 
 def _write_openai(rows: list[tuple[int, str]], asked: Asked) -> str:
     data = [f'{{"object":"embedding","index":{at},"embedding":{row}}}' for at, row in rows]
-    tokens = sum(asked.tokens)
-    usage = f'{{"prompt_tokens":{tokens},"total_tokens":{tokens}}}'
+    usage = f'{{"prompt_tokens":{asked.tokens},"total_tokens":{asked.tokens}}}'
     model = json.dumps(asked.model)
     return f'{{"object":"list","data":[{",".join(data)}],"model":{model},"usage":{usage}}}'
 
@@ -704,9 +736,14 @@ def ask_ollama(body: bytes, behaviour: Behaviour) -> Asked:
         raise Complaint(400, "the input length exceeds the context length")
     wanted = content.get("dimensions") or 0
     dimensions = wanted if 0 < wanted < native else native
-    tokens = [min(count_tokens(text), behaviour.context) for text in texts]
+    taken = [_taken(text, behaviour.context) for text in texts]
     write = partial(_write_ollama, time.monotonic_ns())
-    return Asked(model, texts, tokens, dimensions, write)
+    return Asked(model, texts, taken, sum(map(count_tokens, taken)), dimensions, write)
+
+
+def _taken(text: str, context: int) -> str:
+    """As much of a text as goes into so many tokens."""
+    return _bytes(text)[: 4 * context - 1].decode(errors="ignore")
 
 
 def _write_ollama(began: int, rows: list[tuple[int, str]], asked: Asked) -> str:
@@ -716,7 +753,7 @@ def _write_ollama(began: int, rows: list[tuple[int, str]], asked: Asked) -> str:
     took = time.monotonic_ns() - began
     return (
         f'{{"model":{model},"embeddings":[{written}],"total_duration":{took + 1},'
-        f'"load_duration":{took // 10 + 1},"prompt_eval_count":{sum(asked.tokens)}}}'
+        f'"load_duration":{took // 10 + 1},"prompt_eval_count":{asked.tokens}}}'
     )
 
 
@@ -730,8 +767,9 @@ def ask_ollama_once(body: bytes, behaviour: Behaviour) -> Asked:
     if native is None:
         raise Complaint(404, f'model "{model}" not found, try pulling it first')
     texts = [prompt] if prompt else []
-    tokens = [min(count_tokens(prompt), behaviour.context) for prompt in texts]
-    return Asked(model, texts, tokens, native, _write_ollama_once, length=16.0)
+    taken = [_taken(text, behaviour.context) for text in texts]
+    tokens = sum(map(count_tokens, taken))
+    return Asked(model, texts, taken, tokens, native, _write_ollama_once, length=16.0)
 
 
 def _write_ollama_once(rows: list[tuple[int, str]], asked: Asked) -> str:
@@ -793,6 +831,83 @@ EMBEDS = {
 }
 
 
+_ROUTES = {("GET", path) for path in LISTS} | {("POST", path) for path in EMBEDS}
+
+
+# ---- what goes wrong
+
+_PAGE = Answer(
+    502,
+    b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n"
+    b"<center><h1>502 Bad Gateway</h1></center>\r\n<hr><center>nginx</center>\r\n"
+    b"</body>\r\n</html>\r\n",
+    "text/html",
+)
+_BUSY = "server busy, please try again.  maximum pending requests exceeded"
+
+
+def _hits(trigger: str | None, texts: Sequence[str]) -> bool:
+    return trigger is not None and (trigger == EVERY_CALL or any(trigger in text for text in texts))
+
+
+def _check_key(given: str, behaviour: Behaviour) -> None:
+    if behaviour.key is None or given == f"Bearer {behaviour.key}":
+        return
+    if not given:
+        raise Complaint(401, "You didn't provide an API key.")
+    message = (
+        f"Incorrect API key provided: {given.removeprefix('Bearer ')}. You can find your API key "
+        "at https://platform.openai.com/account/api-keys."
+    )
+    raise Complaint(401, message, code="invalid_api_key")
+
+
+def _failure(path: str, behaviour: Behaviour) -> Complaint:
+    if not path.startswith("/v1"):
+        message = 'do embedding request: Post "http://127.0.0.1:34567/embedding": EOF'
+        return Complaint(behaviour.fail_status, _BUSY if behaviour.fail_status == 503 else message)
+    message = "The server had an error while processing your request. Sorry about that!"
+    if behaviour.fail_status == 503:
+        message = "The engine is currently overloaded, please try again later."
+    return Complaint(behaviour.fail_status, message, type="server_error")
+
+
+def _limits(behaviour: Behaviour) -> dict[str, int | None]:
+    return {"requests": behaviour.requests, "tokens": behaviour.tokens}
+
+
+def _too_many(model: str, of: str, limit: int, used: int, wanted: int, wait: float) -> Complaint:
+    short = {"requests": "RPM", "tokens": "TPM"}[of]
+    message = (
+        f"Rate limit reached for {model} in organization org-evervec on {of} per min ({short}): "
+        f"Limit {limit}, Used {used}, Requested {wanted}. Please try again in "
+        f"{go_duration(wait)}. Visit https://platform.openai.com/account/rate-limits to learn more."
+    )
+    return Complaint(429, message, of, "rate_limit_exceeded", wait=wait, of=of)
+
+
+def _rows(asked: Asked, behaviour: Behaviour) -> list[tuple[int, str]]:
+    """Place and vector of each text, as the answer is to have them."""
+    form = {"in_base64": asked.in_base64}
+    rows = list(enumerate(_sound(asked.taken, asked.dimensions, asked.length, **form)))
+    for at, text in enumerate(asked.texts):
+        wrong, nan, zero = (
+            _hits(trigger, [text])
+            for trigger in (behaviour.wrong_dimensions, behaviour.nan, behaviour.zero)
+        )
+        if wrong or nan or zero:
+            dimensions = asked.dimensions // 2 or 2 if wrong else asked.dimensions
+            row = vectors([asked.taken[at]], dimensions, asked.length)
+            if zero:
+                row[:] = 0.0
+            if nan:
+                row[0, 0] = math.nan
+            rows[at] = at, _in_json(row, **form)[0]
+    if _hits(behaviour.wrong_count, asked.texts):
+        rows = rows[:-1]
+    return rows[::-1] if behaviour.shuffled else rows
+
+
 # ---- the server
 
 
@@ -816,6 +931,7 @@ class ProviderServer:
         self._swapping = threading.Lock()
         self._slots = threading.Condition()
         self._served = 0
+        self._freed: deque[float] = deque(maxlen=1024)  # since when each free slot is free
         self._window_lock = threading.Lock()
         self._window_ends = -math.inf
         self._used = {"requests": 0, "tokens": 0}
@@ -863,14 +979,14 @@ class ProviderServer:
     def script(self, *behaviours: Behaviour) -> None:
         """What the next embedding calls meet, one each; then the behaviour holds again, which
         alone says whether the server is down and how many slots it has."""
-        with self._swapping:
-            self._script = deque(behaviours)
+        self._script = deque(behaviours)
 
     def _swap(self, behaviour: Behaviour) -> None:
         was, self._behaviour = self._behaviour.down, behaviour
         if behaviour.down and not was:
             self._http.hang_up()
         with self._slots:
+            self._freed.clear()
             self._slots.notify_all()
         if behaviour.down and not was:
             self._http.join()
@@ -913,12 +1029,12 @@ class ProviderServer:
             if (exchange.command, path) in _ROUTES and path not in behaviour.missing:
                 if path in EMBEDS:
                     self._log.embeds(entry)
-                    with self._swapping:
-                        behaviour = self._script.popleft() if self._script else behaviour
+                    with suppress(IndexError):
+                        behaviour = self._script.popleft()
                 answer = self._converse(exchange, path, body, behaviour, entry)
             elif path.startswith("/v1"):
                 complaint = Complaint(404, f"Invalid URL ({exchange.command} {path})")
-                answer = self._complain(path, complaint, behaviour, "")
+                answer = self._complain(path, complaint, behaviour)
             else:
                 answer = Answer(404, b"404 page not found", "text/plain")
             self._send(exchange, answer, behaviour, entry)
@@ -928,6 +1044,7 @@ class ProviderServer:
     def _send(
         self, exchange: Exchange, answer: Answer, behaviour: Behaviour, entry: _Entry
     ) -> None:
+        exchange.check()
         texts = entry.texts
         if _hits(behaviour.truncated, texts):
             answer = replace(answer, body=answer.body[: len(answer.body) // 2])
@@ -943,25 +1060,22 @@ class ProviderServer:
     def _converse(
         self, exchange: Exchange, path: str, body: bytes, behaviour: Behaviour, entry: _Entry
     ) -> Answer:
-        model = ""
         try:
             if path.startswith("/v1"):
                 _check_key(exchange.headers.get("authorization", ""), behaviour)
             if path in LISTS:
                 return self._list(exchange, path, behaviour)
             asked = EMBEDS[path](body, behaviour)
-            model, tokens = asked.model, sum(asked.tokens)
-            self._log.asks(entry, asked.texts, tokens)
+            self._log.asks(entry, asked.texts, asked.tokens)
             if _hits(behaviour.proxy, asked.texts):
                 return _PAGE
             self._allow(asked, behaviour)
-            with self._slot(exchange, behaviour):
-                due = time.monotonic() + behaviour.latency
+            with self._slot(exchange, behaviour) as due:
                 answer = self._serve(exchange, path, asked, behaviour)
                 exchange.pause(due - time.monotonic())
                 return answer
         except Complaint as complaint:
-            return self._complain(path, complaint, behaviour, model)
+            return self._complain(path, complaint, behaviour)
 
     def _list(self, exchange: Exchange, path: str, behaviour: Behaviour) -> Answer:
         if behaviour.proxy == EVERY_CALL:
@@ -972,9 +1086,7 @@ class ProviderServer:
             raise _failure(path, behaviour)
         return as_json(200, LISTS[path](behaviour))
 
-    def _serve(
-        self, exchange: Exchange, path: str, asked: Asked, behaviour: Behaviour
-    ) -> Answer:
+    def _serve(self, exchange: Exchange, path: str, asked: Asked, behaviour: Behaviour) -> Answer:
         if _hits(behaviour.hang, asked.texts):
             exchange.hang()
         try:
@@ -985,26 +1097,35 @@ class ProviderServer:
                 usual = _INVALID if openai else "the input length exceeds the context length"
                 raise Complaint(400, behaviour.refuse_words or usual)
         except Complaint as complaint:  # takes its time too
-            return self._complain(path, complaint, behaviour, asked.model)
-        written = asked.write(list(_rows(asked, behaviour)), asked)
+            return self._complain(path, complaint, behaviour)
+        written = asked.write(_rows(asked, behaviour), asked)
         return Answer(200, written.encode(), headers=self._headers(path, behaviour))
 
     @contextmanager
-    def _slot(self, exchange: Exchange, behaviour: Behaviour) -> Iterator[None]:
+    def _slot(self, exchange: Exchange, behaviour: Behaviour) -> Iterator[float]:
+        """Wait for a slot, and tell until when it is taken. Time runs from the moment when the
+        slot was free, not from when this thread woke up: the server serves as much as it says."""
+        arrived = time.monotonic()
         with self._slots:
             while (slots := self._behaviour.slots) is not None and self._served >= slots:
                 if exchange.link.dropped:
                     raise ConnectionAbortedError("the server went down")
                 if behaviour.full_status is not None:
-                    message = "server busy, please try again.  maximum pending requests exceeded"
-                    raise Complaint(behaviour.full_status, message, type="server_error")
+                    raise Complaint(behaviour.full_status, _BUSY, type="server_error")
                 self._slots.wait()
+            begin = max(arrived, self._freed.pop()) if self._freed else time.monotonic()
             self._served += 1
+        end = begin + behaviour.latency
         try:
-            yield
+            exchange.check()
+            yield end
+        except BaseException:
+            end = time.monotonic()
+            raise
         finally:
             with self._slots:
                 self._served -= 1
+                self._freed.append(end)
                 self._slots.notify()
 
     # limits
@@ -1019,18 +1140,19 @@ class ProviderServer:
             raise Complaint(429, message, "insufficient_quota", "insufficient_quota")
         now = self._clock()
         if now < behaviour.storm_until:
-            raise _too_many(asked.model, "requests", 0, 0, 1, behaviour.storm_until - now)
+            limit = USUAL_LIMITS["requests"]
+            wait = behaviour.storm_until - now
+            raise _too_many(asked.model, "requests", limit, limit, 1, wait)
         with self._window_lock:
             if now >= self._window_ends:
                 self._window_ends = now + behaviour.window
                 self._used = {"requests": 0, "tokens": 0}
-            wanted = {"requests": 1, "tokens": sum(asked.tokens)}
-            limits = {"requests": behaviour.requests, "tokens": behaviour.tokens}
-            for of, limit in limits.items():
+            wanted = {"requests": 1, "tokens": asked.tokens}
+            for of, most in _limits(behaviour).items():
                 used = self._used[of]
-                if limit is not None and used + wanted[of] > limit:
+                if most is not None and used + wanted[of] > most:
                     wait = self._window_ends - now
-                    raise _too_many(asked.model, of, limit, used, wanted[of], wait)
+                    raise _too_many(asked.model, of, most, used, wanted[of], wait)
             for of, amount in wanted.items():
                 self._used[of] += amount
 
@@ -1058,25 +1180,20 @@ class ProviderServer:
         with self._window_lock:
             left = max(0.0, self._window_ends - self._clock())
             used = dict(self._used) if left else {"requests": 0, "tokens": 0}
-        limits = {"requests": behaviour.requests, "tokens": behaviour.tokens}
         headers = {}
-        for of, limit in limits.items():
+        for of, limit in _limits(behaviour).items():
             remaining, reset = USUAL_LIMITS[of], 0.0
             if limit is not None:
                 remaining, reset = max(0, limit - used[of]), left if used[of] else 0.0
             if complaint and complaint.wait is not None and complaint.of == of:
                 remaining = 0 if limit is None else remaining
                 reset = complaint.wait
-            headers[f"x-ratelimit-limit-{of}"] = str(limit or USUAL_LIMITS[of])
+            headers[f"x-ratelimit-limit-{of}"] = str(USUAL_LIMITS[of] if limit is None else limit)
             headers[f"x-ratelimit-remaining-{of}"] = str(remaining)
             headers[f"x-ratelimit-reset-{of}"] = go_duration(reset)
         return headers
 
-    def _complain(
-        self, path: str, complaint: Complaint, behaviour: Behaviour, model: str
-    ) -> Answer:
-        openai = path.startswith("/v1")
-        error = complaint.openai if openai else complaint.openai["message"]
-        return as_json(
-            complaint.status, {"error": error}, self._headers(path, behaviour, complaint)
-        )
+    def _complain(self, path: str, complaint: Complaint, behaviour: Behaviour) -> Answer:
+        error = complaint.openai if path.startswith("/v1") else complaint.openai["message"]
+        headers = self._headers(path, behaviour, complaint)
+        return as_json(complaint.status, {"error": error}, headers)

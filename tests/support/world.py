@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import evervec
-from evervec import Evervec, Job, SizeChunker, Ticket
+from evervec import ContentChunker, Evervec, Job, Ticket
 from evervec.chunking import chunk
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.embedders.noop import NoopEmbedder
@@ -68,7 +68,7 @@ class World:
         self.clock = Clock()
         self.embedder = ScriptedEmbedder()
         self._settings = {
-            "clock": self.clock, "rng": random.Random(7), "chunk_chars": 64, **settings
+            "clock": self.clock, "rng": random.Random(7), "chunk_tokens": 16, **settings
         }  # fmt: skip
         self._opened: list[Evervec] = []
         self.ev = self.open()
@@ -118,7 +118,7 @@ def step(ev: Evervec, jobs: Sequence[Job]) -> Written:
 def work(ev: Evervec) -> Written:
     """Do all that is due, in this thread. An outage ends it."""
     total = Written()
-    while jobs := ev.pipeline.claim(256):
+    while ev.provider.ready() and (jobs := ev.pipeline.claim(256)):
         written = step(ev, jobs)
         total.add(written)
         if written.released:
@@ -187,7 +187,7 @@ def held(ev: Evervec) -> Held:
 
 def hashes_of(text: str, title: str | None = None, size: int = 64) -> list[bytes]:
     """The points that a text must have, each once."""
-    chunks, _ = chunk(SizeChunker(size), title, text)
+    chunks, _ = chunk(ContentChunker(size), title, text)
     return sorted({piece.hash for piece in chunks})
 
 

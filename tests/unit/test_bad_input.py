@@ -201,7 +201,7 @@ def test_ten_megabytes_of_text_work(tmp_path: Path) -> None:
 def test_a_hundred_thousand_chunks_work(tmp_path: Path) -> None:
     text = "\n\n".join(f"piece {n:06}." for n in range(100_000))
     with evervec.open(
-        tmp_path / "store.db", embedder=_Cheap(), chunk_chars=20, lease_seconds=600
+        tmp_path / "store.db", embedder=_Cheap(), chunk_tokens=5, lease_seconds=600
     ) as ev:
         ev.add(KIND, text, id="1")
         assert ev.process_all().succeeded == 1

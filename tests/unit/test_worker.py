@@ -265,7 +265,7 @@ def test_pause_holds_a_worker_and_resume_wakes_it(memory: World) -> None:
 
 
 def test_after_an_outage_everything_is_embedded_and_no_attempt_was_spent(memory: World) -> None:
-    ev = memory.open(backoff_seconds=0.01)
+    ev = memory.open(backoff_seconds=0.01, clock=time.time)
     tries = []
 
     def away(texts: Sequence[str]) -> None:
@@ -282,7 +282,7 @@ def test_after_an_outage_everything_is_embedded_and_no_attempt_was_spent(memory:
 
 
 def test_during_an_outage_only_a_known_good_text_is_tried(memory: World) -> None:
-    ev = memory.open(backoff_seconds=0.01)
+    ev = memory.open(backoff_seconds=0.01, clock=time.time)
     tried = threading.Semaphore(0)
 
     def away(_: object) -> None:

@@ -81,16 +81,18 @@ def _disk(ev: Evervec) -> Iterator[Finding]:
 def _model(ev: Evervec) -> Iterator[Finding]:
     if ev.embedder.dimensions == 0:
         yield Finding(
-            "model", "warn", "no embedder: records wait, and search answers from text alone",
-            "pip install 'evervec[local]'",
+            "model", "warn",
+            f"no embedder: records wait, and search answers from text alone ({ev.embedder_because})",
+            "pip install 'evervec[local]', start Ollama, or set OPENAI_API_KEY",
         )  # fmt: skip
         return
     began = time.perf_counter()
-    trouble = ev.pipeline.probe()
+    trouble = ev.provider.trouble()
     took = duration(time.perf_counter() - began)
     name = f"{ev.embedder.name} {ev.embedder.model}, {ev.embedder.dimensions} dimensions"
     if trouble is None:
-        yield Finding("model", "ok", f"{name}; a text took {took}, loading included")
+        why = f", because {ev.embedder_because}" if ev.embedder_because else ""
+        yield Finding("model", "ok", f"{name}{why}; a text took {took}, loading included")
     else:
         mend = "check that it runs and can be reached; records wait for it meanwhile"
         yield Finding("model", "bad", f"{name}: {trouble}", mend)

@@ -1,10 +1,10 @@
 """The port to whatever makes vectors, and how its answers and failures are read.
 
 An embedder says whose fault a failure is by what it raises: `ProviderUnavailable`
-and `RateLimited` are nobody's, `InvalidInput` is some texts'. Anything else, and any
-answer that cannot be right, could be either's: a probe with a known good text tells.
-If the probe fails too, it is an outage; if it passes, the batch is halved until the
-texts that break it stand alone.
+and `RateLimited` are nobody's, `InvalidInput` with positions is some texts'. Anything
+else, and any answer that cannot be right, could be either's: a probe with a known good
+text tells. If the probe fails too, it is an outage; if it passes, the batch is halved
+until the texts that break it stand alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Embedder(Protocol):
     """Makes vectors of texts; may be called from several threads.
 
     It may also have `embed_query(text)` for models that treat questions differently,
-    and `version`, the name of the embedding version that it makes.
+    `version`, the name of the embedding version that it makes, `window`, the tokens of a text
+    that it looks at, `count_tokens(text)`, `max_tokens`, what one call may hold, and
+    `ask(texts)`, which gives an `Answer`: `embed` with what it cost.
     """
 
     name: str
@@ -44,6 +46,17 @@ class Embedder(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class Answer:
+    """What a provider gave to one call."""
+
+    vectors: NDArray[np.float32]
+    tokens: int = 0
+    """that it counted; 0 when it does not say"""
+    pause: float = 0.0
+    """seconds for which it should be left alone, because its limits are reached"""
+
+
 class BadAnswer(EmbedderError):
     """The embedding provider gave an answer that cannot be right."""
 
@@ -54,6 +67,9 @@ class Embedded:
 
     vectors: NDArray[np.float32]
     errors: dict[int, Exception] = field(default_factory=dict)
+    calls: int = 0
+    tokens: int = 0
+    pause: float = 0.0
 
 
 def spec_of(embedder: Embedder) -> ModelSpec | None:
@@ -76,20 +92,18 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Embedded:
     while todo:
         places = todo.pop()
         try:
-            rows = _ask(embedder, [texts[i] for i in places])
+            rows = _ask(embedder, [texts[i] for i in places], answer)
         except (ProviderUnavailable, RateLimited):
             raise
-        except InvalidInput as error:
-            refused = {places[p] for p in error.positions if 0 <= p < len(places)}
-            if not refused and len(places) > 1:
-                todo += _halves(places)
-                continue
-            answer.errors.update(dict.fromkeys(refused or places, error))
-            rest = [i for i in places if i not in refused] if refused else []
-            todo += [rest] if rest else []
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the others
+            refused = _refused(error, places)
+            if refused:
+                answer.errors.update(dict.fromkeys(refused, error))
+                rest = [i for i in places if i not in refused]
+                todo += [rest] if rest else []
+                continue
             if not probed or len(places) == 1:  # the provider may have gone meanwhile
-                _probe(embedder, error)
+                _probe(embedder, error, answer)
                 probed = True
             if len(places) == 1:
                 answer.errors[places[0]] = error
@@ -106,6 +120,21 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Embedded:
             else:
                 todo += [[i] for i in bad]
     return answer
+
+
+def _refused(error: Exception, places: list[int]) -> set[int]:
+    """The texts that the provider itself named as the cause."""
+    named = error.positions if isinstance(error, InvalidInput) else ()
+    return {places[p] for p in named if 0 <= p < len(places)}
+
+
+def count_tokens(embedder: Embedder, text: str) -> int:
+    """The tokens of a text by the embedder's own count; else on the safe side: a token for
+    every three letters of English, and for every character where there are no spaces."""
+    count = getattr(embedder, "count_tokens", None)
+    if count is not None:
+        return int(count(text))
+    return len(text) // 3 + 1 if text.isascii() else len(text.encode()) // 3 + 1
 
 
 def _halves(places: list[int]) -> list[list[int]]:
@@ -129,8 +158,14 @@ def embed_query(embedder: Embedder, text: str) -> NDArray[np.float32]:
     return np.asarray(vector / length, np.float32)
 
 
-def _ask(embedder: Embedder, texts: list[str]) -> NDArray[np.float32]:
-    return _checked(embedder.embed(texts), len(texts), embedder)
+def _ask(embedder: Embedder, texts: list[str], total: Embedded) -> NDArray[np.float32]:
+    """One call; what it cost is added to the total."""
+    total.calls += 1
+    ask = getattr(embedder, "ask", None)
+    given = Answer(embedder.embed(texts)) if ask is None else ask(texts)
+    total.tokens += given.tokens
+    total.pause = max(total.pause, given.pause)
+    return _checked(given.vectors, len(texts), embedder)
 
 
 def _checked(answer: object, count: int, embedder: Embedder) -> NDArray[np.float32]:
@@ -156,10 +191,10 @@ def _usable(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
     return np.asarray(np.isfinite(rows).all(axis=1), np.bool_)
 
 
-def _probe(embedder: Embedder, cause: Exception) -> None:
+def _probe(embedder: Embedder, cause: Exception, total: Embedded) -> None:
     """Raise `ProviderUnavailable` if the provider cannot even embed a known good text."""
     try:
-        sound = bool(_usable(_ask(embedder, [PROBE]))[0])
+        sound = bool(_usable(_ask(embedder, [PROBE], total))[0])
         trouble: Exception = BadAnswer()
     except (ProviderUnavailable, RateLimited):
         raise

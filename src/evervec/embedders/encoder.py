@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evervec.embedders.native import native
+from evervec.embedders.once import Once
 from evervec.embedders.spread import Spread
 from evervec.errors import SettingsError
 
@@ -51,12 +52,18 @@ class Encoder:
         self._output = outputs.get(_SENTENCE) or next(iter(outputs.values()))
         self._pooling = pooling
         self._processors = Spread()
+        self._counter = Once(lambda: _counter(tokenizer))
 
     @property
     def dimensions(self) -> int | None:
         """What the model says of itself, if it does."""
         size = self._output.shape[-1]
         return size if isinstance(size, int) else None
+
+    def count(self, text: str) -> int:
+        """The tokens of a text, without those that stand at the ends of all texts."""
+        with native():
+            return len(self._counter().encode(text, add_special_tokens=False).ids)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One row of length one a text."""
@@ -102,6 +109,17 @@ def pack(lengths: Sequence[int]) -> list[list[int]]:
         batches[-1].append(place)
         room -= 1
     return batches
+
+
+def _counter(tokenizer: bytes) -> Any:
+    """The tokenizer once more, for texts of any length."""
+    from tokenizers import Tokenizer
+
+    with native():
+        counter = Tokenizer.from_buffer(tokenizer)
+    counter.no_padding()
+    counter.no_truncation()
+    return counter
 
 
 def _session(model: bytes | Path) -> Any:

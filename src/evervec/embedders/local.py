@@ -30,6 +30,7 @@ class Source(Protocol):
     name: str
     version: str | None
     dimensions: int
+    window: int
     text_prompt: str
     query_prompt: str
 
@@ -47,6 +48,7 @@ class LocalEmbedder:
         self.model = self._source.name
         self.version = self._source.version
         self.dimensions = self._source.dimensions
+        self.window = self._source.window
         self._encoder = Once(self._source.load)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -54,6 +56,9 @@ class LocalEmbedder:
             return np.empty((0, self.dimensions), np.float32)
         prompt = self._source.text_prompt
         return self._encoder().embed([prompt + text for text in texts])
+
+    def count_tokens(self, text: str) -> int:
+        return self._encoder().count(text)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         row: NDArray[np.float32] = self._encoder().embed([self._source.query_prompt + text])[0]

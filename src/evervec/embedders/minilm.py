@@ -36,6 +36,7 @@ class MiniLM:
     name = "all-MiniLM-L6-v2"
     version: str | None = "minilm-l6-v2"
     dimensions = _WIDTH
+    window = _MAX_TOKENS
     text_prompt = query_prompt = ""
 
     def __init__(self) -> None:

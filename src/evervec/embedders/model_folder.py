@@ -44,7 +44,7 @@ class ModelFolder:
         self._model = self._find(*_MODELS)
         self._tokenizer = self._find(_TOKENIZER)
         self._pooling = self._read_pooling()
-        self._max_tokens = self._read_max_tokens()
+        self.window = self._read_max_tokens()
         prompts = self._json("config_sentence_transformers.json").get("prompts") or {}
         self.text_prompt = prompts.get("document") or prompts.get("passage") or ""
         self.query_prompt = prompts.get("query") or ""
@@ -56,7 +56,7 @@ class ModelFolder:
             encoder = Encoder(
                 self._model,
                 self._tokenizer.read_bytes(),
-                max_tokens=self._max_tokens,
+                max_tokens=self.window,
                 pooling=self._pooling,
             )
         except EvervecError:

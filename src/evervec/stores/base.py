@@ -21,6 +21,7 @@ from evervec.model import (
     ModelSpec,
     Op,
     Record,
+    Spend,
     Stats,
     Status,
     Ticket,
@@ -69,7 +70,10 @@ class Collection:
     kind: str
     state: str
     chunker: str
+    """empty until a first worker says how it cuts"""
     app: bool
+    cut_since: int
+    """what the store's counter was when `chunker` last changed"""
     spec: ModelSpec | None
 
 
@@ -166,9 +170,22 @@ class Expected:
     live: bool
     current: bool
     """the ledger is of the record's latest version"""
-    busy: bool
-    """a job is on its way that will settle it"""
+    cut: bool
+    """the ledger was made since the kind's way to cut its texts last changed"""
+    job: Status | None
     hashes: frozenset[bytes] = field(default_factory=frozenset)
+
+    @property
+    def busy(self) -> bool:
+        """A job is on its way that will settle it."""
+        return self.job in (Status.PENDING, Status.PROCESSING)
+
+
+class Note(NamedTuple):
+    """A small value that all processes of a store share, and how often it was changed."""
+
+    value: str
+    revision: int
 
 
 Apply = Callable[[Sequence[Change], Any], None]
@@ -384,6 +401,28 @@ class Store(Protocol):
         """Enqueue records anew for a version; `forget` drops what the ledger says of them, so
         that everything is embedded again."""
         ...
+
+    # what processes share
+    def note(self, name: str) -> Note | None: ...
+
+    def put_note(self, name: str, value: str | None, revision: int | None) -> bool:
+        """Set a note, or drop it with None, if its revision is still the one that was read
+        (None: there was none). False: somebody was faster, and nothing is changed."""
+        ...
+
+    def add_spend(self, spent: Sequence[Spend]) -> None:
+        """Add to the day's sums."""
+
+    def spend(self, tenant: str | None, since: str) -> list[Spend]:
+        """The sums of each day from `since` on, the latest first."""
+        ...
+
+    def cached(self, model: str, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Vectors that were kept of chunks of any record."""
+        ...
+
+    def cache(self, model: str, vectors: Mapping[bytes, bytes], most: int) -> None:
+        """Keep vectors by chunk hash, at most so many of all models: the oldest go first."""
 
     # waking and locks
     def wake(self) -> None:

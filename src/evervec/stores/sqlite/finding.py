@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evervec.filters import parse_filter
+from evervec.model import Status
 from evervec.stores.base import Candidate, Expected, Found
 from evervec.stores.ledger import unpack_chunks
 from evervec.stores.sqlite.changes import scope
@@ -133,10 +134,11 @@ class Finding(Engine):
         return [
             Expected(
                 record, owner, kind, id, state == "live",
-                ledger_seq is not None and ledger_seq >= seq, bool(busy),
+                ledger_seq is not None and ledger_seq >= seq, (ledger_seq or 0) >= cut_since,
+                None if status is None else Status(status),
                 frozenset(chunk.hash for chunk in unpack_chunks(chunks)),
             )
-            for record, owner, kind, id, state, seq, ledger_seq, chunks, busy in rows
+            for record, owner, kind, id, state, seq, ledger_seq, chunks, cut_since, status in rows
         ]  # fmt: skip
 
 

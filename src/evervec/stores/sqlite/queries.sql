@@ -12,7 +12,7 @@ order by state desc, version
 insert into evervec_versions (version, kind, state, created_at) values (?, ?, 'serving', ?)
 
 -- name: collections
-select version, kind, state, chunker, app, name, provider, model, dimensions
+select version, kind, state, chunker, app, cut_since, name, provider, model, dimensions
 from evervec_versions
 order by version
 
@@ -21,7 +21,9 @@ update evervec_versions set name = ?, provider = ?, model = ?, dimensions = ?
 where version = ? and name = ''
 
 -- name: describe_kind
-update evervec_versions set chunker = ?, app = ? where version = ?
+update evervec_versions
+set cut_since = iif(chunker in ('', ?1), cut_since, ?2), chunker = ?1, app = ?3
+where version = ?4
 
 -- name: versions
 select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
@@ -416,13 +418,11 @@ cross join evervec_ledger as l
     on l.record = r.record and l.version in (select value from json_each(?)) and l.seq >= r.seq
 
 -- name: expected
-select r.record, r.tenant, r.kind, r.id, r.state, r.seq, l.seq, l.chunks,
-       exists (select 1 from evervec_jobs as j
-               where j.record = r.record and j.version = v.version
-                   and j.status in ('pending', 'processing'))
+select r.record, r.tenant, r.kind, r.id, r.state, r.seq, l.seq, l.chunks, v.cut_since, j.status
 from evervec_versions as v
 cross join evervec_records as r
 left join evervec_ledger as l on l.record = r.record and l.version = v.version
+left join evervec_jobs as j on j.record = r.record and j.version = v.version
 where v.version = ?1 and r.record > ?2 and r.kind = v.kind and (?3 is null or r.tenant = ?3)
 order by r.record
 limit ?4
@@ -442,3 +442,40 @@ returning token
 
 -- name: drop_lock
 delete from evervec_locks where name = ? and token = ?
+
+-- name: note
+select value, revision from evervec_notes where name = ?
+
+-- name: add_note
+insert into evervec_notes (name, value, revision) values (?, ?, 1) on conflict do nothing
+
+-- name: set_note
+update evervec_notes set value = ?, revision = revision + 1 where name = ? and revision = ?
+
+-- name: drop_note
+delete from evervec_notes where name = ? and revision = ?
+
+-- name: add_spend
+insert into evervec_spend (day, tenant, kind, model, calls, tokens, money)
+values (?, ?, ?, ?, ?, ?, ?)
+on conflict do update set
+    calls = calls + excluded.calls, tokens = tokens + excluded.tokens,
+    money = money + excluded.money
+
+-- name: spend
+select day, tenant, kind, model, calls, tokens, money from evervec_spend
+where day >= ?1 and (?2 is null or tenant = ?2)
+order by day desc, tenant, kind, model
+
+-- name: purge_spend
+delete from evervec_spend where day < ?
+
+-- name: cached
+select hash, vector from evervec_cache
+where model = ? and hash = ?
+
+-- name: add_cached
+insert into evervec_cache (model, hash, vector) values (?, ?, ?) on conflict do nothing
+
+-- name: trim_cache
+delete from evervec_cache where number <= (select max(number) from evervec_cache) - ?

@@ -10,10 +10,11 @@ from evervec.stores.sqlite.connections import Connections
 from evervec.stores.sqlite.finding import Finding
 from evervec.stores.sqlite.looking import Looking
 from evervec.stores.sqlite.schema import upgrade
+from evervec.stores.sqlite.sharing import Sharing
 from evervec.stores.sqlite.versions import Versions
 
 
-class SqliteStore(Care, Looking, Finding, Versions):
+class SqliteStore(Care, Looking, Finding, Sharing, Versions):
     """Records, jobs and ledger in one SQLite file, or in memory when `path` is None."""
 
     def __init__(self, path: Path | None, settings: Settings) -> None:

@@ -31,8 +31,8 @@ class Versions(Engine):
             if model:
                 identity = (model.name, model.provider, model.model, model.dimensions)
                 conn.executemany(SQL.adopt, [(*identity, version) for version in blank])
-            conn.executemany(SQL.describe_kind, described)
-            self.take_numbers(conn, 1)
+            now = self.take_numbers(conn, 1)
+            conn.executemany(SQL.describe_kind, [(cut, now, *rest) for cut, *rest in described])
             return _collections(conn)
 
     def versions(self) -> list[Version]:
@@ -58,9 +58,9 @@ class Versions(Engine):
 def _collections(conn: sqlite3.Connection) -> list[Collection]:
     return [
         Collection(
-            version, kind, state, chunker, bool(app),
+            version, kind, state, chunker, bool(app), cut_since,
             ModelSpec(name, provider, model, dimensions) if name else None,
         )
-        for version, kind, state, chunker, app, name, provider, model, dimensions
+        for version, kind, state, chunker, app, cut_since, name, provider, model, dimensions
         in conn.execute(SQL.collections)
     ]  # fmt: skip

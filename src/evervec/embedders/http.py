@@ -1,0 +1,176 @@
+"""What providers over HTTP have in common: pooled connections, deadlines, and whose fault a
+failure is.
+
+A provider that cannot be reached, refuses the key or has no such model is away. One that
+fails or hangs may do so because of a text: `embedders.base` finds out with a known good one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from evervec.embedders.base import BadAnswer
+from evervec.errors import EmbedderError, InvalidInput, ProviderUnavailable, RateLimited
+
+_CONNECT_SECONDS = 5.0
+_MOST_BYTES = 1 << 28
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|h|m|s)")
+_UNIT = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+
+
+class ProviderFault(EmbedderError):
+    """The embedding provider failed or did not answer in time."""
+
+
+@dataclass(slots=True)
+class Reply:
+    """A provider's answer: its status, headers, and body read as JSON."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: Any
+    """None when it is not JSON"""
+    text: str
+
+
+class Http:
+    """A pooled client for one provider. `secret` never appears in what it raises."""
+
+    def __init__(self, name: str, url: str, seconds: float, secret: str = "") -> None:
+        import httpx
+
+        self.name = name
+        self.url = url.rstrip("/")
+        self._secret = secret
+        self._seconds = seconds
+        try:
+            self._client = httpx.Client(
+                headers={"Authorization": f"Bearer {secret}"} if secret else {},
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+                follow_redirects=False,
+            )
+            httpx.URL(self.url)
+        except (httpx.InvalidURL, UnicodeError, ValueError) as error:
+            raise ProviderUnavailable(f"{name}: {self.url} is not a URL: {error}") from None
+        self._gone = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol)
+        self._late = httpx.TimeoutException
+        self._broken = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
+        self._any = (httpx.HTTPError, httpx.InvalidURL)
+
+    def get(self, path: str, seconds: float | None = None) -> Reply:
+        return self._request("GET", path, None, seconds)
+
+    def post(self, path: str, payload: Mapping[str, Any], seconds: float | None = None) -> Reply:
+        return self._request("POST", path, payload, seconds)
+
+    def _request(
+        self, method: str, path: str, payload: Mapping[str, Any] | None, seconds: float | None
+    ) -> Reply:
+        limit = self._seconds if seconds is None else seconds
+        body = None if payload is None else json.dumps(payload).encode()
+        try:
+            try:
+                return self._once(method, path, body, limit)
+            except self._broken:  # a kept connection that the other side had closed
+                return self._once(method, path, body, limit)
+        except self._gone as error:
+            raise ProviderUnavailable(
+                f"{self.name} cannot be reached at {self.url} ({_words(error)}): see that it runs"
+            ) from None
+        except (self._late, TimeoutError):
+            raise ProviderFault(f"{self.name} did not answer within {limit:g} s") from None
+        except self._any as error:
+            raise ProviderFault(f"{self.name} broke off: {_words(error)}") from None
+
+    def _once(self, method: str, path: str, body: bytes | None, seconds: float) -> Reply:
+        import httpx
+
+        ends = time.monotonic() + seconds
+        patience = httpx.Timeout(seconds, connect=min(seconds, _CONNECT_SECONDS))
+        with self._client.stream(
+            method, self.url + path, content=body, timeout=patience,
+            headers={"Content-Type": "application/json"} if body else None,
+        ) as response:  # fmt: skip
+            parts, size = [], 0
+            for part in response.iter_bytes():
+                parts.append(part)
+                size += len(part)
+                if time.monotonic() > ends:  # it drips
+                    raise TimeoutError
+                if size > _MOST_BYTES:
+                    raise BadAnswer(f"{self.name} answered with more than {_MOST_BYTES} bytes")
+        content = b"".join(parts)
+        try:
+            read = json.loads(content)
+        except ValueError:
+            read = None
+        return Reply(response.status_code, response.headers, read, content[:500].decode("latin-1"))
+
+    def judged(self, reply: Reply, message: str) -> Any:
+        """The content of a good reply; else what `message`, the provider's words, means."""
+        said = self._hidden(" ".join((message or reply.text or "no words").split())[:300])
+        status = reply.status
+        if status == 200:
+            if not isinstance(reply.content, dict):
+                raise BadAnswer(f"{self.name} answered with something that is not JSON: {said}")
+            return reply.content
+        if status in (401, 403):
+            raise ProviderUnavailable(f"{self.name} refuses the key ({status}): set a good one")
+        if status == 404 or 300 <= status < 400:
+            raise ProviderUnavailable(f"{self.name} at {self.url} answered {status}: {said}")
+        if status == 429:
+            raise RateLimited(retry_after(reply.headers), f"{self.name} is at its limit: {said}")
+        if status in (400, 413, 422):
+            raise InvalidInput((), f"{self.name} refuses it: {said}")
+        raise ProviderFault(f"{self.name} answered {status}: {said}")
+
+    def _hidden(self, text: str) -> str:
+        return text.replace(self._secret, "…") if self._secret else text
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds for which a provider asks to be left alone; None when it does not say."""
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            return max(0.0, float(value) / unit)
+        except ValueError:
+            pass
+        try:
+            return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+        except ValueError:
+            pass
+    return limit_pause(headers) or None
+
+
+def limit_pause(headers: Mapping[str, str]) -> float:
+    """Seconds until a limit that is used up is there again, by the `x-ratelimit` headers."""
+    used_up = [
+        what
+        for what in ("requests", "tokens")
+        if headers.get(f"x-ratelimit-remaining-{what}") == "0"
+    ]
+    return max((duration(headers.get(f"x-ratelimit-reset-{w}", "")) for w in used_up), default=0.0)
+
+
+def duration(text: str) -> float:
+    """Seconds of a duration such as `6m0s`, `1s` or `120ms`; plain numbers are seconds."""
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        return sum(float(number) * _UNIT[unit] for number, unit in _DURATION.findall(text))

@@ -1,0 +1,166 @@
+"""Ollama's embeddings, from a server on this machine or another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evervec.embedders.base import PROBE, Answer, BadAnswer
+from evervec.embedders.http import Http, Reply
+from evervec.errors import EmbedderError, InvalidInput, RateLimited, SettingsError
+
+DEFAULT_MODEL = "mxbai-embed-large"
+_NATIVE = {
+    "all-minilm": 384, "bge-large": 1024, "bge-m3": 1024, "mxbai-embed-large": 1024,
+    "nomic-embed-text": 768, "snowflake-arctic-embed": 1024, "snowflake-arctic-embed2": 1024,
+}  # fmt: skip
+_SINGLE_CALLS = 4
+_DETECTION_SECONDS = 2.0
+
+
+class OllamaEmbedder:
+    """Calls `/api/embed` with many texts at once; on a server that is too old for that, and
+    from then on, with a few single ones at a time."""
+
+    name = "ollama"
+
+    def __init__(
+        self,
+        model: str = DEFAULT_MODEL,
+        *,
+        url: str = "",
+        characters: int = 2000,
+        dimensions: int = 0,
+        batch: int = 0,
+        seconds: float = 60.0,
+        query_seconds: float = 10.0,
+    ) -> None:
+        self.model = model or DEFAULT_MODEL
+        self.max_batch = batch or 64
+        self._characters = characters
+        self._query_seconds = query_seconds
+        self._http = Http("Ollama", address(url), seconds)
+        self._asked = dimensions
+        self._singly = False
+        self._oldest = False  # it has only /api/embeddings
+        self._threads = ThreadPoolExecutor(_SINGLE_CALLS, "evervec-ollama")
+        self.dimensions = dimensions or _NATIVE.get(self.model.partition(":")[0]) or self._native()
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return self.ask(texts).vectors
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        return self._call(cut(text, self._characters), self._query_seconds).vectors
+
+    def ask(self, texts: Sequence[str]) -> Answer:
+        given = [cut(text, self._characters) for text in texts]
+        if not self._singly:
+            try:
+                return self._call(given)
+            except InvalidInput as error:
+                if "invalid input type" not in str(error):
+                    raise
+                self._singly = True
+        return self._one_by_one(given)
+
+    def _one_by_one(self, texts: list[str]) -> Answer:
+        answers = list(self._threads.map(self._tried, texts))
+        refused = [i for i, answer in enumerate(answers) if isinstance(answer, InvalidInput)]
+        for answer in answers:
+            if isinstance(answer, EmbedderError) and not isinstance(answer, InvalidInput):
+                raise answer
+        if refused:
+            raise InvalidInput(refused, str(answers[refused[0]]))
+        good = [answer for answer in answers if isinstance(answer, Answer)]
+        return Answer(
+            np.concatenate([answer.vectors for answer in good]),
+            sum(answer.tokens for answer in good),
+        )
+
+    def _tried(self, text: str) -> Answer | EmbedderError:
+        try:
+            return self._call(text)
+        except EmbedderError as error:
+            return error
+
+    def _call(self, given: str | list[str], seconds: float | None = None) -> Answer:
+        reply = self._post(given, seconds)
+        if reply.status == 404 and reply.content is None and not self._oldest:
+            self._oldest = self._singly = True
+            if isinstance(given, list):
+                return self._one_by_one(given)
+            reply = self._post(given, seconds)
+        said = _error(reply)
+        if reply.status == 503:
+            raise RateLimited(None, f"Ollama is busy: {said}")
+        if reply.status == 404 and "not found" in said:
+            said += f"; `ollama pull {self.model}` fetches it"
+        content = self._http.judged(reply, said)
+        try:
+            made = [content["embedding"]] if self._oldest else content["embeddings"]
+            vectors = np.asarray(made, np.float32)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadAnswer(f"Ollama's answer cannot be read: {error!r}") from None
+        tokens = content.get("prompt_eval_count")
+        return Answer(vectors, tokens if isinstance(tokens, int) else 0)
+
+    def _post(self, given: str | list[str], seconds: float | None) -> Reply:
+        if self._oldest:
+            payload = {"model": self.model, "prompt": given}
+            return self._http.post("/api/embeddings", payload, seconds)
+        more = {"dimensions": self._asked} if self._asked else {}
+        return self._http.post("/api/embed", {"model": self.model, "input": given, **more}, seconds)
+
+    def _native(self) -> int:
+        try:
+            return len(self.embed_query(PROBE)[0])
+        except EmbedderError as error:
+            raise SettingsError(
+                f"the dimensions of {self.model!r} are not known, and Ollama cannot be asked now "
+                f"({error}): give dimensions="
+            ) from None
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False)
+        self._http.close()
+
+
+def answers(url: str) -> str | None:
+    """Why no Ollama server answers there; None when one does."""
+    http = Http("Ollama", address(url), _DETECTION_SECONDS)
+    try:
+        reply = http.get("/api/tags")
+    except EmbedderError as error:
+        return str(error)
+    finally:
+        http.close()
+    if reply.status != 200 or not isinstance(reply.content, dict):
+        return f"what answers at {http.url} is no Ollama ({reply.status})"
+    return None
+
+
+def address(host: str) -> str:
+    """The URL that `OLLAMA_HOST` means: `host`, `host:port` or a URL; every address of a
+    machine is reached at its own."""
+    if "://" not in host:
+        name, colon, port = host.rpartition(":")
+        if not colon or not port.isdecimal():
+            name, port = host, "11434"
+        host = f"http://{name or '127.0.0.1'}:{port}"
+    return host.replace("//0.0.0.0", "//127.0.0.1")
+
+
+def cut(text: str, characters: int) -> str:
+    """The beginning of a text, ended at a word."""
+    if len(text) <= characters:
+        return text
+    head = text[: characters + 1]
+    space = max(head.rfind(" "), head.rfind("\n"))
+    return head[:space] if space > characters // 2 else text[:characters]
+
+
+def _error(reply: Reply) -> str:
+    return str(reply.content.get("error") or "") if isinstance(reply.content, dict) else ""

@@ -1,0 +1,120 @@
+"""OpenAI's embeddings, and any server that speaks as it does."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evervec.embedders.base import PROBE, Answer, BadAnswer
+from evervec.embedders.http import Http, Reply, limit_pause
+from evervec.errors import EmbedderError, ProviderUnavailable, SettingsError
+
+DEFAULT_MODEL = "text-embedding-3-small"
+DEFAULT_DIMENSIONS = 1024
+_NATIVE = {"text-embedding-ada-002": 1536}
+
+
+class OpenAIEmbedder:
+    """Calls `/embeddings`; `dimensions` 0 asks the server for what the model has."""
+
+    name = "openai"
+
+    def __init__(
+        self,
+        model: str = DEFAULT_MODEL,
+        *,
+        url: str = "https://api.openai.com/v1",
+        key: str = "",
+        dimensions: int = 0,
+        batch: int = 0,
+        seconds: float = 60.0,
+        query_seconds: float = 10.0,
+    ) -> None:
+        self.model = model or DEFAULT_MODEL
+        self.max_batch = min(batch or 2048, 2048)
+        self.max_tokens = 300_000
+        self._query_seconds = query_seconds
+        self._http = Http(
+            "OpenAI" if "api.openai.com" in url else "the provider", url, seconds, key
+        )
+        shortened = self.model.startswith("text-embedding-3")
+        self._asked = dimensions or (DEFAULT_DIMENSIONS if shortened else 0)
+        self._sends_dimensions = shortened
+        self.dimensions = self._asked or _NATIVE.get(self.model) or self._native()
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return self.ask(texts).vectors
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        return self._ask([text], self._query_seconds).vectors
+
+    def ask(self, texts: Sequence[str]) -> Answer:
+        return self._ask(texts, None)
+
+    def _ask(self, texts: Sequence[str], seconds: float | None) -> Answer:
+        payload: dict[str, Any] = {
+            "model": self.model, "input": list(texts), "encoding_format": "base64",
+        }  # fmt: skip
+        if self._sends_dimensions:
+            payload["dimensions"] = self._asked
+        reply = self._http.post("/embeddings", payload, seconds)
+        error = _error(reply)
+        if reply.status == 429 and "insufficient_quota" in (error.get("type"), error.get("code")):
+            raise ProviderUnavailable(
+                "OpenAI's quota for this key is used up: see its billing page"
+            )
+        content = self._http.judged(reply, str(error.get("message") or ""))
+        usage = content.get("usage")
+        tokens = usage.get("total_tokens") if isinstance(usage, dict) else 0
+        return Answer(
+            _vectors(content.get("data"), len(texts)),
+            tokens if isinstance(tokens, int) else 0,
+            limit_pause(reply.headers),
+        )
+
+    def _native(self) -> int:
+        """The dimensions of a model that is not known by name."""
+        try:
+            return len(self.embed_query(PROBE)[0])
+        except EmbedderError as error:
+            raise SettingsError(
+                f"the dimensions of {self.model!r} are not known, and the provider cannot be asked "
+                f"now ({error}): give dimensions="
+            ) from None
+
+    def close(self) -> None:
+        self._http.close()
+
+
+def _error(reply: Reply) -> dict[str, Any]:
+    """The `error` member; some compatible servers put words in its place."""
+    error = reply.content.get("error") if isinstance(reply.content, dict) else None
+    if isinstance(error, str):
+        return {"message": error}
+    return error if isinstance(error, dict) else {}
+
+
+def _vectors(data: Any, count: int) -> NDArray[np.float32]:
+    """Rows in the order of the texts, whatever order they came in."""
+    try:
+        places = [item["index"] for item in data]
+        if sorted(places) != list(range(count)):
+            raise BadAnswer(f"the provider answered {count} texts with {len(places)} vectors")
+        rows: list[Any] = [None] * count
+        for place, item in zip(places, data, strict=True):
+            rows[place] = _vector(item["embedding"])
+        return np.stack(rows) if rows else np.empty((0, 0), np.float32)
+    except (KeyError, TypeError, ValueError, binascii.Error) as error:
+        raise BadAnswer(f"the provider's answer cannot be read: {error!r}") from None
+
+
+def _vector(embedding: Any) -> NDArray[np.float32]:
+    """From base64 of little-endian floats, or from numbers, where a server knows no base64."""
+    if isinstance(embedding, str):
+        return np.frombuffer(b64decode(embedding, validate=True), "<f4")
+    return np.asarray(embedding, np.float32)

@@ -1,0 +1,1 @@
+"""Limits that all workers of a store keep together: pauses, budgets, caps."""

@@ -1,0 +1,158 @@
+"""A gate before a provider: shut for all workers of a store while it is away or wants a pause.
+
+Whoever meets the trouble shuts it, with a note in the store. When its time is over one of
+the workers tries a known good text: if that comes through the gate opens, else it stays shut
+for longer. Workers come back one after the other, not all at once, and each begins with
+one call at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+
+from evervec.errors import EmbedderError, ProviderUnavailable, RateLimited
+from evervec.model import Gate
+from evervec.settings import Settings
+from evervec.stores.base import Note, Store
+
+log = logging.getLogger("evervec")
+
+NOBODYS_FAULT = (ProviderUnavailable, RateLimited)
+_LONGEST_PAUSE = 60.0
+_LONGEST_SPREAD = 10.0
+_PROBE_SECONDS = 60.0
+
+
+class Gatekeeper:
+    """One process's view of the gate before one provider."""
+
+    def __init__(self, store: Store, name: str, holder: str, settings: Settings) -> None:
+        self._store = store
+        self._name = name
+        self._note = f"gate {name}"
+        self._holder = holder
+        self._settings = settings
+        self._seen = (0, 0.0)  # revision of the note, and when this worker may come back
+        self._known: Gate | None = None
+
+    def gate(self) -> Gate | None:
+        """Why the provider is left alone; None when the gate is open."""
+        note = self._store.note(self._note)
+        if note is None:
+            self._known = None
+            return None
+        self._known = gate = _read(note)
+        if self._seen[0] != note.revision:
+            pause = max(0.0, gate.until - self._store.now())
+            spread = min(self._settings.backoff_jitter * pause, _LONGEST_SPREAD)
+            self._seen = (note.revision, gate.until + self._settings.rng.random() * spread)
+        return gate
+
+    def known(self) -> Gate | None:
+        """The gate as it was last seen, if its time is not over: costs nothing to ask."""
+        gate = self._known
+        return gate if gate is not None and gate.until > self._store.now() else None
+
+    @property
+    def waits(self) -> float:
+        """Seconds until this worker may come back."""
+        return max(0.0, self._seen[1] - self._store.now())
+
+    def passes(self, probe: Callable[[], None]) -> bool:
+        """Whether work may begin. After a pause one worker of all tries a known good text."""
+        gate = self.gate()
+        if self.waits:
+            return False
+        if gate is None:
+            return True
+        if self._store.lock(f"probe {self._name}", self._holder, _PROBE_SECONDS) is None:
+            return False
+        try:
+            probe()
+        except NOBODYS_FAULT as error:
+            self.shut(error, again=True)
+            return False
+        self.open()
+        return True
+
+    def shut(self, error: EmbedderError, *, again: bool = False) -> None:
+        """Keep all workers away for as long as the provider asks, else longer each time that it
+        was tried `again`."""
+        while True:
+            note = self._store.note(self._note)
+            old = _read(note) if note else None
+            new = self._shut(old, error, again)
+            value = json.dumps(asdict(new))
+            if self._store.put_note(self._note, value, note.revision if note else None):
+                break
+        self._known = new
+        if old is None or again:
+            seconds = new.until - self._store.now()
+            log.warning(
+                "embedding pauses for %.1f s: %s", seconds, new.reason, extra={"seconds": seconds}
+            )
+
+    def _shut(self, old: Gate | None, error: EmbedderError, again: bool) -> Gate:
+        now = self._store.now()
+        tries = (old.tries + again) if old else 1
+        pause = min(self._settings.backoff_seconds * 2.0 ** min(tries - 1, 60), _LONGEST_PAUSE)
+        if isinstance(error, RateLimited) and error.retry_after is not None:
+            pause = error.retry_after
+        until = now + pause
+        if old and not again:  # one of several calls that met the same trouble
+            until = max(until, old.until)
+        state = "limited" if isinstance(error, RateLimited) else "outage"
+        return Gate(state, str(error), old.since if old else now, until, tries)
+
+    def open(self) -> None:
+        note = self._store.note(self._note)
+        if note is not None and self._store.put_note(self._note, None, note.revision):
+            log.warning("%s answers again: embedding goes on", self._name)
+        self._known = None
+        self._store.wake()
+
+
+def error_of(gate: Gate, now: float) -> EmbedderError:
+    """What a call would meet at a gate that is shut."""
+    if gate.state == "limited":
+        return RateLimited(max(0.0, gate.until - now), gate.reason)
+    return ProviderUnavailable(gate.reason)
+
+
+def _read(note: Note) -> Gate:
+    return Gate(**json.loads(note.value))
+
+
+class Ramp:
+    """How many calls of this process may be under way: after a pause one, then two, then four."""
+
+    def __init__(self) -> None:
+        self._most: int | None = None
+        self._under_way = 0
+        self._free = threading.Condition()
+
+    def restart(self) -> None:
+        with self._free:
+            self._most = 1
+
+    def widen(self) -> None:
+        """A call came through."""
+        with self._free:
+            if self._most is not None:
+                self._most = self._most * 2 if self._most < 64 else None
+                self._free.notify_all()
+
+    def __enter__(self) -> None:
+        with self._free:
+            while self._most is not None and self._under_way >= self._most:
+                self._free.wait()
+            self._under_way += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._free:
+            self._under_way -= 1
+            self._free.notify_all()

@@ -1,0 +1,118 @@
+"""An embedder as all workers of a store share it: its outages, limits, budget and cost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from evervec.embedders.base import PROBE, Embedded, Embedder, count_tokens, embed, embed_query
+from evervec.errors import InvalidInput, ProviderUnavailable, RateLimited
+from evervec.limits.budget import Budget
+from evervec.limits.gate import NOBODYS_FAULT, Gatekeeper, Ramp, error_of
+from evervec.limits.spending import Spending
+from evervec.model import Gate
+from evervec.settings import Settings
+from evervec.stores.base import Store
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Provider:
+    """What stands between the workers of a store and whatever makes their vectors."""
+
+    def __init__(self, embedder: Embedder, store: Store, settings: Settings, holder: str) -> None:
+        self.embedder = embedder
+        self.in_flight = 0
+        name = f"{embedder.name} {embedder.model}".strip()
+        self._store = store
+        self._gates = Gatekeeper(store, name, holder, settings)
+        self._ramp = Ramp()
+        self._budget = Budget(store, name, settings.requests_per_minute, settings.tokens_per_minute)
+        self.spending = Spending(store, embedder.model or embedder.name, settings)
+        self._counting = threading.Lock()
+        self._avoid_until = 0.0
+        self._avoid_seconds = settings.backoff_seconds
+
+    # workers
+    def ready(self) -> bool:
+        """Whether jobs may be claimed for it now."""
+        return self._gates.passes(self._probe) and self.spending.capped() is None
+
+    @property
+    def waits(self) -> float:
+        """Seconds until it is worth asking again whether it is ready."""
+        return self._gates.waits
+
+    def embed(self, texts: Sequence[str]) -> Embedded:
+        """Vectors of texts, as `embedders.base.embed` gives them, within all limits."""
+        if self._budget.set:
+            tokens = sum(count_tokens(self.embedder, text) for text in texts)
+            while wait := self._budget.take(tokens):
+                time.sleep(min(wait, 1.0))
+        with self._ramp:
+            gate = self._gates.gate()
+            if gate is not None:
+                raise error_of(gate, self._store.now())
+            self._count(+1)
+            try:
+                answer = embed(self.embedder, texts)
+            except NOBODYS_FAULT as error:
+                self._gates.shut(error)
+                self._ramp.restart()
+                raise
+            finally:
+                self._count(-1)
+        self._ramp.widen()
+        if answer.pause:
+            self._gates.shut(
+                RateLimited(answer.pause, "the provider's limit is reached for the moment")
+            )
+        return answer
+
+    def _probe(self) -> None:
+        self._ramp.restart()
+        embed(self.embedder, [PROBE])
+
+    def _count(self, change: int) -> None:
+        with self._counting:
+            self.in_flight += change
+
+    def record(self, spent: Mapping[tuple[str, str], tuple[float, float]]) -> None:
+        """Calls and tokens by tenant and kind, for what they cost."""
+        if any(tokens for _, tokens in spent.values()):
+            self.spending.record(spent)
+
+    # searches
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """The vector of a question; what is known to be away is not asked."""
+        gate = self._gates.known()
+        if gate is not None:
+            raise error_of(gate, self._store.now())
+        if time.monotonic() < self._avoid_until:
+            raise ProviderUnavailable(f"{self.embedder.name} did not answer the last question")
+        try:
+            return embed_query(self.embedder, text)
+        except NOBODYS_FAULT as error:
+            self._gates.shut(error)
+            raise
+        except InvalidInput:
+            raise
+        except Exception:
+            self._avoid_until = time.monotonic() + self._avoid_seconds
+            raise
+
+    # looking
+    def trouble(self) -> Exception | None:
+        """What it answers to a known good text, gate or not; None when all is well."""
+        try:
+            embed(self.embedder, [PROBE])
+        except NOBODYS_FAULT as error:
+            return error
+        return None
+
+    def gate(self) -> Gate | None:
+        return self._gates.gate()
