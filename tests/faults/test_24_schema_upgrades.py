@@ -9,7 +9,7 @@ from evervec.stores.sqlite.schema import LATEST, statements
 from support.fault_checks import assert_true_to, integrity, open_store, query, settle
 from support.processes import Start
 
-STEPS = len(statements(LATEST))
+STEPS = sum(len(statements(number)) for number in range(1, LATEST + 1))
 VERSION = "select value from evervec_meta where key = 'schema'"
 
 
@@ -69,6 +69,27 @@ def test_24_an_upgrade_killed_midway_leaves_a_file_that_opens(
         ev.add("note", "after the crash", id="a")
         settle(ev)
         assert_true_to(ev, path, {"a": "after the crash"})
+    assert query(path, VERSION) == [(LATEST,)]
+
+
+@pytest.mark.parametrize("step", [0, 1, STEPS - 1])
+def test_24_an_older_file_is_upgraded_with_all_that_is_in_it(
+    path: Path, start: Start, step: int
+) -> None:
+    """Even when the first that tries is killed midway."""
+    first = statements(1)
+    old = sqlite3.connect(path)
+    old.executescript("\n".join(first) + "insert into evervec_meta values ('schema', 1);")
+    old.close()
+    for number in (0, min(step, STEPS - len(first) - 1)):
+        victim = start("open", path, pause={"upgrading": f"statement {number};"})
+        victim.at("upgrading", f"statement {number};")
+        victim.kill()
+        assert query(path, VERSION) == [(1,)]
+    with open_store(path) as ev:
+        ev.add("note", "after the upgrade", id="a")
+        settle(ev)
+        assert_true_to(ev, path, {"a": "after the upgrade"})
     assert query(path, VERSION) == [(LATEST,)]
 
 

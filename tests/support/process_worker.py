@@ -152,11 +152,11 @@ def opened(orders: Orders, stage: Stage) -> Iterator[evervec.Evervec]:
 
 
 def announce_upgrade(stage: Stage) -> None:
-    statements = schema.statements
+    statements, places = schema.statements, itertools.count()
 
     def announced(number: int) -> Iterator[str]:
-        for place, statement in enumerate(statements(number)):
-            stage.reach("upgrading", f"statement {place};")
+        for statement in statements(number):
+            stage.reach("upgrading", f"statement {next(places)};")
             yield statement
 
     schema.statements = announced  # type: ignore[assignment]

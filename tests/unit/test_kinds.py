@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from evervec import InvalidArgument, InvalidRecord, Kind, SizeChunker
+from evervec import ContentChunker, InvalidArgument, InvalidRecord, Kind
 from evervec.chunking import Span
 from support.world import World, hashes_of, held, job_of, work
 
@@ -212,7 +212,7 @@ def test_the_object_is_kept_as_it_was_given(memory: World) -> None:
 
 
 def test_a_kind_has_its_own_chunker(memory: World) -> None:
-    memory.ev.register(Kind("long", chunker=SizeChunker(16)))
+    memory.ev.register(Kind("long", chunker=ContentChunker(16)))
     text = "one two three four five six seven eight"
     memory.ev.add("long", text, id="1")
     memory.ev.add("short", text, id="1")
