@@ -14,6 +14,7 @@ if _typing.TYPE_CHECKING:
     from evervec.chunking import ContentChunker as ContentChunker
     from evervec.chunking import Measure as Measure
     from evervec.chunking import SizeChunker as SizeChunker
+    from evervec.embedders.base import Answer as Answer
     from evervec.embedders.base import Embedder as Embedder
     from evervec.errors import EmbedderError as EmbedderError
     from evervec.errors import EvervecError as EvervecError
@@ -35,13 +36,16 @@ if _typing.TYPE_CHECKING:
     from evervec.kinds import Kind as Kind
     from evervec.kinds import Rescore as Rescore
     from evervec.model import Attempt as Attempt
+    from evervec.model import Backfill as Backfill
     from evervec.model import EnqueueResult as EnqueueResult
+    from evervec.model import Gate as Gate
     from evervec.model import Hit as Hit
     from evervec.model import Hits as Hits
     from evervec.model import Job as Job
     from evervec.model import Outcome as Outcome
     from evervec.model import ProcessResult as ProcessResult
     from evervec.model import Record as Record
+    from evervec.model import Spend as Spend
     from evervec.model import Stats as Stats
     from evervec.model import Status as Status
     from evervec.model import Ticket as Ticket
@@ -55,14 +59,14 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "chunking": "Chunker ContentChunker Measure SizeChunker",
-    "embedders.base": "Embedder",
+    "embedders.base": "Answer Embedder",
     "errors": "EmbedderError EvervecError IndexUnavailable InvalidArgument InvalidInput "
     "InvalidRecord InvalidTransition JobFailed LeaseLost ProviderUnavailable RateLimited "
     "SettingsError StoreError VersionMismatch WaitTimeout",
     "facade": "Evervec open",
     "kinds": "Kind Rescore",
-    "model": "Attempt EnqueueResult Hit Hits Job Outcome ProcessResult Record Stats Status Ticket "
-    "VerifyReport Version",
+    "model": "Attempt Backfill EnqueueResult Gate Hit Hits Job Outcome ProcessResult Record Spend "
+    "Stats Status Ticket VerifyReport Version",
     "queue": "Queue",
     "settings": "Settings",
     "worker": "Worker",

@@ -13,6 +13,7 @@ from itertools import islice
 from types import FrameType
 from typing import Any
 
+from evervec.backfill import Backfiller
 from evervec.drafts import check_name, make_draft, read_envelope, record_id
 from evervec.embedders.base import Embedder, spec_of
 from evervec.errors import InvalidArgument, InvalidRecord, JobFailed, VersionMismatch, WaitTimeout
@@ -20,6 +21,7 @@ from evervec.housekeeping import Housekeeping
 from evervec.indexes.base import Index
 from evervec.kinds import Kind
 from evervec.model import (
+    Backfill,
     Hits,
     Job,
     Op,
@@ -92,6 +94,7 @@ class Evervec:
         self.provider = Provider(embedder, store, settings, worker_name())
         self.queue = Queue(store, settings, tenant, self._kinds, self.provider)
         self.pipeline = Pipeline(store, index, self.provider, self.queue, self._kinds, settings)
+        self._backfiller = Backfiller(store, self.pipeline, self._kinds, settings)
         self.housekeeping = Housekeeping(store, self.queue, settings)
         self._search = Search(store, index, self.provider, self._kinds, settings, tenant)
 
@@ -334,7 +337,22 @@ class Evervec:
     def _worker(self, concurrency: int | None) -> Worker:
         if concurrency is not None and concurrency < 1:
             raise InvalidArgument(f"concurrency must be at least 1, not {concurrency}")
-        return Worker(self.pipeline, self.housekeeping, self.settings, concurrency)
+        starting = self._backfiller.at_start()
+        return Worker(self.pipeline, self.housekeeping, starting, self.settings, concurrency)
+
+    def backfill(
+        self,
+        kind: str | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[int], object] | None = None,
+    ) -> Backfill:
+        """Enqueue what has no current vectors, behind all live work: after another way to cut or
+        render texts, or a job that was cancelled. For all tenants, as workers are. `dry_run`
+        only says what it would take; `progress` is called with the number of records looked at."""
+        if kind is not None:
+            check_name("kind", kind)
+        return self._backfiller.run(kind, dry_run=dry_run, progress=progress)
 
     def verify(self, repair: bool = False) -> VerifyReport:
         """Compare the index with the records; `repair` takes out what is too much and enqueues

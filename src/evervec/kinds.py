@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from types import CodeType
 from typing import Any
 
-from evervec.chunking import Chunker, parse_chunker
+from evervec.chunking import Chunker, hash_text, parse_chunker
 from evervec.drafts import OPTIONS, check_name, make_draft, to_json
 from evervec.errors import InvalidArgument, InvalidRecord
 from evervec.stores.base import Draft, KindSpec
@@ -76,6 +77,14 @@ class Kind:
         known = parse_chunker(chunker.spec, default)
         own = known is None or type(known) is not type(chunker)
         return KindSpec(chunker.spec, app=own or self.load is not None)
+
+    def fingerprint(self) -> str:
+        """Another one when its text is rendered in another way."""
+        if self.text is None or isinstance(self.text, str):
+            said = f"template {self.text}"
+        else:
+            said = f"function {_code(getattr(self.text, '__code__', self.text))}"
+        return hash_text(said).hex()
 
     def draft(self, given: Any, options: Mapping[str, Any]) -> Draft:
         """A record of this kind from what a caller gave; `InvalidRecord` names the field."""
@@ -162,6 +171,14 @@ class Kind:
         from pydantic import TypeAdapter
 
         return TypeAdapter(self.model)
+
+
+def _code(code: Any) -> str:
+    """What a function does, as far as its own code says it."""
+    if not isinstance(code, CodeType):
+        return f"{type(code).__module__}.{type(code).__qualname__}"
+    inner = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names} {inner}"
 
 
 class _Attributes:

@@ -231,6 +231,21 @@ class Stats:
     spent_today: list[Spend] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """What a backfill found and enqueued, and an estimate of what it takes."""
+
+    records: int
+    """without current vectors, and with no job that will make them"""
+    rendered: int
+    """whose text is another one by the kind's present template"""
+    tokens: int
+    """of all that is to be embedded, at most: unchanged chunks cost nothing"""
+    money: float
+    enqueued: int
+    """0 for a dry run"""
+
+
 class Chunk(NamedTuple):
     """A piece of a record's text, known by the hash of what is embedded for it."""
 

@@ -145,27 +145,27 @@ class Pipeline:
         self.queue = queue
         self._kinds = kinds
         self._settings = settings
-        self._model = spec_of(provider.embedder)
-        self._cache = VectorCache.of(store, self._model, settings.vector_cache_mb)
-        self._default_chunker = chunker_for(provider.embedder, settings.chunk_tokens)
+        self.model = spec_of(provider.embedder)
+        self._cache = VectorCache.of(store, self.model, settings.vector_cache_mb)
+        self.default_chunker = chunker_for(provider.embedder, settings.chunk_tokens)
         self._chunkers: dict[int, Chunker] = {}
         self.memory = settings.memory_mb << 19
         """characters of text held at once: a half of the setting, for what is made of them"""
 
     def serves(self) -> list[int]:
         """The versions whose jobs this process can do: its model's, cut in a way it knows."""
-        if self._model is None:
+        if self.model is None:
             return []
-        specs = {name: kind.spec(self._default_chunker) for name, kind in self._kinds.items()}
-        found = self.store.collections(self._model, specs)
-        if blank := {c.kind: KindSpec(self._default_chunker.spec) for c in found if not c.chunker}:
-            found = self.store.collections(self._model, {**blank, **specs})
+        specs = {name: kind.spec(self.default_chunker) for name, kind in self._kinds.items()}
+        found = self.store.collections(self.model, specs)
+        if blank := {c.kind: KindSpec(self.default_chunker.spec) for c in found if not c.chunker}:
+            found = self.store.collections(self.model, {**blank, **specs})
         served = []
         for c in found:
             kind = self._kinds.get(c.kind)
             chunker = kind.chunker if kind else None
-            chunker = chunker or parse_chunker(c.chunker, self._default_chunker)
-            if c.spec == self._model and chunker and (kind or not c.app):
+            chunker = chunker or parse_chunker(c.chunker, self.default_chunker)
+            if c.spec == self.model and chunker and (kind or not c.app):
                 self._chunkers[c.version] = chunker
                 served.append(c.version)
         return served

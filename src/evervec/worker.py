@@ -12,7 +12,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from evervec.errors import EvervecError, IndexUnavailable, StoreClosed, StoreError
 from evervec.housekeeping import Housekeeping
@@ -107,12 +107,14 @@ class Worker:
         self,
         pipeline: Pipeline,
         housekeeping: Housekeeping,
+        starting: Iterator[int],
         settings: Settings,
         concurrency: int | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._store = pipeline.store
         self._housekeeping = housekeeping
+        self._starting = starting  # a backfill, a slice at a time
         self._settings = settings
         self._concurrency = concurrency or settings.concurrency
         self._calls = Calls(self._concurrency)
@@ -124,6 +126,7 @@ class Worker:
         self._progress: Callable[[int], object] | None = None
         self._stopping = threading.Event()
         self._stop_at = float("inf")
+        self._backfilled = 0
         self._next_recovery = 0.0
         self._next_sweep = 0.0
         self._thread: threading.Thread | None = None
@@ -199,13 +202,17 @@ class Worker:
         """One move: tend, take something in, or bring something to its end. False: nothing
         to do now."""
         self._tend()
+        enqueued = not self.stopping and next(self._starting, None) is not None
         for batch in self._flying:
             if batch.calls_left == 0:
                 self._bring_in(batch)
                 return True
         if self._has_room() and self._take_in():
             return True
-        return bool(self._flying) and self._await_call()
+        if self._flying:
+            return self._await_call()
+        self._say_backfilled()
+        return enqueued
 
     # stages
     def _has_room(self) -> bool:
@@ -258,6 +265,17 @@ class Worker:
         self._total.add(written)
         if self._progress is not None:
             self._progress(written.processed)
+        low = self._settings.backfill_priority
+        count = min(written.succeeded, sum(item.job.priority == low for item in batch.items))
+        if count:
+            self._backfilled += count
+            log.info("backfill: embedded records", extra={"count": count})
+
+    def _say_backfilled(self) -> None:
+        """Nothing is due, so what was enqueued behind everything else is done too."""
+        if self._backfilled:
+            log.info("embedding backfill complete", extra={"count": self._backfilled})
+            self._backfilled = 0
 
     # idling
     def _tend(self) -> None:

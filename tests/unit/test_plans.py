@@ -16,7 +16,14 @@ from evervec.stores.sqlite.looking import _SELECT_RECORDS
 from support.world import KIND, ScriptedEmbedder, fail_for_good, work
 
 NOW = 1e12
-LARGE = ("evervec_jobs", "evervec_records", "evervec_points", "evervec_attempts", "evervec_ledger")
+LARGE = (
+    "evervec_jobs",
+    "evervec_records",
+    "evervec_points",
+    "evervec_attempts",
+    "evervec_ledger",
+    "evervec_cache",
+)
 ALIASES = {
     "j": "evervec_jobs", "r": "evervec_records", "l": "evervec_ledger", "a": "evervec_attempts"
 }  # fmt: skip
@@ -79,6 +86,10 @@ HOT: dict[str, Query] = CLAIM | {
     "forget_ledger": (lambda: STORE.forget_ledger, (NUMBERS,)),
     "forget_points": (lambda: STORE.forget_points, (NUMBERS,)),
     "record": (lambda: _SELECT_RECORDS + STORE.record, ("default", KIND, "1")),
+    "sizes": (lambda: STORE.sizes, (NUMBERS,)),
+    "typed": (lambda: STORE.typed, (1, KIND, 1000)),
+    "cached": (lambda: STORE.cached, ("model", b"hash")),
+    "trim_cache": (lambda: STORE.trim_cache, (1000,)),
     "jobs_by_id": (lambda: SELECT_JOBS + STORE.jobs_by_id, (NUMBERS,)),
     "finish_untouched": (lambda: STORE.finish_untouched, (NOW, NUMBERS, "token")),
     "add_done_attempts": (lambda: STORE.add_done_attempts, (1, 0, 0, "w", NUMBERS)),
@@ -229,7 +240,7 @@ def test_the_job_of_a_record_is_found_by_the_records_key(ev: evervec.Evervec) ->
 def test_every_query_that_touches_a_large_table_is_tested_here() -> None:
     """A new query has to be added above."""
     parts = {"job_columns", "claim_columns", "record_columns", "rank_text", "contains_text", "purge_jobs",
-             "count_status", "insert_record", "index_text", "insert_stubs", "insert_loads", "add_attempt", "insert_point",
+             "count_status", "insert_record", "index_text", "insert_stubs", "insert_loads", "add_attempt", "insert_point", "add_cached",
              "versions"}  # fmt: skip
     for queries in (STORE, INDEX):
         for name, text in queries:

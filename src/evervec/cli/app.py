@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _COMMANDS = {
     "records": ("add", "get", "delete", "search"),
     "jobs": ("jobs", "job", "history", "retry", "recover", "purge", "cancel", "pause", "resume"),
-    "care": ("init", "status", "worker", "verify", "versions", "doctor", "demo"),
+    "care": ("init", "status", "worker", "backfill", "verify", "versions", "doctor", "demo"),
 }
 _HOMES = {name: home for home, names in _COMMANDS.items() for name in names}
 
@@ -72,7 +72,7 @@ def _common(hidden: bool) -> list[click.Option]:
         click.Option(["--index"], metavar="URL", hidden=hidden,
                      help="URL of the vector index.  [the store's own]"),
         click.Option(["--embedder"], metavar="NAME", hidden=hidden,
-                     help="auto, local[:MODEL], hashing or noop.  [auto]"),
+                     help="auto, ollama[:MODEL], openai[:MODEL], local[:MODEL], hashing or noop.  [auto]"),
         click.Option(["--tenant"], metavar="T", hidden=hidden, help="Whose records.  [default]"),
         click.Option(["--app"], metavar="MODULE:EV", hidden=hidden,
                      help="Take the open store, with its kinds, from your own program."),

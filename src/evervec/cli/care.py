@@ -1,4 +1,4 @@
-"""Commands for running it: init, status, worker, verify, versions, doctor, demo."""
+"""Commands for running it: init, status, worker, backfill, verify, versions, doctor, demo."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from evervec.cli.output import ago, duration, print_json, print_table, progress
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
+    from evervec.model import Backfill
 
 
 @command("init", "evervec --store notes.db init")
@@ -65,6 +66,22 @@ def _show_status(ev: Evervec) -> None:
     pace = stats.average_processing_ms
     each = f", {pace:.0f} ms from claim to index" if pace is not None else ""
     click.echo(f"done       {stats.done}, the last {ago(stats.last_processed_at)}{each}")
+    if stats.gate is not None:
+        left = max(0.0, stats.gate.until - ev.store.now())
+        what = "away" if stats.gate.state == "outage" else "at its limit"
+        since = duration(max(0.0, ev.store.now() - stats.gate.since))
+        click.echo(
+            click.style(f"provider   {what} for {since}: {stats.gate.reason}", fg="yellow")
+            + f"  (tried again in {duration(left)})"
+        )
+    if stats.capped is not None:
+        click.echo(click.style(f"provider   waits: {stats.capped}", fg="yellow"))
+    for spent in stats.spent_today:
+        money = f", {spent.money:.4f}" if spent.money else ""
+        click.echo(
+            f"today      {spent.kind}: {spent.tokens:,} tokens in {spent.calls:,.0f} calls to "
+            f"{spent.model}{money}"
+        )
     for version in ev.versions():
         name = version.name or "(no model yet)"
         click.echo(f"vectors    {version.kind}: {version.items} records, {name}, {version.state}")
@@ -106,6 +123,38 @@ def worker(where: Where, drain: bool, concurrency: int | None, as_json: bool) ->
         for job_id, error in result.errors[:10]:
             click.echo(f"job {job_id}: {error}", err=True)
     return 1 if result.failed else 0
+
+
+@command("backfill", "evervec backfill --dry-run")
+@click.option("--kind", help="Only this kind.")
+@click.option("--dry-run", is_flag=True, help="Only say what it would take.")
+@as_json
+def backfill(where: Where, kind: str | None, dry_run: bool, as_json: bool) -> None:
+    """Enqueue what has no current vectors, behind all live work."""
+    with where.opened() as ev:
+        plan = ev.backfill(kind, dry_run=True)
+        if not as_json:
+            click.echo(_estimate(plan))
+        if not dry_run and plan.records + plan.rendered:
+            total = sum(v.items for v in ev.versions() if kind in (None, v.kind))
+            with progress("looking", total, quiet=as_json) as bar:
+                plan = ev.backfill(kind, progress=bar.advance)
+            if not as_json:
+                click.echo(f"{plan.enqueued} enqueued: `evervec worker` embeds them")
+    if as_json:
+        print_json(plan)
+
+
+def _estimate(plan: Backfill) -> str:
+    if not plan.records + plan.rendered:
+        return "every record has current vectors, or a job that makes them"
+    anew = f", {plan.rendered} of them rendered anew" if plan.rendered else ""
+    money = f", {plan.money:.4f}" if plan.money else ""
+    count = max(plan.records, plan.rendered)
+    return (
+        f"{count} records lack current vectors{anew}: at most {plan.tokens:,} tokens{money}; "
+        "chunks that are the same cost nothing"
+    )
 
 
 @command("verify", "evervec verify --repair")

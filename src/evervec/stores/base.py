@@ -49,6 +49,8 @@ class Draft:
     created_at: float | None = None
     updated_at: float | None = None
     boxed: bool = False
+    if_seq: int | None = None
+    """only if the record is still of that seq; else it is not accepted"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,22 @@ class Found:
     text: str
     metadata: str
     """JSON"""
+
+
+class Typed(NamedTuple):
+    """A record with the object that its text was rendered from."""
+
+    record: int
+    tenant: str
+    id: str
+    seq: int
+    hash: bytes | None
+    data: str
+    title: str | None
+    metadata: str
+    weight: float
+    created_at: float
+    updated_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,6 +406,15 @@ class Store(Protocol):
 
     def ledgers(self, records: Sequence[int], versions: Sequence[int]) -> dict[int, bytes]:
         """Packed chunks of those records whose vectors are of their present text."""
+        ...
+
+    # backfill
+    def sizes(self, records: Sequence[int]) -> int:
+        """The characters of records, titles and texts together."""
+        ...
+
+    def typed(self, kind: str, after: int, limit: int) -> list[Typed]:
+        """Live records that were rendered from typed objects, in order of their number."""
         ...
 
     # verify

@@ -254,6 +254,8 @@ _PLAIN = Draft("", "", b"")
 
 def _judge(row: Row, draft: Draft) -> str:
     """Whether a draft is stale, unchanged or changes the row; the row then stands as changed."""
+    if draft.if_seq is not None and row.seq != draft.if_seq:
+        return "stale"
     if draft.version is not None:
         if row.version is not None and draft.version <= row.version:
             return "stale"

@@ -8,7 +8,7 @@ from typing import Any
 
 from evervec.filters import parse_filter
 from evervec.model import Status
-from evervec.stores.base import Candidate, Expected, Found
+from evervec.stores.base import Candidate, Expected, Found, Typed
 from evervec.stores.ledger import unpack_chunks
 from evervec.stores.sqlite.changes import scope
 from evervec.stores.sqlite.engine import SQL, Engine, listed
@@ -127,6 +127,15 @@ class Finding(Engine):
         with self.db.reading() as conn:
             rows = conn.execute(SQL.found, (listed(records),)).fetchall()
         return {row[0]: Found(*row) for row in rows}
+
+    def sizes(self, records: Sequence[int]) -> int:
+        with self.db.reading() as conn:
+            size: int = conn.execute(SQL.sizes, (listed(records),)).fetchone()[0]
+        return size
+
+    def typed(self, kind: str, after: int, limit: int) -> list[Typed]:
+        with self.db.reading() as conn:
+            return [Typed(*row) for row in conn.execute(SQL.typed, (after, kind, limit))]
 
     def expected(self, tenant: str | None, version: int, after: int, limit: int) -> list[Expected]:
         with self.db.reading() as conn:

@@ -427,6 +427,19 @@ where v.version = ?1 and r.record > ?2 and r.kind = v.kind and (?3 is null or r.
 order by r.record
 limit ?4
 
+-- name: sizes
+select coalesce(sum(length(r.text) + coalesce(length(r.title), 0)), 0)
+from evervec_records as r
+where r.record in (select value from json_each(?))
+
+-- name: typed
+select r.record, r.tenant, r.id, r.seq, r.hash, r.data, r.title, r.metadata, r.weight,
+       r.created_at, r.updated_at
+from evervec_records as r
+where r.record > ? and r.kind = ? and r.state = 'live' and r.data is not null
+order by r.record
+limit ?
+
 -- name: reopen
 select r.record, r.tenant, r.state, j.box is not null
 from json_each(?) as wanted

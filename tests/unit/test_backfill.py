@@ -1,0 +1,171 @@
+"""Backfill: what lacks current vectors is enqueued behind live work, and only that."""
+
+import logging
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from evervec import ContentChunker, Evervec, Kind, Status
+from support.world import KIND, World, add_all, assert_in_step, claim_one, job_of, work
+
+
+class Note(BaseModel):
+    head: str
+    body: str
+
+
+def kind(template: Any) -> Kind:
+    return Kind("typed", model=Note, text=template)
+
+
+def reopened(memory: World, **settings: Any) -> Evervec:
+    """The same store as another process opens it later."""
+    return Evervec(
+        memory.ev.store,
+        memory.ev.index,
+        settings.pop("embedder", memory.embedder),
+        memory.ev.tenant,
+        type(memory.ev.settings).load(
+            {"clock": memory.clock, "chunk_tokens": 16, **settings}, environ={}
+        ),
+    )
+
+
+def test_where_nothing_lacks_vectors_nothing_is_enqueued(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha", "beta")
+    assert memory.ev.backfill().enqueued == 0, "they have jobs"
+    work(memory.ev)
+    found = memory.ev.backfill()
+    assert (found.records, found.rendered, found.tokens, found.enqueued) == (0, 0, 0, 0)
+
+
+def test_a_cancelled_job_is_made_up_for(memory: World) -> None:
+    tickets = add_all(memory.ev, KIND, "alpha", "beta")
+    memory.ev.queue.cancel(tickets[0].job_id)
+    work(memory.ev)
+    assert memory.ev.backfill(dry_run=True).records == 1
+    assert memory.ev.queue.stats().pending == 0, "a dry run changes nothing"
+    assert memory.ev.backfill("other").records == 0
+    found = memory.ev.backfill(KIND)
+    assert (found.records, found.enqueued, found.tokens) == (1, 1, round(len("alpha") / 4))
+    work(memory.ev)
+    assert_in_step(memory.ev, {"0": "alpha", "1": "beta"})
+
+
+def test_dead_letters_are_left_to_whoever_retries_them(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha")
+    memory.ev.queue.fail(claim_one(memory.ev), "broken", permanent=True)
+    assert memory.ev.backfill().records == 0
+    assert job_of(memory.ev, "0").status is Status.FAILED
+
+
+def test_live_writes_overtake_it(memory: World) -> None:
+    tickets = add_all(memory.ev, KIND, "alpha", "beta")
+    for ticket in tickets:
+        memory.ev.queue.cancel(ticket.job_id)
+    work(memory.ev)
+    memory.ev.backfill()
+    memory.ev.add(KIND, "live", id="live")
+    assert claim_one(memory.ev).record_id == "live"
+    assert {job_of(memory.ev, id).priority for id in ("0", "1")} == {-100}
+
+
+def test_another_size_of_chunks_is_applied_by_it(memory: World) -> None:
+    text = "\n\n".join(f"{word} " * 8 for word in ("alpha", "beta", "gamma"))
+    memory.ev.add(KIND, text, id="1")
+    work(memory.ev)
+    larger = reopened(memory, chunk_tokens=100)
+    work(larger)
+    assert len(memory.embedder.texts) == 3, "nothing changes by itself"
+    assert larger.backfill(dry_run=True).records == 1
+    assert larger.backfill().enqueued == 1
+    work(larger)
+    assert len(memory.embedder.texts) == 4
+    assert larger.verify().clean
+    assert larger.backfill().records == 0
+
+
+def test_a_worker_that_starts_with_another_chunker_applies_it(memory: World) -> None:
+    memory.ev.register(Kind("long", chunker=ContentChunker(32)))
+    text = "one two three four five six seven eight nine ten eleven twelve"
+    memory.ev.add("long", text, id="1")
+    memory.ev.process_all()
+    asked = len(memory.embedder.texts)
+    later = reopened(memory)
+    later.register(Kind("long", chunker=ContentChunker(100)))
+    later.process_all()
+    assert memory.embedder.texts[asked:] == [text]
+    assert later.verify().clean
+    later.process_all()
+    assert len(memory.embedder.texts) == asked + 1
+
+
+def test_a_worker_that_starts_with_another_template_applies_it(
+    memory: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory.ev.register(kind("{head}"))
+    for n in range(3):
+        memory.ev.add("typed", {"head": f"head {n}", "body": f"body {n}"}, id=n, metadata={"n": n})
+    memory.ev.process_all()
+    before = memory.ev.get("typed", "1")
+    memory.clock.move(1000)
+    later = reopened(memory)
+    later.register(kind("{head}: {body}"))
+    with caplog.at_level(logging.INFO, "evervec"):
+        assert later.process_all().succeeded == 3
+    assert "backfill: embedded records" in caplog.messages
+    assert "embedding backfill complete" in caplog.messages
+    after = later.get("typed", "1")
+    assert before is not None
+    assert after is not None
+    assert after.text == "head 1: body 1"
+    assert (after.metadata, after.updated_at) == (before.metadata, before.updated_at)
+    asked = len(memory.embedder.texts)
+    later.process_all()
+    reopened(memory).process_all()
+    assert len(memory.embedder.texts) == asked
+
+
+def test_a_template_that_is_a_function_is_known_again(memory: World) -> None:
+    def first(note: Note) -> str:
+        return note.head
+
+    def second(note: Note) -> str:
+        return note.head + note.body
+
+    assert kind(first).fingerprint() == kind(first).fingerprint()
+    assert kind(first).fingerprint() != kind(second).fingerprint()
+    assert kind("{head}").fingerprint() != kind("{body}").fingerprint()
+
+
+def test_an_edit_that_comes_between_is_not_undone(memory: World) -> None:
+    memory.ev.register(kind("{head}"))
+    memory.ev.add("typed", {"head": "old", "body": "text"}, id="1")
+    memory.ev.process_all()
+    later = reopened(memory)
+    later.register(kind("{head}: {body}"))
+    typed = later.store.typed
+
+    def overtaken(*given: Any) -> Any:
+        found = typed(*given)
+        memory.ev.add("typed", {"head": "newer", "body": "text"}, id="1")
+        return found
+
+    later.store.typed = overtaken  # type: ignore[method-assign, assignment]
+    later.backfill()
+    record = later.get("typed", "1")
+    assert record is not None
+    assert record.text == "newer"
+    later.store.typed = typed  # type: ignore[method-assign]
+
+
+def test_money_is_part_of_the_estimate(memory: World) -> None:
+    ticket = memory.ev.add(KIND, "word " * 2000, id="1")
+    memory.ev.queue.cancel(ticket.job_id)
+    add_all(memory.ev, KIND, "so that there is a version")
+    work(memory.ev)
+    priced = reopened(memory, price_per_million=2.0)
+    found = priced.backfill(dry_run=True)
+    assert found.money == pytest.approx(found.tokens * 2e-6)
+    assert found.money > 0
