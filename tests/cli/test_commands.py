@@ -291,3 +291,29 @@ def test_importing_and_help_stay_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_backfill_says_first_what_it_takes(run: Run, tmp_path: Path) -> None:
+    with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:
+        tickets = [ev.add("note", f"text number {n}", id=n) for n in range(3)]
+        ev.queue.cancel(tickets[0].job_id)
+        ev.process_all()
+    said = run("backfill", "--dry-run").stdout
+    assert "1 records lack current vectors" in said
+    assert "at most 3 tokens" in said
+    assert "1 enqueued" in run("backfill").stdout
+    assert json.loads(run("status", "--json").stdout)["stats"]["pending"] == 1
+    assert "every record has current vectors" in run("backfill").stdout
+    assert json.loads(run("backfill", "--json").stdout)["records"] == 0
+
+
+def test_status_shows_a_provider_that_is_away_and_what_was_spent(run: Run, tmp_path: Path) -> None:
+    with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:
+        ev.provider.record({("default", "note"): (2.0, 1234.0)})
+        ev.provider._gates.shut(evervec.ProviderUnavailable("no route to host"))
+    said = run("status").stdout
+    assert "away for" in said
+    assert "no route to host" in said
+    assert "1,234 tokens in 2 calls" in said
+    gate = json.loads(run("status", "--json").stdout)["stats"]["gate"]
+    assert (gate["state"], gate["reason"]) == ("outage", "no route to host")

