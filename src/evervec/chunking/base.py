@@ -48,6 +48,7 @@ def chunk(chunker: Chunker, title: str | None, text: str) -> tuple[list[Chunk], 
     """The chunks of a text and what is embedded for each, in order."""
     chunks, texts = [], []
     for start, end, *context in chunker.split(text):
-        chunks.append(Chunk(hash_text(embedded_text(title, text, start, end)), start, end))
-        texts.append(embedded_text(title, text, start, end, *context))
+        known = embedded_text(title, text, start, end)
+        chunks.append(Chunk(hash_text(known), start, end))
+        texts.append(embedded_text(title, text, start, end, *context) if any(context) else known)
     return chunks, texts

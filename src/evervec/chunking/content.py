@@ -81,6 +81,11 @@ class ContentChunker:
         return cls(int(most), int(least) if least else None, int(overlap or 0), measure)
 
     def split(self, text: str) -> Iterator[Piece]:
+        if BYTES.count(text) <= self.most - self.overlap:  # one piece, whatever is in it
+            start = len(text) - len(text.lstrip())
+            if start < len(text):
+                yield Piece(start, len(text.rstrip()))
+            return
         parts = list(self._parts(text))
         before: Piece | None = None
         for first, behind in pairwise(_Row(text, parts, self).cuts()):

@@ -114,9 +114,9 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Embedded:
             answer.vectors[[i for i, g in zip(places, good, strict=True) if g]] = rows[good]
             bad = [i for i, g in zip(places, good, strict=True) if not g]
             if bad and len(places) == 1:
-                answer.errors[bad[0]] = BadAnswer(
-                    "the provider answered with a vector that is zero or not finite"
-                )
+                wrong = BadAnswer("the provider answered with a vector that is zero or not finite")
+                _probe(embedder, wrong, answer)
+                answer.errors[bad[0]] = wrong
             else:
                 todo += [[i] for i in bad]
     return answer

@@ -8,6 +8,7 @@ fails or hangs may do so because of a text: `embedders.base` finds out with a kn
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Mapping
@@ -16,7 +17,13 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from evervec.embedders.base import BadAnswer
-from evervec.errors import EmbedderError, InvalidInput, ProviderUnavailable, RateLimited
+from evervec.errors import (
+    EmbedderError,
+    InvalidInput,
+    ProviderUnavailable,
+    RateLimited,
+    SettingsError,
+)
 
 _CONNECT_SECONDS = 5.0
 _MOST_BYTES = 1 << 28
@@ -47,17 +54,21 @@ class Http:
 
         self.name = name
         self.url = url.rstrip("/")
-        self._secret = secret
+        self._shown = re.sub(r"//[^/]*@", "//…@", self.url)
+        self._secret = secret = secret.strip()  # a file's last newline is not part of it
+        if not (secret.isascii() and secret.isprintable()):
+            raise SettingsError(f"the key for {name} has characters that no key has: set it anew")
         self._seconds = seconds
         try:
             self._client = httpx.Client(
                 headers={"Authorization": f"Bearer {secret}"} if secret else {},
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
                 follow_redirects=False,
+                verify=not self.url.startswith("http://"),  # reading certificates takes 0.1 s
             )
             httpx.URL(self.url)
         except (httpx.InvalidURL, UnicodeError, ValueError) as error:
-            raise ProviderUnavailable(f"{name}: {self.url} is not a URL: {error}") from None
+            raise ProviderUnavailable(f"{name}: {self._shown} is not a URL: {error}") from None
         self._gone = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol)
         self._late = httpx.TimeoutException
         self._broken = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
@@ -81,7 +92,7 @@ class Http:
                 return self._once(method, path, body, limit)
         except self._gone as error:
             raise ProviderUnavailable(
-                f"{self.name} cannot be reached at {self.url} ({_words(error)}): see that it runs"
+                f"{self.name} cannot be reached at {self._shown} ({_words(error)}): see that it runs"
             ) from None
         except (self._late, TimeoutError):
             raise ProviderFault(f"{self.name} did not answer within {limit:g} s") from None
@@ -114,7 +125,7 @@ class Http:
 
     def judged(self, reply: Reply, message: str) -> Any:
         """The content of a good reply; else what `message`, the provider's words, means."""
-        said = self._hidden(" ".join((message or reply.text or "no words").split())[:300])
+        said = self._hidden(" ".join((message or reply.text or "no words").split()))[:300]
         status = reply.status
         if status == 200:
             if not isinstance(reply.content, dict):
@@ -123,7 +134,7 @@ class Http:
         if status in (401, 403):
             raise ProviderUnavailable(f"{self.name} refuses the key ({status}): set a good one")
         if status == 404 or 300 <= status < 400:
-            raise ProviderUnavailable(f"{self.name} at {self.url} answered {status}: {said}")
+            raise ProviderUnavailable(f"{self.name} at {self._shown} answered {status}: {said}")
         if status == 429:
             raise RateLimited(retry_after(reply.headers), f"{self.name} is at its limit: {said}")
         if status in (400, 413, 422):
@@ -148,7 +159,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         if value is None:
             continue
         try:
-            return max(0.0, float(value) / unit)
+            seconds = float(value) / unit
+            return max(0.0, seconds) if math.isfinite(seconds) else None
         except ValueError:
             pass
         try:

@@ -55,7 +55,7 @@ def listed(values: Iterable[object]) -> str:
 
 
 _STATUS = {s.value: s for s in Status}
-_OP = {o.value: o for o in Op}
+OPS = {o.value: o for o in Op}
 _LEASED = Status.PROCESSING
 _make_job = quick_maker(Job)
 
@@ -84,7 +84,7 @@ def jobs_of(conn: sqlite3.Connection, rows: Iterable[JobRow]) -> list[Job]:
     names = version_names(conn)
     return [
         Job(
-            job_id, tenant, kind, record_id, names[version], _OP[op], seq, claimed_seq,
+            job_id, tenant, kind, record_id, names[version], OPS[op], seq, claimed_seq,
             _STATUS[status], priority, attempts, max_attempts, error, token, _moment(created_at),
             _moment(scheduled_for), as_datetime(started_at), as_datetime(completed_at),
             as_datetime(expires_at), record, version, worker, crashes,
@@ -111,7 +111,7 @@ def leased_jobs(conn: sqlite3.Connection, rows: Iterable[JobRow], lease: Lease) 
         completed = None if completed_at is None else _moment(completed_at)
         jobs.append(
             _make_job(
-                job_id, tenant, kind, record_id, names[version], _OP[op], seq, seq, _LEASED,
+                job_id, tenant, kind, record_id, names[version], OPS[op], seq, seq, _LEASED,
                 priority, attempts + 1, max_attempts, error, token, created, due, started,
                 completed, expires, record, version, worker, crashes,
             )

@@ -8,10 +8,10 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from evervec.model import Job, Op, Outcome, Status, as_datetime
+from evervec.model import Job, Outcome, Status, as_datetime
 from evervec.stores.base import Loaded, Unreadable
 from evervec.stores.ledger import unpack_chunks
-from evervec.stores.sqlite.engine import SQL, JobRow, Lease, jobs_of, leased_jobs, listed
+from evervec.stores.sqlite.engine import OPS, SQL, JobRow, Lease, jobs_of, leased_jobs, listed
 from evervec.stores.sqlite.finishing import Finishing, attempt_row, holds, put_back, standing_of
 
 SELECT_JOBS = f"select {SQL.job_columns}\n"
@@ -181,7 +181,7 @@ def _loaded(row: tuple[Any, ...]) -> Loaded | Unreadable:
     op, seq, state, title, text, metadata, weight, updated_at, chunks, box = row
     try:
         return Loaded(
-            Op(op), seq, state == "live", title, text,
+            OPS[op], seq, state == "live", title, text,
             {} if metadata == "{}" else json.loads(metadata), weight, updated_at,
             unpack_chunks(chunks), box,
         )  # fmt: skip
