@@ -200,7 +200,7 @@ class Expected:
 
 
 class Note(NamedTuple):
-    """A small value that all processes of a store share, and how often it was changed."""
+    """A small value that all processes of a store share; `revision` is another with each change."""
 
     value: str
     revision: int

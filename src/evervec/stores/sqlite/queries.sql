@@ -460,7 +460,7 @@ delete from evervec_locks where name = ? and token = ?
 select value, revision from evervec_notes where name = ?
 
 -- name: add_note
-insert into evervec_notes (name, value, revision) values (?, ?, 1) on conflict do nothing
+insert into evervec_notes (name, value, revision) values (?, ?, ?) on conflict do nothing
 
 -- name: set_note
 update evervec_notes set value = ?, revision = revision + 1 where name = ? and revision = ?

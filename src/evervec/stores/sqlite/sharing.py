@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 
@@ -23,7 +24,8 @@ class Sharing(Engine):
             return self.note(name) is None
         with self.db.writing(durable=False) as conn:
             if revision is None:
-                changed = conn.execute(SQL.add_note, (name, value))
+                first = secrets.randbits(62)  # a note that went and came again is another one
+                changed = conn.execute(SQL.add_note, (name, value, first))
             elif value is None:
                 changed = conn.execute(SQL.drop_note, (name, revision))
             else:
