@@ -11,10 +11,10 @@ import pytest
 import evervec
 from evervec.indexes.sqlite import SQL as INDEX
 from evervec.stores.sqlite.engine import SQL as STORE
-from evervec.stores.sqlite.leases import SELECT_JOBS
-from evervec.stores.sqlite.looking import _SELECT_RECORDS
 from support.world import KIND, ScriptedEmbedder, fail_for_good, work
 
+SELECT_JOBS = f"select {STORE.job_columns}\n"
+SELECT_RECORDS = f"select {STORE.record_columns}\n"
 NOW = 1e12
 LARGE = ("evervec_jobs", "evervec_records", "evervec_points", "evervec_attempts", "evervec_ledger")
 ALIASES = {
@@ -78,7 +78,7 @@ HOT: dict[str, Query] = CLAIM | {
     "forget_records": (lambda: STORE.forget_records, (NUMBERS,)),
     "forget_ledger": (lambda: STORE.forget_ledger, (NUMBERS,)),
     "forget_points": (lambda: STORE.forget_points, (NUMBERS,)),
-    "record": (lambda: _SELECT_RECORDS + STORE.record, ("default", KIND, "1")),
+    "record": (lambda: SELECT_RECORDS + STORE.record, ("default", KIND, "1")),
     "jobs_by_id": (lambda: SELECT_JOBS + STORE.jobs_by_id, (NUMBERS,)),
     "finish_untouched": (lambda: STORE.finish_untouched, (NOW, NUMBERS, "token")),
     "add_done_attempts": (lambda: STORE.add_done_attempts, (1, 0, 0, "w", NUMBERS)),

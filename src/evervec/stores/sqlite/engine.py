@@ -4,49 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any, NamedTuple
 
-from evervec.model import Job, Op, Status, as_datetime, quick_maker
 from evervec.stores.named import Queries
+from evervec.stores.sql import engine
 from evervec.stores.sqlite.connections import Connections
 
 SQL = Queries.read("evervec.stores.sqlite", "queries.sql")
-
-JobRow = tuple[Any, ...]  # the columns of `job_columns` in queries.sql, in that order
-
-
-class Engine:
-    """The base of the store's parts."""
-
-    def __init__(self, db: Connections, clock: Callable[[], float], max_attempts: int) -> None:
-        self.db = db
-        self._clock = clock
-        self._max_attempts = max_attempts
-        self._woken = threading.Condition()
-        self._wakes = 0
-
-    def now(self) -> float:
-        return self._clock()
-
-    def wake(self) -> None:
-        with self._woken:
-            self._wakes += 1
-            self._woken.notify_all()
-
-    def wait(self, seen: int, timeout: float) -> int:
-        with self._woken:
-            if self._wakes == seen and timeout > 0:
-                self._woken.wait(timeout)
-            return self._wakes
-
-    def take_numbers(self, conn: sqlite3.Connection, count: int) -> int:
-        """The first of `count` fresh numbers of the store's one counter."""
-        last: int = conn.execute(SQL.take_numbers, (count,)).fetchone()[0]
-        return last - count + 1
 
 
 def listed(values: Iterable[object]) -> str:
@@ -54,54 +18,21 @@ def listed(values: Iterable[object]) -> str:
     return json.dumps(list(values), ensure_ascii=False)
 
 
-_STATUS = {s.value: s for s in Status}
-_OP = {o.value: o for o in Op}
-_LEASED = Status.PROCESSING
-_make_job = quick_maker(Job)
+class Engine(engine.Engine):
+    """The base of the store's parts."""
 
+    sql = SQL
+    listed = staticmethod(listed)
+    db: Connections
 
-@lru_cache(maxsize=4096)
-def _moment(seconds: float) -> datetime:
-    """Jobs of one batch share their times."""
-    return datetime.fromtimestamp(seconds, UTC)
+    def __init__(self, db: Connections, clock: Callable[[], float], max_attempts: int) -> None:
+        super().__init__(clock, max_attempts)
+        self.db = db
 
+    def take_numbers(self, conn: sqlite3.Connection, count: int) -> int:
+        """The first of `count` fresh numbers of the store's one counter."""
+        last: int = conn.execute(SQL.take_numbers, (count,)).fetchone()[0]
+        return last - count + 1
 
-class Lease(NamedTuple):
-    """What a claim changes of each of its jobs."""
-
-    token: str
-    worker: str
-    started_at: datetime | None
-    expires_at: datetime | None
-
-
-def jobs_of(
-    conn: sqlite3.Connection, rows: Iterable[JobRow], lease: Lease | None = None
-) -> list[Job]:
-    """Jobs from rows of `job_columns`, or as `lease` left them since they were read."""
-    names = dict(conn.execute(SQL.version_names).fetchall())
-    jobs = []
-    for (
-        job_id, tenant, kind, record_id, version, op, seq, claimed_seq, status, priority, attempts,
-        max_attempts, error, token, created_at, scheduled_for, started_at, completed_at,
-        expires_at, record, worker, crashes,
-    ) in rows:  # fmt: skip
-        created = _moment(created_at)
-        due = created if scheduled_for == created_at else _moment(scheduled_for)
-        completed = None if completed_at is None else _moment(completed_at)
-        if lease is not None:
-            job = _make_job(
-                job_id, tenant, kind, record_id, names[version], _OP[op], seq, seq, _LEASED,
-                priority, attempts + 1, max_attempts, error, lease.token, created, due,
-                lease.started_at, completed, lease.expires_at, record, version, lease.worker,
-                crashes,
-            )  # fmt: skip
-        else:
-            job = _make_job(
-                job_id, tenant, kind, record_id, names[version], _OP[op], seq, claimed_seq,
-                _STATUS[status], priority, attempts, max_attempts, error, token, created, due,
-                as_datetime(started_at), completed, as_datetime(expires_at), record, version,
-                worker, crashes,
-            )  # fmt: skip
-        jobs.append(job)
-    return jobs
+    def note_change(self, conn: engine.Connection) -> None:
+        conn.execute(SQL.take_numbers, (1,))

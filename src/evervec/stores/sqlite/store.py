@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from evervec.settings import Settings
+from evervec.stores.sql.versions import Versions
 from evervec.stores.sqlite.care import Care
 from evervec.stores.sqlite.connections import Connections
 from evervec.stores.sqlite.finding import Finding
 from evervec.stores.sqlite.looking import Looking
 from evervec.stores.sqlite.schema import upgrade
-from evervec.stores.sqlite.versions import Versions
 
 
 class SqliteStore(Care, Looking, Finding, Versions):

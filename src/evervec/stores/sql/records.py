@@ -1,0 +1,136 @@
+"""What a change does to a record: decided here, written by each engine in its own way."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from evervec.model import Op, Status
+from evervec.stores.base import Draft
+
+
+@dataclass(slots=True)
+class Row:
+    """A record as it stands, then as this batch leaves it."""
+
+    id: str
+    record: int = 0  # 0: not there yet
+    state: str = ""
+    seq: int = 0
+    hash: bytes | None = None
+    weight: float = 1.0
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    version: int | None = None
+    metadata: str = "{}"
+    data: str | None = None
+    born: int = 0
+    job_id: int = 0
+    job_status: str | None = None
+    job_op: str | None = None
+    boxed: bool = False
+    ledger_seq: int | None = None
+    # what the batch does with it
+    draft: Draft | None = None
+    quiet: bool = False
+    was_stored: bool = False
+    was_live: bool = False
+
+    @classmethod
+    def stored(cls, found: tuple[Any, ...]) -> Row:
+        """From a row of `known_records`."""
+        row = cls(*found)
+        row.job_id = row.job_id or 0
+        row.was_stored, row.was_live = True, row.state == "live"
+        return row
+
+    def same_as(self, draft: Draft) -> bool:
+        """Nothing that is searched or embedded differs, and its vectors are made or on their way."""
+        return (
+            self.state == "live"
+            and self.hash == draft.hash
+            and self.metadata == draft.metadata
+            and self.weight == draft.weight
+            and not self.boxed
+            and (
+                self.job_status not in (None, Status.FAILED)
+                or (self.job_status is None and (self.ledger_seq or -1) >= self.seq)
+            )
+        )
+
+    @property
+    def quiet_values(self) -> tuple[Any, ...]:
+        """The parameters of `update_quietly`."""
+        return self.created_at, self.updated_at, self.version, self.data, self.record
+
+    @property
+    def can_be_deleted(self) -> bool:
+        """It is there, or a job may yet make it appear."""
+        will_appear = self.job_op in (Op.OPEN, Op.LOAD) and self.job_status != Status.DONE
+        return self.state == "live" or will_appear
+
+    def content(self, draft: Draft, now: float) -> tuple[Any, ...]:
+        """What the record is with this draft, in the order of the columns behind its id."""
+        created = draft.created_at
+        if created is None:
+            created = self.created_at if self.was_live else now
+        return (
+            "live", self.seq, self.born if self.was_live else self.seq, draft.hash, draft.weight,
+            created, now if draft.updated_at is None else draft.updated_at, self.version,
+            draft.title, draft.metadata, draft.data, draft.text,
+        )  # fmt: skip
+
+
+def judge(row: Row, draft: Draft) -> str:
+    """Whether a draft is stale, unchanged or changes the row; the row then stands as changed."""
+    if draft.version is not None:
+        if row.version is not None and draft.version <= row.version:
+            return "stale"
+        row.version = draft.version
+        row.quiet = True
+    if row.draft is None and row.same_as(draft):
+        created, updated = draft.created_at, draft.updated_at
+        if created is not None and created != row.created_at:
+            row.created_at, row.quiet = created, True
+        if updated is not None and updated != row.updated_at:
+            row.updated_at, row.quiet = updated, True
+        if draft.data != row.data:
+            row.data, row.quiet = draft.data, True
+        return "unchanged"
+    row.draft = draft
+    return "changed"
+
+
+def stub_of(row: Row, tenant: str, kind: str, seq: int, now: float) -> tuple[Any, ...]:
+    """A record that nobody sees yet."""
+    return (
+        row.record, tenant, kind, row.id, "hidden", seq, seq, None, 1.0, now, now, row.version,
+        None, "{}", None, "",
+    )  # fmt: skip
+
+
+def op_to_enqueue(row: Row, is_loaded: bool) -> Op:
+    """What is to be done for a record as it stands."""
+    if is_loaded:
+        return Op.LOAD
+    if row.boxed:
+        return Op.OPEN
+    return {"live": Op.EMBED, "deleted": Op.DELETE}.get(row.state, Op.LOAD)
+
+
+def op_to_reopen(state: str, boxed: bool) -> Op:
+    """What is to be done for a record whose points are in doubt."""
+    return Op.OPEN if boxed else Op.EMBED if state == "live" else Op.DELETE
+
+
+def scope(tenant: str) -> str:
+    """The word under which full text finds only this tenant's records."""
+    return "t" + tenant.encode().hex()
+
+
+_BOX = ("text", "title", "metadata", "weight", "data", "created_at", "updated_at")
+
+
+def pack_box(draft: Draft) -> str:
+    return json.dumps({name: getattr(draft, name) for name in _BOX}, ensure_ascii=False)
