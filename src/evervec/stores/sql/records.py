@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
-from evervec.model import Op, Status
+from evervec.model import Op, Status, Ticket, quick_maker
 from evervec.stores.base import Draft
+
+_make_ticket = quick_maker(Ticket)
 
 
 @dataclass(slots=True)
@@ -36,6 +40,8 @@ class Row:
     quiet: bool = False
     was_stored: bool = False
     was_live: bool = False
+    job_ids: tuple[int, ...] = ()
+    """numbers for jobs that are new, one for each version"""
 
     @classmethod
     def stored(cls, found: tuple[Any, ...]) -> Row:
@@ -58,6 +64,12 @@ class Row:
                 or (self.job_status is None and (self.ledger_seq or -1) >= self.seq)
             )
         )
+
+    def take(self, numbers: Iterator[int], targets: int) -> None:
+        """A new seq, and numbers for the jobs that it may need."""
+        self.seq = next(numbers)
+        self.job_ids = tuple(islice(numbers, targets))
+        self.job_id = self.job_id or self.job_ids[0]
 
     @property
     def quiet_values(self) -> tuple[Any, ...]:
@@ -100,6 +112,38 @@ def judge(row: Row, draft: Draft) -> str:
         return "unchanged"
     row.draft = draft
     return "changed"
+
+
+def number(
+    kind: str,
+    steps: Iterable[tuple[Draft, Row, str]],
+    numbers: Iterator[int],
+    targets: int,
+) -> list[Ticket]:
+    """Give each change its seq and its jobs' numbers, in order; the tickets of all drafts."""
+    tickets = []
+    for draft, row, verdict in steps:
+        is_new = not row.record or row.state == "deleted"
+        if verdict == "changed":
+            row.take(numbers, targets)
+            row.record = row.record or row.seq
+            row.state = row.state if draft.boxed else "live"
+        accepted, changed = verdict != "stale", verdict == "changed"
+        tickets.append(_make_ticket(kind, draft.id, row.job_id, row.seq, accepted, is_new, changed))
+    return tickets
+
+
+def tickets_of_deletes(
+    kind: str, ids: Iterable[str], rows: Mapping[str, Row], accepted: set[str]
+) -> list[Ticket]:
+    """The first of several deletes of one id is the one that was accepted."""
+    tickets = []
+    for id in ids:
+        found = rows.get(id) or Row(id)
+        first = id in accepted
+        accepted.discard(id)
+        tickets.append(Ticket(kind, id, found.job_id, found.seq, first, False, first))
+    return tickets
 
 
 def stub_of(row: Row, tenant: str, kind: str, seq: int, now: float) -> tuple[Any, ...]:

@@ -11,13 +11,20 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from evervec.model import Op, Ticket, quick_maker
+from evervec.model import Op, Ticket
 from evervec.stores.base import Draft
-from evervec.stores.sql.records import Row, judge, pack_box, scope, stub_of
+from evervec.stores.sql.records import (
+    Row,
+    judge,
+    number,
+    pack_box,
+    scope,
+    stub_of,
+    tickets_of_deletes,
+)
 from evervec.stores.sqlite.engine import SQL, Engine, listed
 
 Rows = list[tuple[Any, ...]]
-_make_ticket = quick_maker(Ticket)
 
 
 class Changes(Engine):
@@ -47,21 +54,9 @@ class Changes(Engine):
             if verdict == "changed":
                 count += 1
             steps.append((draft, row, verdict))
-        number = self.take_numbers(db, count * (1 + len(targets))) if count else 0
-
-        tickets = []
-        for draft, row, verdict in steps:
-            is_new = not row.record or row.state == "deleted"
-            if verdict == "changed":
-                row.seq = number
-                row.record = row.record or number
-                row.job_id = row.job_id or number + 1
-                row.state = row.state if draft.boxed else "live"
-                number += 1 + len(targets)
-            accepted, changed = verdict != "stale", verdict == "changed"
-            tickets.append(
-                _make_ticket(kind, draft.id, row.job_id, row.seq, accepted, is_new, changed)
-            )
+        count *= 1 + len(targets)
+        first = self.take_numbers(db, count) if count else 0
+        tickets = number(kind, steps, iter(range(first, first + count)), len(targets))
         self._write(db, tenant, kind, rows.values(), targets, now)
         return tickets
 
@@ -73,21 +68,16 @@ class Changes(Engine):
             gone = [r for r in rows.values() if r.can_be_deleted]
             accepted = {r.id for r in gone}
             if gone:
-                number = self.take_numbers(db, len(gone) * (1 + len(targets)))
+                count = len(gone) * (1 + len(targets))
+                first = self.take_numbers(db, count)
+                numbers = iter(range(first, first + count))
                 for row in gone:
-                    row.seq, row.job_id = number, row.job_id or number + 1
-                    number += 1 + len(targets)
+                    row.take(numbers, len(targets))
                 db.execute(SQL.unindex_text, (scope(tenant), listed(r.record for r in gone)))
                 db.executemany(SQL.delete_record, [(r.seq, now, r.record) for r in gone])
                 self._put_jobs(db, tenant, targets, now, [(r, Op.DELETE, None) for r in gone])
         self.wake()
-        tickets = []
-        for id in ids:
-            found = rows.get(id) or Row(id)
-            first = id in accepted
-            accepted.discard(id)
-            tickets.append(Ticket(kind, id, found.job_id, found.seq, first, False, first))
-        return tickets
+        return tickets_of_deletes(kind, ids, rows, accepted)
 
     def _targets(self, db: sqlite3.Connection, kind: str, now: float) -> list[int]:
         """The versions that a change of this kind has to reach, the serving one first."""

@@ -16,6 +16,8 @@ from evervec.stores.sqlite.schema import upgrade
 class SqliteStore(Care, Looking, Finding, Versions):
     """Records, jobs and ledger in one SQLite file, or in memory when `path` is None."""
 
+    poll_seconds = 0.1
+
     def __init__(self, path: Path | None, settings: Settings) -> None:
         db = Connections(path, settings.busy_seconds)
         super().__init__(db, settings.clock, settings.max_attempts)
