@@ -6,11 +6,18 @@ from pathlib import Path
 import pytest
 
 from evervec.stores.sqlite.schema import LATEST, statements
-from support.fault_checks import assert_true_to, integrity, open_store, query, settle
+from support.fault_checks import assert_true_to, open_store, settle
+from support.places import integrity, query
 from support.processes import Start
 
 STEPS = len(statements(LATEST))
 VERSION = "select value from evervec_meta where key = 'schema'"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Only a file has these troubles."""
+    return tmp_path / "notes.db"
 
 
 def test_24_processes_that_open_a_new_file_at_once_make_it_once(

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psycopg
-from psycopg.adapt import Dumper
-from psycopg.pq import Format
 
 from evervec.errors import EvervecError, IndexUnavailable
 from evervec.filters import parse_filter
@@ -28,7 +26,7 @@ from evervec.indexes.base import Held
 from evervec.model import Change, Match
 from evervec.settings import Settings
 from evervec.stores.named import Queries
-from evervec.stores.postgres.connections import Connections, Session
+from evervec.stores.postgres.connections import Connections, Packed, Session
 from evervec.stores.postgres.engine import columns
 from evervec.stores.postgres.filtering import Filter
 
@@ -44,23 +42,6 @@ _LOOK_AGAIN = 60.0
 _PAGE_DIMENSIONS = 1900
 """up to here a row with its vector fits into a page"""
 _MOST_HNSW = {"vector": 2000, "halfvec": 4000}
-
-
-class _Packed:
-    """A value in PostgreSQL's binary form; the query says of which type."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-
-class _PackedDumper(Dumper):
-    format = Format.BINARY
-
-    def dump(self, obj: _Packed) -> bytes:
-        return obj.data
-
-
-psycopg.adapters.register_dumper(_Packed, _PackedDumper)
 
 
 class _Table:
@@ -341,19 +322,19 @@ def _hnsw_state(conn: Session, table: _Table) -> tuple[float, bool | None]:
     return row[0], row[1]
 
 
-def _pack(vector: NDArray[np.float32]) -> _Packed:
-    return _Packed(struct.pack(">hh", len(vector), 0) + vector.astype(">f4").tobytes())
+def _pack(vector: NDArray[np.float32]) -> Packed:
+    return Packed(struct.pack(">hh", len(vector), 0) + vector.astype(">f4").tobytes())
 
 
 def _text(vector: NDArray[np.float32]) -> str:
     return "[" + ",".join(map(repr, vector.tolist())) + "]"
 
 
-def _pack_all(vectors: Sequence[NDArray[np.float32]], element: int) -> _Packed:
+def _pack_all(vectors: Sequence[NDArray[np.float32]], element: int) -> Packed:
     """Vectors of one length as an array of the type `vector`, whose number is `element`."""
     size = len(vectors[0])
     fields = [("bytes", ">i4"), ("size", ">i2"), ("unused", ">i2"), ("vector", ">f4", (size,))]
     rows = np.zeros(len(vectors), np.dtype(fields))
     rows["bytes"], rows["size"] = 4 + 4 * size, size
     rows["vector"] = np.asarray(vectors)
-    return _Packed(struct.pack(">iiIii", 1, 0, element, len(vectors), 1) + rows.tobytes())
+    return Packed(struct.pack(">iiIii", 1, 0, element, len(vectors), 1) + rows.tobytes())

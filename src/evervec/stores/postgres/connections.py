@@ -16,8 +16,9 @@ from urllib.parse import unquote
 
 import psycopg
 from psycopg import errors
+from psycopg.adapt import Dumper
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import TransactionStatus
+from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
@@ -35,6 +36,23 @@ logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 class Conflict(StoreError):
     """Two transactions stood in each other's way, and this one was undone: try it again."""
+
+
+class Packed:
+    """A value in PostgreSQL's binary form; the query says of which type."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+class _PackedDumper(Dumper):
+    format = Format.BINARY
+
+    def dump(self, obj: Packed) -> bytes:
+        return obj.data
+
+
+psycopg.adapters.register_dumper(Packed, _PackedDumper)  # before any connection is made
 
 
 class Session:
