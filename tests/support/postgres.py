@@ -79,10 +79,12 @@ def remove_folder() -> None:
     """Stop what still runs there, and leave nothing behind."""
     folder = Path(os.environ.pop(FOLDER, "/nowhere"))
     Path(f"{folder}.lock").unlink(missing_ok=True)
-    if not folder.exists():
-        return
     if (folder / "postmaster.pid").exists():
         Server(folder).stop()
+    remove(folder)
+
+
+def remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -13,6 +13,9 @@ from evervec.stores.sql.records import Row, op_to_reopen
 
 log = logging.getLogger("evervec")
 
+OLD_TRANSACTION = 600.0
+"""seconds that a transaction may be open before an alert tells of it"""
+
 
 class Care(Leases, care.Care):
     """The part of the store that operators use."""
@@ -32,7 +35,7 @@ class Care(Leases, care.Care):
     def tend(self) -> None:
         """Vacuum is the database's own affair; what keeps it from its work is told."""
         with self.db.reading() as conn:
-            for pid, name, seconds in conn.execute(SQL.oldest_transactions):
+            for pid, name, seconds in conn.execute(SQL.oldest_transactions, (OLD_TRANSACTION,)):
                 log.error(
                     "[ALERT] a transaction has been open for %d s (process %d, %s): nothing that "
                     "is done since can be cleared away, and the database grows until it ends",

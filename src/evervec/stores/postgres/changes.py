@@ -94,9 +94,6 @@ class Changes(Engine):
         self.wake()
         return tickets_of_deletes(kind, ids, rows, {r.id for r in gone})
 
-    def announce(self, db: Session, conn: Any) -> None:
-        """Have the caller's own transaction tell other processes when it commits."""
-
     def _targets(self, kind: str) -> list[int]:
         """The versions that a change of this kind has to reach, the serving one first. A new
         kind's is made in a transaction of its own: two callers need not wait for each other."""

@@ -224,7 +224,7 @@ _ELSEWHERE = (
 )
 _STRANGER = "{name} does not let this user in: check name and password"
 _EXPLANATIONS: dict[type[Exception], str] = {
-    errors.LockNotAvailable: "another transaction has held a record of {name} for more than "
+    errors.LockNotAvailable: "another transaction has held a lock in {name} for more than "
     "{seconds:g} s; nothing was written: end that transaction, or raise busy_seconds",
     errors.ReadOnlySqlTransaction: "{name} is read-only now (a standby, or made so by its "
     "operator), so nothing was written: give the address of the primary, or wait until it can be "

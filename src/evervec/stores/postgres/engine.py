@@ -11,6 +11,7 @@ from evervec.model import Job
 from evervec.stores.named import Queries
 from evervec.stores.postgres.connections import Conflict, Connections, Session
 from evervec.stores.postgres.fronts import Fronts
+from evervec.stores.postgres.listening import NOTIFY, Listening
 from evervec.stores.sql import engine
 from evervec.stores.sql.jobs import JobRow, Lease, make_jobs
 
@@ -50,10 +51,13 @@ class Engine(engine.Engine):
     sql = SQL
     db: Connections
 
-    def __init__(self, db: Connections, clock: Callable[[], float], max_attempts: int) -> None:
+    def __init__(
+        self, db: Connections, clock: Callable[[], float], max_attempts: int, listen: bool
+    ) -> None:
         super().__init__(clock, max_attempts)
         self.db = db
         self.fronts = Fronts()
+        self.listening = Listening(db, super().wake) if listen else None
         self._names: dict[int, str] = {}
         self._ahead = 0.0
         self._measured = float("-inf")
@@ -79,6 +83,18 @@ class Engine(engine.Engine):
     def tell(self) -> None:
         """`wake` for what stands behind all others, or no longer waits."""
         super().wake()
+        if self.listening is not None:
+            self.listening.tell()
+
+    def wait(self, seen: int, timeout: float) -> int:
+        if timeout > 0 and self.listening is not None:
+            self.listening.listen()
+        return super().wait(seen, timeout)
+
+    def announce(self, db: Session, conn: Any) -> None:
+        """Have the caller's own transaction tell other processes when it commits."""
+        if conn is not None and self.listening is not None:
+            db.execute(NOTIFY)
 
     @staticmethod
     def listed(values: Iterable[Any]) -> list[Any]:

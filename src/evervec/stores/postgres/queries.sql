@@ -374,11 +374,12 @@ select c.relname from pg_class as c
 where c.relnamespace = 'evervec'::regnamespace and c.relkind = 'r' and c.relname ~ '^points_[0-9]+$'
 
 -- name: oldest_transactions
--- those that have kept old rows from being cleared away for more than ten minutes
+-- those that have kept old rows from being cleared away for so long
 select pid, application_name, extract(epoch from clock_timestamp() - xact_start)::integer
 from pg_stat_activity
 where backend_xmin is not null and datname = current_database() and pid <> pg_backend_pid()
-    and backend_type = 'client backend' and xact_start < clock_timestamp() - interval '10 minutes'
+    and backend_type = 'client backend'
+    and xact_start < clock_timestamp() - make_interval(secs => $1::double precision)
 order by xact_start
 limit 3
 

@@ -57,7 +57,8 @@ def statements(number: int) -> list[str]:
 
 
 def _version(conn: Session) -> int:
-    if conn.execute("select to_regclass('evervec.meta')").fetchone()[0] is None:
+    # asked of the catalogue itself: what the session remembers of names may be older
+    if conn.execute("select 1 from pg_tables where schemaname = 'evervec'").fetchone() is None:
         return 0
     row = conn.execute("select value from evervec.meta where key = 'schema'").fetchone()
     return int(row[0]) if row else 0

@@ -18,7 +18,7 @@ class PostgresStore(Care, Looking, Finding, Versions):
 
     def __init__(self, url: str, settings: Settings) -> None:
         db = Connections(url, settings)
-        super().__init__(db, settings.clock, settings.max_attempts)
+        super().__init__(db, settings.clock, settings.max_attempts, settings.listen)
         self.url = db.name
         try:
             upgrade(db)
@@ -27,4 +27,6 @@ class PostgresStore(Care, Looking, Finding, Versions):
             raise
 
     def close(self) -> None:
+        if self.listening is not None:
+            self.listening.close()
         self.db.close()
