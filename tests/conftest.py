@@ -8,12 +8,23 @@ from hypothesis import settings
 
 pytest.register_assert_rewrite("support")
 
+from support import postgres  # noqa: E402
 from support.engines import JOINED_PAIRS, PAIRS, SHARED_PAIRS  # noqa: E402
 from support.world import World  # noqa: E402
 
 settings.register_profile("evervec", deadline=None, max_examples=60, print_blob=True)
 settings.register_profile("thorough", deadline=None, max_examples=3000, print_blob=True)
 settings.load_profile("evervec")  # `pytest --hypothesis-profile=thorough` takes its time
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # the run itself, not one of its processes
+        postgres.make_folder()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        postgres.remove_folder()
 
 
 @pytest.fixture(params=PAIRS, ids="-".join)
@@ -32,6 +43,12 @@ def shared_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Wor
 def joined_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     """Those that can take part in the caller's own transaction."""
     yield from _world(request.param, tmp_path)
+
+
+@pytest.fixture
+def file_world(tmp_path: Path) -> Iterator[World]:
+    """One world in an SQLite file, for what only its connections have."""
+    yield from _world(("sqlite", "sqlite"), tmp_path)
 
 
 @pytest.fixture

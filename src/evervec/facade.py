@@ -282,7 +282,7 @@ class Evervec:
                     "saved and waits: see that a worker runs (with ev.worker(), or ev.run_worker()"
                     " in another process)"
                 )
-            self.store.wait(seen, min(left, self.settings.poll_seconds))
+            self.store.wait(seen, min(left, self.settings.poll_seconds or self.store.poll_seconds))
         job = self.store.job(self.tenant, ticket.job_id)
         if end is Status.FAILED:
             reason = job.error if job else "it was cancelled"

@@ -21,7 +21,8 @@ _OPENAI = "https://api.openai.com/v1"
 
 
 def open_store(given: Any, settings: Settings) -> Store:
-    """A path, `sqlite:///path` or `memory:`; default `$EVERVEC_STORE`, else ./evervec.db."""
+    """A path, `sqlite:///path`, `memory:` or `postgresql://…`; default `$EVERVEC_STORE`, else
+    ./evervec.db."""
     from evervec.stores.sqlite import SqliteStore
 
     url = os.fspath(given or os.environ.get("EVERVEC_STORE") or "evervec.db")
@@ -32,10 +33,22 @@ def open_store(given: Any, settings: Settings) -> Store:
         return SqliteStore(Path(url), settings)
     if scheme == "sqlite" and rest.startswith("/"):
         return SqliteStore(Path(rest[1:]), settings)
+    if scheme in ("postgresql", "postgres"):
+        return _postgres(f"postgresql://{rest}", settings)
     raise SettingsError(
         f"{_without_secrets(url)} is not a store that this version knows: give a path, "
-        "sqlite:///path or memory:"
+        "sqlite:///path, memory: or postgresql://user@host/database"
     )
+
+
+def _postgres(url: str, settings: Settings) -> Store:
+    try:
+        from evervec.stores.postgres import PostgresStore
+    except ImportError as error:
+        raise SettingsError(
+            f"a PostgreSQL store needs the package {error.name}: pip install 'evervec[postgres]'"
+        ) from error
+    return PostgresStore(url, settings)
 
 
 def open_index(url: str | None, store: Store, settings: Settings) -> Index:
@@ -49,9 +62,15 @@ def open_index(url: str | None, store: Store, settings: Settings) -> Index:
             f"{_without_secrets(url)} is not an index that this version knows: leave index "
             "out to use the store's own"
         )
-    if not isinstance(store, SqliteStore):
-        raise SettingsError(f"{store.url} has no index of its own: give one with index=")
-    return SqliteIndex(store.db, settings.clock, settings.cache_mb)
+    if isinstance(store, SqliteStore):
+        return SqliteIndex(store.db, settings.clock, settings.cache_mb)
+    if store.url.startswith("postgresql:"):
+        from evervec.indexes.pgvector import PgvectorIndex
+        from evervec.stores.postgres import PostgresStore
+
+        if isinstance(store, PostgresStore):
+            return PgvectorIndex(store.db, settings)
+    raise SettingsError(f"{store.url} has no index of its own: give one with index=")
 
 
 class Chosen(NamedTuple):

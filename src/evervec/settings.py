@@ -46,7 +46,10 @@ class Settings:
     batch_size: int = _setting(256, "jobs claimed at once", least=1)
     concurrency: int = _setting(3, "provider calls in flight", least=1)
     poll_seconds: float = _setting(
-        0.1, "how often a worker looks for what other processes wrote", least=0.001
+        0.0,
+        "how often a worker looks for what other processes wrote; "
+        "0: 0.1 s on SQLite, 1 s on PostgreSQL, which tells of it",
+        least=0,
     )
     lease_seconds: float = _setting(60.0, "how long a claim holds without renewal", least=0.05)
     drain_seconds: float = _setting(
@@ -112,6 +115,18 @@ class Settings:
     cache_mb: int = _setting(1024, "memory for vectors kept ready for search", least=1)
     memory_mb: int = _setting(32, "text that a worker holds at once", least=1)
     add_batch: int = _setting(1000, "records that `add_many` saves in one transaction", least=1)
+    connect_seconds: float = _setting(10.0, "how long to wait for a connection", least=0.1)
+    postgres_connections: int = _setting(
+        10, "connections to PostgreSQL that a process holds at most", least=2
+    )
+    postgres_prepare: bool = _setting(
+        True, "prepared statements; not with PgBouncer in transaction mode"
+    )
+    listen: bool = _setting(True, "LISTEN and NOTIFY; not with PgBouncer in transaction mode")
+    hnsw_rows: int = _setting(
+        50_000, "vectors from which on pgvector builds an HNSW index; 0: never", least=0
+    )
+    pgvector_half: bool = _setting(False, "new collections keep vectors in half precision")
     clock: Callable[[], float] = _setting(time.time, "seconds since the epoch")
     rng: random.Random = field(
         default_factory=random.Random, metadata={"meaning": "randomness of the jitter"}
@@ -136,7 +151,17 @@ class Settings:
         return cls(**values)
 
 
-_CAST: Mapping[Any, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
+def _truth(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in _TRUE + _FALSE:
+        raise ValueError
+    return word in _TRUE
+
+
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+_CAST: Mapping[Any, Callable[[str], Any]] = {
+    "int": int, "float": float, "str": str, "bool": _truth,
+}  # fmt: skip
 
 
 def _from_text(variable: str, text: str, kind: str) -> Any:
@@ -146,7 +171,7 @@ def _from_text(variable: str, text: str, kind: str) -> Any:
         raise SettingsError(f"{variable} must be {_NOUN[kind]}, not {text!r}") from None
 
 
-_NOUN = {"int": "a whole number", "float": "a number"}
+_NOUN = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
 def _check(name: str, value: Any, kind: str, meta: Mapping[str, Any]) -> None:
@@ -157,6 +182,10 @@ def _check(name: str, value: Any, kind: str, meta: Mapping[str, Any]) -> None:
     if kind == "str" and not isinstance(value, str):
         raise SettingsError(f"{name} must be text, not {type(value).__name__} ({meta['meaning']})")
     if kind not in _NOUN:
+        return
+    if kind == "bool":
+        if not isinstance(value, bool):
+            raise SettingsError(f"{name} must be True or False, not {value!r} ({meta['meaning']})")
         return
     accepted = (int,) if kind == "int" else (int, float)
     if isinstance(value, bool) or not isinstance(value, accepted) or not math.isfinite(value):

@@ -296,7 +296,7 @@ class Worker:
             self._stopping.wait(min(paused, 1.0))
             return
         due, now = self._store.next_due(), self._store.now()
-        wait = self._settings.poll_seconds
+        wait = self._settings.poll_seconds or self._store.poll_seconds
         if due is not None and due > now:  # what is due already is not for this worker
             wait = min(wait, due - now)
         self._store.wait(seen, wait)

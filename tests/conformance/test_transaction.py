@@ -103,7 +103,7 @@ def test_something_that_is_no_connection_is_refused(joined_world: World) -> None
 
 
 def test_a_connection_to_another_file_is_refused(joined_world: World) -> None:
-    with closing(sqlite3.connect(":memory:")) as conn, pytest.raises(StoreError):
+    with closing(joined_world.connect_elsewhere()) as conn, pytest.raises(StoreError):
         joined_world.ev.add(KIND, "alpha", id="1", conn=conn)
     assert joined_world.ev.records() == []
 
@@ -111,47 +111,47 @@ def test_a_connection_to_another_file_is_refused(joined_world: World) -> None:
 class TestSqlite3Connections:
     """What callers set on a `sqlite3.Connection` does not disturb evervec, and stays set."""
 
-    def test_row_and_text_factories(self, joined_world: World) -> None:
-        with closing(joined_world.connect()) as conn:
+    def test_row_and_text_factories(self, file_world: World) -> None:
+        with closing(file_world.connect()) as conn:
             conn.row_factory, conn.text_factory = sqlite3.Row, bytes
-            joined_world.ev.add(KIND, "alpha", id="1", conn=conn)
-            joined_world.ev.add(KIND, "beta", id="1", conn=conn)
+            file_world.ev.add(KIND, "alpha", id="1", conn=conn)
+            file_world.ev.add(KIND, "beta", id="1", conn=conn)
             assert (conn.row_factory, conn.text_factory) == (sqlite3.Row, bytes)
             conn.commit()
-        work(joined_world.ev)
-        assert_in_step(joined_world.ev, {"1": "beta"})
+        work(file_world.ev)
+        assert_in_step(file_world.ev, {"1": "beta"})
 
-    def test_autocommit_mode_commits_each_call(self, joined_world: World) -> None:
-        with closing(joined_world.connect()) as conn:
+    def test_autocommit_mode_commits_each_call(self, file_world: World) -> None:
+        with closing(file_world.connect()) as conn:
             conn.isolation_level = None
-            joined_world.ev.add(KIND, "alpha", id="1", conn=conn)
+            file_world.ev.add(KIND, "alpha", id="1", conn=conn)
             assert not conn.in_transaction
-        assert joined_world.ev.get(KIND, "1") is not None
+        assert file_world.ev.get(KIND, "1") is not None
 
-    def test_autocommit_mode_with_an_explicit_transaction(self, joined_world: World) -> None:
-        with closing(joined_world.connect()) as conn:
+    def test_autocommit_mode_with_an_explicit_transaction(self, file_world: World) -> None:
+        with closing(file_world.connect()) as conn:
             conn.isolation_level = None
             conn.execute("begin")
-            joined_world.ev.add(KIND, "alpha", id="1", conn=conn)
+            file_world.ev.add(KIND, "alpha", id="1", conn=conn)
             assert conn.in_transaction
             conn.execute("rollback")
-        assert joined_world.ev.get(KIND, "1") is None
+        assert file_world.ev.get(KIND, "1") is None
 
-    def test_the_connection_as_context_manager(self, joined_world: World) -> None:
-        with closing(joined_world.connect()) as conn:
+    def test_the_connection_as_context_manager(self, file_world: World) -> None:
+        with closing(file_world.connect()) as conn:
             with conn:
-                joined_world.ev.add(KIND, "alpha", id="1", conn=conn)
+                file_world.ev.add(KIND, "alpha", id="1", conn=conn)
             with contextlib.suppress(ZeroDivisionError), conn:
-                joined_world.ev.add(KIND, "beta", id="2", conn=conn)
+                file_world.ev.add(KIND, "beta", id="2", conn=conn)
                 raise ZeroDivisionError
-        assert [r.id for r in joined_world.ev.records()] == ["1"]
+        assert [r.id for r in file_world.ev.records()] == ["1"]
 
-    def test_a_savepoint_of_the_callers_can_be_rolled_back(self, joined_world: World) -> None:
-        with closing(joined_world.connect()) as conn:
+    def test_a_savepoint_of_the_callers_can_be_rolled_back(self, file_world: World) -> None:
+        with closing(file_world.connect()) as conn:
             conn.execute("begin")
-            joined_world.ev.add(KIND, "alpha", id="1", conn=conn)
+            file_world.ev.add(KIND, "alpha", id="1", conn=conn)
             conn.execute("savepoint mine")
-            joined_world.ev.add(KIND, "beta", id="2", conn=conn)
+            file_world.ev.add(KIND, "beta", id="2", conn=conn)
             conn.execute("rollback to mine")
             conn.commit()
-        assert [r.id for r in joined_world.ev.records()] == ["1"]
+        assert [r.id for r in file_world.ev.records()] == ["1"]

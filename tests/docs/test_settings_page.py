@@ -14,7 +14,9 @@ def rows() -> list[str]:
     found = []
     for f in fields(Settings):
         default = "" if f.default is MISSING else f"{f.default}"
-        variable = f"`EVERVEC_{f.name.upper()}`" if f.type in ("int", "float", "str") else ""
+        variable = (
+            f"`EVERVEC_{f.name.upper()}`" if f.type in ("int", "float", "str", "bool") else ""
+        )
         found.append(f"| `{f.name}` | {default} | {f.metadata['meaning']} | {variable} |")
     return found
 

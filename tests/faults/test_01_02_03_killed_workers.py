@@ -1,11 +1,10 @@
 """Faults 1, 2 and 3: a worker is killed while it embeds, while it writes, and right after."""
 
-from pathlib import Path
-
 import pytest
 
 from evervec import Evervec, Status
-from support.fault_checks import assert_true_to, contents, outcomes, query, settle
+from support.fault_checks import assert_true_to, outcomes, settle
+from support.places import Place, contents, query
 from support.processes import Start
 
 LEASE = {"lease_seconds": 0.5}
@@ -19,7 +18,7 @@ def add(ev: Evervec, notes: dict[str, str]) -> None:
 
 
 def test_01_a_worker_killed_while_embedding_loses_nothing(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """SIGKILL in the middle of embedding: another worker claims after the lease."""
     add(ev, NOTES)
@@ -43,7 +42,7 @@ def test_01_a_worker_killed_while_embedding_loses_nothing(
 
 
 def test_01_a_worker_killed_in_an_update_leaves_the_old_version_to_serve(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """SIGKILL in the middle of embedding a new version: the old one is whole until the new is."""
     add(ev, {"a": LONG})
@@ -63,7 +62,7 @@ def test_01_a_worker_killed_in_an_update_leaves_the_old_version_to_serve(
 
 @pytest.mark.parametrize("point", ["applying", "applied"])
 def test_02_a_worker_killed_after_the_index_write_leaves_one_set_of_chunks(
-    ev: Evervec, path: Path, start: Start, point: str
+    ev: Evervec, path: Place, start: Start, point: str
 ) -> None:
     """SIGKILL after the index write and before the job is finished: the job runs again."""
     notes = {"a": LONG, **NOTES}
@@ -80,7 +79,7 @@ def test_02_a_worker_killed_after_the_index_write_leaves_one_set_of_chunks(
 
 
 def test_02_a_worker_killed_between_two_transactions_leaves_one_set_of_chunks(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """The same where the index is written apart from the store, so that it is ahead of it."""
     notes = {"a": LONG, **NOTES}
@@ -96,7 +95,7 @@ def test_02_a_worker_killed_between_two_transactions_leaves_one_set_of_chunks(
 
 
 def test_02_a_worker_killed_in_the_write_of_an_update_keeps_the_old_version_whole(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """Old chunks go and new ones come in one step, so a kill inside it undoes both."""
     add(ev, {"a": LONG})
@@ -114,7 +113,7 @@ def test_02_a_worker_killed_in_the_write_of_an_update_keeps_the_old_version_whol
 
 
 def test_02_a_worker_killed_in_a_delete_still_ends_with_the_record_gone(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """SIGKILL while the points of a deleted record are taken out."""
     add(ev, NOTES)
@@ -130,7 +129,7 @@ def test_02_a_worker_killed_in_a_delete_still_ends_with_the_record_gone(
 
 
 def test_03_a_finish_whose_answer_was_lost_is_not_done_again(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """SIGKILL after COMMIT and before the client saw it: the retried finish is a no-op."""
     add(ev, NOTES)
@@ -149,7 +148,7 @@ def test_03_a_finish_whose_answer_was_lost_is_not_done_again(
     assert contents(path) == before
 
 
-def test_03_the_same_finish_given_twice_changes_nothing(ev: Evervec, path: Path) -> None:
+def test_03_the_same_finish_given_twice_changes_nothing(ev: Evervec, path: Place) -> None:
     """The client retries with the very same job, points and token."""
     add(ev, {"a": LONG})
     batch, _ = ev.pipeline.prepare(ev.pipeline.claim(1))
@@ -163,7 +162,7 @@ def test_03_the_same_finish_given_twice_changes_nothing(ev: Evervec, path: Path)
 
 
 def test_03_a_retried_finish_does_not_undo_a_change_that_came_since(
-    ev: Evervec, path: Path
+    ev: Evervec, path: Place
 ) -> None:
     """Between the lost answer and the retry, the record changed and somebody claimed it."""
     add(ev, {"a": "the first version"})

@@ -1,11 +1,10 @@
 """Faults 4, 5 and 6: a worker stops answering, loses its lease, and comes back."""
 
-from pathlib import Path
-
 import pytest
 
 from evervec import Evervec, LeaseLost
-from support.fault_checks import assert_true_to, contents, open_store, outcomes, query, settle
+from support.fault_checks import assert_true_to, open_store, outcomes, settle
+from support.places import Place, contents, query
 from support.processes import Start, until
 
 LEASE = {"lease_seconds": 0.4}
@@ -15,7 +14,7 @@ LIVE_POINTS = "select count(*) from evervec_points where vector is not null"
 
 @pytest.mark.parametrize("text", [FIRST, SECOND], ids=["unchanged", "updated"])
 def test_04_a_zombie_cannot_finish_what_another_finished(
-    ev: Evervec, path: Path, start: Start, text: str
+    ev: Evervec, path: Place, start: Start, text: str
 ) -> None:
     """SIGSTOP longer than the lease while the new owner runs, then SIGCONT."""
     ev.add("note", FIRST, id="a")
@@ -35,7 +34,7 @@ def test_04_a_zombie_cannot_finish_what_another_finished(
 
 
 def test_04_a_zombie_cannot_finish_while_the_new_owner_works(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """The zombie is back before the new owner is done."""
     ev.add("note", FIRST, id="a")
@@ -57,7 +56,7 @@ def test_04_a_zombie_cannot_finish_while_the_new_owner_works(
 
 
 def test_04_a_zombie_is_told_that_its_lease_is_lost_whatever_it_tries(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """Its renew, finish, fail and release all raise `LeaseLost`, and change nothing."""
     ev.add("note", FIRST, id="a")
@@ -79,7 +78,7 @@ def test_04_a_zombie_is_told_that_its_lease_is_lost_whatever_it_tries(
 
 
 def test_04_a_zombie_that_writes_an_index_apart_cannot_replace_the_newer_version(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """Frozen between its last look at the lease and its write to the index."""
     ev.add("note", FIRST, id="a")
@@ -103,7 +102,7 @@ def test_04_a_zombie_that_writes_an_index_apart_cannot_replace_the_newer_version
 
 @pytest.mark.parametrize("apart", [False, True], ids=["same file", "index apart"])
 def test_05_a_zombie_cannot_bring_back_a_deleted_record(
-    ev: Evervec, path: Path, start: Start, apart: bool
+    ev: Evervec, path: Place, start: Start, apart: bool
 ) -> None:
     """The record was deleted, and its points are gone, before the zombie comes back."""
     ev.add("note", FIRST, id="a")
@@ -129,7 +128,7 @@ def test_05_a_zombie_cannot_bring_back_a_deleted_record(
 
 
 def test_05_a_record_deleted_in_the_middle_of_its_embedding_stays_deleted(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """The same with no lease lost: the delete lands while the job is processed."""
     ev.add("note", FIRST, id="a")
@@ -143,7 +142,7 @@ def test_05_a_record_deleted_in_the_middle_of_its_embedding_stays_deleted(
     assert_true_to(ev, path, {})
 
 
-def test_06_a_heartbeat_cannot_revive_a_lost_lease(ev: Evervec, path: Path) -> None:
+def test_06_a_heartbeat_cannot_revive_a_lost_lease(ev: Evervec, path: Place) -> None:
     """Whoever took it, and however the job ended, the old token renews nothing."""
     ev.add("note", FIRST, id="a", max_attempts=100)
     with open_store(path, lease_seconds=0.05) as other:
@@ -169,7 +168,7 @@ def test_06_a_heartbeat_cannot_revive_a_lost_lease(ev: Evervec, path: Path) -> N
 
 
 def test_06_a_heartbeat_that_comes_back_leaves_the_new_lease_alone(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """The zombie's heartbeat thread goes on while its provider call hangs."""
     ev.add("note", FIRST, id="a")

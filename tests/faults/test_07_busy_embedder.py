@@ -1,16 +1,15 @@
 """Fault 7: an embedder that leaves the heartbeat thread no time."""
 
-from pathlib import Path
-
 from evervec import Evervec, Status
 from support.fault_checks import assert_true_to, outcomes, settle
+from support.places import Place
 from support.processes import Start, until
 
 NOTES = {str(n): f"note {n} about the mill {n} and the river {n}" for n in range(3)}
 
 
 def test_07_a_lease_is_renewed_while_pure_python_burns_every_processor(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """Three calls compute for longer than the lease; nobody can take the jobs meanwhile, and
     each is done once."""
@@ -35,7 +34,7 @@ def test_07_a_lease_is_renewed_while_pure_python_burns_every_processor(
 
 
 def test_07_a_worker_does_not_take_its_own_job_for_a_dead_ones(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """Its heartbeat is starved until the lease has run out, but nobody else took the job over:
     when its call ends it finishes the job, rather than reap it as a crash of its own."""
@@ -59,7 +58,7 @@ def test_07_a_worker_does_not_take_its_own_job_for_a_dead_ones(
 
 
 def test_07_a_worker_alone_gets_its_work_done_though_calls_keep_the_interpreter(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """A call in C that no thread can interrupt, longer than the lease: with nobody to take the
     job over there is no reason to lose it, and it must not end as a dead letter."""
@@ -79,7 +78,7 @@ def test_07_a_worker_alone_gets_its_work_done_though_calls_keep_the_interpreter(
 
 
 def test_07_a_lease_lost_to_another_process_in_an_endless_call_is_lost_cleanly(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """The same with others there to take over: whoever finishes, the index holds each record
     once."""

@@ -1,10 +1,10 @@
 """Fault 8: one takes back a lease that ran out while its holder is just finishing."""
 
 import threading
-from pathlib import Path
 
 from evervec import Evervec, Status
-from support.fault_checks import assert_true_to, contents, open_store, outcomes, settle
+from support.fault_checks import assert_true_to, open_store, outcomes, settle
+from support.places import Place, contents
 from support.processes import Start, until
 
 TEXT = "a note about weaving"
@@ -12,7 +12,7 @@ LEASE = {"lease_seconds": 0.2}
 
 
 def test_08_a_reaper_that_comes_second_does_not_reset_finished_work(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """The lease has run out and the reaper has seen it, but the finisher has the write lock."""
     ticket = ev.add("note", TEXT, id="a")
@@ -37,7 +37,7 @@ def test_08_a_reaper_that_comes_second_does_not_reset_finished_work(
 
 
 def test_08_a_finisher_that_comes_second_has_lost_its_lease(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """The reaper was first: the finisher writes nothing, and the job is done by the next."""
     ev.add("note", TEXT, id="a")
@@ -58,7 +58,7 @@ def test_08_a_finisher_that_comes_second_has_lost_its_lease(
 
 
 def test_08_reapers_and_finishers_at_full_tilt_never_reset_finished_work(
-    ev: Evervec, path: Path
+    ev: Evervec, path: Place
 ) -> None:
     """With leases that are always about to run out, each job is finished exactly once."""
     count = 200
@@ -97,7 +97,7 @@ def test_08_reapers_and_finishers_at_full_tilt_never_reset_finished_work(
 
 
 def test_08_taking_back_by_hand_what_is_being_finished_costs_nothing(
-    ev: Evervec, path: Path
+    ev: Evervec, path: Place
 ) -> None:
     """An operator's `recover_stuck(0)` takes jobs from living workers; none is lost or doubled."""
     ev.add("note", TEXT, id="a")

@@ -1,9 +1,8 @@
 """Fault 10: SIGTERM in the middle of a batch."""
 
-from pathlib import Path
-
 from evervec import Evervec
-from support.fault_checks import assert_true_to, query, settle
+from support.fault_checks import assert_true_to, settle
+from support.places import Place, query
 from support.processes import Start, until
 
 NOTES = {str(n): f"note {n} about the garden {n} and the wall {n}" for n in range(12)}
@@ -15,7 +14,7 @@ def add_all(ev: Evervec) -> None:
 
 
 def test_10_sigterm_drains_the_batch_and_takes_no_more(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """What is claimed is finished; what is not claimed is left for others."""
     add_all(ev)
@@ -40,7 +39,7 @@ def test_10_sigterm_drains_the_batch_and_takes_no_more(
 
 
 def test_10_sigterm_gives_back_what_is_not_done_by_the_deadline(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """The provider hangs: the worker ends by itself, and its jobs can be claimed at once."""
     add_all(ev)
@@ -55,7 +54,7 @@ def test_10_sigterm_gives_back_what_is_not_done_by_the_deadline(
 
 
 def test_10_sigterm_keeps_what_was_embedded_before_the_deadline(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """One call of several hangs: the others are written, and only its jobs go back."""
     add_all(ev)
@@ -76,7 +75,7 @@ def test_10_sigterm_keeps_what_was_embedded_before_the_deadline(
     assert_true_to(ev, path, NOTES)
 
 
-def test_10_a_second_sigterm_stops_at_once(ev: Evervec, path: Path, start: Start) -> None:
+def test_10_a_second_sigterm_stops_at_once(ev: Evervec, path: Place, start: Start) -> None:
     """It does not wait for the deadline, and nothing is lost."""
     add_all(ev)
     worker = start(
@@ -94,7 +93,7 @@ def test_10_a_second_sigterm_stops_at_once(ev: Evervec, path: Path, start: Start
     _assert_given_back(ev, path)
 
 
-def test_10_sigterm_ends_an_idle_worker(ev: Evervec, path: Path, start: Start) -> None:
+def test_10_sigterm_ends_an_idle_worker(ev: Evervec, path: Place, start: Start) -> None:
     """With nothing to do there is nothing to wait for."""
     add_all(ev)
     worker = start("work", path, settings={"drain_seconds": 3600, "poll_seconds": 3600})
@@ -104,7 +103,7 @@ def test_10_sigterm_ends_an_idle_worker(ev: Evervec, path: Path, start: Start) -
     assert_true_to(ev, path, NOTES)
 
 
-def _assert_given_back(ev: Evervec, path: Path) -> None:
+def _assert_given_back(ev: Evervec, path: Place) -> None:
     """All jobs wait as if nobody had claimed them, and are claimed and done right away."""
     stats = ev.queue.stats()
     assert (stats.pending, stats.processing) == (len(NOTES), 0)

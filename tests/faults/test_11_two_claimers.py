@@ -2,12 +2,12 @@
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from evervec import Evervec, Job
 from support.fault_checks import assert_true_to, open_store, settle
+from support.places import Place
 from support.processes import Start
 
 
@@ -35,7 +35,7 @@ def all_at_once(actions: list[Callable[[], list[Job]]]) -> list[list[Job]]:
 
 @pytest.mark.parametrize("apart", [False, True], ids=["one opening", "an opening each"])
 def test_11_of_threads_that_claim_one_row_exactly_one_wins(
-    ev: Evervec, path: Path, apart: bool
+    ev: Evervec, path: Place, apart: bool
 ) -> None:
     """Four threads, one job, many times over."""
     ticket = ev.add("note", "the only note", id="a")
@@ -54,7 +54,7 @@ def test_11_of_threads_that_claim_one_row_exactly_one_wins(
 
 
 def test_11_of_processes_that_saw_one_row_exactly_one_wins(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """Both have seen that the job is due before either asks for the lock to claim it."""
     claimers = [start("claim", path, pause={"ready": "", "writing": ""}) for _ in range(2)]
@@ -75,7 +75,7 @@ def test_11_of_processes_that_saw_one_row_exactly_one_wins(
 
 
 def test_11_processes_that_empty_a_queue_together_never_share_a_job(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """Two hundred jobs, three processes, seven at a time: each job goes to one of them."""
     notes = {str(n): f"note {n} of the big pile {n}" for n in range(200)}

@@ -1,43 +1,46 @@
 """Faults 12, 13 and 14: changes of one record that meet in the queue."""
 
-import sqlite3
 import threading
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from evervec import Evervec, Kind, Status
-from support.fault_checks import assert_true_to, contents, outcomes, query, settle
+from support.fault_checks import assert_true_to, outcomes, settle
+from support.places import Place, connect, contents, query, somebody_waits
 from support.processes import Start, until
 
-Change = Callable[[Evervec, sqlite3.Connection], object]
+Change = Callable[[Evervec, Any], object]
 
 
-def enqueue(ev: Evervec, conn: sqlite3.Connection) -> object:
+def enqueue(ev: Evervec, conn: Any) -> object:
     return ev.queue.enqueue("note", "a", conn=conn)
 
 
-def add(ev: Evervec, conn: sqlite3.Connection) -> object:
+def add(ev: Evervec, conn: Any) -> object:
     return ev.add("note", "the row as it is", id="a", conn=conn)
 
 
 @pytest.mark.parametrize("change", [enqueue, add])
 def test_12_the_job_exists_though_the_first_of_two_transactions_rolls_back(
-    ev: Evervec, path: Path, change: Change
+    ev: Evervec, path: Place, change: Change
 ) -> None:
     """Two identical enqueues at once: the second waits for the first, and must not take the
     first's job, which never comes to be, for its own."""
     ev.register(Kind("note", load=lambda id: "the row as it is"))
-    first = sqlite3.connect(path)
+    first = connect(path)
     change(ev, first)
     asked = threading.Event()
     errors: list[BaseException] = []
 
     def second() -> None:
-        conn = sqlite3.connect(path, timeout=30)
-        # the statement is announced before it waits for the lock
-        conn.set_trace_callback(lambda sql: asked.set() if "begin" in sql.lower() else None)
+        conn = connect(path)
+        if hasattr(conn, "set_trace_callback"):
+            # the statement is announced before it waits for the lock
+            conn.set_trace_callback(lambda sql: asked.set() if "begin" in sql.lower() else None)
+        else:
+            asked.set()
         try:
             change(ev, conn)
             conn.commit()
@@ -49,6 +52,7 @@ def test_12_the_job_exists_though_the_first_of_two_transactions_rolls_back(
     thread = threading.Thread(target=second)
     thread.start()
     assert asked.wait(30)
+    until(lambda: somebody_waits(path), "the second to wait for the first")
     first.rollback()
     first.close()
     thread.join()
@@ -61,12 +65,12 @@ def test_12_the_job_exists_though_the_first_of_two_transactions_rolls_back(
     assert_true_to(ev, path, {"a": "the row as it is"})
 
 
-def test_12_a_change_that_is_rolled_back_leaves_no_trace(ev: Evervec, path: Path) -> None:
+def test_12_a_change_that_is_rolled_back_leaves_no_trace(ev: Evervec, path: Place) -> None:
     """Record, job, full text and numbers are all part of the caller's transaction."""
     ev.add("note", "what is there", id="a")
     settle(ev)
     before = contents(path)
-    conn = sqlite3.connect(path)
+    conn = connect(path)
     ev.add("note", "what is never there", id="a", conn=conn)
     ev.add("note", "nor is this", id="b", conn=conn)
     ev.delete("note", "a", conn=conn)
@@ -78,7 +82,7 @@ def test_12_a_change_that_is_rolled_back_leaves_no_trace(ev: Evervec, path: Path
 
 
 def test_13_the_same_record_twice_in_one_batch_is_one_job_with_the_later_version(
-    ev: Evervec, path: Path
+    ev: Evervec, path: Place
 ) -> None:
     """Tickets come in order, each with its own seq; one embedding is made, of the last."""
     texts = ["the first", "the other", "the second", "the third"]
@@ -100,7 +104,7 @@ def test_13_the_same_record_twice_in_one_batch_is_one_job_with_the_later_version
         assert ev.wait(ticket, timeout=0).status is Status.DONE
 
 
-def test_13_the_same_id_twice_in_one_enqueue_is_one_job(ev: Evervec, path: Path) -> None:
+def test_13_the_same_id_twice_in_one_enqueue_is_one_job(ev: Evervec, path: Place) -> None:
     """One result for each input, in order; a bad one in between changes nothing."""
     loaded: list[str] = []
 
@@ -122,12 +126,12 @@ def test_13_the_same_id_twice_in_one_enqueue_is_one_job(ev: Evervec, path: Path)
 
 
 def test_13_a_record_added_deleted_and_added_in_one_transaction_is_there_once(
-    ev: Evervec, path: Path
+    ev: Evervec, path: Place
 ) -> None:
     """The last word counts, whatever came before it in the same transaction."""
     ev.add("note", "long ago", id="a")
     settle(ev)
-    conn = sqlite3.connect(path)
+    conn = connect(path)
     ev.add("note", "before", id="a", conn=conn)
     ev.delete("note", "a", conn=conn)
     ev.add("note", "after", id="a", conn=conn)
@@ -140,7 +144,7 @@ def test_13_a_record_added_deleted_and_added_in_one_transaction_is_there_once(
 
 
 def test_14_an_update_during_processing_is_embedded_too(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """Many updates land while the first version is with the provider: one more embedding, of
     the last, and the job starts its attempts anew."""
@@ -163,7 +167,7 @@ def test_14_an_update_during_processing_is_embedded_too(
 
 
 def test_14_an_update_between_embedding_and_writing_is_embedded_too(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """It waits for the write lock while the old version is written, and comes right after."""
     ev.add("note", "version 0", id="a")
@@ -179,7 +183,7 @@ def test_14_an_update_between_embedding_and_writing_is_embedded_too(
 
 
 def test_14_an_update_during_the_last_attempt_of_a_failing_version_is_tried(
-    ev: Evervec, path: Path
+    ev: Evervec, path: Place
 ) -> None:
     """The old version fails for good; the new one is not buried with it."""
     ev.add("note", "version 0", id="a", max_attempts=1)
@@ -192,7 +196,7 @@ def test_14_an_update_during_the_last_attempt_of_a_failing_version_is_tried(
 
 
 def test_14_the_old_version_serves_until_the_new_one_is_complete(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """While an update is embedded, search by meaning still finds the record."""
     ev.add("note", "about whales and the sea", id="a")

@@ -2,7 +2,6 @@
 
 import signal
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from evervec import Evervec, InvalidInput, Status, open
 from evervec.embedders.hashing import HashingEmbedder
 from support.fault_checks import assert_true_to, outcomes, settle
+from support.places import Place
 from support.process_worker import DIMENSIONS
 from support.processes import Child, Start, until
 
@@ -44,7 +44,7 @@ class Poisoned(HashingEmbedder):
 @pytest.mark.parametrize(
     "how", ["refuses", "raises", "answers short", "answers nan", "answers zero"]
 )
-def test_16_a_poison_record_in_a_batch_fails_alone(path: Path, how: str) -> None:
+def test_16_a_poison_record_in_a_batch_fails_alone(path: Place, how: str) -> None:
     """All others are embedded in the same pass, without an attempt lost."""
     with open(path, embedder=Poisoned(how), max_attempts=2, backoff_seconds=0.001) as ev:
         list(ev.add_many("note", ({"id": id, "text": text} for id, text in NOTES.items())))
@@ -65,7 +65,7 @@ def test_16_a_poison_record_in_a_batch_fails_alone(path: Path, how: str) -> None
         assert_true_to(ev, path, {**NOTES, "bad": "cured by now"})
 
 
-def test_16_a_poisoned_update_leaves_the_old_version_to_serve(path: Path) -> None:
+def test_16_a_poisoned_update_leaves_the_old_version_to_serve(path: Place) -> None:
     """What cannot be embedded does not take what could be from the index."""
     with open(path, embedder=Poisoned("raises"), max_attempts=1) as ev:
         ev.add("note", "wholesome", id="a")
@@ -78,7 +78,7 @@ def test_16_a_poisoned_update_leaves_the_old_version_to_serve(path: Path) -> Non
 
 @pytest.mark.parametrize(("max_attempts", "batch_size"), [(3, 256), (2, 16), (2, 256)])
 def test_16_a_record_that_kills_its_worker_is_buried_alone(
-    ev: Evervec, path: Path, start: Start, max_attempts: int, batch_size: int
+    ev: Evervec, path: Place, start: Start, max_attempts: int, batch_size: int
 ) -> None:
     """It dies with every worker that embeds it, and becomes a dead letter by the number of its
     deliveries; those that were claimed with it are embedded all the same."""

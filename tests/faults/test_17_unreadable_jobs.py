@@ -7,9 +7,16 @@ from pathlib import Path
 import pytest
 
 from evervec import Evervec, Kind, Status
-from support.fault_checks import assert_true_to, open_store, outcomes, query, settle
+from support.fault_checks import assert_true_to, open_store, outcomes, settle
+from support.places import query
 
 GOOD = {str(n): f"good note {n} of the pile {n}" for n in range(5)}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Only a file has these troubles."""
+    return tmp_path / "notes.db"
 
 
 def add_good(ev: Evervec) -> None:

@@ -10,10 +10,17 @@ from typing import Any
 import pytest
 
 from evervec import Evervec, Job, StoreError
-from support.fault_checks import assert_true_to, contents, open_store, query, settle
+from support.fault_checks import assert_true_to, open_store, settle
+from support.places import contents, query
 from support.processes import Start, until
 
 NOTES = {str(n): f"note {n} about the quarry {n} and the road {n}" for n in range(5)}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Only a file has these troubles."""
+    return tmp_path / "notes.db"
 
 
 def add_all(ev: Evervec) -> None:

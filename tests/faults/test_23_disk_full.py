@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from evervec import Evervec, StoreError, open
 from evervec.embedders.hashing import HashingEmbedder
-from support.fault_checks import assert_true_to, contents, integrity, open_store, query, settle
+from support.fault_checks import assert_true_to, open_store, settle
 from support.fault_disk import Disk, small_disk
+from support.places import contents, integrity, query
 from support.process_worker import DIMENSIONS
 from support.processes import until
 

@@ -1,23 +1,64 @@
 """Fault 24: schema upgrades that meet, and one that is killed midway."""
 
+import itertools
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from evervec.stores.sqlite.schema import LATEST, statements
-from support.fault_checks import assert_true_to, integrity, open_store, query, settle
+from evervec import StoreError
+from evervec.stores.postgres import schema as postgres_schema
+from evervec.stores.sqlite import schema as sqlite_schema
+from support.fault_checks import assert_true_to, open_store, settle
+from support.places import Place, connect, integrity, query
+from support.postgres import DATABASES
 from support.processes import Start
 
-STEPS = sum(len(statements(number)) for number in range(1, LATEST + 1))
 VERSION = "select value from evervec_meta where key = 'schema'"
+NOTHING = {
+    "sqlite": "select 1 from sqlite_schema",
+    "postgres": "select 1 from pg_namespace where nspname = 'evervec'",
+}
+META = {"sqlite": "evervec_meta", "postgres": "evervec.meta"}
+LATEST = {"sqlite": sqlite_schema.LATEST, "postgres": postgres_schema.LATEST}
+STEPS = {
+    "sqlite": sum(len(sqlite_schema.statements(n + 1)) for n in range(LATEST["sqlite"])),
+    "postgres": sum(len(postgres_schema.statements(n + 1)) for n in range(LATEST["postgres"])),
+}
+
+
+def kind_of(place: Place) -> str:
+    return "sqlite" if isinstance(place, Path) else "postgres"
+
+
+def latest(place: Place) -> int:
+    return LATEST[kind_of(place)]
+
+
+def halfway(place: Place) -> str:
+    return f"statement {STEPS[kind_of(place)] // 2};"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Place]:
+    """Makes places where nothing is yet."""
+    numbers = itertools.count()
+    if request.param == "sqlite":
+        return lambda: tmp_path.joinpath(f"fresh-{next(numbers)}.db")
+    return DATABASES.create
+
+
+@pytest.fixture
+def path(fresh: Callable[[], Place]) -> Place:
+    return fresh()
 
 
 def test_24_processes_that_open_a_new_file_at_once_make_it_once(
-    tmp_path: Path, start: Start
+    fresh: Callable[[], Place], start: Start
 ) -> None:
     """Each opens it without an error and adds a record, and all records are there."""
-    paths = [tmp_path / f"fresh-{n}.db" for n in range(12)]
+    paths = [fresh() for _ in range(8)]
     openers = [start("open", "\n".join(map(str, paths)), pause={"ready": ""}) for _ in range(4)]
     troubles = []
     for path in paths:
@@ -26,7 +67,7 @@ def test_24_processes_that_open_a_new_file_at_once_make_it_once(
         for opener in openers:
             opener.go("ready")
         troubles += [said["error"] for opener in openers if (said := opener.at("opened"))["error"]]
-        assert query(path, VERSION) == [(LATEST,)]
+        assert query(path, VERSION) == [(latest(path),)]
     assert troubles == []
     for path in paths:
         notes = {str(opener.pid): f"written by {opener.pid}" for opener in openers}
@@ -36,10 +77,11 @@ def test_24_processes_that_open_a_new_file_at_once_make_it_once(
 
 
 def test_24_a_file_of_the_applications_own_is_waited_for_while_it_is_written(
-    path: Path, start: Start
+    tmp_path: Path, start: Start
 ) -> None:
     """It has no write-ahead log yet, and to give it one takes the file for oneself: that waits
     as long as any other write does."""
+    path = tmp_path / "mine.db"
     mine = sqlite3.connect(path)
     mine.execute("create table mine (x)")
     mine.close()
@@ -55,49 +97,50 @@ def test_24_a_file_of_the_applications_own_is_waited_for_while_it_is_written(
         assert_true_to(ev, path, {str(opener.pid): f"written by {opener.pid}"})
 
 
-@pytest.mark.parametrize("step", [0, 1, STEPS // 2, STEPS - 1])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 def test_24_an_upgrade_killed_midway_leaves_a_file_that_opens(
-    path: Path, start: Start, step: int
+    path: Place, start: Start, share: float
 ) -> None:
     """It was one transaction: the next to open the file begins it anew."""
-    victim = start("open", path, pause={"upgrading": f"statement {step};"})
-    victim.at("upgrading", f"statement {step};")
+    step = f"statement {int(share * STEPS[kind_of(path)])};"
+    victim = start("open", path, pause={"upgrading": step})
+    victim.at("upgrading", step)
     victim.kill()
     assert integrity(path) == "ok"
-    assert query(path, "select count(*) from sqlite_schema") == [(0,)]
+    assert query(path, NOTHING[kind_of(path)]) == []
     with open_store(path) as ev:
         ev.add("note", "after the crash", id="a")
         settle(ev)
         assert_true_to(ev, path, {"a": "after the crash"})
-    assert query(path, VERSION) == [(LATEST,)]
+    assert query(path, VERSION) == [(latest(path),)]
 
 
-@pytest.mark.parametrize("step", [0, 1, STEPS - 1])
+@pytest.mark.parametrize("step", [0, 1, 3])
 def test_24_an_older_file_is_upgraded_with_all_that_is_in_it(
-    path: Path, start: Start, step: int
+    tmp_path: Path, start: Start, step: int
 ) -> None:
     """Even when the first that tries is killed midway."""
-    first = statements(1)
+    path = tmp_path / "old.db"
     old = sqlite3.connect(path)
-    old.executescript("\n".join(first) + "insert into evervec_meta values ('schema', 1);")
+    first = "\n".join(sqlite_schema.statements(1))
+    old.executescript(first + "insert into evervec_meta values ('schema', 1);")
     old.close()
-    for number in (0, min(step, STEPS - len(first) - 1)):
-        victim = start("open", path, pause={"upgrading": f"statement {number};"})
-        victim.at("upgrading", f"statement {number};")
-        victim.kill()
-        assert query(path, VERSION) == [(1,)]
+    victim = start("open", path, pause={"upgrading": f"statement {step};"})
+    victim.at("upgrading", f"statement {step};")
+    victim.kill()
+    assert query(path, VERSION) == [(1,)]
     with open_store(path) as ev:
         ev.add("note", "after the upgrade", id="a")
         settle(ev)
         assert_true_to(ev, path, {"a": "after the upgrade"})
-    assert query(path, VERSION) == [(LATEST,)]
+    assert query(path, VERSION) == [(latest(path),)]
 
 
 def test_24_one_that_waits_for_an_upgrade_takes_over_when_it_is_killed(
-    path: Path, start: Start
+    path: Place, start: Start
 ) -> None:
     """Several processes wait for the first; it dies; one of them makes the file."""
-    half = f"statement {STEPS // 2};"
+    half = halfway(path)
     victim = start("open", path, pause={"upgrading": half})
     victim.at("upgrading", half)
     waiting = [start("open", path, settings={"busy_seconds": 30}) for _ in range(3)]
@@ -111,17 +154,29 @@ def test_24_one_that_waits_for_an_upgrade_takes_over_when_it_is_killed(
         assert_true_to(ev, path, {str(o.pid): f"written by {o.pid}" for o in waiting})
 
 
-def test_24_one_that_cannot_wait_for_an_upgrade_says_so(path: Path, start: Start) -> None:
+def test_24_one_that_cannot_wait_for_an_upgrade_says_so(path: Place, start: Start) -> None:
     """It ends with a clear error, and harms nothing."""
-    half = f"statement {STEPS // 2};"
+    half = halfway(path)
     first = start("open", path, pause={"upgrading": half})
     first.at("upgrading", half)
     hasty = start("open", path, settings={"busy_seconds": 0.1})
     error = hasty.at("opened")["error"]
     assert error is not None
-    assert "write lock" in error
+    assert "lock" in error
     first.go(f"upgrading {half}")
     assert first.at("opened")["error"] is None
     with open_store(path) as ev:
         settle(ev)
         assert_true_to(ev, path, {str(first.pid): f"written by {first.pid}"})
+
+
+def test_24_a_store_that_a_newer_evervec_made_is_refused(path: Place) -> None:
+    """It says so, and what to do, and changes nothing."""
+    open_store(path).close()
+    newer = latest(path) + 1
+    conn = connect(path)
+    conn.execute(f"update {META[kind_of(path)]} set value = {newer} where key = 'schema'")
+    conn.commit()
+    conn.close()
+    with pytest.raises(StoreError, match=f"newer evervec.*schema is {newer}"):
+        open_store(path)

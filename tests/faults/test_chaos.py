@@ -1,10 +1,10 @@
 """All at once: workers on one file, killed again and again while records come and go."""
 
 import random
-from pathlib import Path
 
 from evervec import Evervec
-from support.fault_checks import assert_true_to, query, settle
+from support.fault_checks import assert_true_to, settle
+from support.places import Place, query
 from support.processes import Child, Start, until
 
 SEED = 1
@@ -14,7 +14,7 @@ KILLS = 9
 
 
 def test_workers_killed_at_random_points_keep_the_index_true(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """Faults 1, 2, 3 and 14 together, at points that nobody chose."""
     chance = random.Random(SEED)
@@ -71,7 +71,7 @@ def _one_at_work(workers: list[Child], ev: Evervec, chance: random.Random) -> Ch
 
 
 def test_a_writer_killed_in_its_stream_loses_nothing_it_has_a_ticket_for(
-    ev: Evervec, path: Path, start: Start
+    ev: Evervec, path: Place, start: Start
 ) -> None:
     """Records come with their jobs or not at all, up to the last ticket and beyond."""
     writer = start("add", path, settings={"add_batch": 20})

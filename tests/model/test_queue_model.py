@@ -28,9 +28,11 @@ FOREVER = 10**9
 class Synced(RuleBasedStateMachine):
     """Records as they must be seen, beside the store as it is."""
 
+    pair = ("memory", "sqlite")
+
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(("memory", "sqlite"), Path("/nowhere"), max_attempts=FOREVER)
+        self.world = World(self.pair, Path("/nowhere"), max_attempts=FOREVER)
         self.ev = self.world.ev
         self.live: dict[str, str] = {}
         self.boxes: dict[str, list[str]] = {}
@@ -226,4 +228,17 @@ TestSynced = Synced.TestCase
 TestSynced.settings = settings(
     stateful_step_count=40,
     suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+class SyncedInPostgres(Synced):
+    """The same over a server, where each step takes longer."""
+
+    pair = ("postgres", "pgvector")
+
+
+TestSyncedInPostgres = SyncedInPostgres.TestCase
+TestSyncedInPostgres.settings = settings(
+    TestSynced.settings,
+    max_examples=max(5, settings.default.max_examples // 10 if settings.default else 0),
 )

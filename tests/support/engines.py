@@ -13,6 +13,7 @@ from typing import Any
 from evervec import Embedder
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.embedders.noop import NoopEmbedder
+from support import postgres
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class StoreEngine:
     """a second opening sees the same records"""
     connect: Callable[[Path], Any] | None = None
     """the caller's own connection, for `conn=`"""
+    elsewhere: Callable[[], Any] | None = None
+    """a connection to another place than the store's"""
+    clock: Callable[[Path, float], Any] | None = None
+    """the clock that rules it, where it is not the process's own"""
+    leave: Callable[[Path], None] = lambda _: None
 
 
 @dataclass(frozen=True)
@@ -38,16 +44,42 @@ def _file(folder: Path) -> Path:
     return folder / "store.db"
 
 
+_borrowed: dict[Path, str] = {}
+
+
+def _database(folder: Path) -> str:
+    """The database that stands for a folder."""
+    if folder not in _borrowed:
+        _borrowed[folder] = postgres.DATABASES.borrow()
+    return _borrowed[folder]
+
+
+def _give_back(folder: Path) -> None:
+    postgres.DATABASES.give_back(_borrowed.pop(folder))
+
+
 STORES = {
     "sqlite": StoreEngine(
         lambda folder: str(_file(folder)),
         shared=True,
         connect=lambda folder: sqlite3.connect(_file(folder)),
+        elsewhere=lambda: sqlite3.connect(":memory:"),
+    ),
+    "postgres": StoreEngine(
+        _database,
+        shared=True,
+        connect=lambda folder: postgres.connect(_database(folder)),
+        elsewhere=lambda: postgres.connect(postgres.server_url()),
+        clock=lambda folder, now: postgres.DatabaseClock(_database(folder), now),
+        leave=_give_back,
     ),
     "memory": StoreEngine(lambda _: "memory:"),
 }
 
-INDEXES = {"sqlite": IndexEngine(lambda _: None, stores=("sqlite", "memory"))}
+INDEXES = {
+    "sqlite": IndexEngine(lambda _: None, stores=("sqlite", "memory")),
+    "pgvector": IndexEngine(lambda _: None, stores=("postgres",)),
+}
 
 EMBEDDERS: dict[str, Callable[[], Embedder]] = {
     "hashing": HashingEmbedder,

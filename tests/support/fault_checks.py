@@ -1,9 +1,7 @@
 """The invariants, checked from outside: by `verify`, by search, and in the tables themselves."""
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,33 +11,14 @@ from evervec.chunking import chunk
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.pipeline import chunker_for
 from evervec.stores.ledger import unpack_chunks
+from support.places import Place, integrity, query, vector_of
 from support.process_worker import DIMENSIONS
 from support.processes import until
 
-TABLES = ("records", "jobs", "points", "removed", "ledger", "attempts", "versions")
 
-
-def open_store(path: Path, **settings: Any) -> evervec.Evervec:
+def open_store(place: Place, **settings: Any) -> evervec.Evervec:
     """The store that children of `process_worker` work on."""
-    return evervec.open(path, embedder=HashingEmbedder(DIMENSIONS), **settings)
-
-
-def query(path: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-    """What a stranger to evervec reads in the file."""
-    conn = sqlite3.connect(path)
-    try:
-        return conn.execute(sql, values).fetchall()
-    finally:
-        conn.close()
-
-
-def contents(path: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """All rows of all tables."""
-    return {name: query(path, f"select * from evervec_{name}") for name in TABLES}
-
-
-def integrity(path: Path) -> str:
-    return str(query(path, "pragma integrity_check")[0][0])
+    return evervec.open(place, embedder=HashingEmbedder(DIMENSIONS), **settings)
 
 
 def settle(ev: evervec.Evervec) -> None:
@@ -58,7 +37,7 @@ def outcomes(ev: evervec.Evervec, id: str) -> list[str]:
     return [str(attempt.outcome) for attempt in ev.queue.history("note", id)]
 
 
-def assert_true_to(ev: evervec.Evervec, path: Path, notes: Mapping[str, str]) -> None:
+def assert_true_to(ev: evervec.Evervec, path: Place, notes: Mapping[str, str]) -> None:
     """Records, ledger and index hold exactly these notes, each once, and nothing else."""
     stats = ev.queue.stats()
     assert (stats.pending, stats.processing) == (0, 0)
@@ -77,7 +56,7 @@ def assert_true_to(ev: evervec.Evervec, path: Path, notes: Mapping[str, str]) ->
             assert (hits[id].text, round(hits[id].similarity or 0, 3)) == (piece, 1.0)
 
 
-def _assert_records(path: Path, notes: Mapping[str, str]) -> None:
+def _assert_records(path: Place, notes: Mapping[str, str]) -> None:
     live = "select id, text from evervec_records where state = 'live'"
     assert dict(query(path, live)) == dict(notes)
     doubled = (
@@ -86,9 +65,9 @@ def _assert_records(path: Path, notes: Mapping[str, str]) -> None:
     assert query(path, doubled) == []
 
 
-def _assert_points(ev: evervec.Evervec, path: Path, notes: Mapping[str, str]) -> None:
+def _assert_points(ev: evervec.Evervec, path: Place, notes: Mapping[str, str]) -> None:
     """The points of each note are its latest chunks, with the vectors of those."""
-    points: dict[str, dict[bytes, bytes]] = defaultdict(dict)
+    points: dict[str, dict[bytes, Any]] = defaultdict(dict)
     held = """select r.id, p.hash, p.vector, p.seq >= r.seq from evervec_points as p
               join evervec_records as r on r.record = p.record where p.vector is not null"""
     for id, hash, vector, current in query(path, held):
@@ -109,5 +88,5 @@ def _assert_points(ev: evervec.Evervec, path: Path, notes: Mapping[str, str]) ->
         assert list(unpack_chunks(entries[id])) == chunks
         right = HashingEmbedder(DIMENSIONS).embed(texts)
         for piece, vector in zip(chunks, right, strict=True):
-            stored = np.frombuffer(points[id][piece.hash], "<f4")
+            stored = vector_of(points[id][piece.hash])
             np.testing.assert_allclose(stored, vector, atol=1e-5)

@@ -26,7 +26,10 @@ import evervec
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.model import Change
 from evervec.stores.base import Apply, Finish
-from evervec.stores.sqlite import SqliteStore, schema
+from evervec.stores.postgres import PostgresStore
+from evervec.stores.postgres import schema as postgres_schema
+from evervec.stores.sqlite import SqliteStore
+from evervec.stores.sqlite import schema as sqlite_schema
 
 DIMENSIONS = 512
 
@@ -152,19 +155,24 @@ def opened(orders: Orders, stage: Stage) -> Iterator[evervec.Evervec]:
 
 
 def announce_upgrade(stage: Stage) -> None:
-    statements, places = schema.statements, itertools.count()
+    for schema in (sqlite_schema, postgres_schema):
+        statements = schema.statements
 
-    def announced(number: int) -> Iterator[str]:
-        for statement in statements(number):
-            stage.reach("upgrading", f"statement {next(places)};")
-            yield statement
+        def announced(
+            number: int,
+            statements: Callable[[int], list[str]] = statements,
+            places: Iterator[int] = itertools.count(),  # noqa: B008 - one count for all its steps
+        ) -> Iterator[str]:
+            for statement in statements(number):
+                stage.reach("upgrading", f"statement {next(places)};")
+                yield statement
 
-    schema.statements = announced  # type: ignore[assignment]
+        schema.statements = announced  # type: ignore[attr-defined]
 
 
 def announce_writes(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
     store, index = ev.store, ev.index
-    assert isinstance(store, SqliteStore)
+    assert isinstance(store, SqliteStore | PostgresStore)
     apply, finish, writing = index.apply, store.finish, store.db.writing
 
     def announced_apply(changes: Sequence[Change], conn: Any = None) -> None:
@@ -179,7 +187,7 @@ def announce_writes(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
         return held
 
     @contextmanager
-    def announced_writing(*, durable: bool, conn: Any = None) -> Iterator[sqlite3.Connection]:
+    def announced_writing(*, durable: bool, conn: Any = None) -> Iterator[Any]:
         stage.reach("writing")
         with writing(durable=durable, conn=conn) as db:
             yield db

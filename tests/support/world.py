@@ -65,7 +65,8 @@ class World:
     def __init__(self, pair: tuple[str, str], folder: Path, **settings: Any) -> None:
         self.store_name, self.index_name = pair
         self.folder = folder
-        self.clock = Clock()
+        made = STORES[self.store_name].clock
+        self.clock: Any = made(folder, START) if made else Clock()
         self.embedder = ScriptedEmbedder()
         self._settings = {
             "clock": self.clock, "rng": random.Random(7), "chunk_tokens": 16, **settings
@@ -100,9 +101,18 @@ class World:
         assert connect is not None
         return connect(self.folder)
 
+    def connect_elsewhere(self) -> Any:
+        """A connection to another place than the store's."""
+        connect = STORES[self.store_name].elsewhere
+        assert connect is not None
+        return connect()
+
     def close(self) -> None:
         for ev in self._opened:
             ev.close()
+        if STORES[self.store_name].clock:
+            self.clock.close()
+        STORES[self.store_name].leave(self.folder)
 
 
 def step(ev: Evervec, jobs: Sequence[Job]) -> Written:

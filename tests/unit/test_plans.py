@@ -11,10 +11,11 @@ import pytest
 import evervec
 from evervec.indexes.sqlite import SQL as INDEX
 from evervec.stores.sqlite.engine import SQL as STORE
-from evervec.stores.sqlite.leases import SELECT_DUE, SELECT_JOBS
-from evervec.stores.sqlite.looking import _SELECT_RECORDS
+from evervec.stores.sqlite.leases import SELECT_DUE
 from support.world import KIND, ScriptedEmbedder, fail_for_good, work
 
+SELECT_JOBS = f"select {STORE.job_columns}\n"
+SELECT_RECORDS = f"select {STORE.record_columns}\n"
 NOW = 1e12
 LARGE = (
     "evervec_jobs",
@@ -85,10 +86,10 @@ HOT: dict[str, Query] = CLAIM | {
     "forget_records": (lambda: STORE.forget_records, (NUMBERS,)),
     "forget_ledger": (lambda: STORE.forget_ledger, (NUMBERS,)),
     "forget_points": (lambda: STORE.forget_points, (NUMBERS,)),
-    "record": (lambda: _SELECT_RECORDS + STORE.record, ("default", KIND, "1")),
+    "record": (lambda: SELECT_RECORDS + STORE.record, ("default", KIND, "1")),
     "sizes": (lambda: STORE.sizes, (NUMBERS,)),
     "typed": (lambda: STORE.typed, (1, KIND, 1000)),
-    "cached": (lambda: STORE.cached, ("model", b"hash")),
+    "cached": (lambda: STORE.cached, ("model", '["00"]')),
     "trim_cache": (lambda: STORE.trim_cache, (1000,)),
     "jobs_by_id": (lambda: SELECT_JOBS + STORE.jobs_by_id, (NUMBERS,)),
     "finish_untouched": (lambda: STORE.finish_untouched, (NOW, NUMBERS, "token")),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import evervec
-from evervec import Settings, SettingsError
+from evervec import EvervecError, Settings, SettingsError
 from evervec.embedders.hashing import HashingEmbedder
 from support.world import KIND, ScriptedEmbedder
 
@@ -20,7 +20,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
     assert (s.max_attempts, s.lease_seconds, s.batch_size, s.concurrency) == (10, 60, 256, 3)
     assert (s.backoff_seconds, s.backoff_cap_seconds, s.backoff_jitter) == (1, 300, 0.2)
     assert (s.keep_done_days, s.keep_dead_days, s.alert_failed) == (7, 7, 10)
-    assert (s.wait_seconds, s.drain_seconds, s.poll_seconds) == (30, 30, 0.1)
+    assert (s.wait_seconds, s.drain_seconds, s.poll_seconds) == (30, 30, 0)
     assert s.overfetch == 3
 
 
@@ -72,6 +72,20 @@ def test_times_that_must_come_cannot_be_infinite(name: str) -> None:
 def test_a_whole_number_is_not_a_fraction() -> None:
     with pytest.raises(SettingsError, match="batch_size"):
         Settings.load({"batch_size": 2.5}, {})
+
+
+@pytest.mark.parametrize("text", ["1", "true", "Yes", "on"])
+def test_a_switch_can_be_set_in_the_environment(text: str) -> None:
+    assert Settings.load({}, {"EVERVEC_PGVECTOR_HALF": text}).pgvector_half
+    assert not Settings.load({}, {"EVERVEC_LISTEN": "off"}).listen
+
+
+@pytest.mark.parametrize("value", [1, "yes", None])
+def test_a_switch_is_true_or_false(value: Any) -> None:
+    with pytest.raises(SettingsError, match="listen"):
+        Settings.load({"listen": value}, {})
+    with pytest.raises(SettingsError, match="EVERVEC_LISTEN must be true or false"):
+        Settings.load({}, {"EVERVEC_LISTEN": "maybe"})
 
 
 @pytest.mark.parametrize("name", ["clock", "rng"])
@@ -134,7 +148,7 @@ def test_an_unknown_store_is_refused(url: str) -> None:
 def test_no_message_shows_the_secrets_of_a_url(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(SettingsError) as as_store:
+    with pytest.raises(EvervecError) as as_store:  # it is unknown, or cannot be reached
         evervec.open(url)
     with pytest.raises(SettingsError) as as_index:
         evervec.open("memory:", index=url)

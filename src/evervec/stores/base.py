@@ -214,6 +214,8 @@ class Store(Protocol):
     """Where records, jobs, ledger, versions and locks live."""
 
     url: str
+    poll_seconds: float
+    """how often to look for what other processes wrote, where nobody says otherwise"""
 
     def now(self) -> float:
         """The clock that rules leases and schedules."""

@@ -7,60 +7,24 @@ so a later change always has the larger seq.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from evervec.model import Op, Status, Ticket, quick_maker
+from evervec.model import Op, Ticket
 from evervec.stores.base import Draft
+from evervec.stores.sql.records import (
+    Row,
+    judge,
+    number,
+    pack_box,
+    scope,
+    stub_of,
+    tickets_of_deletes,
+)
 from evervec.stores.sqlite.engine import SQL, Engine, listed
 
 Rows = list[tuple[Any, ...]]
-_make_ticket = quick_maker(Ticket)
-
-
-@dataclass(slots=True)
-class Row:
-    """A record as it stands, then as this batch leaves it."""
-
-    id: str
-    record: int = 0  # 0: not there yet
-    state: str = ""
-    seq: int = 0
-    hash: bytes | None = None
-    weight: float = 1.0
-    created_at: float = 0.0
-    updated_at: float = 0.0
-    version: int | None = None
-    metadata: str = "{}"
-    data: str | None = None
-    born: int = 0
-    job_id: int = 0
-    job_status: str | None = None
-    job_op: str | None = None
-    boxed: bool = False
-    ledger_seq: int | None = None
-    # what the batch does with it
-    draft: Draft | None = None
-    quiet: bool = False
-    was_stored: bool = False
-    was_live: bool = False
-
-    def same_as(self, draft: Draft) -> bool:
-        """Nothing that is searched or embedded differs, and its vectors are made or on their way."""
-        return (
-            self.state == "live"
-            and self.hash == draft.hash
-            and self.metadata == draft.metadata
-            and self.weight == draft.weight
-            and not self.boxed
-            and (
-                self.job_status not in (None, Status.FAILED)
-                or (self.job_status is None and (self.ledger_seq or -1) >= self.seq)
-            )
-        )
 
 
 class Changes(Engine):
@@ -86,25 +50,13 @@ class Changes(Engine):
             row = rows.get(draft.id)
             if row is None:
                 row = rows[draft.id] = Row(draft.id)
-            verdict = _judge(row, draft)
+            verdict = judge(row, draft)
             if verdict == "changed":
                 count += 1
             steps.append((draft, row, verdict))
-        number = self.take_numbers(db, count * (1 + len(targets))) if count else 0
-
-        tickets = []
-        for draft, row, verdict in steps:
-            is_new = not row.record or row.state == "deleted"
-            if verdict == "changed":
-                row.seq = number
-                row.record = row.record or number
-                row.job_id = row.job_id or number + 1
-                row.state = row.state if draft.boxed else "live"
-                number += 1 + len(targets)
-            accepted, changed = verdict != "stale", verdict == "changed"
-            tickets.append(
-                _make_ticket(kind, draft.id, row.job_id, row.seq, accepted, is_new, changed)
-            )
+        count *= 1 + len(targets)
+        first = self.take_numbers(db, count) if count else 0
+        tickets = number(kind, steps, iter(range(first, first + count)), len(targets))
         self._write(db, tenant, kind, rows.values(), targets, now)
         return tickets
 
@@ -113,24 +65,19 @@ class Changes(Engine):
             now = self.now()
             targets = [row[0] for row in db.execute(SQL.targets, (kind,))]
             rows = self._known(db, tenant, kind, set(ids), targets[0]) if targets else {}
-            gone = [r for r in rows.values() if _can_be_deleted(r)]
+            gone = [r for r in rows.values() if r.can_be_deleted]
             accepted = {r.id for r in gone}
             if gone:
-                number = self.take_numbers(db, len(gone) * (1 + len(targets)))
+                count = len(gone) * (1 + len(targets))
+                first = self.take_numbers(db, count)
+                numbers = iter(range(first, first + count))
                 for row in gone:
-                    row.seq, row.job_id = number, row.job_id or number + 1
-                    number += 1 + len(targets)
+                    row.take(numbers, len(targets))
                 db.execute(SQL.unindex_text, (scope(tenant), listed(r.record for r in gone)))
                 db.executemany(SQL.delete_record, [(r.seq, now, r.record) for r in gone])
                 self._put_jobs(db, tenant, targets, now, [(r, Op.DELETE, None) for r in gone])
         self.wake()
-        tickets = []
-        for id in ids:
-            found = rows.get(id) or Row(id)
-            first = id in accepted
-            accepted.discard(id)
-            tickets.append(Ticket(kind, id, found.job_id, found.seq, first, False, first))
-        return tickets
+        return tickets_of_deletes(kind, ids, rows, accepted)
 
     def _targets(self, db: sqlite3.Connection, kind: str, now: float) -> list[int]:
         """The versions that a change of this kind has to reach, the serving one first."""
@@ -147,9 +94,7 @@ class Changes(Engine):
         wanted = {"tenant": tenant, "kind": kind, "version": version, "ids": listed(ids)}
         rows = {}
         for found in db.execute(SQL.known_records, wanted):
-            row = rows[found[0]] = Row(*found)
-            row.job_id = row.job_id or 0
-            row.was_stored, row.was_live = True, row.state == "live"
+            rows[found[0]] = Row.stored(found)
         return rows
 
     def _write(
@@ -173,9 +118,7 @@ class Changes(Engine):
             draft = row.draft
             if draft is None:
                 if row.quiet:
-                    quiet.append(
-                        (row.created_at, row.updated_at, row.version, row.data, row.record)
-                    )
+                    quiet.append(row.quiet_values)
                 continue
             if draft.boxed:
                 jobs.append((row, Op.OPEN, pack_box(draft)))
@@ -183,17 +126,11 @@ class Changes(Engine):
                     row.state = "hidden"
                     inserts.append(stub_of(row, tenant, kind, row.seq, now))
                 elif row.version is not None:
-                    quiet.append(
-                        (row.created_at, row.updated_at, row.version, row.data, row.record)
-                    )
+                    quiet.append(row.quiet_values)
                 continue
             jobs.append((row, Op.EMBED, None))
             texts.append((row.record, token, draft.title or "", draft.text))
-            created, updated = times(draft, row, now)
-            content = (
-                "live", row.seq, row.born if row.was_live else row.seq, draft.hash, draft.weight, created, updated, row.version,
-                draft.title, draft.metadata, draft.data, draft.text,
-            )  # fmt: skip
+            content = row.content(draft, now)
             if row.was_stored:
                 updates.append((*content, row.record))
                 if row.was_live:
@@ -243,60 +180,4 @@ class Changes(Engine):
             db.executemany(SQL.put_job, values)
 
 
-def _can_be_deleted(row: Row) -> bool:
-    """It is there, or a job may yet make it appear."""
-    will_appear = row.job_op in (Op.OPEN, Op.LOAD) and row.job_status != Status.DONE
-    return row.state == "live" or will_appear
-
-
 _PLAIN = Draft("", "", b"")
-
-
-def _judge(row: Row, draft: Draft) -> str:
-    """Whether a draft is stale, unchanged or changes the row; the row then stands as changed."""
-    if draft.if_seq is not None and row.seq != draft.if_seq:
-        return "stale"
-    if draft.version is not None:
-        if row.version is not None and draft.version <= row.version:
-            return "stale"
-        row.version = draft.version
-        row.quiet = True
-    if row.draft is None and row.same_as(draft):
-        created, updated = draft.created_at, draft.updated_at
-        if created is not None and created != row.created_at:
-            row.created_at, row.quiet = created, True
-        if updated is not None and updated != row.updated_at:
-            row.updated_at, row.quiet = updated, True
-        if draft.data != row.data:
-            row.data, row.quiet = draft.data, True
-        return "unchanged"
-    row.draft = draft
-    return "changed"
-
-
-def times(draft: Draft, row: Row, now: float) -> tuple[float, float]:
-    """When the record was created and updated, as its caller or its past says."""
-    created = draft.created_at
-    if created is None:
-        created = row.created_at if row.was_live else now
-    return created, now if draft.updated_at is None else draft.updated_at
-
-
-def stub_of(row: Row, tenant: str, kind: str, seq: int, now: float) -> tuple[Any, ...]:
-    """A record that nobody sees yet."""
-    return (
-        row.record, tenant, kind, row.id, "hidden", seq, seq, None, 1.0, now, now, row.version,
-        None, "{}", None, "",
-    )  # fmt: skip
-
-
-def scope(tenant: str) -> str:
-    """The word under which full text finds only this tenant's records."""
-    return "t" + tenant.encode().hex()
-
-
-_BOX = ("text", "title", "metadata", "weight", "data", "created_at", "updated_at")
-
-
-def pack_box(draft: Draft) -> str:
-    return json.dumps({name: getattr(draft, name) for name in _BOX}, ensure_ascii=False)

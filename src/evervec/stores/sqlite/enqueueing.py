@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from evervec.model import EnqueueResult, Op
 from evervec.stores.base import Draft
-from evervec.stores.sqlite.changes import Changes, Row, stub_of
+from evervec.stores.sql.records import Row, op_to_enqueue, stub_of
+from evervec.stores.sqlite.changes import Changes
 from evervec.stores.sqlite.engine import SQL, listed
 
 
@@ -69,7 +70,7 @@ class Enqueueing(Changes):
                 results.append(EnqueueResult(row.job_id or number + 1, not row.job_id))
                 row.seq, row.job_id, row.draft = number, row.job_id or number + 1, plan
                 number += step
-                jobs.append((row, _op_to_enqueue(row, loaded), None))
+                jobs.append((row, op_to_enqueue(row, loaded), None))
             else:
                 results.append(EnqueueResult(row.job_id, False))
         db.executemany(SQL.insert_record, stubs)
@@ -101,11 +102,3 @@ class Enqueueing(Changes):
         # the same as calling EnqueueResult for each, in a third of the time
         fields = zip(numbers, repeat(True), repeat(None), strict=False)
         return list(map(tuple.__new__, repeat(EnqueueResult), fields))
-
-
-def _op_to_enqueue(row: Row, loaded: bool) -> Op:
-    if loaded:
-        return Op.LOAD
-    if row.boxed:
-        return Op.OPEN
-    return {"live": Op.EMBED, "deleted": Op.DELETE}.get(row.state, Op.LOAD)

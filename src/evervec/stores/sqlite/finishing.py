@@ -10,26 +10,21 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, NamedTuple
 
 from evervec.model import Job, Outcome, Status
 from evervec.stores.base import Apply, Failure, Finish
 from evervec.stores.ledger import pack_chunks
-from evervec.stores.sqlite.changes import scope
+from evervec.stores.sql.jobs import (
+    Standing,
+    after_failure,
+    attempt_row,
+    done_row,
+    holds,
+    was_finished,
+)
+from evervec.stores.sql.records import scope
 from evervec.stores.sqlite.engine import SQL, listed
 from evervec.stores.sqlite.enqueueing import Enqueueing
-
-
-class Standing(NamedTuple):
-    """A job's row at the moment its holder comes back to it."""
-
-    job_id: int
-    token: str | None
-    status: str
-    seq: int
-    finished_seq: int | None
-    attempts: int
-    max_attempts: int
 
 
 class Finishing(Enqueueing):
@@ -60,8 +55,8 @@ class Finishing(Enqueueing):
         good = [f for f in held if f.seq >= born.get(f.job.record, 0)]
         self._write_results(conn, good, apply, now)
         conn.executemany(SQL.finish, [(f.seq, now, f.job.job_id) for f in held])
-        conn.executemany(SQL.add_attempt, [_done(f, now) for f in held])
-        repeated = {f.job.job_id for f in finishes if _was_finished(standing, f)}
+        conn.executemany(SQL.add_attempt, [done_row(f, now) for f in held])
+        repeated = {f.job.job_id for f in finishes if was_finished(standing, f)}
         return repeated.union(f.job.job_id for f in held)
 
     def _write_results(
@@ -129,12 +124,7 @@ class Finishing(Enqueueing):
                     ends.append(None)
                     continue
                 row = standing[f.job.job_id]
-                if row.seq > (f.job.claimed_seq or 0):  # a newer version starts anew
-                    end, due, spent = Status.PENDING, now, 0
-                elif f.retry_at is None:
-                    end, due, spent = Status.FAILED, now, row.attempts
-                else:
-                    end, due, spent = Status.PENDING, f.retry_at, row.attempts
+                end, due, spent = after_failure(row, f.job, f.retry_at, now)
                 put_back(conn, f.job, end, due, spent, 0, f.error, now)
                 outcome = Outcome.FAILED if end is Status.FAILED else Outcome.RETRY
                 attempts.append(attempt_row(f.job, outcome, f.worker, f.error, now))
@@ -165,52 +155,9 @@ def _finish_untouched(conn: sqlite3.Connection, finishes: Sequence[Finish], now:
     return done == len(finishes)
 
 
-def _done(f: Finish, now: float) -> tuple[Any, ...]:
-    job = f.job
-    return (
-        job.record, job.tenant, job.version, job.attempts, f.seq, _began(job), now, "done",
-        f.embedded, f.reused, f.tokens, f.worker, None,
-    )  # fmt: skip
-
-
-def attempt_row(
-    job: Job, outcome: Outcome, worker: str, error: str | None, now: float
-) -> tuple[Any, ...]:
-    return (
-        job.record, job.tenant, job.version, job.attempts, job.claimed_seq, _began(job), now,
-        outcome.value, 0, 0, 0, worker, error,
-    )  # fmt: skip
-
-
-def _began(job: Job) -> float | None:
-    return job.started_at.timestamp() if job.started_at else None
-
-
 def standing_of(conn: sqlite3.Connection, jobs: Sequence[Job]) -> dict[int, Standing]:
     rows = conn.execute(SQL.standing, (listed(job.job_id for job in jobs),))
     return {row[0]: Standing._make(row) for row in rows}
-
-
-def holds(standing: dict[int, Standing], job: Job) -> bool:
-    row = standing.get(job.job_id)
-    return (
-        row is not None
-        and row.status == Status.PROCESSING
-        and job.token is not None
-        and row.token == job.token
-    )
-
-
-def _was_finished(standing: dict[int, Standing], finish: Finish) -> bool:
-    """The same finish came before: its answer was lost, not its work."""
-    row = standing.get(finish.job.job_id)
-    return (
-        row is not None
-        and row.status != Status.PROCESSING
-        and finish.job.token is not None
-        and row.token == finish.job.token
-        and (row.finished_seq or -1) >= (finish.job.claimed_seq or 0)
-    )
 
 
 def _born(conn: sqlite3.Connection, records: list[int]) -> dict[int, int]:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from evervec.model import Job, Outcome, Status, as_datetime
+from evervec.model import Job, Outcome, as_datetime
 from evervec.stores.base import Loaded, Unreadable
-from evervec.stores.ledger import unpack_chunks
-from evervec.stores.sqlite.engine import OPS, SQL, JobRow, Lease, jobs_of, leased_jobs, listed
-from evervec.stores.sqlite.finishing import Finishing, attempt_row, holds, put_back, standing_of
+from evervec.stores.sql.jobs import (
+    JobRow,
+    Lease,
+    after_crash,
+    attempt_row,
+    company,
+    holds,
+    leased_jobs,
+)
+from evervec.stores.sql.jobs import loaded as read_loaded
+from evervec.stores.sqlite.engine import SQL, listed
+from evervec.stores.sqlite.finishing import Finishing, put_back, standing_of
 
-SELECT_JOBS = f"select {SQL.job_columns}\n"
 SELECT_DUE = f"select {SQL.claim_columns}\n"
 _ANY = 1 << 62
-CRASH_SHRINKS_BY = 16
-"""Each crash of a job's worker divides the company it is claimed with next time."""
 
 
 class Leases(Finishing):
@@ -45,7 +50,7 @@ class Leases(Finishing):
             token, until = secrets.token_urlsafe(12), now + lease
             conn.execute(SQL.lease, (token, worker, now, until, listed(row[0] for row in rows)))
             held = Lease(token, worker, as_datetime(now), as_datetime(until))
-            return leased_jobs(conn, rows, held)
+            return leased_jobs(self.version_names(conn), rows, held)
 
     def _anything_due(self) -> bool:
         now = self.now()
@@ -75,8 +80,8 @@ class Leases(Finishing):
             return rows
         if not any(row[-1] for row in rows):
             return rows
-        company, crashes = _company(rows[0], limit), rows[0][-1]
-        return [r for r in rows if r[-1] == crashes and _company(r, limit) == company][:company]
+        most, crashes = _company(rows[0], limit), rows[0][-1]
+        return [r for r in rows if r[-1] == crashes and _company(r, limit) == most][:most]
 
     def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | Unreadable | None]:
         loaded: list[Loaded | Unreadable | None] = []
@@ -89,7 +94,7 @@ class Leases(Finishing):
                 size += len(row[4]) + len(row[9] or "")
                 if loaded and size > budget:
                     break
-                loaded.append(_loaded(row))
+                loaded.append(read_loaded(row))
         return loaded
 
     def release(self, jobs: Sequence[Job], *, error: str | None = None) -> list[bool]:
@@ -133,20 +138,14 @@ class Leases(Finishing):
         with self.db.writing(durable=False) as conn:
             now = self.now()
             attempts = []
-            for job in jobs_of(conn, self._expired(conn, now, threshold, limit)):
-                spent = job.attempts
-                end = Status.PENDING
-                if job.seq > (job.claimed_seq or 0):
-                    spent = 0
-                elif spent >= job.max_attempts:
-                    end = Status.FAILED
-                error = f"its worker stopped answering in attempt {job.attempts}"
+            for job in self.jobs_of(conn, self._expired(conn, now, threshold, limit)):
+                end, spent, error = after_crash(job)
                 put_back(conn, job, end, now, spent, 1, error, now)
                 attempts.append(attempt_row(job, Outcome.CRASHED, job.worker or "", error, now))
                 ended.append(job.job_id)
             conn.executemany(SQL.add_attempt, attempts)
-            rows = conn.execute(SELECT_JOBS + SQL.jobs_by_id, (listed(ended),)).fetchall()
-            recovered = jobs_of(conn, rows)
+            rows = conn.execute(self.select_jobs + SQL.jobs_by_id, (listed(ended),)).fetchall()
+            recovered = self.jobs_of(conn, rows)
         self.wake()
         return recovered
 
@@ -154,8 +153,8 @@ class Leases(Finishing):
         self, conn: sqlite3.Connection, now: float, threshold: float | None, limit: int
     ) -> list[tuple[Any, ...]]:
         if threshold is None:
-            return conn.execute(SELECT_JOBS + SQL.expired, (now, limit)).fetchall()
-        return conn.execute(SELECT_JOBS + SQL.stuck, (now, now - threshold, limit)).fetchall()
+            return conn.execute(self.select_jobs + SQL.expired, (now, limit)).fetchall()
+        return conn.execute(self.select_jobs + SQL.stuck, (now, now - threshold, limit)).fetchall()
 
 
 def _rows_to_load(
@@ -177,27 +176,8 @@ def _rows_to_load(
             yield from _rows_to_load(conn, [job])
 
 
-def _loaded(row: tuple[Any, ...]) -> Loaded | Unreadable:
-    op, seq, state, title, text, metadata, weight, updated_at, chunks, box = row
-    try:
-        return Loaded(
-            OPS[op], seq, state == "live", title, text,
-            {} if metadata == "{}" else json.loads(metadata), weight, updated_at,
-            unpack_chunks(chunks), box,
-        )  # fmt: skip
-    except (ValueError, TypeError, RecursionError) as error:
-        return Unreadable(f"its metadata is not JSON: {error}")
-
-
 def _company(row: JobRow, limit: int) -> int:
-    """How many may be claimed together with a job: fewer after each crash of its worker, and
-    none on the last try, so that only what kills a worker is buried."""
-    crashes: int = row[-1]
-    attempts, max_attempts = row[8], row[9]
-    if crashes and attempts + 1 >= max_attempts:
-        return 1
-    shrunk: int = limit // CRASH_SHRINKS_BY**crashes
-    return max(1, shrunk)
+    return company(row[-1], row[8], row[9], limit)
 
 
 def priorities(conn: sqlite3.Connection) -> Iterator[int]:

@@ -485,7 +485,7 @@ delete from evervec_spend where day < ?
 
 -- name: cached
 select hash, vector from evervec_cache
-where model = ? and hash = ?
+where model = ? and hash in (select value from json_each(?))
 
 -- name: add_cached
 insert into evervec_cache (model, hash, vector) values (?, ?, ?) on conflict do nothing

@@ -21,7 +21,7 @@ create table evervec_spend (
 create table evervec_cache (
     number integer primary key,
     model text not null,
-    hash blob not null,
+    hash text not null,
     vector blob not null,
     unique (model, hash)
 );

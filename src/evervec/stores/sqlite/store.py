@@ -5,17 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from evervec.settings import Settings
+from evervec.stores.sql.sharing import Sharing
+from evervec.stores.sql.versions import Versions
 from evervec.stores.sqlite.care import Care
 from evervec.stores.sqlite.connections import Connections
 from evervec.stores.sqlite.finding import Finding
 from evervec.stores.sqlite.looking import Looking
 from evervec.stores.sqlite.schema import upgrade
-from evervec.stores.sqlite.sharing import Sharing
-from evervec.stores.sqlite.versions import Versions
 
 
 class SqliteStore(Care, Looking, Finding, Sharing, Versions):
     """Records, jobs and ledger in one SQLite file, or in memory when `path` is None."""
+
+    poll_seconds = 0.1
 
     def __init__(self, path: Path | None, settings: Settings) -> None:
         db = Connections(path, settings.busy_seconds)

@@ -8,7 +8,7 @@ from dataclasses import astuple
 
 from evervec.model import Spend
 from evervec.stores.base import Note
-from evervec.stores.sqlite.engine import SQL, Engine
+from evervec.stores.sql.engine import Engine
 
 
 class Sharing(Engine):
@@ -16,7 +16,7 @@ class Sharing(Engine):
 
     def note(self, name: str) -> Note | None:
         with self.db.reading() as conn:
-            row = conn.execute(SQL.note, (name,)).fetchone()
+            row = conn.execute(self.sql.note, (name,)).fetchone()
         return Note(*row) if row else None
 
     def put_note(self, name: str, value: str | None, revision: int | None) -> bool:
@@ -25,30 +25,31 @@ class Sharing(Engine):
         with self.db.writing(durable=False) as conn:
             if revision is None:
                 first = secrets.randbits(62)  # a note that went and came again is another one
-                changed = conn.execute(SQL.add_note, (name, value, first))
+                changed = conn.execute(self.sql.add_note, (name, value, first))
             elif value is None:
-                changed = conn.execute(SQL.drop_note, (name, revision))
+                changed = conn.execute(self.sql.drop_note, (name, revision))
             else:
-                changed = conn.execute(SQL.set_note, (value, name, revision))
-            return changed.rowcount == 1
+                changed = conn.execute(self.sql.set_note, (value, name, revision))
+            done: bool = changed.rowcount == 1
+        return done
 
     def add_spend(self, spent: Sequence[Spend]) -> None:
+        rows = sorted(astuple(row) for row in spent)
         with self.db.writing(durable=False) as conn:
-            conn.executemany(SQL.add_spend, [astuple(row) for row in spent])
+            conn.executemany(self.sql.add_spend, rows)
 
     def spend(self, tenant: str | None, since: str) -> list[Spend]:
         with self.db.reading() as conn:
-            return [Spend(*row) for row in conn.execute(SQL.spend, (since, tenant))]
+            return [Spend(*row) for row in conn.execute(self.sql.spend, (since, tenant))]
 
     def cached(self, model: str, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
+        wanted = self.listed(hash.hex() for hash in hashes)
         with self.db.reading() as conn:
-            return dict(
-                found
-                for hash in hashes
-                if (found := conn.execute(SQL.cached, (model, hash)).fetchone())
-            )
+            found = conn.execute(self.sql.cached, (model, wanted)).fetchall()
+        return {bytes.fromhex(hash): vector for hash, vector in found}
 
     def cache(self, model: str, vectors: Mapping[bytes, bytes], most: int) -> None:
+        rows = sorted((model, hash.hex(), vector) for hash, vector in vectors.items())
         with self.db.writing(durable=False) as conn:
-            conn.executemany(SQL.add_cached, [(model, h, v) for h, v in vectors.items()])
-            conn.execute(SQL.trim_cache, (most,))
+            conn.executemany(self.sql.add_cached, rows)
+            conn.execute(self.sql.trim_cache, (most,))

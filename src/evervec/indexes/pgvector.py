@@ -1,0 +1,337 @@
+"""The PostgreSQL store's own index: vectors in the same database, by the extension pgvector.
+
+Each collection has a table of its own. Points are written in the transaction that finishes
+their job, whose row is locked, so nobody else writes the same record; a change by itself
+locks the others out. Small tenants are searched exactly; where a collection is large, an
+HNSW index is built beside the work, and serves tenants that are large themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+
+from evervec.errors import EvervecError, IndexUnavailable
+from evervec.filters import parse_filter
+from evervec.indexes.base import Held
+from evervec.model import Change, Match, Matches
+from evervec.settings import Settings
+from evervec.stores.named import Queries
+from evervec.stores.postgres.connections import Connections, Packed, Session
+from evervec.stores.postgres.engine import columns
+from evervec.stores.postgres.filtering import Filter
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+log = logging.getLogger("evervec")
+
+SQL = Queries.read("evervec.indexes", "pgvector.sql")
+
+_LOOK_AGAIN = 60.0
+"""seconds for which the size of a tenant or collection is taken as known"""
+_PAGE_DIMENSIONS = 1900
+"""up to here a row with its vector fits into a page"""
+_MOST_HNSW = {"vector": 2000, "halfvec": 4000}
+
+
+class _Table:
+    """The points of one collection."""
+
+    def __init__(self, version: int, type: str) -> None:
+        self.version = version
+        self.type = type
+        self.name = f"points_{version}"
+        self.hnsw = False
+        self.looked = 0.0
+        self.large: dict[str, tuple[float, bool]] = {}
+
+    def sql(self, query: str, **parts: str) -> str:
+        query = query.replace("{points}", f"evervec.{self.name}").replace("{name}", self.name)
+        query = query.replace("{type}", self.type)
+        for part, text in parts.items():
+            query = query.replace("{" + part + "}", text)
+        return query
+
+
+class PgvectorIndex:
+    """Vectors in the store's own database; `apply` joins the store's transaction."""
+
+    shares_store = True
+
+    def __init__(self, db: Connections, settings: Settings) -> None:
+        self.url = db.name
+        self._db = db
+        self._hnsw_rows = settings.hnsw_rows
+        self._kind = "halfvec" if settings.pgvector_half else "vector"
+        self._tables: dict[int, _Table] = {}
+        self._element = 0
+        self._making = threading.Lock()
+        self._builder: threading.Thread | None = None
+
+    # writing
+    def apply(self, changes: Sequence[Change], conn: Any = None) -> None:
+        by_version: dict[int, list[Change]] = defaultdict(list)
+        for change in changes:
+            by_version[change.version].append(change)
+        for version, group in by_version.items():
+            size = next((len(p.vector) for c in group for p in c.points), 0)
+            self._table(version, size)
+        alone = conn is None
+        context = self._db.writing(durable=True) if alone else nullcontext(conn)
+        with context as db:
+            db.execute(SQL.shut_out_writers if alone else SQL.join_writers)
+            for version, group in sorted(by_version.items()):
+                self._apply(db, version, group)
+
+    def _apply(self, db: Session, version: int, changes: list[Change]) -> None:
+        table = self._tables.get(version)
+        records = [c.record for c in changes]
+        latest = dict(db.execute(SQL.removed, (version, records)).fetchall())
+        present: dict[int, set[bytes]] = defaultdict(set)
+        if table is not None:
+            for record, hash, seq in db.execute(table.sql(SQL.present), (records,)):
+                present[record].add(hash)
+                latest[record] = max(latest.get(record, seq), seq)
+        gone: list[tuple[Any, ...]] = []
+        kept: list[tuple[Any, ...]] = []
+        new: list[tuple[Any, ...]] = []
+        removed: list[tuple[int, int]] = []
+        vectors = []
+        for c in changes:
+            if latest.get(c.record, c.seq) > c.seq:
+                continue  # something newer is there, or was removed
+            there = present[c.record]
+            gone += [(c.record, h) for h in there if h not in c.kept]
+            kept += [(c.record, h, c.seq, place) for h, place in c.kept.items() if h in there]
+            new += [(c.tenant, c.record, p.hash, c.seq, p.position) for p in c.points]
+            vectors += [p.vector for p in c.points]
+            if not c.points and not c.kept:
+                removed.append((c.record, c.seq))
+        if table is not None:
+            if gone:
+                db.execute(table.sql(SQL.delete_points), columns(gone))
+            if kept:
+                db.execute(table.sql(SQL.keep_points), columns(kept))
+            if new:
+                packed = _pack_all(vectors, self._element)
+                db.execute(table.sql(SQL.insert_points), [*columns(new), packed])
+        if removed:
+            db.execute(SQL.put_removals, (version, *columns(sorted(removed))))
+        if table is not None and new:
+            self._consider(table)
+
+    def _table(self, version: int, dimensions: int) -> _Table | None:
+        """The table of a collection, made in a transaction of its own when its first vectors
+        come; None while there are none."""
+        table = self._tables.get(version)
+        if table is None:
+            self._look()
+            table = self._tables.get(version)
+        if table is None and dimensions:
+            with self._making:
+                self._make(_Table(version, f"{self._kind}({dimensions})"), dimensions)
+                self._look()
+            table = self._tables[version]
+        return table
+
+    def _look(self) -> None:
+        """Take note of the tables that there are."""
+        with self._db.reading() as conn:
+            for version, type in conn.execute(SQL.tables).fetchall():
+                if version not in self._tables:
+                    self._tables[version] = _Table(version, type)
+            if self._tables and not self._element:
+                self._element = conn.execute(SQL.element_type).fetchone()[0]
+
+    def _make(self, table: _Table, dimensions: int) -> None:
+        try:
+            with self._db.writing(durable=True) as conn:
+                conn.execute("select pg_advisory_xact_lock(1702260081)")
+                conn.execute(SQL.extension)
+                conn.execute(table.sql(SQL.create_table))
+                if dimensions <= _PAGE_DIMENSIONS:
+                    conn.execute(table.sql(SQL.store_inline))
+                conn.execute(table.sql(SQL.create_tenant_index))
+        except EvervecError as error:
+            cause = error.__cause__
+            if isinstance(cause, (psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedFile,
+                                  psycopg.errors.InsufficientPrivilege)):  # fmt: skip
+                raise IndexUnavailable(
+                    f"{self.url} has no pgvector for this user: install it on the server, then "
+                    f"have its owner run CREATE EXTENSION vector, or give another index ({cause})"
+                ) from error
+            raise
+
+    # searching
+    def search(
+        self,
+        version: int,
+        tenant: str,
+        vector: NDArray[np.float32],
+        limit: int,
+        filter: Mapping[str, Any] | None = None,
+        mark: int | None = None,
+    ) -> Matches:
+        table = self._table(version, 0)
+        if table is None:
+            return Matches({})
+        asked = _pack(vector) if table.type.startswith("vector") else _text(vector)
+        wanted = 2 * limit + 8  # a record may be found by several of its chunks
+        while True:
+            rows = self._nearest(table, tenant, asked, wanted, filter)
+            found = Matches.of((Match(*row) for row in rows), limit)
+            if len(found) >= limit or len(rows) < wanted:
+                return found
+            wanted *= 4
+
+    def _nearest(
+        self,
+        table: _Table,
+        tenant: str,
+        asked: Any,
+        wanted: int,
+        filter: Mapping[str, Any] | None,
+    ) -> list[tuple[int, bytes, float]]:
+        given = Filter(parse_filter(filter), 3)
+        clause = SQL.filter.replace("{filter}", given.clause) if filter else ""
+        by_hnsw = self._serves_hnsw(table, tenant)
+        distance = "p.vector <=> $1::{type}"
+        order = distance if by_hnsw else f"({distance}) + 0, p.record"
+        query = table.sql(SQL.nearest, filter=f" {clause}" if clause else "", order=order)
+        values = [asked, tenant, wanted, *given.values]
+        if not by_hnsw:
+            with self._db.reading() as conn:
+                return conn.execute(table.sql(query), values).fetchall()
+        with self._db.snapshot() as conn:
+            conn.execute(
+                "set local hnsw.iterative_scan = strict_order; set local enable_sort = off; "
+                f"set local hnsw.ef_search = {min(1000, max(100, wanted))}"
+            )
+            return conn.execute(table.sql(query), values).fetchall()
+
+    def _serves_hnsw(self, table: _Table, tenant: str) -> bool:
+        """Whether the HNSW index is there, and the tenant large enough for it."""
+        if not self._hnsw_rows:
+            return False
+        self._refresh(table)
+        if not table.hnsw:
+            return False
+        known = table.large.get(tenant)
+        if known is None or time.monotonic() - known[0] > _LOOK_AGAIN:
+            with self._db.reading() as conn:
+                size = conn.execute(
+                    table.sql(SQL.tenant_size), (tenant, self._hnsw_rows)
+                ).fetchone()[0]
+            known = table.large[tenant] = (time.monotonic(), size >= self._hnsw_rows)
+        return known[1]
+
+    # the HNSW index
+    def _refresh(self, table: _Table) -> bool:
+        """Look whether the HNSW index is there, at most once in a while; whether it should be
+        built."""
+        if time.monotonic() - table.looked < _LOOK_AGAIN:
+            return False
+        table.looked = time.monotonic()
+        with self._db.reading() as conn:
+            rows, valid = _hnsw_state(conn, table)
+        table.hnsw = bool(valid)
+        return rows >= self._hnsw_rows and not valid
+
+    def _consider(self, table: _Table) -> None:
+        """Build the HNSW index beside the work once the collection is large."""
+        if not self._hnsw_rows or not self._refresh(table) or not self._can_be_indexed(table):
+            return
+        if self._builder is None or not self._builder.is_alive():
+            self._builder = threading.Thread(
+                target=self._build_quietly, args=(table,), name="evervec-hnsw", daemon=True
+            )
+            self._builder.start()
+
+    def _can_be_indexed(self, table: _Table) -> bool:
+        kind, _, size = table.type.rstrip(")").partition("(")
+        return int(size) <= _MOST_HNSW[kind]
+
+    def _build_quietly(self, table: _Table) -> None:
+        try:
+            self.build_hnsw(table.version)
+        except (EvervecError, psycopg.Error) as error:
+            log.warning("the HNSW index of %s waits: %s", table.name, error)
+
+    def build_hnsw(self, version: int) -> bool:
+        """Build the HNSW index of a collection, while it is read and written; False when it is
+        there, or another process is at it. What a killed build left behind is built anew."""
+        table = self._table(version, 0)
+        if table is None:
+            return False
+        with self._db.explained(), self._db.dedicated() as raw:
+            conn = Session(raw)
+            # an advisory lock ends with the connection, and so with whoever is killed
+            if not conn.execute(SQL.take_building, (version,)).fetchone()[0]:
+                return False
+            _, valid = _hnsw_state(conn, table)
+            if valid:
+                return False
+            name = f"{table.name}_hnsw"
+            operators = f"{table.type.partition('(')[0]}_cosine_ops"
+            conn.execute(f"drop index concurrently if exists evervec.{name}")
+            conn.execute(
+                f"create index concurrently {name} on evervec.{table.name} "
+                f"using hnsw (vector {operators}) with (m = 16, ef_construction = 128)"
+            )
+        table.hnsw, table.looked = True, time.monotonic()
+        log.info("the HNSW index of %s is built", table.name)
+        return True
+
+    # verify
+    def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
+        table = self._table(version, 0)
+        if table is None:
+            return []
+        with self._db.reading() as conn:
+            rows = conn.execute(table.sql(SQL.held), (after, upto, tenant)).fetchall()
+        return [Held(*row) for row in rows]
+
+    def remove(self, version: int, points: Sequence[Held]) -> int:
+        table = self._table(version, 0)
+        if table is None or not points:
+            return 0
+        with self._db.writing(durable=True) as db:
+            rows = columns([(p.record, p.hash, p.tenant) for p in points])
+            gone: int = db.execute(table.sql(SQL.remove_points), rows).rowcount
+        return gone
+
+    def close(self) -> None:
+        pass
+
+
+def _hnsw_state(conn: Session, table: _Table) -> tuple[float, bool | None]:
+    row = conn.execute(SQL.hnsw_state, (f"evervec.{table.name}", f"{table.name}_hnsw")).fetchone()
+    return row[0], row[1]
+
+
+def _pack(vector: NDArray[np.float32]) -> Packed:
+    return Packed(struct.pack(">hh", len(vector), 0) + vector.astype(">f4").tobytes())
+
+
+def _text(vector: NDArray[np.float32]) -> str:
+    return "[" + ",".join(map(repr, vector.tolist())) + "]"
+
+
+def _pack_all(vectors: Sequence[NDArray[np.float32]], element: int) -> Packed:
+    """Vectors of one length as an array of the type `vector`, whose number is `element`."""
+    size = len(vectors[0])
+    fields = [("bytes", ">i4"), ("size", ">i2"), ("unused", ">i2"), ("vector", ">f4", (size,))]
+    rows = np.zeros(len(vectors), np.dtype(fields))
+    rows["bytes"], rows["size"] = 4 + 4 * size, size
+    rows["vector"] = np.asarray(vectors)
+    return Packed(struct.pack(">iiIii", 1, 0, element, len(vectors), 1) + rows.tobytes())

@@ -1,0 +1,103 @@
+-- The queries of the pgvector index. {points} stands for the table of one collection.
+
+-- name: extension
+create extension if not exists vector
+
+-- name: element_type
+select 'vector'::regtype::oid::bigint
+
+-- name: tables
+select replace(c.relname, 'points_', '')::bigint, format_type(a.atttypid, a.atttypmod)
+from pg_class as c
+join pg_attribute as a on a.attrelid = c.oid and a.attname = 'vector'
+where c.relnamespace = 'evervec'::regnamespace and c.relkind = 'r' and c.relname ~ '^points_[0-9]+$'
+
+-- name: create_table
+create table if not exists {points} (
+    record bigint not null,
+    seq bigint not null,
+    position integer not null,
+    tenant text collate "C" not null,
+    hash bytea not null,
+    vector {type} not null,
+    primary key (record, hash)
+)
+
+-- name: store_inline
+-- read with its row, not by a second look elsewhere, where it fits into a page
+alter table {points} alter column vector set storage plain
+
+-- name: create_tenant_index
+create index if not exists {name}_tenant on {points} (tenant)
+
+-- name: join_writers
+lock table evervec.removals in row exclusive mode
+
+-- name: shut_out_writers
+-- without a job's lock two writers of one record could pass each other
+lock table evervec.removals in share row exclusive mode
+
+-- name: removed
+select record, seq from evervec.removals where version = $1 and record = any ($2::bigint[])
+
+-- name: present
+select record, hash, seq from {points} where record = any ($1::bigint[])
+
+-- name: delete_points
+delete from {points} as p
+using unnest($1::bigint[], $2::bytea[]) as n (record, hash)
+where p.record = n.record and p.hash = n.hash
+
+-- name: keep_points
+update {points} as p set seq = n.seq, position = n.position
+from unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::integer[])
+    as n (record, hash, seq, position)
+where p.record = n.record and p.hash = n.hash
+
+-- name: insert_points
+insert into {points} (tenant, record, hash, seq, position, vector)
+select n.tenant, n.record, n.hash, n.seq, n.position, n.vector::{type}
+from unnest($1::text[], $2::bigint[], $3::bytea[], $4::bigint[], $5::integer[], $6::vector[])
+    as n (tenant, record, hash, seq, position, vector)
+
+-- name: put_removals
+insert into evervec.removals (version, record, seq)
+select $1, n.record, n.seq from unnest($2::bigint[], $3::bigint[]) as n (record, seq)
+on conflict (version, record) do update set seq = greatest(removals.seq, excluded.seq)
+
+-- name: nearest
+-- {order} keeps or bars the HNSW index
+select p.record, p.hash, (1 - (p.vector <=> $1::{type}))::double precision
+from {points} as p
+where p.tenant = $2{filter}
+order by {order}
+limit $3
+
+-- name: filter
+ and coalesce((
+    select true from evervec.records as r where r.record = p.record and r.state = 'live'{filter}
+), false)
+
+-- name: held
+select record, tenant, hash from {points}
+where record > $1 and ($2::bigint is null or record <= $2) and ($3::text is null or tenant = $3)
+order by record
+
+-- name: remove_points
+delete from {points} as p
+using unnest($1::bigint[], $2::bytea[], $3::text[]) as n (record, hash, tenant)
+where p.record = n.record and p.hash = n.hash and p.tenant = n.tenant
+
+-- name: tenant_size
+select count(*) from (select 1 from {points} where tenant = $1 limit $2) as some
+
+-- name: hnsw_state
+-- rows by the planner's estimate, and whether the index is there and whole
+select c.reltuples, i.indisvalid
+from pg_class as c
+left join pg_class as x on x.relname = $2 and x.relnamespace = c.relnamespace
+left join pg_index as i on i.indexrelid = x.oid
+where c.oid = $1::text::regclass
+
+-- name: take_building
+select pg_try_advisory_lock(1702260082, $1::integer)

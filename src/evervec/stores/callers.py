@@ -1,0 +1,24 @@
+"""`conn=`: from what a caller holds to the driver's own connection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def driver_connection(conn: Any) -> Any:
+    """The driver's connection behind a SQLAlchemy connection or session, or a Django
+    connection; anything else as it is.
+
+    None of these packages is imported: each is known by what it offers.
+    """
+    module = type(conn).__module__.partition(".")[0]
+    if module == "sqlalchemy":
+        if not hasattr(conn, "connection") or callable(conn.connection):  # a session
+            conn = conn.connection()
+        else:
+            conn.get_transaction() or conn.begin()  # as it would before the first statement
+        return conn.connection.driver_connection
+    if hasattr(conn, "ensure_connection") and hasattr(conn, "vendor"):  # Django's
+        conn.ensure_connection()
+        return conn.connection
+    return conn

@@ -1,0 +1,309 @@
+"""Connections to one PostgreSQL database: a pool, transactions, and clear errors.
+
+Queries have parameters as PostgreSQL writes them (`$1`), and all settings of a transaction
+are set inside it, so that a pooler such as PgBouncer may stand in between.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote
+
+import psycopg
+from psycopg import errors
+from psycopg.adapt import Dumper
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Format, TransactionStatus
+from psycopg.rows import tuple_row
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+
+from evervec.errors import InvalidArgument, StoreClosed, StoreError
+from evervec.settings import Settings
+from evervec.stores.callers import driver_connection
+from evervec.stores.sql.engine import Cursor
+
+_SAVEPOINT = "evervec_call"
+Raw = psycopg.Connection[Any]
+
+# the pool tells of each attempt to reconnect; what matters of it is in the errors raised here
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+
+
+class Conflict(StoreError):
+    """Two transactions stood in each other's way, and this one was undone: try it again."""
+
+
+class Packed:
+    """A value in PostgreSQL's binary form; the query says of which type."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+class _PackedDumper(Dumper):
+    format = Format.BINARY
+
+    def dump(self, obj: Packed) -> bytes:
+        return obj.data
+
+
+psycopg.adapters.register_dumper(Packed, _PackedDumper)  # before any connection is made
+
+
+class Session:
+    """A connection as the store's queries use it: `$1` parameters, rows as tuples, whatever
+    its owner has set."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: Raw) -> None:
+        self.raw = raw
+
+    def execute(self, query: str, values: Sequence[Any] = ()) -> Cursor:
+        cursor = psycopg.RawCursor(self.raw, row_factory=tuple_row)
+        return cursor.execute(query.encode(), values or None)
+
+    def executemany(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
+        for row in rows:
+            self.execute(query, row)
+
+
+class Connections:
+    """The connections of one process to one store."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        self.url = url
+        self.name, self._secret = _name(url)
+        self._pid = os.getpid()
+        self._busy_ms = int(settings.busy_seconds * 1000)
+        self._wait = settings.connect_seconds
+        self._prepare = settings.postgres_prepare
+        self._closed = False
+        self.pool: ConnectionPool[Raw] = ConnectionPool(
+            url,
+            kwargs={
+                "autocommit": True,
+                "prepare_threshold": 5 if self._prepare else None,
+                "connect_timeout": max(2, int(self._wait)),
+                "application_name": "evervec",
+            },
+            min_size=0,
+            num_workers=1,
+            max_size=settings.postgres_connections,
+            timeout=self._wait,
+            reconnect_timeout=1.0,
+            configure=self._configure if self._prepare else None,
+            check=_still_there,
+            open=False,
+        )
+        try:
+            with self.explained():
+                self.dedicated().close()  # what is wrong with the URL shows here, at once
+                self.pool.open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _configure(self, conn: Raw) -> None:
+        # a plan made for any parameters walks whole tables for lists of numbers
+        conn.execute("set plan_cache_mode = force_custom_plan")
+
+    def dedicated(self) -> Raw:
+        """A connection outside the pool, for what takes one for long."""
+        return psycopg.connect(
+            self.url,
+            autocommit=True,
+            prepare_threshold=None,
+            connect_timeout=max(2, int(self._wait)),
+            application_name="evervec",
+        )
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """A connection for queries; each statement sees what is committed by then."""
+        self._check_open()
+        with self.explained(), self.pool.connection() as raw:
+            yield Session(raw)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Session]:
+        """A connection for queries that all see the same moment."""
+        with self.reading() as session:
+            session.execute("begin isolation level repeatable read, read only")
+            try:
+                yield session
+            finally:
+                _roll_back(session.raw)
+
+    @contextmanager
+    def writing(self, *, durable: bool, conn: Any = None) -> Iterator[Session]:
+        """One transaction: all of it or nothing.
+
+        `durable`: on disk when this returns. Without it a crash of the server may undo the
+        latest such transactions (never a part of one), which is right for work that will then
+        be done again. With `conn` it becomes a part of the caller's own transaction, which
+        the caller commits.
+        """
+        if conn is not None:
+            try:
+                with self.explained(), _joined(conn) as joined:
+                    yield joined
+            except Conflict as error:  # only the caller can do all of it again
+                raise StoreError(str(error)) from error
+            return
+        begin = f"begin; set local lock_timeout = {self._busy_ms}"
+        if not durable:
+            begin += "; set local synchronous_commit = off"
+        with self.reading() as session:
+            session.execute(begin)
+            try:
+                yield session
+                session.execute("commit")
+            except BaseException:
+                _roll_back(session.raw)
+                raise
+
+    def close(self) -> None:
+        self._closed = True
+        if self._pid == os.getpid():
+            self.pool.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"the store {self.name} is closed: open it again with evervec.open")
+        if self._pid != os.getpid():
+            raise StoreError(
+                f"the store {self.name} was opened before this process was forked; connections "
+                "do not survive that: call evervec.open in the child process"
+            )
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """What a driver says, as an error that says what to do."""
+        try:
+            yield
+        except (PoolClosed, PoolTimeout, psycopg.Error) as error:
+            raise self._explain(error) from _without_secret(error, self._secret)
+
+    def _explain(self, error: Exception) -> StoreError:
+        if isinstance(error, PoolClosed):
+            return StoreClosed(f"the store {self.name} is closed: open it again with evervec.open")
+        if isinstance(error, PoolTimeout):
+            return StoreError(
+                f"{self.name} gave no connection within {self._wait:g} s: it cannot be reached, "
+                "or has no connection to spare (max_connections, postgres_connections)"
+            )
+        said = " ".join(str(error).split())
+        if self._secret:
+            said = said.replace(self._secret, "…")
+        if isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure)):
+            return Conflict(f"{self.name}: another transaction was in the way: {said}")
+        what = _EXPLANATIONS.get(type(error))
+        if what is not None:
+            seconds = self._busy_ms / 1000
+            return StoreError(f"{what.format(name=self.name, seconds=seconds)} ({said})")
+        if isinstance(error, psycopg.OperationalError):
+            return StoreError(
+                f"the connection to {self.name} was lost or refused; what was not acknowledged "
+                f"may have to be done again, nothing else is lost: see that it runs ({said})"
+            )
+        return StoreError(f"the store {self.name} answered: {said}")
+
+
+_ELSEWHERE = (
+    "this is not the database of {name}: give a connection to the one with the schema evervec"
+)
+_STRANGER = "{name} does not let this user in: check name and password"
+_EXPLANATIONS: dict[type[Exception], str] = {
+    errors.LockNotAvailable: "another transaction has held a lock in {name} for more than "
+    "{seconds:g} s; nothing was written: end that transaction, or raise busy_seconds",
+    errors.ReadOnlySqlTransaction: "{name} is read-only now (a standby, or made so by its "
+    "operator), so nothing was written: give the address of the primary, or wait until it can be "
+    "written again",
+    errors.DiskFull: "the disk of {name} is full, so nothing was written; what was saved before "
+    "is safe: free some space and go on",
+    errors.InsufficientPrivilege: "the user of {name} lacks a right: it must own the schema "
+    "evervec, or be allowed to create it",
+    errors.UndefinedTable: _ELSEWHERE,
+    errors.InvalidSchemaName: _ELSEWHERE,
+    errors.InvalidPassword: _STRANGER,
+    errors.InvalidAuthorizationSpecification: _STRANGER,
+    errors.InvalidCatalogName: "{name} does not exist: create the database, or give another",
+    errors.TooManyConnections: "{name} has no connection to spare: raise max_connections",
+}
+
+
+def _name(url: str) -> tuple[str, str]:
+    """What a store is called in logs and errors, and the password that is in none."""
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        raise StoreError(
+            "the URL of the PostgreSQL store cannot be read: it looks like "
+            "postgresql://user:password@host:5432/database"
+        ) from None
+    host = str(parts.get("host") or parts.get("hostaddr") or "")
+    if "/" in host:  # a socket's folder
+        host = ""
+    port = f":{parts['port']}" if host and parts.get("port") else ""
+    database = parts.get("dbname") or ""
+    return f"postgresql://{host}{port}/{database}", unquote(str(parts.get("password") or ""))
+
+
+def _without_secret(error: Exception, secret: str) -> Exception | None:
+    return None if secret and secret in str(error) else error
+
+
+def _still_there(conn: Raw) -> None:
+    """Refuse a pooled connection that the server has closed: then its socket has something to
+    read, which costs no round trip to see."""
+    if select.select([conn.fileno()], [], [], 0)[0]:
+        conn.pgconn.consume_input()
+        if conn.pgconn.status != psycopg.pq.ConnStatus.OK:
+            raise psycopg.OperationalError("the server has closed the connection")
+
+
+def _roll_back(raw: Raw) -> None:
+    if raw.broken or raw.closed:
+        return
+    if raw.info.transaction_status != TransactionStatus.IDLE:
+        try:
+            raw.execute("rollback")
+        except psycopg.Error:
+            raw.close()
+
+
+@contextmanager
+def _joined(conn: Any) -> Iterator[Session]:
+    """The caller's transaction, with what happens here as one step of it."""
+    raw = driver_connection(conn)
+    if not isinstance(raw, psycopg.Connection):
+        raise InvalidArgument(
+            "conn= must be a psycopg.Connection to this store's database (or a SQLAlchemy or "
+            f"Django connection over psycopg 3), not {type(conn).__name__}"
+        )
+    session = Session(raw)
+    alone = raw.autocommit and raw.info.transaction_status == TransactionStatus.IDLE
+    opened, kept, undone = ("begin", "commit", "rollback") if alone else (
+        f"savepoint {_SAVEPOINT}",
+        f"release {_SAVEPOINT}",
+        f"rollback to {_SAVEPOINT}; release {_SAVEPOINT}",
+    )  # fmt: skip
+    session.execute(opened)
+    try:
+        yield session
+    except BaseException:
+        if not raw.broken and not raw.closed:
+            session.execute(undone)
+        raise
+    else:
+        session.execute(kept)

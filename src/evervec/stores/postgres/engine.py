@@ -1,0 +1,115 @@
+"""What all parts of the PostgreSQL store share: connections, queries, clock, numbers."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+from evervec.model import Job
+from evervec.stores.named import Queries
+from evervec.stores.postgres.connections import Conflict, Connections, Session
+from evervec.stores.postgres.fronts import Fronts
+from evervec.stores.postgres.listening import NOTIFY, Listening
+from evervec.stores.sql import engine
+from evervec.stores.sql.jobs import JobRow, make_jobs
+
+SQL = Queries.read("evervec.stores.postgres", "queries.sql")
+
+_TRIES = 5
+_CLOCK_HOLDS = 30.0
+"""seconds for which the difference between the database's clock and ours is taken as known"""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def retried(call: Callable[P, R]) -> Callable[P, R]:
+    """Do a call again when another transaction was in its way."""
+
+    @functools.wraps(call)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        for _ in range(_TRIES - 1):
+            try:
+                return call(*args, **kwargs)
+            except Conflict:
+                continue
+        return call(*args, **kwargs)
+
+    return wrapped
+
+
+def columns(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Rows as one array for each column, as `unnest` takes them."""
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+class Engine(engine.Engine):
+    """The base of the store's parts."""
+
+    sql = SQL
+    db: Connections
+
+    def __init__(
+        self, db: Connections, clock: Callable[[], float], max_attempts: int, listen: bool
+    ) -> None:
+        super().__init__(clock, max_attempts)
+        self.db = db
+        self.fronts = Fronts()
+        self.listening = Listening(db, super().wake) if listen else None
+        self._names: dict[int, str] = {}
+        self._ahead = 0.0
+        self._measured = float("-inf")
+
+    def now(self) -> float:
+        """The database's clock, by what it was ahead of ours a short while ago. Leases go by
+        the database's own."""
+        if time.monotonic() - self._measured > _CLOCK_HOLDS:
+            with self.db.reading() as conn:
+                return self.moment(conn)
+        return self._clock() + self._ahead
+
+    def moment(self, conn: engine.Connection) -> float:
+        moment: float = conn.execute(SQL.now).fetchone()[0]
+        self._ahead = moment - self._clock()
+        self._measured = time.monotonic()
+        return moment
+
+    def wake(self) -> None:
+        self.fronts.forget()  # a job may stand now before what was the first
+        self.tell()
+
+    def tell(self) -> None:
+        """`wake` for what stands behind all others, or no longer waits."""
+        super().wake()
+        if self.listening is not None:
+            self.listening.tell()
+
+    def wait(self, seen: int, timeout: float) -> int:
+        if timeout > 0 and self.listening is not None:
+            self.listening.listen()
+        return super().wait(seen, timeout)
+
+    def announce(self, db: Session, conn: Any) -> None:
+        """Have the caller's own transaction tell other processes when it commits."""
+        if conn is not None and self.listening is not None:
+            db.execute(NOTIFY)
+
+    @staticmethod
+    def listed(values: Iterable[Any]) -> list[Any]:
+        return list(values)
+
+    def take_numbers(self, conn: Session, count: int) -> Iterator[int]:
+        """So many fresh numbers, each larger than the one before."""
+        return iter([row[0] for row in conn.execute(SQL.take_numbers, (count,))])
+
+    def fresh_number(self, conn: engine.Connection) -> int:
+        number: int = conn.execute(SQL.take_numbers, (1,)).fetchone()[0]
+        return number
+
+    def jobs_of(self, conn: engine.Connection, rows: Iterable[JobRow]) -> list[Job]:
+        rows = list(rows)
+        if not all(self._names.get(row[4]) for row in rows):  # adopted since we looked
+            self._names = self.version_names(conn)
+        return make_jobs(self._names, rows)

@@ -1,0 +1,80 @@
+"""Enqueueing: jobs for records as they stand, and for rows that evervec does not own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from evervec.model import EnqueueResult
+from evervec.stores.base import Draft
+from evervec.stores.postgres.changes import Changes, NewJob, stub_values
+from evervec.stores.postgres.connections import Session
+from evervec.stores.postgres.engine import retried
+from evervec.stores.sql.records import Row, op_to_enqueue
+
+
+class Enqueueing(Changes):
+    """The part of the store that takes jobs by themselves."""
+
+    @retried
+    def enqueue(
+        self,
+        tenant: str,
+        kind: str,
+        ids: Sequence[str],
+        *,
+        loaded: bool,
+        priority: int = 0,
+        delay: float = 0.0,
+        max_attempts: int | None = None,
+        conn: Any = None,
+    ) -> list[EnqueueResult]:
+        plan = Draft("", "", b"", priority=priority, delay=delay, max_attempts=max_attempts)
+        targets = self._targets(kind)
+        with self.db.writing(durable=True, conn=conn) as db:
+            now = self.moment(db)
+            results: dict[str, EnqueueResult] = {}
+            left = set(ids)
+            while left:  # what another transaction inserted in this moment is known at the next
+                left = self._enqueue(db, tenant, kind, left, targets, plan, loaded, now, results)
+            self.announce(db, conn)
+        if all(result.is_new for result in results.values()):
+            self.tell()
+        else:
+            self.wake()
+        first = set[str]()
+        answers = []
+        for id in ids:
+            result = results[id]
+            answers.append(EnqueueResult(result.job_id, False) if id in first else result)
+            first.add(id)
+        return answers
+
+    def _enqueue(
+        self,
+        db: Session,
+        tenant: str,
+        kind: str,
+        ids: set[str],
+        targets: list[int],
+        plan: Draft,
+        loaded: bool,
+        now: float,
+        results: dict[str, EnqueueResult],
+    ) -> set[str]:
+        rows = self._known(db, tenant, kind, ids, targets[0])
+        numbers = self.take_numbers(db, len(ids) * (1 + len(targets)))
+        stubs, jobs = [], list[NewJob]()
+        for id in sorted(ids):
+            row = rows.get(id) or Row(id, state="hidden")
+            known = row.job_id
+            row.take(numbers, len(targets))
+            row.draft = plan
+            if not row.record:
+                row.record = row.seq
+                stubs.append(stub_values(row, tenant, kind, now))
+            results[id] = EnqueueResult(row.job_id, not known)
+            jobs.append((row, op_to_enqueue(row, loaded), None))
+        lost = self._insert(db, tenant, kind, stubs)
+        self._put_jobs(db, tenant, targets, now, [job for job in jobs if job[0].id not in lost])
+        return lost

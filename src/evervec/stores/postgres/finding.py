@@ -1,0 +1,49 @@
+"""Full text, by the words that PostgreSQL stems."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from evervec.filters import parse_filter
+from evervec.stores.postgres.engine import SQL, Engine
+from evervec.stores.postgres.filtering import Filter
+from evervec.stores.postgres.folding import fold, owner_word
+from evervec.stores.sql import finding
+from evervec.stores.sql.words import terms
+
+_SPECIAL = re.compile(r"([\\%_])")
+
+
+class Finding(Engine, finding.Finding):
+    """The part of the store that searches use."""
+
+    def search_text(
+        self,
+        tenant: str,
+        kind: str | None,
+        query: str,
+        limit: int,
+        filter: Mapping[str, Any] | None,
+    ) -> list[tuple[int, float]]:
+        conditions = parse_filter(filter)
+        words = [fold(term) for term in terms(query)]
+        with self.db.reading() as conn:
+            if words:
+                head = [tenant, kind, limit, f"'{owner_word(tenant)}'", *words]
+                given = Filter(conditions, len(head))
+                any_of = " || ".join(
+                    f"phraseto_tsquery('evervec.words', ${place}::text)"
+                    for place in range(5, 5 + len(words))
+                )
+                ranked = SQL.match_text.replace("{words}", any_of).replace("{filter}", given.clause)
+                rows = conn.execute(ranked, [*head, *given.values]).fetchall()
+                if rows:
+                    return rows
+            # words that the parser cannot find, such as a part of Chinese or Japanese text
+            literal = _SPECIAL.sub(r"\\\1", query.strip())
+            head = [tenant, kind, limit, f"%{literal}%"]
+            given = Filter(conditions, len(head))
+            plain = SQL.contains_text.replace("{filter}", given.clause)
+            return conn.execute(plain, [*head, *given.values]).fetchall()

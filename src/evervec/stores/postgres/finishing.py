@@ -1,0 +1,178 @@
+"""Finishing and failing: only the holder of a job's token may end it.
+
+A job's row is changed only where its token still stands, and is locked from then on until
+the transaction ends. A finish and the points it wrote commit together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from evervec.model import Job, Outcome, Status
+from evervec.stores.base import Apply, Failure, Finish
+from evervec.stores.ledger import pack_chunks
+from evervec.stores.postgres.connections import Session
+from evervec.stores.postgres.engine import SQL, columns, retried
+from evervec.stores.postgres.enqueueing import Enqueueing
+from evervec.stores.postgres.folding import fold, owner_word
+from evervec.stores.sql.jobs import (
+    Standing,
+    after_failure,
+    attempt_row,
+    done_row,
+    holds,
+    was_finished,
+)
+from evervec.stores.sql.records import Row
+
+
+class Finishing(Enqueueing):
+    """The part of the store that takes what workers bring back."""
+
+    @retried
+    def finish(self, finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
+        if not finishes:
+            return []
+        with self.db.writing(durable=False) as conn:
+            reveals = [f.job.record for f in finishes if f.reveal is not None or f.gone]
+            if reveals:  # before their jobs, as a save locks them
+                conn.execute(SQL.lock_revealed, (reveals,))
+            done = self._finish_untouched(conn, finishes)
+            rest = [f for f in finishes if f.job.job_id not in done]
+            now = self.moment(conn)
+            good = [f for f in finishes if f.job.job_id in done]
+            if rest:
+                done |= self._finish_rest(conn, rest, good, now)
+            self._write_results(conn, good, apply, now)
+        if rest:
+            self.wake()
+        else:
+            self.tell()
+        return [f.job.job_id in done for f in finishes]
+
+    def _finish_untouched(self, conn: Session, finishes: Sequence[Finish]) -> set[int]:
+        """Finish what is still as it was claimed, with its attempts: all but a few."""
+        batches: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+        for f in finishes:
+            if f.job.token is not None and f.seq == f.job.claimed_seq:
+                batches[f.job.token].append(
+                    (f.job.job_id, f.seq, f.embedded, f.reused, f.tokens, f.worker)
+                )
+        done: set[int] = set()
+        for token, rows in batches.items():
+            found = conn.execute(SQL.finish_untouched, (token, *columns(sorted(rows))))
+            done.update(row[0] for row in found)
+        return done
+
+    def _finish_rest(
+        self, conn: Session, finishes: Sequence[Finish], good: list[Finish], now: float
+    ) -> set[int]:
+        """Those that lost their lease, were overtaken or came before. What may still be written
+        joins the good ones."""
+        standing = standing_of(conn, [f.job for f in finishes])
+        held = [f for f in finishes if holds(standing, f.job)]
+        overtaken = [f.job.record for f in held if standing[f.job.job_id].seq > f.seq]
+        # from which seq on they are what they are: what is older was deleted since
+        born = dict(conn.execute(SQL.born, (overtaken,)).fetchall()) if overtaken else {}
+        good += [f for f in held if f.seq >= born.get(f.job.record, 0)]
+        if held:
+            ends = columns([(f.seq, f.job.job_id) for f in held])
+            conn.execute(SQL.finish, (now, *ends))
+            add_attempts(conn, [done_row(f, now) for f in held])
+        repeated = {f.job.job_id for f in finishes if was_finished(standing, f)}
+        return repeated.union(f.job.job_id for f in held)
+
+    def _write_results(
+        self, conn: Session, held: Sequence[Finish], apply: Apply | None, now: float
+    ) -> None:
+        """Points, records and ledger of jobs whose lease holds."""
+        changes = [f.change for f in held if f.change]
+        if not changes:
+            return
+        if apply is not None:
+            apply(changes, conn)
+        reveals = [f for f in held if f.reveal is not None or f.gone]
+        if reveals:
+            self._reveal(conn, reveals, now)
+        kept, dropped = [], []
+        for f in held:
+            if c := f.change:
+                if f.chunks:
+                    kept.append((c.record, c.version, c.seq, pack_chunks(f.chunks)))
+                else:
+                    dropped.append((c.record, c.version, c.seq))
+        if kept:
+            conn.execute(SQL.put_ledger, columns(sorted(kept)))
+        if dropped:
+            conn.execute(SQL.drop_ledger, columns(sorted(dropped)))
+        conn.execute(SQL.touch_versions, (now, list({f.job.version for f in held})))
+
+    def _reveal(self, conn: Session, finishes: Sequence[Finish], now: float) -> None:
+        """Boxed and loaded records appear, unless something newer came first."""
+        records = [f.job.record for f in finishes]
+        known = {row[0]: row[1:] for row in conn.execute(SQL.reveal_state, (records,))}
+        deletes = []
+        shown: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+        for f in finishes:
+            record = f.job.record
+            if record not in known or known[record][1] > f.seq:
+                continue
+            state, _, created_at, version, born = known[record]
+            if f.reveal is not None:
+                row = Row(f.job.record_id, record, state, f.seq, created_at=created_at,
+                          version=version, born=born, was_live=state == "live")  # fmt: skip
+                words = fold(f.reveal.title or ""), fold(f.reveal.text)
+                shown[f.job.tenant].append((record, *row.content(f.reveal, now), *words))
+            elif state == "live":
+                deletes.append((f.seq, record))
+        for tenant, rows in shown.items():
+            conn.execute(SQL.update_records, (owner_word(tenant), *columns(rows)))
+        if deletes:
+            conn.execute(SQL.delete_records, (now, *columns(deletes)))
+
+    @retried
+    def fail(self, failures: Sequence[Failure]) -> list[Status | None]:
+        ends: list[Status | None] = []
+        with self.db.writing(durable=False) as conn:
+            now = self.moment(conn)
+            standing = standing_of(conn, [f.job for f in failures])
+            back, attempts = [], []
+            for f in failures:
+                if not holds(standing, f.job):
+                    ends.append(None)
+                    continue
+                end, due, spent = after_failure(standing[f.job.job_id], f.job, f.retry_at, now)
+                back.append(put_back_row(f.job, end, due, spent, 0, f.error, now))
+                outcome = Outcome.FAILED if end is Status.FAILED else Outcome.RETRY
+                attempts.append(attempt_row(f.job, outcome, f.worker, f.error, now))
+                ends.append(end)
+            put_back(conn, back)
+            add_attempts(conn, attempts)
+        self.wake()
+        return ends
+
+
+def standing_of(conn: Session, jobs: Sequence[Job]) -> dict[int, Standing]:
+    """The rows of jobs, locked."""
+    rows = conn.execute(SQL.standing, ([job.job_id for job in jobs],))
+    return {row[0]: Standing._make(row) for row in rows}
+
+
+def put_back_row(
+    job: Job, end: Status, due: float, attempts: int, crashes: int, error: str, now: float
+) -> tuple[Any, ...]:
+    completed = now if end is Status.FAILED else None
+    return end.value, due, attempts, crashes, error.replace("\0", " "), completed, job.job_id
+
+
+def put_back(conn: Session, rows: list[tuple[Any, ...]]) -> None:
+    if rows:
+        conn.execute(SQL.put_back, columns(rows))
+
+
+def add_attempts(conn: Session, rows: list[tuple[Any, ...]]) -> None:
+    if rows:
+        cleaned = [(*row[:-1], row[-1] and row[-1].replace("\0", " ")) for row in rows]
+        conn.execute(SQL.add_attempts, columns(cleaned))

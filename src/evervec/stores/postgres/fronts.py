@@ -1,0 +1,51 @@
+"""Where the first waiting job was last found, so that a claim need not begin at the front.
+
+A finished job leaves a dead entry in the index of those that wait. PostgreSQL clears such
+entries away, but not while a transaction anywhere is older than they are. Once a look from
+the front takes long, looks between begin where the last one found something; now and then
+one goes the whole way, for what came to stand before that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterable
+
+SLOW = 0.002
+"""seconds that a look from the front may take before it is worth saving"""
+_SHARE = 50
+"""between two slow looks, the time of so many passes"""
+_LONGEST = 30.0
+
+Places = tuple[list[int], list[float], list[int]]
+
+
+class Fronts:
+    """For each way of asking: by priority, time and number of the first job that waits."""
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, dict[int, tuple[float, int]]] = {}
+        self._whole_at: dict[Hashable, float] = {}
+
+    def known(self, key: Hashable) -> Places:
+        """Where to begin, by priority; nothing: at the front."""
+        if time.monotonic() >= self._whole_at.get(key, 0.0):
+            self._found.pop(key, None)
+        fronts = self._found.get(key) or {}
+        return list(fronts), [t for t, _ in fronts.values()], [j for _, j in fronts.values()]
+
+    def looked(self, key: Hashable, seconds: float, jobs: Iterable[tuple[int, float, int]]) -> None:
+        """What a look found: priority, time and number of jobs, in any order."""
+        whole = key not in self._found
+        if whole and seconds < SLOW:
+            return
+        first: dict[int, tuple[float, int]] = {}
+        for priority, due, job in jobs:
+            first[priority] = min(first.get(priority, (due, job)), (due, job))
+        if whole:
+            self._whole_at[key] = time.monotonic() + min(_SHARE * seconds, _LONGEST)
+        self._found[key] = {**self._found.get(key, {}), **first}
+
+    def forget(self) -> None:
+        self._found.clear()
+        self._whole_at.clear()

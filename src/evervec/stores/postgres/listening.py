@@ -1,0 +1,94 @@
+"""NOTIFY and LISTEN: other processes hear at once that something changed.
+
+It is only a hint. Nothing is told inside a transaction of the store's own, where it would
+make commits wait for each other; a thread tells afterwards, and once for all that happened
+meanwhile. Whoever misses it, or has no connection to hear it, finds out at the next poll.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+import psycopg
+
+from evervec.errors import EvervecError
+from evervec.stores.postgres.connections import Connections
+
+log = logging.getLogger("evervec")
+
+NOTIFY = "notify evervec"
+_REST = 0.01
+"""seconds between two notifications of one process"""
+_RETRY = 1.0
+_LOOK = 1.0
+
+
+class Listening:
+    """Tells other processes of changes, and is told. Its threads begin with the first need."""
+
+    def __init__(self, db: Connections, heard: Callable[[], None]) -> None:
+        self._db = db
+        self._heard = heard
+        self._stop = threading.Event()
+        self._changed = threading.Event()
+        self._lock = threading.Lock()
+        self._threads: dict[str, threading.Thread] = {}
+
+    def tell(self) -> None:
+        """Tell the others, soon."""
+        self._changed.set()
+        self._begin("evervec-tell", self._tell)
+
+    def listen(self) -> None:
+        """Hear of what others do, from now on."""
+        self._begin("evervec-listen", self._listen)
+
+    def _begin(self, name: str, work: Callable[[], None]) -> None:
+        if name in self._threads:
+            return
+        with self._lock:
+            if name not in self._threads and not self._stop.is_set():
+                thread = threading.Thread(target=work, name=name, daemon=True)
+                self._threads[name] = thread
+                thread.start()
+
+    def _tell(self) -> None:
+        while True:
+            self._changed.wait()
+            if self._stop.is_set():
+                return
+            self._changed.clear()
+            try:
+                with self._db.reading() as conn:
+                    conn.execute(NOTIFY)
+            except EvervecError as error:
+                log.debug("nobody was told: %s", error)
+                self._stop.wait(_RETRY)
+            self._stop.wait(_REST)
+
+    def _listen(self) -> None:
+        while not self._stop.is_set():
+            try:
+                with self._db.dedicated() as conn:
+                    conn.execute("listen evervec")
+                    self._heard()  # of what came while nobody listened
+                    while not self._stop.is_set():
+                        for _ in conn.notifies(timeout=_LOOK, stop_after=1):
+                            self._heard()
+            except psycopg.Error as error:
+                log.debug("listening begins anew: %s", error)
+                self._stop.wait(_RETRY)
+
+    def close(self) -> None:
+        """End both threads; neither holds anything that matters."""
+        with self._lock:
+            self._stop.set()
+        self._changed.set()
+        if "evervec-listen" in self._threads:
+            with suppress(EvervecError), self._db.reading() as conn:
+                conn.execute(NOTIFY)  # it wakes at what it listens for
+        for thread in self._threads.values():
+            thread.join(2 * _LOOK)

@@ -1,0 +1,55 @@
+"""Lists of records and jobs, by what they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evervec.filters import parse_filter
+from evervec.model import Job, Record, Status
+from evervec.stores.postgres.engine import Engine
+from evervec.stores.postgres.filtering import Filter
+from evervec.stores.sql import looking
+from evervec.stores.sql.looking import JOB_ORDER, make_record
+
+
+class Looking(Engine, looking.Looking):
+    """The part of the store that answers questions."""
+
+    def records(
+        self,
+        tenant: str,
+        *,
+        kind: str | None = None,
+        embedded: bool | None = None,
+        filter: Mapping[str, Any] | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 100,
+    ) -> list[Record]:
+        wanted = [tenant, kind, *(after or (None, None)), embedded, limit]
+        given = Filter(parse_filter(filter), len(wanted))
+        inner = f"""{self.select_records} where r.tenant = $1 and r.state = 'live'
+            and ($2::text is null or r.kind = $2)
+            and ($3::text is null or (r.kind, r.id) > ($3, $4::text)){given.clause}"""
+        query = f"""select * from ({inner}) as f where $5::boolean is null or embedded = $5
+            order by kind, id limit $6"""
+        with self.db.reading() as conn:
+            rows = conn.execute(query, [*wanted, *given.values]).fetchall()
+        return [make_record(row) for row in rows]
+
+    def jobs(
+        self,
+        tenant: str | None,
+        *,
+        status: Status | None = None,
+        kind: str | None = None,
+        id: str | None = None,
+        limit: int = 100,
+    ) -> list[Job]:
+        query = f"""{self.select_jobs} where ($1::text is null or r.tenant = $1)
+            and ($2::text is null or r.kind = $2) and ($3::text is null or r.id = $3)
+            and ($4::text is null or j.status = $4)
+            order by {JOB_ORDER[status]} limit $5"""
+        wanted = (tenant, kind, id, status and Status(status).value, limit)
+        with self.db.reading() as conn:
+            return self.jobs_of(conn, conn.execute(query, wanted).fetchall())

@@ -1,0 +1,566 @@
+-- Every query of the PostgreSQL store by name. Lists come in as arrays.
+
+-- name: now
+select evervec.now_seconds()
+
+-- name: take_numbers
+select nextval('evervec.numbers') from generate_series(1, $1::integer)
+
+-- name: targets
+select version from evervec.versions
+where kind = $1 and state in ('serving', 'building')
+order by state desc, version
+
+-- name: add_version
+insert into evervec.versions (version, kind, state, created_at)
+select nextval('evervec.numbers'), $1, 'serving', evervec.now_seconds()
+where not exists (
+    select 1 from evervec.versions where kind = $1 and state in ('serving', 'building'))
+on conflict do nothing
+
+-- name: collections
+select version, kind, state, chunker, app, cut_since, name, provider, model, dimensions
+from evervec.versions
+order by version
+
+-- name: adopt
+update evervec.versions set name = $1, provider = $2, model = $3, dimensions = $4
+where version = $5 and name = ''
+
+-- name: describe_kind
+update evervec.versions
+set cut_since = case when chunker in ('', $1) then cut_since else $2 end, chunker = $1, app = $3
+where version = $4
+
+-- name: versions
+select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
+       (select count(*) from evervec.ledger as l where l.version = v.version), v.last_sync_at
+from evervec.versions as v
+order by v.kind, v.version
+
+-- name: touch_versions
+-- at most once a second, and never waiting for another worker that does it
+update evervec.versions set last_sync_at = $1
+where version in (
+    select version from evervec.versions
+    where version = any ($2::bigint[]) and coalesce(last_sync_at, 0) < $1::double precision - 1
+    for update skip locked)
+
+-- name: lock_records
+-- in the order of their keys, so that two batches never wait for each other
+select 1 from evervec.records
+where tenant = $1 and kind = $2 and id = any ($3::text[])
+order by id
+for update
+
+-- name: known_records
+select r.id, r.record, r.state, r.seq, r.hash, r.weight, r.created_at, r.updated_at, r.version,
+       r.metadata, r.data, r.born, j.job_id, j.status, j.op, j.box is not null, l.seq
+from evervec.records as r
+left join evervec.jobs as j on j.record = r.record and j.version = $3
+left join evervec.ledger as l on l.record = r.record and l.version = $3
+where r.tenant = $1 and r.kind = $2 and r.id = any ($4::text[])
+
+-- name: insert_records
+insert into evervec.records
+    (record, tenant, kind, id, state, seq, born, hash, weight, created_at, updated_at, version,
+     title, metadata, data, text, words)
+select n.record, $1, $2, n.id, n.state, n.seq, n.born, n.hash, n.weight, n.created_at,
+       n.updated_at, n.version, n.title, n.metadata, n.data, n.text,
+       evervec.words_of($3, n.title_words, n.text_words)
+from unnest(
+    $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bytea[],
+    $10::double precision[], $11::double precision[], $12::double precision[], $13::bigint[],
+    $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[]
+) as n (record, id, state, seq, born, hash, weight, created_at, updated_at, version, title,
+        metadata, data, text, title_words, text_words)
+on conflict (tenant, kind, id) do nothing
+returning id
+
+-- name: update_records
+update evervec.records as r
+set state = n.state, seq = n.seq, born = n.born, hash = n.hash, weight = n.weight,
+    created_at = n.created_at, updated_at = n.updated_at, version = n.version, title = n.title,
+    metadata = n.metadata, data = n.data, text = n.text,
+    words = evervec.words_of($1, n.title_words, n.text_words)
+from unnest(
+    $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bytea[], $7::double precision[],
+    $8::double precision[], $9::double precision[], $10::bigint[], $11::text[], $12::text[],
+    $13::text[], $14::text[], $15::text[], $16::text[]
+) as n (record, state, seq, born, hash, weight, created_at, updated_at, version, title, metadata,
+        data, text, title_words, text_words)
+where r.record = n.record
+
+-- name: update_quietly
+update evervec.records as r
+set created_at = n.created_at, updated_at = n.updated_at, version = n.version, data = n.data
+from unnest($1::double precision[], $2::double precision[], $3::bigint[], $4::text[], $5::bigint[])
+    as n (created_at, updated_at, version, data, record)
+where r.record = n.record
+
+-- name: delete_records
+update evervec.records as r
+set state = 'deleted', seq = n.seq, hash = null, updated_at = $1, title = null, metadata = '{}',
+    data = null, text = '', words = null
+from unnest($2::bigint[], $3::bigint[]) as n (seq, record)
+where r.record = n.record
+
+-- name: put_jobs
+insert into evervec.jobs as j
+    (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
+     created_at, box)
+select n.job_id, n.record, n.version, $1, n.op, 'pending', n.priority, n.scheduled_for, n.seq,
+       n.max_attempts, $2, n.box
+from unnest(
+    $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::integer[], $8::double precision[],
+    $9::bigint[], $10::integer[], $11::text[]
+) as n (job_id, record, version, op, priority, scheduled_for, seq, max_attempts, box)
+on conflict (record, version) do update set
+    op = excluded.op,
+    seq = excluded.seq,
+    -- to open without a box means to open the one that is there
+    box = case when excluded.op = 'open' and excluded.box is null then j.box else excluded.box end,
+    max_attempts = excluded.max_attempts,
+    priority = case
+        when j.status in ('pending', 'processing') then greatest(j.priority, excluded.priority)
+        else excluded.priority end,
+    -- a waiting job keeps its place; one in process may wait for its next pass
+    scheduled_for = case
+        when j.status = 'pending' or j.status = 'processing' and j.seq > j.claimed_seq
+            then least(j.scheduled_for, excluded.scheduled_for)
+        else excluded.scheduled_for end,
+    attempts = case when j.status = 'processing' then j.attempts else 0 end,
+    crashes = case when j.status = 'processing' then j.crashes else 0 end,
+    error = case when j.status = 'processing' then j.error end,
+    completed_at = case when j.status = 'processing' then j.completed_at end,
+    status = case when j.status = 'processing' then j.status else 'pending' end
+
+-- name: job_columns
+j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.claimed_seq, j.status, j.priority,
+j.attempts, j.max_attempts, j.error, j.token, j.created_at, j.scheduled_for, j.started_at,
+j.completed_at, j.lease_expires_at, j.record, j.worker, j.crashes
+from evervec.jobs as j
+join evervec.records as r on r.record = j.record
+
+-- name: version_names
+select version, name from evervec.versions
+
+-- name: due_jobs
+select job_id, attempts, max_attempts, crashes, priority, scheduled_for, looked_upto
+from evervec.due_jobs($1, $2, $3, $4, $5, $6, $7, $8)
+
+-- name: lease
+with leased as (
+    update evervec.jobs
+    set status = 'processing', token = $1, worker = $2, started_at = $3,
+        lease_expires_at = $4, claimed_seq = seq, attempts = attempts + 1
+    where job_id = any ($5::bigint[])
+    returning *)
+
+-- name: leased_columns
+select j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.claimed_seq, j.status,
+       j.priority, j.attempts, j.max_attempts, j.error, j.token, j.created_at, j.scheduled_for,
+       j.started_at, j.completed_at, j.lease_expires_at, j.record, j.worker, j.crashes
+from leased as j
+join evervec.records as r on r.record = j.record
+
+-- name: load
+-- the first so many whose texts fit together, and at least one
+select op, seq, state, title, text, metadata, weight, updated_at, chunks, box
+from (
+    select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
+           j.box, w.place,
+           sum(coalesce(length(r.text), 0) + coalesce(length(j.box), 0))
+               over (order by w.place) as upto
+    from unnest($1::bigint[]) with ordinality as w (job_id, place)
+    left join evervec.jobs as j on j.job_id = w.job_id
+    left join evervec.records as r on r.record = j.record
+    left join evervec.ledger as l on l.record = j.record and l.version = j.version) as f
+where place = 1 or upto <= $2::bigint
+order by place
+
+-- name: standing
+-- in the order of their keys, so that two bulk finishes never wait for each other
+select job_id, token, status, seq, finished_seq, attempts, max_attempts
+from evervec.jobs
+where job_id = any ($1::bigint[])
+order by job_id
+for update
+
+-- name: lock_revealed
+select 1 from evervec.records where record = any ($1::bigint[])
+order by tenant, kind, id
+for update
+
+-- name: finish
+update evervec.jobs as j
+set status = case when j.seq > n.seq then 'pending' else 'done' end,
+    attempts = case when j.seq > n.seq then 0 else j.attempts end,
+    box = case when j.seq > n.seq then j.box end,
+    finished_seq = n.seq, completed_at = $1, lease_expires_at = null, error = null, crashes = 0
+from unnest($2::bigint[], $3::bigint[]) as n (seq, job_id)
+where j.job_id = n.job_id
+
+-- name: finish_untouched
+-- jobs that are still as they were claimed, with their attempts
+with now as materialized (select evervec.now_seconds() as now),
+done as (
+    update evervec.jobs as j
+    set status = 'done', box = null, finished_seq = j.claimed_seq, completed_at = now.now,
+        lease_expires_at = null, error = null, crashes = 0
+    from now, unnest($2::bigint[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[],
+                     $7::text[]) as n (job_id, seq, embedded, reused, tokens, worker)
+    where j.job_id = n.job_id and j.token = $1 and j.status = 'processing'
+        and j.seq = j.claimed_seq and j.claimed_seq = n.seq
+    returning j.job_id, j.record, j.tenant, j.version, j.attempts, j.claimed_seq, j.started_at,
+              j.completed_at, n.embedded, n.reused, n.tokens, n.worker),
+noted as (
+    insert into evervec.attempts
+        (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
+         chunks_reused, tokens, worker)
+    select record, tenant, version, attempts, claimed_seq, started_at, completed_at, 'done',
+           embedded, reused, tokens, worker
+    from done)
+select job_id from done
+
+-- name: reveal_state
+select record, state, seq, created_at, version, born from evervec.records
+where record = any ($1::bigint[])
+
+-- name: born
+select record, case when state = 'deleted' then seq else born end from evervec.records
+where record = any ($1::bigint[])
+
+-- name: put_ledger
+insert into evervec.ledger as l (record, version, seq, chunks)
+select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[])
+on conflict (record, version) do update set seq = excluded.seq, chunks = excluded.chunks
+where excluded.seq >= l.seq
+
+-- name: drop_ledger
+delete from evervec.ledger as l
+using unnest($1::bigint[], $2::bigint[], $3::bigint[]) as n (record, version, seq)
+where l.record = n.record and l.version = n.version and l.seq <= n.seq
+
+-- name: add_attempts
+insert into evervec.attempts
+    (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
+     chunks_reused, tokens, worker, error)
+select * from unnest(
+    $1::bigint[], $2::text[], $3::bigint[], $4::integer[], $5::bigint[], $6::double precision[],
+    $7::double precision[], $8::text[], $9::integer[], $10::integer[], $11::integer[], $12::text[],
+    $13::text[])
+
+-- name: put_back
+update evervec.jobs as j
+set status = n.status, scheduled_for = n.due, attempts = n.attempts,
+    crashes = j.crashes + n.crashes, error = n.error, completed_at = n.completed_at, token = null,
+    lease_expires_at = null
+from unnest($1::text[], $2::double precision[], $3::integer[], $4::integer[], $5::text[],
+            $6::double precision[], $7::bigint[])
+    as n (status, due, attempts, crashes, error, completed_at, job_id)
+where j.job_id = n.job_id
+
+-- name: release
+update evervec.jobs as j
+set status = 'pending',
+    attempts = case when j.seq > j.claimed_seq then 0 else greatest(j.attempts - 1, 0) end,
+    error = coalesce($1, j.error), token = null, lease_expires_at = null
+from unnest($2::bigint[], $3::text[]) as n (job_id, token)
+where j.job_id = n.job_id and j.token = n.token and j.status = 'processing'
+returning j.job_id
+
+-- name: renew
+update evervec.jobs as j
+set lease_expires_at = evervec.now_seconds() + $1::double precision
+from unnest($2::bigint[], $3::text[]) as n (job_id, token)
+where j.job_id = n.job_id and j.token = n.token and j.status = 'processing'
+returning j.job_id
+
+-- name: expired
+where j.status = 'processing' and j.lease_expires_at < $1
+order by j.lease_expires_at
+limit $2
+for update of j skip locked
+
+-- name: stuck
+where j.status = 'processing' and (j.lease_expires_at < $1 or j.started_at < $2)
+order by j.lease_expires_at
+limit $3
+for update of j skip locked
+
+-- name: next_scheduled
+with recursive levels as (
+    (select priority from evervec.jobs where status = 'pending' order by priority desc limit 1)
+    union all
+    select (select j.priority from evervec.jobs as j
+            where j.status = 'pending' and j.priority < l.priority
+            order by j.priority desc limit 1)
+    from levels as l where l.priority is not null)
+select min((
+    select j.scheduled_for from evervec.jobs as j
+    where j.status = 'pending' and j.priority = l.priority
+        and ($1::bigint[] is null or j.version = any ($1::bigint[]))
+    order by j.scheduled_for, j.job_id limit 1))
+from levels as l where l.priority is not null
+
+-- name: next_expiry
+select min(lease_expires_at) from evervec.jobs
+where status = 'processing' and lease_expires_at >= $1
+
+-- name: retry_one
+update evervec.jobs
+set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
+    scheduled_for = $1
+where job_id = $2 and status = 'failed'
+
+-- name: retry_failed
+update evervec.jobs
+set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
+    scheduled_for = $1
+where job_id = any (array(
+    select job_id from evervec.jobs
+    where status = 'failed' and ($2::text is null or tenant = $2)
+        and ($3::bigint is null or attempts < $3)
+    order by job_id
+    for update)) and status = 'failed'
+
+-- name: drop_job
+delete from evervec.jobs where job_id = $1
+
+-- name: set_priority
+update evervec.jobs set priority = $1 where job_id = $2
+
+-- name: purge_jobs
+delete from evervec.jobs
+where job_id = any (array(
+    select job_id from evervec.jobs
+    where status = $1 and completed_at < $2 and ($3::text is null or tenant = $3)
+        and ($4::boolean or box is null)
+    order by completed_at
+    limit $5
+    for update skip locked))
+returning record
+
+-- name: forsake
+-- what never appeared, and no job will make appear, is as good as deleted
+update evervec.records as r set state = 'deleted'
+where r.record = any ($1::bigint[]) and r.state = 'hidden'
+    and not exists (select 1 from evervec.jobs as j where j.record = r.record)
+
+-- name: purge_attempts
+delete from evervec.attempts
+where number = any (array(
+    select number
+    from (select number, finished_at from evervec.attempts order by number limit $2) as oldest
+    where finished_at < $1))
+
+-- name: forgotten
+select r.record from evervec.records as r
+where r.state = 'deleted' and r.updated_at < $1
+    and not exists (select 1 from evervec.jobs as j where j.record = r.record)
+order by r.updated_at
+limit $2
+
+-- name: forget_records
+delete from evervec.records where record = any ($1::bigint[])
+
+-- name: forget_ledger
+delete from evervec.ledger where record = any ($1::bigint[])
+
+-- name: forget_removals
+delete from evervec.removals where record = any ($1::bigint[])
+
+-- name: points_tables
+select c.relname from pg_class as c
+where c.relnamespace = 'evervec'::regnamespace and c.relkind = 'r' and c.relname ~ '^points_[0-9]+$'
+
+-- name: oldest_transactions
+-- those that have kept old rows from being cleared away for so long
+select pid, application_name, extract(epoch from clock_timestamp() - xact_start)::integer
+from pg_stat_activity
+where backend_xmin is not null and datname = current_database() and pid <> pg_backend_pid()
+    and backend_type = 'client backend'
+    and xact_start < clock_timestamp() - make_interval(secs => $1::double precision)
+order by xact_start
+limit 3
+
+-- name: paused
+select value from evervec.meta where key = 'paused'
+
+-- name: set_paused
+update evervec.meta set value = $1 where key = 'paused'
+
+-- name: record_columns
+r.tenant, r.kind, r.id, r.seq, r.title, r.text, r.metadata, r.weight, r.created_at, r.updated_at,
+exists (
+    select 1 from evervec.ledger as l
+    join evervec.versions as v on v.version = l.version
+    where l.record = r.record and l.seq >= r.seq and v.kind = r.kind and v.state = 'serving'
+) as embedded
+from evervec.records as r
+
+-- name: record
+where r.tenant = $1 and r.kind = $2 and r.id = $3 and r.state = 'live'
+
+-- name: jobs_by_id
+where j.job_id = any ($1::bigint[])
+
+-- name: job_by_id
+where j.job_id = $1 and ($2::text is null or j.tenant = $2)
+
+-- name: history
+select a.attempt, a.seq, a.worker, a.started_at, a.finished_at, a.outcome, a.error,
+       a.chunks_embedded, a.chunks_reused, a.tokens
+from evervec.records as r
+join evervec.attempts as a on a.record = r.record
+where r.tenant = $1 and r.kind = $2 and r.id = $3
+order by a.number
+
+-- name: count_status
+select count(*) from evervec.jobs where status = $1 and ($2::text is null or tenant = $2)
+
+-- name: unique_records
+select count(distinct record)
+from (select record, tenant from evervec.jobs where status = 'pending'
+      union all
+      select record, tenant from evervec.jobs where status = 'processing') as waiting
+where $1::text is null or tenant = $1
+
+-- name: oldest_pending
+select min(scheduled_for) from evervec.jobs
+where status = 'pending' and ($1::text is null or tenant = $1)
+
+-- name: recent_pace
+select avg(finished_at - started_at)
+from (select tenant, started_at, finished_at, outcome from evervec.attempts
+      order by number desc limit 10000) as latest
+where outcome = 'done' and ($1::text is null or tenant = $1)
+
+-- name: last_done
+select max(completed_at) from evervec.jobs
+where status = 'done' and ($1::text is null or tenant = $1)
+
+-- name: settled
+select status, finished_seq from evervec.jobs where job_id = $1 and tenant = $2
+
+-- name: never_embedded
+select 1 from evervec.records as r
+-- a real delete has a later seq than that with which the record appeared
+where r.tenant = $1 and r.kind = $2 and r.id = $3 and (r.state <> 'deleted' or r.seq = r.born)
+    and not exists (
+    select 1 from evervec.ledger as l where l.record = r.record and l.seq >= $4)
+
+-- name: mark
+-- another one after the end of every transaction that wrote
+select hashtextextended(pg_current_snapshot()::text, 0)
+
+-- name: match_text
+select r.record, ts_rank(array[0, 0, 0.5, 1], r.words, q.words, 1)::double precision as score
+from evervec.records as r
+cross join (select {words} as words) as q
+where r.words @@ ($4::tsquery && q.words) and r.state = 'live' and r.tenant = $1
+    and ($2::text is null or r.kind = $2){filter}
+order by score desc, r.record
+limit $3
+
+-- name: contains_text
+select r.record, 1.0::double precision from evervec.records as r
+where r.tenant = $1 and r.state = 'live' and ($2::text is null or r.kind = $2)
+    and coalesce(r.title, '') || ' ' || r.text ilike $4{filter}
+order by r.record desc
+limit $3
+
+-- name: candidates
+select r.record, r.kind, r.weight, r.updated_at
+from evervec.records as r
+where r.record = any ($1::bigint[]) and r.tenant = $2 and r.state = 'live'
+
+-- name: found
+select r.record, r.kind, r.id, r.title, r.text, r.metadata
+from evervec.records as r
+where r.record = any ($1::bigint[]) and r.state = 'live'
+
+-- name: ledgers
+select r.record, l.chunks
+from evervec.records as r
+join evervec.ledger as l
+    on l.record = r.record and l.version = any ($2::bigint[]) and l.seq >= r.seq
+where r.record = any ($1::bigint[])
+
+-- name: expected
+select r.record, r.tenant, r.kind, r.id, r.state, r.seq, l.seq, l.chunks,
+       (select v.cut_since from evervec.versions as v where v.version = $1), j.status
+from evervec.records as r
+left join evervec.ledger as l on l.record = r.record and l.version = $1
+left join evervec.jobs as j on j.record = r.record and j.version = $1
+where r.record > $2 and r.kind = (select v.kind from evervec.versions as v where v.version = $1)
+    and ($3::text is null or r.tenant = $3)
+order by r.record
+limit $4
+
+-- name: sizes
+select coalesce(sum(length(r.text) + coalesce(length(r.title), 0)), 0)
+from evervec.records as r
+where r.record = any ($1)
+
+-- name: typed
+select r.record, r.tenant, r.id, r.seq, r.hash, r.data, r.title, r.metadata, r.weight,
+       r.created_at, r.updated_at
+from evervec.records as r
+where r.record > $1 and r.kind = $2 and r.state = 'live' and r.data is not null
+order by r.record
+limit $3
+
+-- name: reopen
+select r.record, r.tenant, r.state, j.box is not null
+from evervec.records as r
+left join evervec.jobs as j on j.record = r.record and j.version = $2
+where r.record = any ($1::bigint[])
+order by r.record
+
+-- name: take_lock
+insert into evervec.locks as l (name, holder, token, expires_at) values ($1, $2, $3, $4)
+on conflict (name) do update
+    set holder = excluded.holder, token = excluded.token, expires_at = excluded.expires_at
+    where l.expires_at < $5 or l.holder = excluded.holder
+returning token
+
+-- name: drop_lock
+delete from evervec.locks where name = $1 and token = $2
+
+-- name: note
+select value, revision from evervec.notes where name = $1
+
+-- name: add_note
+insert into evervec.notes (name, value, revision) values ($1, $2, $3) on conflict do nothing
+
+-- name: set_note
+update evervec.notes set value = $1, revision = revision + 1 where name = $2 and revision = $3
+
+-- name: drop_note
+delete from evervec.notes where name = $1 and revision = $2
+
+-- name: add_spend
+insert into evervec.spend as s (day, tenant, kind, model, calls, tokens, money)
+values ($1, $2, $3, $4, $5, $6, $7)
+on conflict (day, tenant, kind, model) do update set
+    calls = s.calls + excluded.calls, tokens = s.tokens + excluded.tokens,
+    money = s.money + excluded.money
+
+-- name: spend
+select day, tenant, kind, model, calls, tokens, money from evervec.spend
+where day >= $1 and ($2::text is null or tenant = $2)
+order by day desc, tenant, kind, model
+
+-- name: purge_spend
+delete from evervec.spend where day < $1
+
+-- name: cached
+select hash, vector from evervec.cache where model = $1 and hash = any ($2)
+
+-- name: add_cached
+insert into evervec.cache (model, hash, vector) values ($1, $2, $3) on conflict do nothing
+
+-- name: trim_cache
+delete from evervec.cache where number <= (select max(number) from evervec.cache) - $1

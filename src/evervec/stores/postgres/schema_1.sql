@@ -1,0 +1,345 @@
+-- The first schema. Everything is in the schema `evervec`, whose meta table the upgrade makes.
+-- Names are compared byte by byte, as everywhere in evervec, whatever the database's locale.
+
+insert into evervec.meta (key, value) values ('paused', 0);
+
+-- One sequence for seq, record and job numbers. It hands them out one by one: a session that
+-- kept some back would give a later change the smaller number.
+create sequence evervec.numbers cache 1;
+
+-- The clock that rules leases and schedules. Tests put another in its place.
+create function evervec.now_seconds() returns double precision
+language sql volatile parallel safe
+return extract(epoch from clock_timestamp())::double precision;
+
+create table evervec.records (
+    record bigint primary key,
+    seq bigint not null,
+    born bigint not null,           -- the seq with which it appeared; a delete ends that life
+    version bigint,                 -- the caller's own
+    weight double precision not null,
+    created_at double precision not null,
+    updated_at double precision not null,
+    tenant text collate "C" not null,
+    kind text collate "C" not null,
+    id text collate "C" not null,
+    state text collate "C" not null,  -- live, hidden (boxed, or not loaded yet), deleted
+    hash bytea,                     -- of title and text
+    title text,
+    metadata text not null,         -- JSON; jsonb would not give it back as it was
+    data text,
+    text text not null,
+    words tsvector,                 -- of a live record: its title, its text, and its tenant
+    unique (tenant, kind, id)
+) with (fillfactor = 85);
+
+create index records_gone on evervec.records (updated_at) where state = 'deleted';
+create index records_words on evervec.records using gin (words) where state = 'live';
+
+-- words by their stem; none is left out, for a text of little words is still a text
+create text search dictionary evervec.stem (template = snowball, language = english);
+create text search configuration evervec.words (copy = simple);
+alter text search configuration evervec.words
+    alter mapping for asciiword, word, numword, hword, hword_part, hword_asciipart, asciihword,
+        numhword, hword_numpart
+    with evervec.stem;
+
+create function evervec.words_of(owner text, title text, body text) returns tsvector
+language sql immutable parallel safe
+return case when body is null then null else
+    array_to_tsvector(array[owner])
+    || setweight(to_tsvector('evervec.words'::regconfig, coalesce(title, '')), 'A')
+    || setweight(to_tsvector('evervec.words'::regconfig, body), 'B')
+end;
+
+create table evervec.versions (
+    version bigint primary key,
+    kind text collate "C" not null,
+    state text collate "C" not null,  -- building, serving, retired
+    name text collate "C" not null default '',  -- empty until an embedder adopts it
+    provider text not null default '',
+    model text not null default '',
+    dimensions integer not null default 0,
+    chunker text not null default '',
+    app integer not null default 0,
+    cut_since bigint not null default 0,  -- the counter when `chunker` last changed
+    created_at double precision not null,
+    last_sync_at double precision,
+    unique (kind, name)
+) with (fillfactor = 50);
+
+-- What processes share: notes on providers, what their calls cost, vectors to use again.
+create table evervec.notes (
+    name text collate "C" primary key,
+    value text not null,
+    revision bigint not null
+) with (fillfactor = 50);
+
+create table evervec.spend (
+    day text collate "C" not null,
+    tenant text collate "C" not null,
+    kind text collate "C" not null,
+    model text collate "C" not null,
+    calls double precision not null,
+    tokens bigint not null,
+    money double precision not null,
+    primary key (day, tenant, kind, model)
+) with (fillfactor = 50);
+
+-- numbered in order of their coming: the oldest go first
+create table evervec.cache (
+    number bigint generated always as identity primary key,
+    model text collate "C" not null,
+    hash text collate "C" not null,
+    vector bytea not null,
+    unique (model, hash)
+);
+
+-- Rows change state twice in their life, so pages keep room for that, and vacuum comes early.
+create table evervec.jobs (
+    job_id bigint primary key,
+    record bigint not null,
+    version bigint not null,
+    seq bigint not null,
+    claimed_seq bigint,
+    finished_seq bigint,            -- the latest seq that was finished
+    scheduled_for double precision not null,
+    created_at double precision not null,
+    started_at double precision,
+    completed_at double precision,
+    lease_expires_at double precision,
+    priority integer not null,
+    attempts integer not null default 0,
+    crashes integer not null default 0,
+    max_attempts integer not null,
+    tenant text collate "C" not null,
+    op text collate "C" not null,
+    status text collate "C" not null,
+    token text collate "C",
+    worker text,
+    error text,
+    box text,
+    unique (record, version)
+) with (
+    fillfactor = 70,
+    autovacuum_vacuum_scale_factor = 0.01,
+    autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+-- Each state has an index of its own; those that wait have a second, for fairness.
+create index jobs_ready on evervec.jobs
+    (priority desc, scheduled_for, job_id) include (version, tenant, record)
+    where status = 'pending';
+create index jobs_by_tenant on evervec.jobs
+    (priority desc, tenant, scheduled_for, job_id) where status = 'pending';
+create index jobs_leased on evervec.jobs (lease_expires_at) where status = 'processing';
+create index jobs_done on evervec.jobs (completed_at, tenant) where status = 'done';
+create index jobs_failed on evervec.jobs (completed_at, tenant) where status = 'failed';
+
+create table evervec.attempts (
+    number bigint generated always as identity primary key,
+    record bigint not null,
+    version bigint not null,
+    seq bigint not null,
+    started_at double precision,
+    finished_at double precision not null,
+    attempt integer not null,
+    chunks_embedded integer not null default 0,
+    chunks_reused integer not null default 0,
+    tokens integer not null default 0,
+    tenant text collate "C" not null,
+    outcome text collate "C" not null,
+    worker text not null,
+    error text
+);
+
+create index attempts_record on evervec.attempts (record);
+
+-- what the index holds of each record: one packed row, not one per chunk
+create table evervec.ledger (
+    record bigint not null,
+    version bigint not null,
+    seq bigint not null,
+    chunks bytea not null,
+    primary key (record, version)
+) with (fillfactor = 85);
+
+create table evervec.locks (
+    name text primary key,
+    holder text not null,
+    token text not null,
+    expires_at double precision not null
+) with (fillfactor = 50);
+
+-- The store's own index has a table `points_<version>` for each collection, made when its first
+-- vector comes; a removal that must stop late writes is noted here.
+create table evervec.removals (
+    version bigint not null,
+    record bigint not null,
+    seq bigint not null,
+    primary key (version, record)
+);
+
+-- Due jobs, locked for whoever asks: highest priority first; at one priority each tenant that
+-- waits gets a share, and within a tenant they come by time, then by arrival.
+--
+-- `known` says where a caller last found the first job of a priority. What lies before it in the
+-- index is dead, and while some transaction keeps it from being cleared away, a claim that began
+-- at the front would get slower with every job that is done.
+create function evervec.due_jobs(
+    wanted integer,
+    at double precision,
+    of_versions bigint[] default null,
+    most_crashes integer default 2147483647,
+    known integer[] default '{}',
+    known_times double precision[] default '{}',
+    known_jobs bigint[] default '{}',
+    ring text default ''
+) returns table (
+    job_id bigint, priority integer, tenant text, scheduled_for double precision,
+    attempts integer, max_attempts integer, crashes integer, looked_upto text
+)
+language plpgsql
+set plan_cache_mode = force_custom_plan
+as $$
+declare
+    level bigint := 1::bigint << 40;
+    below integer;
+    place integer;
+    room integer := wanted;
+    locked bigint[];
+    owners text[];
+    fair bigint[];
+begin
+    looked_upto := ring;
+    while room > 0 loop
+        -- the next priority: one that is known, or one between two that are
+        select max(k) into below from unnest(known) as k where k < level;
+        select coalesce(
+            (select j.priority from evervec.jobs as j
+             where j.status = 'pending' and j.priority < level
+                 and j.priority > coalesce(below, -2147483649)
+             order by j.priority desc limit 1), below) into level;
+        exit when level is null;
+        place := array_position(known, level::integer);
+
+        select array_agg(f.job_id), array_agg(distinct f.tenant) into locked, owners
+        from (
+            select j.job_id, j.tenant from evervec.jobs as j
+            where j.status = 'pending' and j.priority = level and j.scheduled_for <= at
+                and (j.scheduled_for, j.job_id)
+                    >= (coalesce(known_times[place], '-infinity'), coalesce(known_jobs[place], 0))
+                and (of_versions is null or j.version = any (of_versions))
+                and j.crashes <= most_crashes
+                and j.op in ('embed', 'open', 'load', 'delete')
+            order by j.scheduled_for, j.job_id
+            limit room for update skip locked) as f;
+        continue when locked is null;
+
+        if cardinality(locked) = room then  -- more wait than there is room for: share it
+            select s.jobs, s.looked_upto into fair, looked_upto
+            from evervec.shared_jobs(
+                room, level::integer, at, of_versions, most_crashes, locked, owners, ring) as s;
+            locked := fair;
+        end if;
+        room := room - cardinality(locked);
+        return query
+            select j.job_id, j.priority, j.tenant::text, j.scheduled_for, j.attempts,
+                   j.max_attempts, j.crashes, looked_upto
+            from evervec.jobs as j
+            where j.job_id = any (locked)
+            order by j.scheduled_for, j.job_id;
+    end loop;
+end
+$$;
+
+-- A full claim at one priority, shared among the tenants that wait: those of `locked`, which came
+-- first, and others found by steps from tenant to tenant, beginning behind `ring`.
+create function evervec.shared_jobs(
+    room integer,
+    level integer,
+    at double precision,
+    of_versions bigint[],
+    most_crashes integer,
+    locked bigint[],
+    owners text[],
+    ring text,
+    out jobs bigint[],
+    out looked_upto text
+)
+language plpgsql
+set plan_cache_mode = force_custom_plan
+as $$
+declare
+    most_steps constant integer := 32;
+    step text := ring;
+    candidate text;
+    stop text;
+    wrapped boolean := false;
+    others text[] := '{}';
+    share integer;
+    owner text;
+    got integer;
+    last_time double precision;
+    last_job bigint;
+    more bigint[];
+begin
+    for i in 1..most_steps loop
+        -- the next tenant that is not among the owners: dead entries of theirs are not walked
+        loop
+            select min(o collate "C") into stop from unnest(owners) as o where o collate "C" > step;
+            select j.tenant into candidate from evervec.jobs as j
+            where j.status = 'pending' and j.priority = level and j.tenant > step
+                and (stop is null or j.tenant < stop)
+            order by j.tenant limit 1;
+            exit when candidate is not null or (stop is null and wrapped);
+            if stop is null then
+                wrapped := true;
+                step := '';
+            else
+                step := stop;
+            end if;
+        end loop;
+        exit when candidate is null or candidate = any (others)
+            or (wrapped and candidate collate "C" > ring);
+        step := candidate;
+        others := others || candidate;
+    end loop;
+    looked_upto := step;
+
+    share := greatest(1, room / (cardinality(owners) + cardinality(others)));
+    foreach owner in array owners || others loop
+        got := 0;
+        last_time := '-infinity';
+        last_job := 0;
+        if owner = any (owners) then
+            select count(*), max(j.scheduled_for) into got, last_time
+            from evervec.jobs as j where j.job_id = any (locked) and j.tenant = owner;
+            select max(j.job_id) into last_job from evervec.jobs as j
+            where j.job_id = any (locked) and j.tenant = owner and j.scheduled_for = last_time;
+        end if;
+        continue when got >= share;
+        select array_agg(f.job_id) into more
+        from (
+            select j.job_id from evervec.jobs as j
+            where j.status = 'pending' and j.priority = level and j.tenant = owner
+                and j.scheduled_for <= at and (j.scheduled_for, j.job_id) > (last_time, last_job)
+                and (of_versions is null or j.version = any (of_versions))
+                and j.crashes <= most_crashes
+                and j.op in ('embed', 'open', 'load', 'delete')
+            order by j.scheduled_for, j.job_id
+            limit share - got for update skip locked) as f;
+        locked := locked || more;
+    end loop;
+
+    -- each tenant's first, then each one's second, until the room is full
+    select array_agg(f.job_id) into jobs
+    from (
+        select j.job_id from evervec.jobs as j
+        where j.job_id = any (locked)
+        order by row_number() over (partition by j.tenant order by j.scheduled_for, j.job_id),
+                 j.scheduled_for, j.job_id
+        limit room) as f;
+end
+$$;

@@ -1,0 +1,33 @@
+"""The PostgreSQL store: its parts put together."""
+
+from __future__ import annotations
+
+from evervec.settings import Settings
+from evervec.stores.postgres.care import Care
+from evervec.stores.postgres.connections import Connections
+from evervec.stores.postgres.finding import Finding
+from evervec.stores.postgres.looking import Looking
+from evervec.stores.postgres.schema import upgrade
+from evervec.stores.sql.sharing import Sharing
+from evervec.stores.sql.versions import Versions
+
+
+class PostgresStore(Care, Looking, Finding, Sharing, Versions):
+    """Records, jobs and ledger in the schema `evervec` of a database."""
+
+    poll_seconds = 1.0
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        db = Connections(url, settings)
+        super().__init__(db, settings.clock, settings.max_attempts, settings.listen)
+        self.url = db.name
+        try:
+            upgrade(db)
+        except BaseException:
+            db.close()
+            raise
+
+    def close(self) -> None:
+        if self.listening is not None:
+            self.listening.close()
+        self.db.close()

@@ -1,0 +1,76 @@
+"""What people and housekeeping do to jobs: retry, cancel, reorder, pause, purge."""
+
+from __future__ import annotations
+
+from evervec.errors import InvalidArgument, InvalidTransition
+from evervec.model import Job, Status
+from evervec.stores.sql.engine import Connection, Engine
+
+
+class Care(Engine):
+    """The part of the store that operators use."""
+
+    def retry(self, tenant: str | None, job_id: int) -> None:
+        with self.db.writing(durable=True) as conn:
+            job = self._job(conn, tenant, job_id)
+            if job.status is not Status.FAILED:
+                raise InvalidTransition(
+                    f"job {job_id} is {job.status}; only a failed job can be retried"
+                )
+            conn.execute(self.sql.retry_one, (self.moment(conn), job_id))
+        self.wake()
+
+    def retry_failed(self, tenant: str | None, max_retries: int | None = None) -> int:
+        with self.db.writing(durable=True) as conn:
+            changed: int = conn.execute(
+                self.sql.retry_failed, (self.moment(conn), tenant, max_retries)
+            ).rowcount
+        self.wake()
+        return changed
+
+    def cancel(self, tenant: str | None, job_id: int) -> None:
+        with self.db.writing(durable=True) as conn:
+            job = self._job(conn, tenant, job_id)
+            if job.status not in (Status.PENDING, Status.FAILED):
+                raise InvalidTransition(
+                    f"job {job_id} is {job.status}; only a pending or failed job can be "
+                    "cancelled: delete its record instead"
+                )
+            conn.execute(self.sql.drop_job, (job_id,))
+            conn.execute(self.sql.forsake, (self.listed([job.record]),))
+
+    def set_priority(self, tenant: str | None, job_id: int, priority: int) -> None:
+        with self.db.writing(durable=True) as conn:
+            self._job(conn, tenant, job_id)
+            conn.execute(self.sql.set_priority, (priority, job_id))
+
+    def purge(
+        self,
+        status: Status,
+        before: float,
+        *,
+        tenant: str | None = None,
+        boxed: bool = False,
+        limit: int = 1000,
+    ) -> int:
+        with self.db.writing(durable=False) as conn:
+            which = (status.value, before, tenant, boxed, limit)
+            records = [row[0] for row in conn.execute(self.sql.purge_jobs, which)]
+            if records and status is Status.FAILED:
+                conn.execute(self.sql.forsake, (self.listed(records),))
+        return len(records)
+
+    def paused(self) -> bool:
+        with self.db.reading() as conn:
+            return bool(conn.execute(self.sql.paused).fetchone()[0])
+
+    def set_paused(self, paused: bool) -> None:
+        with self.db.writing(durable=True) as conn:
+            conn.execute(self.sql.set_paused, (int(paused),))
+        self.wake()
+
+    def _job(self, conn: Connection, tenant: str | None, job_id: int) -> Job:
+        rows = conn.execute(self.select_jobs + self.sql.job_by_id, (job_id, tenant)).fetchall()
+        if not rows:
+            raise InvalidArgument(f"there is no job {job_id}")
+        return self.jobs_of(conn, rows)[0]

@@ -1,0 +1,89 @@
+"""What every part of a store over SQL stands on: connections, queries, clock, waking."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Protocol
+
+from evervec.model import Job
+from evervec.stores.named import Queries
+from evervec.stores.sql.jobs import JobRow, make_jobs
+
+
+class Cursor(Protocol):
+    """What a statement gives back."""
+
+    @property
+    def rowcount(self) -> int: ...
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Connection(Protocol):
+    """An open connection of an engine's driver, or what stands for it."""
+
+    def execute(self, query: str, values: Sequence[Any] = ..., /) -> Any: ...
+    def executemany(self, query: str, rows: Iterable[Sequence[Any]], /) -> Any: ...
+
+
+class Database(Protocol):
+    """The connections of one process to one store."""
+
+    def reading(self) -> AbstractContextManager[Any]: ...
+    def snapshot(self) -> AbstractContextManager[Any]: ...
+    def writing(self, *, durable: bool, conn: Any = None) -> AbstractContextManager[Any]: ...
+
+
+class Engine:
+    """The base of a store's parts."""
+
+    sql: ClassVar[Queries]
+    db: Any
+    """the engine's own `Database`"""
+
+    def __init__(self, clock: Callable[[], float], max_attempts: int) -> None:
+        self._clock = clock
+        self._max_attempts = max_attempts
+        self._woken = threading.Condition()
+        self._wakes = 0
+
+    def now(self) -> float:
+        return self._clock()
+
+    def moment(self, conn: Connection) -> float:
+        """The time inside a transaction, by the clock that rules leases."""
+        return self.now()
+
+    def fresh_number(self, conn: Connection) -> int:
+        """A number larger than every seq before; `mark` is another one after it."""
+        raise NotImplementedError
+
+    @staticmethod
+    def listed(values: Iterable[Any]) -> Any:
+        """Values as one parameter of a query."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        with self._woken:
+            self._wakes += 1
+            self._woken.notify_all()
+
+    def wait(self, seen: int, timeout: float) -> int:
+        with self._woken:
+            if self._wakes == seen and timeout > 0:
+                self._woken.wait(timeout)
+            return self._wakes
+
+    def version_names(self, conn: Connection) -> dict[int, str]:
+        return dict(conn.execute(self.sql.version_names).fetchall())
+
+    def jobs_of(self, conn: Connection, rows: Iterable[JobRow]) -> list[Job]:
+        """Jobs from rows of `job_columns`."""
+        return make_jobs(self.version_names(conn), rows)
+
+    @property
+    def select_jobs(self) -> str:
+        return f"select {self.sql.job_columns}\n"

@@ -1,0 +1,173 @@
+"""Rows of the jobs table as values, and what is decided by them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from evervec.model import Job, Op, Outcome, Status, as_datetime, quick_maker
+from evervec.stores.base import Finish, Loaded, Unreadable
+from evervec.stores.ledger import unpack_chunks
+
+JobRow = tuple[Any, ...]  # the columns of `job_columns` or `claim_columns`, in that order
+
+CRASH_SHRINKS_BY = 16
+"""Each crash of a job's worker divides the company it is claimed with next time."""
+
+_STATUS = {s.value: s for s in Status}
+_OP = {o.value: o for o in Op}
+_LEASED = Status.PROCESSING
+_make_job = quick_maker(Job)
+
+
+@lru_cache(maxsize=4096)
+def _moment(seconds: float) -> datetime:
+    """Jobs of one batch share their times."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+class Lease(NamedTuple):
+    """What a claim changes of each of its jobs."""
+
+    token: str
+    worker: str
+    started_at: datetime | None
+    expires_at: datetime | None
+
+
+def make_jobs(names: Mapping[int, str], rows: Iterable[JobRow]) -> list[Job]:
+    """Jobs from rows of `job_columns`; `names`: of the embedding versions."""
+    return [
+        _make_job(
+            job_id, tenant, kind, record_id, names[version], _OP[op], seq, claimed_seq,
+            _STATUS[status], priority, attempts, max_attempts, error, token, _moment(created_at),
+            _moment(scheduled_for), as_datetime(started_at), as_datetime(completed_at),
+            as_datetime(expires_at), record, version, worker, crashes,
+        )
+        for (
+            job_id, tenant, kind, record_id, version, op, seq, claimed_seq, status, priority,
+            attempts, max_attempts, error, token, created_at, scheduled_for, started_at,
+            completed_at, expires_at, record, worker, crashes,
+        ) in rows
+    ]  # fmt: skip
+
+
+def leased_jobs(names: Mapping[int, str], rows: Iterable[JobRow], lease: Lease) -> list[Job]:
+    """Jobs from rows of `claim_columns`, as `lease` left them since they were read."""
+    token, worker, started, expires = lease
+    jobs = []
+    for (
+        job_id, tenant, kind, record_id, version, op, seq, priority, attempts, max_attempts,
+        error, created_at, scheduled_for, completed_at, record, crashes,
+    ) in rows:  # fmt: skip
+        created = _moment(created_at)
+        due = created if scheduled_for == created_at else _moment(scheduled_for)
+        completed = None if completed_at is None else _moment(completed_at)
+        jobs.append(
+            _make_job(
+                job_id, tenant, kind, record_id, names[version], _OP[op], seq, seq, _LEASED,
+                priority, attempts + 1, max_attempts, error, token, created, due, started,
+                completed, expires, record, version, worker, crashes,
+            )
+        )  # fmt: skip
+    return jobs
+
+
+def company(crashes: int, attempts: int, max_attempts: int, limit: int) -> int:
+    """How many may be claimed together with a job: fewer after each crash of its worker, and
+    none on the last try, so that only what kills a worker is buried."""
+    if crashes and attempts + 1 >= max_attempts:
+        return 1
+    shrunk: int = limit // CRASH_SHRINKS_BY**crashes
+    return max(1, shrunk)
+
+
+class Standing(NamedTuple):
+    """A job's row at the moment its holder comes back to it."""
+
+    job_id: int
+    token: str | None
+    status: str
+    seq: int
+    finished_seq: int | None
+    attempts: int
+    max_attempts: int
+
+
+def holds(standing: Mapping[int, Standing], job: Job) -> bool:
+    row = standing.get(job.job_id)
+    return (
+        row is not None
+        and row.status == Status.PROCESSING
+        and job.token is not None
+        and row.token == job.token
+    )
+
+
+def was_finished(standing: Mapping[int, Standing], finish: Finish) -> bool:
+    """The same finish came before: its answer was lost, not its work."""
+    row = standing.get(finish.job.job_id)
+    return (
+        row is not None
+        and row.status != Status.PROCESSING
+        and finish.job.token is not None
+        and row.token == finish.job.token
+        and (row.finished_seq or -1) >= (finish.job.claimed_seq or 0)
+    )
+
+
+def done_row(f: Finish, now: float) -> tuple[Any, ...]:
+    """The attempt that a finish leaves."""
+    job = f.job
+    return (
+        job.record, job.tenant, job.version, job.attempts, f.seq, _began(job), now, "done",
+        f.embedded, f.reused, f.tokens, f.worker, None,
+    )  # fmt: skip
+
+
+def attempt_row(
+    job: Job, outcome: Outcome, worker: str, error: str | None, now: float
+) -> tuple[Any, ...]:
+    """The attempt that a failure or a crash leaves."""
+    return (
+        job.record, job.tenant, job.version, job.attempts, job.claimed_seq, _began(job), now,
+        outcome.value, 0, 0, 0, worker, error,
+    )  # fmt: skip
+
+
+def _began(job: Job) -> float | None:
+    return job.started_at.timestamp() if job.started_at else None
+
+
+def after_failure(row: Standing, job: Job, retry_at: float | None, now: float) -> tuple[Any, ...]:
+    """Where a failed job goes: its status, when it is due, and the attempts that it has spent."""
+    if row.seq > (job.claimed_seq or 0):  # a newer version starts anew
+        return Status.PENDING, now, 0
+    if retry_at is None:
+        return Status.FAILED, now, row.attempts
+    return Status.PENDING, retry_at, row.attempts
+
+
+def after_crash(job: Job) -> tuple[Status, int, str]:
+    """Where a job goes whose worker died: its status, the attempts it has spent, and why."""
+    error = f"its worker stopped answering in attempt {job.attempts}"
+    if job.seq > (job.claimed_seq or 0):
+        return Status.PENDING, 0, error
+    spent = job.attempts >= job.max_attempts
+    return Status.FAILED if spent else Status.PENDING, job.attempts, error
+
+
+def loaded(row: tuple[Any, ...]) -> Loaded | Unreadable:
+    """What a worker needs to know, from a row of `load`."""
+    op, seq, state, title, text, metadata, weight, updated_at, chunks, box = row
+    try:
+        return Loaded(
+            _OP[op], seq, state == "live", title, text,
+            {} if metadata == "{}" else json.loads(metadata), weight, updated_at,
+            unpack_chunks(chunks), box,
+        )  # fmt: skip
+    except (ValueError, TypeError, RecursionError) as error:
+        return Unreadable(f"its metadata is not JSON: {error}")

@@ -1,0 +1,182 @@
+"""What a change does to a record: decided here, written by each engine in its own way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from evervec.model import Op, Status, Ticket, quick_maker
+from evervec.stores.base import Draft
+
+_make_ticket = quick_maker(Ticket)
+
+
+@dataclass(slots=True)
+class Row:
+    """A record as it stands, then as this batch leaves it."""
+
+    id: str
+    record: int = 0  # 0: not there yet
+    state: str = ""
+    seq: int = 0
+    hash: bytes | None = None
+    weight: float = 1.0
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    version: int | None = None
+    metadata: str = "{}"
+    data: str | None = None
+    born: int = 0
+    job_id: int = 0
+    job_status: str | None = None
+    job_op: str | None = None
+    boxed: bool = False
+    ledger_seq: int | None = None
+    # what the batch does with it
+    draft: Draft | None = None
+    quiet: bool = False
+    was_stored: bool = False
+    was_live: bool = False
+    job_ids: tuple[int, ...] = ()
+    """numbers for jobs that are new, one for each version"""
+
+    @classmethod
+    def stored(cls, found: tuple[Any, ...]) -> Row:
+        """From a row of `known_records`."""
+        row = cls(*found)
+        row.job_id = row.job_id or 0
+        row.was_stored, row.was_live = True, row.state == "live"
+        return row
+
+    def same_as(self, draft: Draft) -> bool:
+        """Nothing that is searched or embedded differs, and its vectors are made or on their way."""
+        return (
+            self.state == "live"
+            and self.hash == draft.hash
+            and self.metadata == draft.metadata
+            and self.weight == draft.weight
+            and not self.boxed
+            and (
+                self.job_status not in (None, Status.FAILED)
+                or (self.job_status is None and (self.ledger_seq or -1) >= self.seq)
+            )
+        )
+
+    def take(self, numbers: Iterator[int], targets: int) -> None:
+        """A new seq, and numbers for the jobs that it may need."""
+        self.seq = next(numbers)
+        self.job_ids = tuple(islice(numbers, targets))
+        self.job_id = self.job_id or self.job_ids[0]
+
+    @property
+    def quiet_values(self) -> tuple[Any, ...]:
+        """The parameters of `update_quietly`."""
+        return self.created_at, self.updated_at, self.version, self.data, self.record
+
+    @property
+    def can_be_deleted(self) -> bool:
+        """It is there, or a job may yet make it appear."""
+        will_appear = self.job_op in (Op.OPEN, Op.LOAD) and self.job_status != Status.DONE
+        return self.state == "live" or will_appear
+
+    def content(self, draft: Draft, now: float) -> tuple[Any, ...]:
+        """What the record is with this draft, in the order of the columns behind its id."""
+        created = draft.created_at
+        if created is None:
+            created = self.created_at if self.was_live else now
+        return (
+            "live", self.seq, self.born if self.was_live else self.seq, draft.hash, draft.weight,
+            created, now if draft.updated_at is None else draft.updated_at, self.version,
+            draft.title, draft.metadata, draft.data, draft.text,
+        )  # fmt: skip
+
+
+def judge(row: Row, draft: Draft) -> str:
+    """Whether a draft is stale, unchanged or changes the row; the row then stands as changed."""
+    if draft.if_seq is not None and row.seq != draft.if_seq:
+        return "stale"
+    if draft.version is not None:
+        if row.version is not None and draft.version <= row.version:
+            return "stale"
+        row.version = draft.version
+        row.quiet = True
+    if row.draft is None and row.same_as(draft):
+        created, updated = draft.created_at, draft.updated_at
+        if created is not None and created != row.created_at:
+            row.created_at, row.quiet = created, True
+        if updated is not None and updated != row.updated_at:
+            row.updated_at, row.quiet = updated, True
+        if draft.data != row.data:
+            row.data, row.quiet = draft.data, True
+        return "unchanged"
+    row.draft = draft
+    return "changed"
+
+
+def number(
+    kind: str,
+    steps: Iterable[tuple[Draft, Row, str]],
+    numbers: Iterator[int],
+    targets: int,
+) -> list[Ticket]:
+    """Give each change its seq and its jobs' numbers, in order; the tickets of all drafts."""
+    tickets = []
+    for draft, row, verdict in steps:
+        is_new = not row.record or row.state == "deleted"
+        if verdict == "changed":
+            row.take(numbers, targets)
+            row.record = row.record or row.seq
+            row.state = row.state if draft.boxed else "live"
+        accepted, changed = verdict != "stale", verdict == "changed"
+        tickets.append(_make_ticket(kind, draft.id, row.job_id, row.seq, accepted, is_new, changed))
+    return tickets
+
+
+def tickets_of_deletes(
+    kind: str, ids: Iterable[str], rows: Mapping[str, Row], accepted: set[str]
+) -> list[Ticket]:
+    """The first of several deletes of one id is the one that was accepted."""
+    tickets = []
+    for id in ids:
+        found = rows.get(id) or Row(id)
+        first = id in accepted
+        accepted.discard(id)
+        tickets.append(Ticket(kind, id, found.job_id, found.seq, first, False, first))
+    return tickets
+
+
+def stub_of(row: Row, tenant: str, kind: str, seq: int, now: float) -> tuple[Any, ...]:
+    """A record that nobody sees yet."""
+    return (
+        row.record, tenant, kind, row.id, "hidden", seq, seq, None, 1.0, now, now, row.version,
+        None, "{}", None, "",
+    )  # fmt: skip
+
+
+def op_to_enqueue(row: Row, is_loaded: bool) -> Op:
+    """What is to be done for a record as it stands."""
+    if is_loaded:
+        return Op.LOAD
+    if row.boxed:
+        return Op.OPEN
+    return {"live": Op.EMBED, "deleted": Op.DELETE}.get(row.state, Op.LOAD)
+
+
+def op_to_reopen(state: str, boxed: bool) -> Op:
+    """What is to be done for a record whose points are in doubt."""
+    return Op.OPEN if boxed else Op.EMBED if state == "live" else Op.DELETE
+
+
+def scope(tenant: str) -> str:
+    """The word under which full text finds only this tenant's records."""
+    return "t" + tenant.encode().hex()
+
+
+_BOX = ("text", "title", "metadata", "weight", "data", "created_at", "updated_at")
+
+
+def pack_box(draft: Draft) -> str:
+    return json.dumps({name: getattr(draft, name) for name in _BOX}, ensure_ascii=False)

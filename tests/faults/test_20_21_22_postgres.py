@@ -1,0 +1,250 @@
+"""Faults 20, 21 and 22: the server restarts, turns read-only, falls silent, or keeps what is dead."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from evervec import Evervec, StoreError
+from evervec.stores.postgres import PostgresStore, care, fronts
+from support import postgres
+from support.fault_checks import assert_true_to, open_store, settle
+from support.processes import Start, until
+
+NOTES = {str(n): f"note {n} about the harbour {n}" for n in range(20)}
+QUICK = {"lease_seconds": 1.0, "backoff_seconds": 0.1, "connect_seconds": 2.0}
+
+
+@pytest.fixture
+def path() -> Iterator[str]:
+    url = postgres.DATABASES.borrow()
+    yield url
+    postgres.DATABASES.give_back(url)
+
+
+def add_all(ev: Evervec, notes: dict[str, str]) -> None:
+    """Add records, each again until the store took it."""
+    for id, text in notes.items():
+
+        def added(id: str = id, text: str = text) -> bool:
+            try:
+                ev.add("note", text, id=id)
+            except StoreError:
+                return False
+            return True
+
+        until(added, "the store to take a record")
+
+
+def test_20_workers_go_on_after_the_server_was_restarted(
+    start: Start,
+) -> None:
+    """A server of the test's own is stopped under two workers, once idle and once at work."""
+    if os.environ.get(postgres.GIVEN):
+        pytest.skip("a server that was given is not restarted")
+    folder = Path(f"{os.environ[postgres.FOLDER]}-restarted-{os.getpid()}")
+    server = postgres.Server(folder)
+    try:
+        with open_store(server.url, **QUICK) as ev:
+            workers = [start("work", server.url, settings=QUICK) for _ in range(2)]
+            until(lambda: len(_listeners(server.url)) == 2, "the workers to be there")
+            notes = dict(NOTES)
+            add_all(ev, notes)
+            until(lambda: ev.queue.stats().done == len(notes), "the first notes to be done")
+            for turn in range(2):
+                more = {f"{turn}-{id}": f"turn {turn} of {text}" for id, text in NOTES.items()}
+                ev.queue.enqueue_many("note", [str(n) for n in range(20)])  # something to be at
+                server.stop()
+                with pytest.raises(StoreError):
+                    ev.add("note", "nobody takes this", id="x")
+                server.start()
+                add_all(ev, more)
+                notes |= more
+            until(
+                lambda: ev.queue.stats().done == len(notes),
+                "all notes to be done",
+            )
+            assert [worker.log for worker in workers if not worker.running] == []
+            settle(ev)
+            assert_true_to(ev, server.url, notes)
+    finally:
+        server.stop()
+        postgres.remove(folder)
+
+
+def test_20_workers_go_on_through_a_storm_of_terminated_connections(
+    path: str, start: Start
+) -> None:
+    """Every connection of the database is cut, again and again, while records come in."""
+    with open_store(path, **QUICK) as ev:
+        workers = [start("work", path, settings=QUICK) for _ in range(2)]
+        until(lambda: len(_listeners(path)) == 2, "the workers to be there")
+        for id, text in NOTES.items():
+            add_all(ev, {id: text})
+            postgres.execute(
+                path,
+                "select pg_terminate_backend(pid) from pg_stat_activity "
+                "where datname = current_database() and pid <> pg_backend_pid()",
+            )
+        until(lambda: _calm(ev), "the queue to be empty")
+        assert [worker.log for worker in workers if not worker.running] == []
+        assert_true_to(ev, path, NOTES)
+
+
+def _calm(ev: Evervec) -> bool:
+    try:
+        stats = ev.queue.stats()
+    except StoreError:
+        return False
+    return not stats.pending and not stats.processing
+
+
+def test_20_workers_wait_while_the_database_is_read_only(path: str, start: Start) -> None:
+    """Writes say so clearly; reads and searches go on; then so does the work."""
+    with open_store(path, **QUICK) as ev:
+        ev.add("note", NOTES["0"], id="0")
+        worker = start("work", path, settings=QUICK)
+        worker.at("finished")
+        _set_read_only(path, True)
+        error = _refusal(ev)
+        assert "read-only" in error
+        assert ev.get("note", "0") is not None
+        assert [hit.id for hit in ev.search("harbour", mode="text")] == ["0"]
+        _set_read_only(path, False)
+        add_all(ev, NOTES)
+        until(lambda: _calm(ev), "the queue to be empty")
+        assert worker.running, worker.log
+        assert_true_to(ev, path, NOTES)
+
+
+def _set_read_only(url: str, on: bool) -> None:
+    database = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+    switch = f"alter database {database} set default_transaction_read_only = {on}"
+    postgres.execute(postgres.server_url(), switch)
+    postgres.execute(
+        postgres.server_url(),
+        "select pg_terminate_backend(pid) from pg_stat_activity where datname = $1",
+        database,
+    )
+
+
+def _refusal(ev: Evervec) -> str:
+    """What the store says to a write, once it has its new connections."""
+    for _ in range(20):
+        try:
+            ev.add("note", "not now", id="x")
+        except StoreError as error:
+            if "lost" not in str(error):
+                return str(error)
+    raise AssertionError("the write was taken")
+
+
+def test_20_a_finish_whose_connection_was_cut_is_done_once(path: str) -> None:
+    """The commit went through and its answer did not: the same finish again changes nothing."""
+    with open_store(path) as ev:
+        ev.add("note", "the text", id="a")
+        job = ev.queue.claim(1)[0]
+        ev.queue.finish(job)
+        before = postgres.execute(path, "select * from evervec.attempts")
+        ev.queue.finish(job)
+        assert postgres.execute(path, "select * from evervec.attempts") == before
+
+
+def _listeners(url: str) -> list[int]:
+    rows = postgres.execute(
+        url,
+        "select pid from pg_stat_activity "
+        "where datname = current_database() and query = 'listen evervec'",
+    )
+    return [row[0] for row in rows]
+
+
+def test_21_a_worker_that_is_told_need_not_poll(path: str, start: Start) -> None:
+    """With a poll of an hour, a record is embedded at once, and its waiter learns of it."""
+    slow = {"poll_seconds": 3600.0}
+    with open_store(path, **slow) as ev:
+        start("work", path, settings=slow)
+        until(lambda: _listeners(path), "the worker to listen")
+        for n in range(3):
+            ticket = ev.add("note", f"note {n}", id=n)
+            assert ev.wait(ticket, 20).record_id == str(n)
+        with closing(postgres.connect(path)) as conn:
+            ticket = ev.add("note", "by the caller's own transaction", id="c", conn=conn)
+            conn.commit()
+        assert ev.wait(ticket, 20).record_id == "c"
+
+
+def test_21_a_listener_that_hears_nothing_costs_no_more_than_the_poll(
+    path: str, start: Start
+) -> None:
+    """Its connection is frozen on the server's side: nobody is told that it is dead."""
+    with open_store(path, poll_seconds=0.5) as ev:
+        start("work", path, settings={"poll_seconds": 0.5})
+        until(lambda: _listeners(path), "the worker to listen")
+        frozen = _listeners(path)
+        _signal(frozen, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            ticket = ev.add("note", "the text", id="a")
+            ev.wait(ticket, 20)
+            assert time.monotonic() - began < 5
+        finally:
+            _signal(frozen, signal.SIGCONT)
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    if os.environ.get(postgres.GIVEN) or os.getuid() != 0:
+        pytest.skip("the server's processes are not ours to freeze")
+    for pid in pids:
+        os.kill(pid, number)
+
+
+def test_21_a_listener_whose_connection_is_cut_listens_again(path: str) -> None:
+    with open_store(path) as ev:
+        ev.store.wait(ev.store.wait(-1, 0), 0.01)
+        until(lambda: _listeners(path), "it to listen")
+        (first,) = _listeners(path)
+        postgres.execute(path, "select pg_terminate_backend($1)", first)
+        until(lambda: _listeners(path) not in ([], [first]), "it to listen again")
+
+
+def test_22_claims_stay_flat_while_an_old_transaction_keeps_what_is_dead(
+    path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is finished cannot be cleared away; a claim does not walk over it, and an alert
+    names the transaction."""
+    monkeypatch.setattr(fronts, "SLOW", 0.0)
+    monkeypatch.setattr(fronts, "_SHARE", 1e9)
+    monkeypatch.setattr(care, "OLD_TRANSACTION", 0.0)
+    with closing(postgres.connect(path)) as old, open_store(path) as ev:
+        old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        old.execute("select 1")
+        ev.queue.enqueue_many("note", range(12_000))
+        costs = []
+        for _ in range(22):
+            ev.queue.finish_many(ev.queue.claim(500))
+            costs.append(_pages_of_a_claim(ev, path))
+        assert max(costs[-5:]) < 1.5 * max(costs[1:6])
+        # there was something to walk over
+        assert _pages_of_a_claim(ev, path, from_the_front=True) > 4 * max(costs)
+        ev.store.tend()
+        assert "[ALERT] a transaction has been open" in caplog.text
+
+
+def _pages_of_a_claim(ev: Evervec, url: str, *, from_the_front: bool = False) -> int:
+    """The pages that the next claim looks at."""
+    assert isinstance(ev.store, PostgresStore)
+    known = ([], [], []) if from_the_front else ev.store.fronts.known((None, (1 << 31) - 1))
+    query = b"explain (analyze, buffers, format json) select * from evervec.due_jobs("
+    with psycopg.connect(url, cursor_factory=psycopg.RawCursor) as conn:
+        for _ in range(2):  # the first time it also reads what the function says
+            plan = conn.execute(query + b"10, 1e12, null, 10, $1, $2, $3, '')", known).fetchone()
+        conn.rollback()
+    assert plan is not None
+    top = plan[0][0]["Plan"]
+    return int(top["Shared Hit Blocks"]) + int(top["Shared Read Blocks"])

