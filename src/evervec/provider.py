@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+log = logging.getLogger("evervec")
+
+
 class Provider:
     """What stands between the workers of a store and whatever makes their vectors."""
 
@@ -34,13 +38,22 @@ class Provider:
         self._budget = Budget(store, name, settings.requests_per_minute, settings.tokens_per_minute)
         self.spending = Spending(store, embedder.model or embedder.name, settings)
         self._counting = threading.Lock()
+        self._said: str | None = None
         self._avoid_until = 0.0
         self._avoid_seconds = settings.backoff_seconds
 
     # workers
     def ready(self) -> bool:
         """Whether jobs may be claimed for it now."""
-        return self._gates.passes(self._probe) and self.spending.capped() is None
+        return self._gates.passes(self._probe) and not self._is_capped()
+
+    def _is_capped(self) -> bool:
+        """Whether a cap of the day is reached; that is said once."""
+        capped = self.spending.capped()
+        if capped and capped != self._said:
+            log.warning("embedding pauses: %s", capped)
+        self._said = capped
+        return capped is not None
 
     @property
     def waits(self) -> float:
