@@ -53,6 +53,7 @@ if _typing.TYPE_CHECKING:
     from evervec.model import Version as Version
     from evervec.queue import Queue as Queue
     from evervec.settings import Settings as Settings
+    from evervec.sources.base import Attachment as Attachment
     from evervec.worker import Worker as Worker
 
 __version__ = "0.1.0"
@@ -69,6 +70,7 @@ _HOMES = {
     "Stats Status Ticket VerifyReport Version",
     "queue": "Queue",
     "settings": "Settings",
+    "sources.base": "Attachment",
     "worker": "Worker",
 }
 _HOME = {name: f"evervec.{home}" for home, names in _HOMES.items() for name in names.split()}

@@ -30,7 +30,11 @@ class Backfiller:
     """The backfills of one process over its store, for all tenants."""
 
     def __init__(
-        self, store: Store, pipeline: Pipeline, kinds: Mapping[str, Kind], settings: Settings
+        self,
+        store: Store,
+        pipeline: Pipeline,
+        kinds: Mapping[str, Kind],
+        settings: Settings,
     ) -> None:
         self._store = store
         self._pipeline = pipeline

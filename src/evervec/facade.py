@@ -32,13 +32,15 @@ from evervec.model import (
     VerifyReport,
     Version,
 )
-from evervec.opening import open_embedder, open_index, open_store
+from evervec.opening import open_embedder, open_index, open_source, open_store
 from evervec.pipeline import Pipeline
 from evervec.provider import Provider
 from evervec.queue import Queue, worker_name
 from evervec.search import Search
 from evervec.settings import Settings
+from evervec.sources.base import Attachment, Source, attachment
 from evervec.stores.base import Draft, Store
+from evervec.tables import Tables
 from evervec.verify import verify
 from evervec.worker import Worker
 
@@ -93,9 +95,12 @@ class Evervec:
         self._check_versions()
         self.provider = Provider(embedder, store, settings, worker_name())
         self.queue = Queue(store, settings, tenant, self._kinds, self.provider)
-        self.pipeline = Pipeline(store, index, self.provider, self.queue, self._kinds, settings)
+        self.tables = Tables(open_source(store))
+        self.pipeline = Pipeline(
+            store, index, self.provider, self.queue, self._kinds, self.tables, settings
+        )
         self._backfiller = Backfiller(store, self.pipeline, self._kinds, settings)
-        self.housekeeping = Housekeeping(store, self.queue, settings)
+        self.housekeeping = Housekeeping(store, self.queue, self.tables, settings)
         self._search = Search(store, index, self.provider, self._kinds, settings, tenant)
 
     def _check_versions(self) -> None:
@@ -353,6 +358,74 @@ class Evervec:
         if kind is not None:
             check_name("kind", kind)
         return self._backfiller.run(kind, dry_run=dry_run, progress=progress)
+
+    # tables of the application
+    def attach(
+        self,
+        table: str,
+        *,
+        kind: str,
+        text: str | Iterable[str],
+        id: str | Iterable[str] = "id",
+        metadata: Iterable[str] = (),
+        title: str | None = None,
+        weight: str | None = None,
+        tenant: str | None = None,
+        dry_run: bool = False,
+    ) -> Attachment:
+        """Keep a table of the store's own database in step: its rows are records of `kind`.
+
+        Triggers note every change in the writer's own transaction, whatever program writes; rows
+        that are there already are enqueued by workers, behind live changes. `text`: a column,
+        several, or a template such as `"{title}: {body}"`. `tenant`: the column that says whose
+        a row is. `dry_run`: only give the SQL, as `.sql` of the answer.
+        """
+        check_name("kind", kind)
+        source = self._source()
+        planned = source.plan(
+            attachment(
+                table, kind, id, text, metadata,
+                title=title, weight=weight, tenant=tenant, owner=self.tenant,
+            )
+        )  # fmt: skip
+        if not dry_run:
+            source.attach(planned)
+        return planned
+
+    def detach(self, table: str, *, keep_records: bool = False) -> int:
+        """Stop following a table (or kind): its triggers go, and its records too unless kept;
+        how many those were."""
+        mine = [a for a in self.tables.by_kind().values() if table in (a.table, a.kind)]
+        if not mine:
+            raise InvalidArgument(f"{table!r} is not attached")
+        gone = 0
+        for one in mine:
+            self._source().detach(one.kind)
+            gone += 0 if keep_records else self._delete_all(one.kind)
+        return gone
+
+    def _source(self) -> Source:
+        if self.tables.source is None:
+            raise InvalidArgument(
+                f"{self.store.url} cannot attach tables: register Kind(load=...) and call "
+                "ev.queue.enqueue in your own transaction"
+            )
+        return self.tables.source
+
+    def _delete_all(self, kind: str) -> int:
+        gone = 0
+        for collection in self.store.collections(None, {}):
+            after = 0
+            while collection.kind == kind and (
+                found := self.store.expected(None, collection.version, after, 1000)
+            ):
+                ids: dict[str, list[str]] = {}
+                for record in found:
+                    ids.setdefault(record.tenant, []).append(record.id)
+                for tenant, mine in ids.items():
+                    gone += sum(t.accepted for t in self.store.delete(tenant, kind, mine))
+                after = found[-1].record
+        return gone
 
     def verify(self, repair: bool = False) -> VerifyReport:
         """Compare the index with the records; `repair` takes out what is too much and enqueues

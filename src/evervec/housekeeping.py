@@ -12,6 +12,7 @@ from evervec.model import Status
 from evervec.queue import Queue
 from evervec.settings import Settings
 from evervec.stores.base import Store
+from evervec.tables import Tables
 
 log = logging.getLogger("evervec")
 
@@ -23,9 +24,10 @@ _ROUNDS = 20
 class Housekeeping:
     """The sweep of one process over its store."""
 
-    def __init__(self, store: Store, queue: Queue, settings: Settings) -> None:
+    def __init__(self, store: Store, queue: Queue, tables: Tables, settings: Settings) -> None:
         self._store = store
         self._queue = queue
+        self._tables = tables
         self._settings = settings
         self._alerted = False
 
@@ -36,6 +38,10 @@ class Housekeeping:
     def recover(self) -> int:
         """Take back jobs whose worker stopped answering."""
         return self._queue.recover_stuck()
+
+    def backfill_tables(self) -> int:
+        """A slice of rows that were in a table before it was attached; how many."""
+        return self._tables.backfill(self._settings.backfill_priority)
 
     def sweep(self) -> bool:
         """All that is past its time, if no other process is at it; whether it was done."""

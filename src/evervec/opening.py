@@ -12,6 +12,7 @@ from evervec.embedders.base import Embedder
 from evervec.errors import SettingsError
 from evervec.indexes.base import Index
 from evervec.settings import Settings
+from evervec.sources.base import Source
 from evervec.stores.base import Store
 
 log = logging.getLogger("evervec")
@@ -78,6 +79,17 @@ class Chosen(NamedTuple):
 
     embedder: Embedder
     why: str
+
+
+def open_source(store: Store) -> Source | None:
+    """The application's own tables in the store's database, where it has any."""
+    from evervec.stores.sqlite import SqliteStore
+
+    if isinstance(store, SqliteStore):
+        from evervec.sources.sqlite import SqliteSource
+
+        return SqliteSource(store)
+    return None
 
 
 def open_embedder(given: str | Embedder, store: Store, settings: Settings) -> Chosen:

@@ -9,7 +9,7 @@ until all of its chunks are there.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +25,9 @@ from evervec.model import Change, Chunk, Job, Op, Point, Status
 from evervec.provider import Provider
 from evervec.queue import Queue
 from evervec.settings import Settings
+from evervec.sources.base import Attachment
 from evervec.stores.base import Draft, Finish, KindSpec, Loaded, Store, Unreadable
+from evervec.tables import Tables
 from evervec.vector_cache import VectorCache
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+AttachedRow = tuple[Attachment, Mapping[str, Any] | None]
 _OF_WINDOW = 0.86
 
 
@@ -127,6 +130,16 @@ def chunker_for(embedder: Embedder, tokens: int) -> ContentChunker:
     return ContentChunker(most, measure=Measure(embedder.model, count))
 
 
+def _read(attachment: Attachment, row: Mapping[str, Any] | None) -> Draft | None:
+    """The record that a row of an attached table is."""
+    try:
+        return None if row is None else attachment.draft(row)
+    except (InvalidRecord, ValueError, LookupError, AttributeError) as error:
+        raise _Refused(
+            f"its row of {attachment.table} cannot be a record: {describe(error)}", permanent=True
+        ) from error
+
+
 class Pipeline:
     """The stages over one store, index and embedder."""
 
@@ -137,6 +150,7 @@ class Pipeline:
         provider: Provider,
         queue: Queue,
         kinds: Mapping[str, Kind],
+        tables: Tables,
         settings: Settings,
     ) -> None:
         self.store = store
@@ -144,6 +158,7 @@ class Pipeline:
         self.provider = provider
         self.queue = queue
         self._kinds = kinds
+        self._tables = tables
         self._settings = settings
         self.model = spec_of(provider.embedder)
         self._cache = VectorCache.of(store, self.model, settings.vector_cache_mb)
@@ -172,6 +187,7 @@ class Pipeline:
 
     def claim(self, limit: int, *, suspects: bool = True) -> list[Job]:
         """Lease the next jobs that this process can do; `suspects`: also what killed workers."""
+        self._tables.follow()
         served = self.serves()
         return self.queue.claim(limit, versions=served, suspects=suspects) if served else []
 
@@ -179,10 +195,11 @@ class Pipeline:
         """Load, cut and compare claimed jobs; those behind the first so many that memory is
         set for are given back for a later call."""
         loaded = self.store.load(jobs, self.memory)
+        rows = self._rows(zip(jobs, loaded, strict=False))
         batch = Batch([], suspect=jobs[0].crashes > 0)
         for job, found in zip(jobs, loaded, strict=False):
             if found is not None:  # else it was cancelled, and nobody waits for it
-                batch.items.append(self._prepare(job, found))
+                batch.items.append(self._prepare(job, found, rows.get(job.job_id)))
         self._gather(batch)
         return batch, jobs[len(loaded) :]
 
@@ -203,13 +220,24 @@ class Pipeline:
             batch.owners.append((job.tenant, job.kind))
             batch.characters += len(text)
 
-    def _prepare(self, job: Job, loaded: Loaded | Unreadable) -> Item:
+    def _rows(
+        self, loaded: Iterable[tuple[Job, Loaded | Unreadable | None]]
+    ) -> Mapping[int, AttachedRow]:
+        """The rows of attached tables that the jobs are of."""
+        fetched = [job for job, x in loaded if isinstance(x, Loaded) and x.op is Op.LOAD]
+        return self._tables.rows_of([job for job in fetched if not self._loader(job.kind)])
+
+    def _loader(self, kind: str) -> Callable[[str], Any] | None:
+        known = self._kinds.get(kind)
+        return known.load if known else None
+
+    def _prepare(self, job: Job, loaded: Loaded | Unreadable, row: AttachedRow | None) -> Item:
         if isinstance(loaded, Unreadable):
             error = f"the record cannot be read ({loaded.error}); add it again"
             return Item(job, job.seq, error=error, permanent=True)
         item = Item(job, loaded.seq)
         try:
-            title, text = self._content(item, loaded)
+            title, text = self._content(item, loaded, row)
         except _Refused as error:
             item.error, item.permanent = str(error), error.permanent
             return item
@@ -228,13 +256,15 @@ class Pipeline:
                 item.fresh[piece.hash] = (place, content)
         return item
 
-    def _content(self, item: Item, loaded: Loaded) -> tuple[str | None, str | None]:
+    def _content(
+        self, item: Item, loaded: Loaded, row: AttachedRow | None
+    ) -> tuple[str | None, str | None]:
         """Title and text to embed; no text: its points are to go."""
         draft = None
         if loaded.op is Op.OPEN:
             draft = self._open(item.job, loaded.box)
         elif loaded.op is Op.LOAD:
-            draft = self._fetch(item.job)
+            draft = self._fetch(item.job) if row is None else _read(*row)
             item.gone = draft is None
         elif loaded.live:
             item.metadata, item.weight = loaded.metadata, loaded.weight
@@ -261,21 +291,21 @@ class Pipeline:
             ) from error
 
     def _fetch(self, job: Job) -> Draft | None:
-        kind = self._kinds.get(job.kind)
-        if kind is None or kind.load is None:
+        load = self._loader(job.kind)
+        if load is None:
             raise _Refused(
                 f"there is no record {job.record_id!r} of kind {job.kind!r}, and this process has "
                 f"no loader for it: register Kind({job.kind!r}, load=...), then retry the job",
                 permanent=True,
             )
         try:
-            given = kind.load(job.record_id)
+            given = load(job.record_id)
         except Exception as error:
             raise _Refused(f"its loader failed: {describe(error)}", permanent=False) from error
         if given is None:
             return None
         try:
-            return kind.draft(given, {"id": job.record_id})
+            return self._kinds[job.kind].draft(given, {"id": job.record_id})
         except InvalidRecord as error:
             raise _Refused(f"what its loader gave is refused: {error}", permanent=True) from error
         except Exception as error:

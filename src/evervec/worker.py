@@ -202,7 +202,7 @@ class Worker:
         """One move: tend, take something in, or bring something to its end. False: nothing
         to do now."""
         self._tend()
-        enqueued = not self.stopping and next(self._starting, None) is not None
+        enqueued = not self.stopping and self._backfill()
         for batch in self._flying:
             if batch.calls_left == 0:
                 self._bring_in(batch)
@@ -213,6 +213,12 @@ class Worker:
             return self._await_call()
         self._say_backfilled()
         return enqueued
+
+    def _backfill(self) -> bool:
+        """A slice of what is to be embedded behind live work; False when there is no more."""
+        if next(self._starting, None) is not None:
+            return True
+        return self._housekeeping.backfill_tables() > 0
 
     # stages
     def _has_room(self) -> bool:

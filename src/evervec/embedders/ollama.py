@@ -72,8 +72,9 @@ class OllamaEmbedder:
         for answer in answers:
             if isinstance(answer, EmbedderError) and not isinstance(answer, InvalidInput):
                 raise answer
-        if refused:
-            raise InvalidInput(refused, str(answers[refused[0]]))
+        if refused:  # all of them: it may be the server's fault
+            which = refused if len(refused) < len(texts) else ()
+            raise InvalidInput(which, str(answers[refused[0]]))
         good = [answer for answer in answers if isinstance(answer, Answer)]
         return Answer(
             np.concatenate([answer.vectors for answer in good]),
@@ -87,12 +88,13 @@ class OllamaEmbedder:
             return error
 
     def _call(self, given: str | list[str], seconds: float | None = None) -> Answer:
-        reply = self._post(given, seconds)
-        if reply.status == 404 and reply.content is None and not self._oldest:
+        oldest = self._oldest  # another call may find it out meanwhile
+        if oldest and isinstance(given, list):
+            return self._one_by_one(given)
+        reply = self._post(given, seconds, oldest)
+        if reply.status == 404 and reply.content is None and not oldest:
             self._oldest = self._singly = True
-            if isinstance(given, list):
-                return self._one_by_one(given)
-            reply = self._post(given, seconds)
+            return self._call(given, seconds)
         said = _error(reply)
         if reply.status == 503:
             raise RateLimited(None, f"Ollama is busy: {said}")
@@ -100,15 +102,15 @@ class OllamaEmbedder:
             said += f"; `ollama pull {self.model}` fetches it"
         content = self._http.judged(reply, said)
         try:
-            made = [content["embedding"]] if self._oldest else content["embeddings"]
+            made = [content["embedding"]] if oldest else content["embeddings"]
             vectors = np.asarray(made, np.float32)
         except (KeyError, TypeError, ValueError) as error:
             raise BadAnswer(f"Ollama's answer cannot be read: {error!r}") from None
         tokens = content.get("prompt_eval_count")
         return Answer(vectors, tokens if isinstance(tokens, int) else 0)
 
-    def _post(self, given: str | list[str], seconds: float | None) -> Reply:
-        if self._oldest:
+    def _post(self, given: str | list[str], seconds: float | None, oldest: bool) -> Reply:
+        if oldest:
             payload = {"model": self.model, "prompt": given}
             return self._http.post("/api/embeddings", payload, seconds)
         more = {"dimensions": self._asked} if self._asked else {}
@@ -118,6 +120,7 @@ class OllamaEmbedder:
         try:
             return len(self.embed_query(PROBE)[0])
         except EmbedderError as error:
+            self.close()
             raise SettingsError(
                 f"the dimensions of {self.model!r} are not known, and Ollama cannot be asked now "
                 f"({error}): give dimensions="
@@ -130,7 +133,10 @@ class OllamaEmbedder:
 
 def answers(url: str) -> str | None:
     """Why no Ollama server answers there; None when one does."""
-    http = Http("Ollama", address(url), _DETECTION_SECONDS)
+    try:
+        http = Http("Ollama", address(url), _DETECTION_SECONDS)
+    except EmbedderError as error:
+        return str(error)
     try:
         reply = http.get("/api/tags")
     except EmbedderError as error:
@@ -145,11 +151,13 @@ def answers(url: str) -> str | None:
 def address(host: str) -> str:
     """The URL that `OLLAMA_HOST` means: `host`, `host:port` or a URL; every address of a
     machine is reached at its own."""
+    host = host.strip()
     if "://" not in host:
-        name, colon, port = host.rpartition(":")
+        place, slash, path = host.partition("/")
+        name, colon, port = place.rpartition(":")
         if not colon or not port.isdecimal():
-            name, port = host, "11434"
-        host = f"http://{name or '127.0.0.1'}:{port}"
+            name, port = place, "11434"
+        host = f"http://{name or '127.0.0.1'}:{port}{slash}{path}"
     return host.replace("//0.0.0.0", "//127.0.0.1")
 
 

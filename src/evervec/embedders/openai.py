@@ -82,6 +82,7 @@ class OpenAIEmbedder:
         try:
             return len(self.embed_query(PROBE)[0])
         except EmbedderError as error:
+            self.close()
             raise SettingsError(
                 f"the dimensions of {self.model!r} are not known, and the provider cannot be asked "
                 f"now ({error}): give dimensions="

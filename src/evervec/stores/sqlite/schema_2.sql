@@ -28,3 +28,17 @@ create table evervec_cache (
 
 -- the counter when a kind's way to cut its texts last changed
 alter table evervec_versions add column cut_since integer not null default 0;
+
+-- tables of the application that are kept in step, and the keys that their triggers log
+create table evervec_attached (
+    kind text primary key,
+    definition text not null,
+    position text                   -- the key up to which old rows are enqueued; null: all
+) without rowid;
+
+create table evervec_changes (
+    number integer primary key,
+    kind text not null,
+    tenant text,
+    id text
+);

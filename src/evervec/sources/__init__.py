@@ -1,0 +1,1 @@
+"""Tables that the application owns, kept in step without its help."""

@@ -1,0 +1,35 @@
+-- The queries of attached tables in SQLite.
+
+-- name: attached
+select definition, position is null from evervec_attached order by kind
+
+-- name: definition
+select definition from evervec_attached where kind = ?
+
+-- name: put_attached
+insert into evervec_attached (kind, definition, position) values (?, ?, '[]')
+on conflict (kind) do update set definition = excluded.definition, position = '[]'
+
+-- name: drop_attached
+delete from evervec_attached where kind = ?
+
+-- name: drop_changes
+delete from evervec_changes where kind = ?
+
+-- name: any_changes
+select 1 from evervec_changes limit 1
+
+-- name: changes
+select number, kind, tenant, id from evervec_changes order by number limit ?
+
+-- name: folded
+delete from evervec_changes where number <= ?
+
+-- name: unfinished
+select definition, position from evervec_attached where position is not null limit 1
+
+-- name: set_position
+update evervec_attached set position = ? where kind = ?
+
+-- name: triggers
+select name from sqlite_schema where type = 'trigger' and name like 'evervec\_attached\_%' escape '\'
