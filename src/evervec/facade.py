@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from types import FrameType
@@ -262,14 +263,26 @@ class Evervec:
         filter: Mapping[str, Any] | None = None,
         after: Ticket | None = None,
         wait: float = 5.0,
+        rows: bool = False,
     ) -> Hits:
         """The best records for a question. `mode`: hybrid, semantic or text. `after`: wait up
-        to `wait` seconds until that change can be found."""
+        to `wait` seconds until that change can be found. `rows`: with each hit of an attached
+        table its row as it is now, as `hit.row`."""
         if kind is not None:
             check_name("kind", kind)
         if after is not None:
             self.wait(after, wait)
-        return self._search.search(query, k, kind, mode, filter)
+        hits = self._search.search(query, k, kind, mode, filter)
+        return self._with_rows(hits) if rows else hits
+
+    def _with_rows(self, hits: Hits) -> Hits:
+        found = {
+            (kind, id): row
+            for kind in {hit.kind for hit in hits}
+            for id, row in self.tables.rows(kind, [h.id for h in hits if h.kind == kind]).items()
+        }
+        shown = [replace(hit, row=found.get((hit.kind, hit.id))) for hit in hits]
+        return Hits(shown, via=hits.via, version=hits.version)
 
     def wait(self, ticket: Ticket, timeout: float | None = None) -> Job:
         """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""

@@ -340,6 +340,8 @@ class Hit:
     metadata: dict[str, Any]
     via: str
     """"semantic", "text", or "hybrid" for a hit that both found"""
+    row: Mapping[str, Any] | None = None
+    """of an attached table, when the search was asked for rows"""
 
 
 class Hits(list[Hit]):

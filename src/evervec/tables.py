@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evervec.model import Job
-from evervec.sources.base import Attachment, Source
+from evervec.sources.base import Attached, Attachment, Source
 
 _FOLDED_AT_ONCE = 5000
 _FILLED_AT_ONCE = 1000
@@ -27,9 +27,22 @@ class Tables:
         """Enqueue a slice of the rows that were there before."""
         return self.source.backfill(_FILLED_AT_ONCE, priority) if self.source else 0
 
+    def attached(self) -> list[Attached]:
+        return self.source.attached() if self.source else []
+
+    def trouble(self, attachment: Attachment) -> str | None:
+        """What of a table is no longer as it was attached."""
+        return self.source.trouble(attachment) if self.source else None
+
     def by_kind(self) -> dict[str, Attachment]:
-        found = self.source.attached() if self.source else []
-        return {attached.attachment.kind: attached.attachment for attached in found}
+        return {attached.attachment.kind: attached.attachment for attached in self.attached()}
+
+    def rows(self, kind: str, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+        """The rows behind some records of a kind, whole."""
+        attachment = self.by_kind().get(kind)
+        if self.source is None or attachment is None:
+            return {}
+        return self.source.rows(attachment, ids, whole=True)
 
     def rows_of(
         self, jobs: Sequence[Job]

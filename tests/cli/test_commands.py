@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -317,3 +318,30 @@ def test_status_shows_a_provider_that_is_away_and_what_was_spent(run: Run, tmp_p
     assert "1,234 tokens in 2 calls" in said
     gate = json.loads(run("status", "--json").stdout)["stats"]["gate"]
     assert (gate["state"], gate["reason"]) == ("outage", "no route to host")
+
+
+def test_a_table_is_attached_followed_and_detached(run: Run, tmp_path: Path) -> None:
+    app = sqlite3.connect(tmp_path / "evervec.db", isolation_level=None)
+    app.execute("create table articles (id integer primary key, title text, body text)")
+    app.execute("insert into articles values (1, 'Tea', 'grows on hills')")
+    assert "create trigger" in run("attach", "articles", "--text", "body", "--dry-run").stdout
+    said = run("attach", "articles", "--text", "title", "--text", "body").stdout
+    assert "attached as articles; it has about 1 rows" in said
+    app.execute("insert into articles values (2, 'Coffee', 'likes shade')")
+    run("worker", "--drain")
+    assert json.loads(run("search", "shade", "-k", "1", "--json").stdout)["hits"][0]["id"] == "2"
+    assert "articles as articles: followed" in run("status").stdout
+    app.execute("alter table articles rename column body to words")
+    assert "no column body any more" in run("status").stdout
+    assert "no column body any more" in run("doctor", code=1).stdout
+    assert "2 records go with it" in run("detach", "articles").stdout
+    assert "is not attached" in run("detach", "articles", code=2).stderr
+    app.close()
+
+
+def test_a_folder_is_kept_in_step(run: Run, notes: Path) -> None:
+    assert "3 added" in run("sync", "notes").stdout
+    (notes / "tea.md").rename(notes / "herbs.md")
+    (notes / "page.html").unlink()
+    assert run("sync", "notes").stdout.strip() == "1 added, 1 unchanged, 2 deleted, 1 skipped"
+    assert json.loads(run("sync", "notes", "--json").stdout)["unchanged"] == 2

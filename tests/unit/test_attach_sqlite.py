@@ -231,3 +231,13 @@ def test_a_backfill_goes_on_where_it_was(app: sqlite3.Connection, ev: Evervec) -
     assert (again.tables.backfill(-100), again.tables.backfill(-100)) == (1000, 500)
     assert again.tables.backfill(-100) == 0
     assert ev.queue.stats().pending == 2500
+
+
+def test_a_search_can_give_the_rows_themselves(app: sqlite3.Connection, ev: Evervec) -> None:
+    attach(ev)
+    app.execute("insert into articles values (1, 'Tea', 'grows', 'a', 0.5, 'red', 7)")
+    ev.process_all()
+    (hit,) = ev.search("tea", rows=True)
+    assert hit.row == {"id": 1, "title": "Tea", "body": "grows", "author": "a", "rank": 0.5,
+                       "team": "red", "seen": 7}  # fmt: skip
+    assert ev.search("tea")[0].row is None

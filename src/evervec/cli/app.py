@@ -24,9 +24,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 # each module is imported only when one of its commands runs
 _COMMANDS = {
     "records": ("add", "get", "delete", "search"),
+    "tables": ("attach", "detach", "sync"),
     "jobs": ("jobs", "job", "history", "retry", "recover", "purge", "cancel", "pause", "resume"),
     "care": ("init", "status", "worker", "backfill", "verify", "versions", "doctor", "demo"),
 }
+_TITLES = {
+    "records": "Records", "tables": "What you have already", "jobs": "Jobs", "care": "Running it",
+}  # fmt: skip
 _HOMES = {name: home for home, names in _COMMANDS.items() for name in names}
 
 
@@ -121,7 +125,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for home, title in (("records", "Records"), ("jobs", "Jobs"), ("care", "Running it")):
+        for home, title in _TITLES.items():
             rows = [
                 (name, command.get_short_help_str(80))
                 for name in _COMMANDS[home]

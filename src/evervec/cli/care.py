@@ -66,6 +66,11 @@ def _show_status(ev: Evervec) -> None:
     pace = stats.average_processing_ms
     each = f", {pace:.0f} ms from claim to index" if pace is not None else ""
     click.echo(f"done       {stats.done}, the last {ago(stats.last_processed_at)}{each}")
+    for attached, done in ev.tables.attached():
+        trouble = ev.tables.trouble(attached)
+        state = "followed" if done else "followed, and its old rows are being enqueued"
+        text = f"table      {attached.table} as {attached.kind}: {trouble or state}"
+        click.echo(click.style(text, fg="red") if trouble else text)
     if stats.gate is not None:
         left = max(0.0, stats.gate.until - ev.store.now())
         what = "away" if stats.gate.state == "outage" else "at its limit"

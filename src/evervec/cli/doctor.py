@@ -38,7 +38,7 @@ def examine(where: Where) -> list[Finding]:
     findings = [Finding("python", "ok", python)]
     try:
         with where.opened() as ev:
-            for check in (_store, _disk, _model, _index, _queue, _clock):
+            for check in (_store, _disk, _model, _index, _tables, _queue, _clock):
                 findings += _safely(check, ev)
     except VersionMismatch as error:
         findings.append(Finding("versions", "bad", str(error), "open it with the model it serves"))
@@ -113,6 +113,15 @@ def _index(ev: Evervec) -> Iterator[Finding]:
         name = version.name or "no model yet"
         text = f"{version.kind}: {name}, {version.items} records, {version.state}"
         yield Finding("version", "ok", text)
+
+
+def _tables(ev: Evervec) -> Iterator[Finding]:
+    for attached, _ in ev.tables.attached():
+        trouble = ev.tables.trouble(attached)
+        if trouble:
+            yield Finding("table", "bad", trouble)
+        else:
+            yield Finding("table", "ok", f"{attached.table} is followed as {attached.kind}")
 
 
 def _queue(ev: Evervec) -> Iterator[Finding]:

@@ -81,6 +81,18 @@ def _walk(folder: Path) -> Iterator[Path]:
                 yield Path(here, name)
 
 
+def snapshot(folder: str) -> dict[str, tuple[int, int]]:
+    """Size and time of every file of a folder: another one when something changed there."""
+    seen = {}
+    for path in _walk(Path(folder)):
+        try:
+            stat = path.stat()
+        except OSError:  # it went in this moment
+            continue
+        seen[str(path)] = (stat.st_size, stat.st_mtime_ns)
+    return seen
+
+
 def read(source: Source) -> dict[str, Any] | str:
     """The record of a file, or why it is none."""
     try:

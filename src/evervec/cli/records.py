@@ -56,10 +56,10 @@ def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: 
             record = {"text": text, **({"id": id} if id else {})}
             _save(ev, kind, iter([record]), counts, 1, as_json)
         else:
-            _add_files(ev, kind, files, counts, sync=sync, quiet=as_json)
+            add_files(ev, kind, files, counts, sync=sync, quiet=as_json)
         failed = 0
         if not no_embed:
-            failed = _embed(ev, quiet=as_json)
+            failed = embed(ev, quiet=as_json)
         waiting = ev.queue.stats().pending
         if as_json:
             print_json({**counts, "failed": failed, "waiting": waiting})
@@ -72,7 +72,7 @@ def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: 
         return 1 if failed else 0
 
 
-def _add_files(ev: Evervec, kind: str, named: tuple[str, ...], counts: dict[str, int], *,
+def add_files(ev: Evervec, kind: str, named: tuple[str, ...], counts: dict[str, int], *,
                sync: bool, quiet: bool) -> None:  # fmt: skip
     from evervec.cli.files import find, read
 
@@ -122,7 +122,7 @@ def _lines(path: str) -> Iterator[Any]:
                     raise InvalidRecord(f"line {number} of {path} is not JSON: {error}") from None
 
 
-def _embed(ev: Evervec, *, quiet: bool) -> int:
+def embed(ev: Evervec, *, quiet: bool) -> int:
     if ev.embedder.dimensions == 0:
         return 0
     waiting = ev.queue.stats().pending

@@ -165,8 +165,10 @@ class Source(Protocol):
         """About how many rows the table has."""
         ...
 
-    def rows(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """The rows that there are now, by record id, with the columns that matter."""
+    def rows(
+        self, attachment: Attachment, ids: Sequence[str], *, whole: bool = False
+    ) -> dict[str, Mapping[str, Any]]:
+        """The rows that there are now, by record id, with the columns that matter, or all."""
         ...
 
 

@@ -147,12 +147,14 @@ class SqliteSource:
             ).fetchone()[0]
         return count
 
-    def rows(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        columns = attachment.columns
-        chosen = ", ".join(f"t.{_quoted(column)}" for column in columns)
+    def rows(
+        self, attachment: Attachment, ids: Sequence[str], *, whole: bool = False
+    ) -> dict[str, Mapping[str, Any]]:
         keys = [key for id in ids if len(key := attachment.key_of(id)) == len(attachment.key)]
         with self._db.reading() as conn:
             types = _types(conn, attachment.table)
+            columns = tuple(types) if whole else attachment.columns
+            chosen = ", ".join(f"t.{_quoted(column)}" for column in columns)
             same = " and ".join(
                 f"{_comparable(f't.{_quoted(column)}', types.get(column, ''))} = "
                 f"json_extract(w.value, '$[{place}]')"
