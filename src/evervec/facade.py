@@ -441,9 +441,17 @@ class Evervec:
         return gone
 
     def verify(self, repair: bool = False) -> VerifyReport:
-        """Compare the index with the records; `repair` takes out what is too much and enqueues
-        what is missing or stale."""
-        return verify(self.store, self.index, self.tenant, repair=repair)
+        """Compare the index with the records, and those with the tables that are attached;
+        `repair` takes out what is too much and enqueues what is missing or stale."""
+        missing, stale, orphaned = self.tables.compare(self.store, repair=repair)
+        report = verify(self.store, self.index, self.tenant, repair=repair)
+        return replace(
+            report,
+            missing=report.missing + missing,
+            stale=report.stale + stale,
+            orphaned=report.orphaned + orphaned,
+            repaired=report.repaired + (missing + stale + orphaned if repair else 0),
+        )
 
 
 class _Tickets(Iterator[Ticket]):

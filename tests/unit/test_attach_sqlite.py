@@ -241,3 +241,23 @@ def test_a_search_can_give_the_rows_themselves(app: sqlite3.Connection, ev: Ever
     assert hit.row == {"id": 1, "title": "Tea", "body": "grows", "author": "a", "rank": 0.5,
                        "team": "red", "seen": 7}  # fmt: skip
     assert ev.search("tea")[0].row is None
+
+
+def test_verify_compares_the_table_too(app: sqlite3.Connection, ev: Evervec) -> None:
+    attach(ev)
+    app.executemany("insert into articles (id, body) values (?, ?)",
+                    [(n, f"text {n}") for n in range(10)])  # fmt: skip
+    assert len(texts(ev)) == 10
+    for (name,) in app.execute("select name from sqlite_schema where type = 'trigger'").fetchall():
+        app.execute(f"drop trigger {name}")
+    app.execute("insert into articles (id, body) values (20, 'unseen')")
+    app.execute("update articles set body = 'changed' where id in (1, 2)")
+    app.execute("delete from articles where id in (3, 4, 5)")
+    assert ev.verify().clean, "what cannot be followed is told by status"
+    ev.tables.source.attach(attach(ev, dry_run=True))  # type: ignore[union-attr]
+    app.execute("update evervec_attached set position = null")
+    report = ev.verify()
+    assert (report.missing, report.stale, report.orphaned) == (1, 2, 3)
+    assert ev.verify(repair=True).repaired == 6
+    assert texts(ev) == {row[0]: row[1] for row in app.execute(
+        "select cast(id as text), body from articles")}  # fmt: skip

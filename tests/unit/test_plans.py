@@ -87,6 +87,7 @@ HOT: dict[str, Query] = CLAIM | {
     "forget_ledger": (lambda: STORE.forget_ledger, (NUMBERS,)),
     "forget_points": (lambda: STORE.forget_points, (NUMBERS,)),
     "record": (lambda: SELECT_RECORDS + STORE.record, ("default", KIND, "1")),
+    "digests": (lambda: STORE.digests, ("default", KIND, IDS)),
     "sizes": (lambda: STORE.sizes, (NUMBERS,)),
     "typed": (lambda: STORE.typed, (1, KIND, 1000)),
     "cached": (lambda: STORE.cached, ("model", '["00"]')),

@@ -165,6 +165,12 @@ class Source(Protocol):
         """About how many rows the table has."""
         ...
 
+    def page(
+        self, attachment: Attachment, position: Sequence[Any], limit: int
+    ) -> list[Mapping[str, Any]]:
+        """Rows in order of their keys, from the one behind `position`."""
+        ...
+
     def rows(
         self, attachment: Attachment, ids: Sequence[str], *, whole: bool = False
     ) -> dict[str, Mapping[str, Any]]:

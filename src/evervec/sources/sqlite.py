@@ -115,7 +115,9 @@ class SqliteSource:
             attachment, position = Attachment.load(row[0]), json.loads(row[1])
             if self.trouble(attachment) is not None:
                 return 0
-            found = _keys_behind(conn, attachment, position, limit)
+            columns = [*attachment.key, *([attachment.tenant] if attachment.tenant else [])]
+            chosen = ", ".join(map(_quoted, columns)) + ("" if attachment.tenant else ", null")
+            found = _behind(conn, attachment, chosen, position, limit)
             changed: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
             for *key, tenant in found:
                 if None not in key:
@@ -146,6 +148,15 @@ class SqliteSource:
                 f"select count(*) from {_quoted(attachment.table)}"
             ).fetchone()[0]
         return count
+
+    def page(
+        self, attachment: Attachment, position: Sequence[Any], limit: int
+    ) -> list[Mapping[str, Any]]:
+        columns = attachment.columns
+        with self._db.reading() as conn:
+            chosen = ", ".join(map(_quoted, columns))
+            found = _behind(conn, attachment, chosen, position, limit)
+        return [dict(zip(columns, row, strict=True)) for row in found]
 
     def rows(
         self, attachment: Attachment, ids: Sequence[str], *, whole: bool = False
@@ -185,15 +196,19 @@ def _comparable(column: str, declared: str) -> str:
     return f"cast({column} as text)"
 
 
-def _keys_behind(
-    conn: sqlite3.Connection, attachment: Attachment, position: list[Any], limit: int
+def _behind(
+    conn: sqlite3.Connection,
+    attachment: Attachment,
+    chosen: str,
+    position: Sequence[Any],
+    limit: int,
 ) -> list[tuple[Any, ...]]:
+    """Rows in order of their keys, behind a key."""
     key = ", ".join(map(_quoted, attachment.key))
-    tenant = _quoted(attachment.tenant) if attachment.tenant else "null"
     marks = ", ".join("?" * len(position))
     behind = f"where ({key}) > ({marks})" if position else ""
     return conn.execute(
-        f"select {key}, {tenant} from {_quoted(attachment.table)} {behind} order by {key} limit ?",
+        f"select {chosen} from {_quoted(attachment.table)} {behind} order by {key} limit ?",
         (*position, limit),
     ).fetchall()
 

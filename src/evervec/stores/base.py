@@ -161,6 +161,16 @@ class Found:
     """JSON"""
 
 
+class Digest(NamedTuple):
+    """A record as a row of an attached table is compared with it."""
+
+    hash: bytes | None
+    metadata: str
+    weight: float
+    busy: bool
+    """a job is on its way that will settle it"""
+
+
 class Typed(NamedTuple):
     """A record with the object that its text was rendered from."""
 
@@ -408,6 +418,10 @@ class Store(Protocol):
 
     def ledgers(self, records: Sequence[int], versions: Sequence[int]) -> dict[int, bytes]:
         """Packed chunks of those records whose vectors are of their present text."""
+        ...
+
+    def digests(self, tenant: str, kind: str, ids: Sequence[str]) -> dict[str, Digest]:
+        """What those of the records are that live or have a job on its way."""
         ...
 
     # backfill

@@ -499,6 +499,13 @@ where r.record > $2 and r.kind = (select v.kind from evervec.versions as v where
 order by r.record
 limit $4
 
+-- name: digests
+select r.id, r.state, r.hash, r.metadata, r.weight,
+       exists (select 1 from evervec.jobs as j
+               where j.record = r.record and j.status in ('pending', 'processing'))
+from evervec.records as r
+where r.tenant = $1 and r.kind = $2 and r.id = any ($3)
+
 -- name: sizes
 select coalesce(sum(length(r.text) + coalesce(length(r.title), 0)), 0)
 from evervec.records as r

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evervec.model import Status
-from evervec.stores.base import Candidate, Expected, Found, Typed
+from evervec.stores.base import Candidate, Digest, Expected, Found, Typed
 from evervec.stores.ledger import unpack_chunks
 from evervec.stores.sql.engine import Engine
 
@@ -32,6 +32,15 @@ class Finding(Engine):
         with self.db.reading() as conn:
             rows = conn.execute(self.sql.found, (self.listed(records),)).fetchall()
         return {row[0]: Found(*row) for row in rows}
+
+    def digests(self, tenant: str, kind: str, ids: Sequence[str]) -> dict[str, Digest]:
+        with self.db.reading() as conn:
+            rows = conn.execute(self.sql.digests, (tenant, kind, self.listed(ids))).fetchall()
+        return {
+            id: Digest(hash, metadata, weight, bool(busy))
+            for id, state, hash, metadata, weight, busy in rows
+            if state == "live" or busy
+        }
 
     def sizes(self, records: Sequence[int]) -> int:
         with self.db.reading() as conn:

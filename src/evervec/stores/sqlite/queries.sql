@@ -427,6 +427,13 @@ where v.version = ?1 and r.record > ?2 and r.kind = v.kind and (?3 is null or r.
 order by r.record
 limit ?4
 
+-- name: digests
+select r.id, r.state, r.hash, r.metadata, r.weight,
+       exists (select 1 from evervec_jobs as j
+               where j.record = r.record and j.status in ('pending', 'processing'))
+from json_each(?3) as wanted
+cross join evervec_records as r on r.tenant = ?1 and r.kind = ?2 and r.id = wanted.value
+
 -- name: sizes
 select coalesce(sum(length(r.text) + coalesce(length(r.title), 0)), 0)
 from evervec_records as r
