@@ -89,6 +89,12 @@ def open_source(store: Store) -> Source | None:
         from evervec.sources.sqlite import SqliteSource
 
         return SqliteSource(store)
+    if store.url.startswith("postgresql:"):
+        from evervec.sources.postgres import PostgresSource
+        from evervec.stores.postgres import PostgresStore
+
+        if isinstance(store, PostgresStore):
+            return PostgresSource(store)
     return None
 
 
@@ -98,7 +104,7 @@ def open_embedder(given: str | Embedder, store: Store, settings: Settings) -> Ch
         return Chosen(_checked(given), "the program gave it")
     name, _, model = given.partition(":")
     if given == "auto":
-        name, _, model = os.environ.get("EVERVEC_EMBEDDER", "auto").partition(":")
+        name, _, model = (os.environ.get("EVERVEC_EMBEDDER") or "auto").partition(":")
     if name == "auto":
         return _automatic(store, settings)
     if name in _EMBEDDERS:

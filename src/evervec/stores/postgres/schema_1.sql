@@ -95,6 +95,20 @@ create table evervec.cache (
     unique (model, hash)
 );
 
+-- tables of the application that are kept in step, and the keys that their triggers log
+create table evervec.attached (
+    kind text collate "C" primary key,
+    definition text not null,
+    position text                   -- the key up to which old rows are enqueued; null: all
+);
+
+-- Rows live for a moment, and nobody looks for one of them, so there is no index to keep.
+create table evervec.changes (
+    kind text collate "C" not null,
+    tenant text collate "C",
+    id text collate "C"
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+
 -- Rows change state twice in their life, so pages keep room for that, and vacuum comes early.
 create table evervec.jobs (
     job_id bigint primary key,
