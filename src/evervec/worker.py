@@ -127,6 +127,7 @@ class Worker:
         self._stopping = threading.Event()
         self._stop_at = float("inf")
         self._backfilled = 0
+        self._next_filling = 0.0
         self._next_recovery = 0.0
         self._next_sweep = 0.0
         self._thread: threading.Thread | None = None
@@ -218,7 +219,12 @@ class Worker:
         """A slice of what is to be embedded behind live work; False when there is no more."""
         if next(self._starting, None) is not None:
             return True
-        return self._housekeeping.backfill_tables() > 0
+        now = time.monotonic()
+        if now < self._next_filling:
+            return False
+        filled = self._housekeeping.backfill_tables()
+        self._next_filling = now if filled else now + 1.0
+        return filled > 0
 
     # stages
     def _has_room(self) -> bool:
