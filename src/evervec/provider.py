@@ -119,6 +119,11 @@ class Provider:
             raise
 
     # looking
+    def pauses_because(self) -> str | None:
+        """Why nothing is embedded now; None when nothing keeps it."""
+        gate = self.gate()
+        return gate.reason if gate else self.spending.capped()
+
     def trouble(self) -> Exception | None:
         """What it answers to a known good text, gate or not; None when all is well."""
         try:

@@ -77,7 +77,7 @@ def _show_status(ev: Evervec) -> None:
         since = duration(max(0.0, ev.store.now() - stats.gate.since))
         click.echo(
             click.style(f"provider   {what} for {since}: {stats.gate.reason}", fg="yellow")
-            + f"  (tried again in {duration(left)})"
+            + (f"  (tried again in {duration(left)})" if left else "  (a worker tries it again)")
         )
     if stats.capped is not None:
         click.echo(click.style(f"provider   waits: {stats.capped}", fg="yellow"))

@@ -141,6 +141,11 @@ def _say_what_waits(ev: Evervec, waiting: int, failed: int) -> None:
             f"{waiting} wait for an embedder; text search finds them already. "
             "Install one: pip install 'evervec[local]'"
         )
+    elif waiting and (why := ev.provider.pauses_because()):
+        click.echo(
+            f"{waiting} wait, and text search finds them already: {why}; `evervec worker` embeds "
+            "them when that is over"
+        )
     elif waiting:
         click.echo(f"{waiting} wait; `evervec worker --drain` embeds what is due")
 
@@ -224,7 +229,7 @@ def search(where: Where, query: tuple[str, ...], k: int, kind: str | None, mode:
         click.echo(f"{place:2}. {head}  {click.style(label, fg='cyan')}  {scores}")
         click.echo(f"    {passage(hit.text, text)}\n")
     if hits and hits.via == "text" and mode != "text":
-        click.echo("(found by words alone: there are no vectors to search)", err=True)
+        click.echo("(found by words alone: no vectors could be searched)", err=True)
     return 0
 
 
