@@ -26,9 +26,10 @@ from evervec.indexes.base import Held
 from evervec.model import Change, Match
 from evervec.settings import Settings
 from evervec.stores.named import Queries
-from evervec.stores.postgres.connections import Connections, Packed, Session
+from evervec.stores.postgres.connections import Connections, Session
 from evervec.stores.postgres.engine import columns
 from evervec.stores.postgres.filtering import Filter
+from evervec.stores.postgres.packing import Packed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

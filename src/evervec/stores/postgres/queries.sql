@@ -59,6 +59,29 @@ left join evervec.jobs as j on j.record = r.record and j.version = $3
 left join evervec.ledger as l on l.record = r.record and l.version = $3
 where r.tenant = $1 and r.kind = $2 and r.id = any ($4::text[])
 
+-- name: enqueue_new
+-- records that are not there yet, hidden, with their jobs; what was inserted, then the jobs
+with given as materialized (
+    select id, nextval('evervec.numbers') as seq from unnest($3::text[]) as id),
+new as (
+    insert into evervec.records
+        (record, tenant, kind, id, state, seq, born, weight, created_at, updated_at, metadata, text)
+    select seq, $1, $2, id, 'hidden', seq, seq, 1.0, $4, $4, '{}', '' from given order by id
+    on conflict (tenant, kind, id) do nothing
+    returning record, id),
+jobs as (
+    insert into evervec.jobs
+        (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
+         created_at)
+    select nextval('evervec.numbers'), o.record, v, $1, 'load', 'pending', $6,
+           $4::double precision + $7::double precision, o.record, $8, $4
+    from (select record from new order by record) as o
+    cross join unnest($5::bigint[]) as v
+    returning record, version, job_id)
+select record, id, null from new
+union all
+select record, null, job_id from jobs where version = ($5::bigint[])[1]
+
 -- name: insert_records
 insert into evervec.records
     (record, tenant, kind, id, state, seq, born, hash, weight, created_at, updated_at, version,
@@ -208,7 +231,8 @@ done as (
         lease_expires_at = null, error = null, crashes = 0
     from now, unnest($2::bigint[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[],
                      $7::text[]) as n (job_id, seq, embedded, reused, tokens, worker)
-    where j.job_id = n.job_id and j.token = $1 and j.status = 'processing'
+    -- by its key: the index of the leased ones is full of dead entries
+    where j.job_id = n.job_id and j.token = $1 and j.status || '' = 'processing'
         and j.seq = j.claimed_seq and j.claimed_seq = n.seq
     returning j.job_id, j.record, j.tenant, j.version, j.attempts, j.claimed_seq, j.started_at,
               j.completed_at, n.embedded, n.reused, n.tokens, n.worker),
@@ -265,14 +289,14 @@ set status = 'pending',
     attempts = case when j.seq > j.claimed_seq then 0 else greatest(j.attempts - 1, 0) end,
     error = coalesce($1, j.error), token = null, lease_expires_at = null
 from unnest($2::bigint[], $3::text[]) as n (job_id, token)
-where j.job_id = n.job_id and j.token = n.token and j.status = 'processing'
+where j.job_id = n.job_id and j.token = n.token and j.status || '' = 'processing'
 returning j.job_id
 
 -- name: renew
 update evervec.jobs as j
 set lease_expires_at = evervec.now_seconds() + $1::double precision
 from unnest($2::bigint[], $3::text[]) as n (job_id, token)
-where j.job_id = n.job_id and j.token = n.token and j.status = 'processing'
+where j.job_id = n.job_id and j.token = n.token and j.status || '' = 'processing'
 returning j.job_id
 
 -- name: expired

@@ -279,6 +279,10 @@ begin
         others := others || candidate;
     end loop;
     looked_upto := step;
+    if cardinality(owners) = 1 and cardinality(others) = 0 then
+        jobs := locked;
+        return;
+    end if;
 
     share := greatest(1, room / (cardinality(owners) + cardinality(others)));
     foreach owner in array owners || others loop
