@@ -280,6 +280,7 @@ def _joined(conn: Any) -> Iterator[Session]:
             "conn= must be a psycopg.Connection to this store's database (or a SQLAlchemy or "
             f"Django connection over psycopg 3), not {type(conn).__name__}"
         )
+    raw.adapters.register_dumper(Packed, PackedDumper)  # it may be older than our import
     session = Session(raw)
     alone = raw.autocommit and raw.info.transaction_status == TransactionStatus.IDLE
     opened, kept, undone = ("begin", "commit", "rollback") if alone else (
