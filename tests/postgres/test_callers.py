@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -13,21 +12,12 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
 from evervec import InvalidArgument, StoreError
-from support.engines import STORES
 from support.world import KIND, World, assert_in_step, work
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(("postgres", "pgvector"), tmp_path)
-    yield world
-    world.close()
-
-
-@pytest.fixture
-def engine(world: World) -> Iterator[Any]:
-    url = STORES["postgres"].url(world.folder).replace("postgresql://", "postgresql+psycopg://")
-    engine = create_engine(url)
+def engine(url: str) -> Iterator[Any]:
+    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
     yield engine
     engine.dispose()
 
