@@ -77,14 +77,15 @@ def test_a_query_walks_no_table(filled: PostgresStore, name: str) -> None:
     assert _walked(plan) == []
 
 
-def test_full_text_is_found_by_its_index(filled: PostgresStore) -> None:
+def test_full_text_is_found_by_its_index(world: World, filled: PostgresStore) -> None:
+    add_all(world.ev, "many", *(f"{n} {'gamma ' * 30}" for n in range(3000)))
     words = "phraseto_tsquery('evervec.words', $5::text)"
     query = SQL.match_text.replace("{words}", words).replace("{filter}", "")
     with filled.db.reading() as conn:
         conn.execute("analyze evervec.records")
     with filled.db.snapshot() as conn:
         conn.execute("set local enable_seqscan = off")
-        values = ("default", None, 10, f"'{owner_word('default')}'", "277")
+        values = ("default", None, 10, f"'{owner_word('default')}'", "2777")
         ((plan,),) = conn.execute(f"explain (format json) {query}", values).fetchall()
     assert "records_words" in json.dumps(plan)
 
