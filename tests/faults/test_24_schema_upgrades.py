@@ -23,8 +23,8 @@ NOTHING = {
 META = {"sqlite": "evervec_meta", "postgres": "evervec.meta"}
 LATEST = {"sqlite": sqlite_schema.LATEST, "postgres": postgres_schema.LATEST}
 STEPS = {
-    "sqlite": len(sqlite_schema.statements(LATEST["sqlite"])),
-    "postgres": len(postgres_schema.statements(LATEST["postgres"])),
+    "sqlite": len(sqlite_schema.statements(1)),
+    "postgres": len(postgres_schema.statements(1)),
 }
 
 

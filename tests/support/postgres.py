@@ -25,7 +25,9 @@ from evervec.embedders.noop import NoopEmbedder
 GIVEN = "EVERVEC_TEST_POSTGRES"
 FOLDER = "EVERVEC_TEST_POSTGRES_FOLDER"
 _QUICK = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
-_TABLES = ("records", "jobs", "ledger", "attempts", "versions", "locks", "removals")
+_TABLES = (
+    "records", "jobs", "ledger", "attempts", "versions", "locks", "removals", "workers"
+)  # fmt: skip
 
 
 class Server:

@@ -25,6 +25,7 @@ from evervec.model import (
     Status,
     Ticket,
     Version,
+    WorkerState,
 )
 
 
@@ -386,6 +387,17 @@ class Store(Protocol):
     ) -> int:
         """Enqueue records anew for a version; `forget` drops what the ledger says of them, so
         that everything is embedded again."""
+        ...
+
+    # the fleet
+    def beat(self, worker: str, *, version: str, held: int, done: int) -> None:
+        """Say that a worker lives, how much it holds and has done."""
+
+    def leave(self, worker: str) -> None:
+        """A worker ends in good order."""
+
+    def workers(self) -> list[WorkerState]:
+        """Those that were heard of in the last hour."""
         ...
 
     # waking and locks

@@ -44,6 +44,22 @@ class Care(Leases, care.Care):
                 )
 
     def check(self) -> str | None:
+        with self.db.reading() as conn:
+            standby, schema, database, offered, vector = conn.execute(SQL.health).fetchone()
+        name = self.db.name
+        if standby:
+            return f"{name} is a standby and cannot be written: give the primary's address"
+        if not schema:
+            return f"this user may not create tables in the schema evervec of {name}: GRANT it"
+        if vector is None and offered is None:
+            return f"{name} has no pgvector: install it on the server, or give another index"
+        if vector is None and not database:
+            return f"this user may not create the extension vector in {name}: have its owner do it"
+        if vector is not None and _numbers(vector) < (0, 8):
+            return (
+                f"pgvector {vector} in {name} is older than 0.8, and finds too little where "
+                "searches are filtered: ALTER EXTENSION vector UPDATE"
+            )
         return None
 
     @retried
@@ -66,3 +82,7 @@ class Care(Leases, care.Care):
                 conn.execute(SQL.drop_ledger, ledgers)
         self.wake()
         return len(found)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())

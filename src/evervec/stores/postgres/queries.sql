@@ -538,3 +538,27 @@ returning token
 
 -- name: drop_lock
 delete from evervec.locks where name = $1 and token = $2
+
+-- name: beat
+insert into evervec.workers (worker, version, started_at, seen_at, held, done)
+values ($1, $2, $3, $3, $4, $5)
+on conflict (worker) do update
+    set version = excluded.version, seen_at = excluded.seen_at, held = excluded.held,
+        done = excluded.done
+
+-- name: forget_workers
+delete from evervec.workers where seen_at < $1
+
+-- name: leave
+delete from evervec.workers where worker = $1
+
+-- name: workers
+select worker, version, started_at, seen_at, held, done from evervec.workers order by worker
+
+-- name: health
+-- what evervec needs of a server, as this user finds it
+select pg_is_in_recovery(),
+       has_schema_privilege('evervec', 'create'),
+       has_database_privilege(current_database(), 'create'),
+       (select default_version from pg_available_extensions where name = 'vector'),
+       (select extversion from pg_extension where extname = 'vector')

@@ -144,6 +144,16 @@ create table evervec.locks (
     expires_at double precision not null
 ) with (fillfactor = 50);
 
+-- the workers that live, each by its last word
+create table evervec.workers (
+    worker text primary key,
+    version text not null,
+    started_at double precision not null,
+    seen_at double precision not null,
+    held integer not null,
+    done bigint not null
+) with (fillfactor = 50);
+
 -- The store's own index has a table `points_<version>` for each collection, made when its first
 -- vector comes; a removal that must stop late writes is noted here.
 create table evervec.removals (

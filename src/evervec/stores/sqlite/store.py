@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from evervec.settings import Settings
+from evervec.stores.sql.fleet import Fleet
 from evervec.stores.sql.versions import Versions
 from evervec.stores.sqlite.care import Care
 from evervec.stores.sqlite.connections import Connections
@@ -13,7 +14,7 @@ from evervec.stores.sqlite.looking import Looking
 from evervec.stores.sqlite.schema import upgrade
 
 
-class SqliteStore(Care, Looking, Finding, Versions):
+class SqliteStore(Care, Looking, Finding, Versions, Fleet):
     """Records, jobs and ledger in one SQLite file, or in memory when `path` is None."""
 
     poll_seconds = 0.1
