@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from statistics import median
 
@@ -24,6 +25,7 @@ from benchmarks.made_up import NoCost, texts
 from benchmarks.postgres_server import database, server
 from benchmarks.rounds import Measured, percentiles, stopwatch, take_turns
 from benchmarks.table import Line, Target, at_least, at_most
+from evervec.indexes.pgvector import pack_vectors
 
 _PGAI, _PGAI_REFERENCE = 373.0, 14_233.0
 """documents/s of pgai's worker, and of the reference loop in the same run (MEASURED.md)"""
@@ -144,19 +146,17 @@ def _bare_documents(url: str, made: list[str], embedder: NoCost) -> float:
         conn.execute(
             f"create table docs (id int primary key, hash text, text text, v vector({size}))".encode()
         )
+        (element,) = conn.execute("select 'vector'::regtype::oid::bigint").fetchone() or (0,)
         with stopwatch() as watch:
             for start in range(0, len(made), 256):
                 some = made[start : start + 256]
                 vectors = np.asarray(embedder.embed(some))
-                rows = [
-                    (start + n, str(hash(text)), text, str(vector.tolist()))
-                    for n, (text, vector) in enumerate(zip(some, vectors, strict=True))
-                ]
-                columns = [list(column) for column in zip(*rows, strict=True)]
+                hashes = [blake2b(text.encode(), digest_size=16).hexdigest() for text in some]
+                ids = list(range(start, start + len(some)))
                 conn.execute(
                     "insert into docs select * from unnest"
                     "(%s::int[], %s::text[], %s::text[], %s::vector[])",
-                    columns,
+                    (ids, hashes, some, pack_vectors(vectors, element)),
                 )
     return watch.seconds
 

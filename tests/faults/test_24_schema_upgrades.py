@@ -58,7 +58,7 @@ def test_24_processes_that_open_a_new_file_at_once_make_it_once(
     fresh: Callable[[], Place], start: Start
 ) -> None:
     """Each opens it without an error and adds a record, and all records are there."""
-    paths = [fresh() for _ in range(8)]
+    paths = [fresh() for _ in range(5)]
     openers = [start("open", "\n".join(map(str, paths)), pause={"ready": ""}) for _ in range(4)]
     troubles = []
     for path in paths:

@@ -108,6 +108,7 @@ class Engine(engine.Engine):
         self, conn: engine.Connection, rows: Iterable[JobRow], lease: Lease | None = None
     ) -> list[Job]:
         rows = list(rows)
-        if not all(self._names.get(row[4]) for row in rows):  # adopted since we looked
+        unnamed = {row[4] for row in rows if not self._names.get(row[4])}
+        if unnamed:  # new, or adopted since we looked
             self._names = dict(conn.execute(SQL.version_names).fetchall())
         return make_jobs(self._names, rows, lease)

@@ -183,6 +183,11 @@ create function evervec.due_jobs(
     attempts integer, max_attempts integer, crashes integer, looked_upto text
 )
 language plpgsql
+-- in the order of the index, and no further than the limit
+set enable_sort = off
+set enable_bitmapscan = off
+set enable_seqscan = off
+set jit = off
 set plan_cache_mode = force_custom_plan
 as $$
 declare
@@ -251,6 +256,11 @@ create function evervec.shared_jobs(
     out looked_upto text
 )
 language plpgsql
+-- in the order of the index, and no further than the limit
+set enable_sort = off
+set enable_bitmapscan = off
+set enable_seqscan = off
+set jit = off
 set plan_cache_mode = force_custom_plan
 as $$
 declare
