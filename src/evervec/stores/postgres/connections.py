@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-import select
+import selectors
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -252,10 +252,16 @@ def _without_secret(error: Exception, secret: str) -> Exception | None:
     return None if secret and secret in str(error) else error
 
 
+def _readable(fileno: int) -> bool:
+    with selectors.DefaultSelector() as selector:
+        selector.register(fileno, selectors.EVENT_READ)
+        return bool(selector.select(0))
+
+
 def _still_there(conn: Raw) -> None:
     """Refuse a pooled connection that the server has closed: then its socket has something to
     read, which costs no round trip to see."""
-    if select.select([conn.fileno()], [], [], 0)[0]:
+    if _readable(conn.fileno()):
         conn.pgconn.consume_input()
         if conn.pgconn.status != psycopg.pq.ConnStatus.OK:
             raise psycopg.OperationalError("the server has closed the connection")

@@ -347,6 +347,9 @@ where job_id = any (array(
     order by job_id
     for update)) and status = 'failed'
 
+-- name: lock_job
+select 1 from evervec.jobs where job_id = $1 for update
+
 -- name: drop_job
 delete from evervec.jobs where job_id = $1
 
@@ -378,11 +381,18 @@ where number = any (array(
     where finished_at < $1))
 
 -- name: forgotten
+-- locked: whoever adds one of them anew waits, and finds nothing there
 select r.record from evervec.records as r
 where r.state = 'deleted' and r.updated_at < $1
     and not exists (select 1 from evervec.jobs as j where j.record = r.record)
 order by r.updated_at
 limit $2
+for update of r skip locked
+
+-- name: still_without_job
+select r.record from evervec.records as r
+where r.record = any ($1::bigint[])
+    and not exists (select 1 from evervec.jobs as j where j.record = r.record)
 
 -- name: forget_records
 delete from evervec.records where record = any ($1::bigint[])
