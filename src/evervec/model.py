@@ -378,6 +378,21 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerState:
+    """A worker as it last said of itself."""
+
+    worker: str
+    version: str
+    """of evervec"""
+    started_at: datetime
+    seen_at: datetime
+    held: int
+    """jobs in its hands"""
+    done: int
+    """jobs that ended there since it began"""
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyReport:
     """How far the index is from the records. Records are counted, not chunks."""
 

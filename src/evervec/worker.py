@@ -13,6 +13,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from importlib.metadata import version
 
 from evervec.errors import EvervecError, IndexUnavailable, StoreClosed, StoreError
 from evervec.housekeeping import Housekeeping
@@ -21,6 +23,8 @@ from evervec.pipeline import Batch, Pipeline, Written
 from evervec.settings import Settings
 
 log = logging.getLogger("evervec")
+
+_BEAT_SECONDS = 10.0
 
 
 class Calls:
@@ -130,6 +134,7 @@ class Worker:
         self._next_filling = 0.0
         self._next_recovery = 0.0
         self._next_sweep = 0.0
+        self._next_beat = 0.0
         self._thread: threading.Thread | None = None
         self._crash: BaseException | None = None
 
@@ -198,6 +203,9 @@ class Worker:
         finally:
             self._calls.close()
             self._release_rest()
+            if forever:
+                with suppress(StoreError):
+                    self._store.leave(self._pipeline.queue.worker)
 
     def _step(self) -> bool:
         """One move: tend, take something in, or bring something to its end. False: nothing
@@ -297,6 +305,15 @@ class Worker:
             if self._housekeeping.anything_lost():
                 self._heartbeat.beat()  # what was starved here is not lost
                 self._housekeeping.recover()
+        if self._forever and now >= self._next_beat:
+            self._next_beat = now + _BEAT_SECONDS
+            held = len(self._claimed) + sum(len(batch.items) for batch in self._flying)
+            self._store.beat(
+                self._pipeline.queue.worker,
+                version=version("evervec"),
+                held=held,
+                done=self._total.processed,
+            )
         if now >= self._next_sweep:
             self._next_sweep = now + self._settings.housekeeping_seconds
             self._housekeeping.sweep()

@@ -232,6 +232,7 @@ def test_every_command_has_help_with_an_example(run: Run) -> None:
         (("add", "note", "--jsonl", "no.jsonl"), 2, "'no.jsonl' does not exist"),
         (("--embedder", "magic", "status"), 2, "there is no embedder 'magic'"),
         (("--store", "mysql://me:secret@host/db", "status"), 2, "…@host/db"),
+        (("--store", "postgresql://me:secret@host/db", "status"), 1, "postgresql://host/db was"),
         (("--app", "nothing:ev", "status"), 2, "No module named 'nothing'"),
     ],
 )

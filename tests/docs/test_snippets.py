@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from support.postgres import DATABASES
 from support.snippets import read_blocks, run_page
 
 PROJECT = Path(__file__).parents[2]
@@ -18,12 +19,16 @@ def in_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir()
     monkeypatch.chdir(folder)
     for name in os.environ:
-        if name.startswith("EVERVEC_"):
+        if name.startswith("EVERVEC_") and not name.startswith("EVERVEC_TEST_"):
             monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_code_on_the_page_runs_and_prints_what_the_page_says(page: Path) -> None:
+def test_the_code_on_the_page_runs_and_prints_what_the_page_says(
+    page: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if page.name == "postgresql.md":  # its reader has a database
+        monkeypatch.setenv("DATABASE_URL", DATABASES.borrow())
     run_page(page)
 
 

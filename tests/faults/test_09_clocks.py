@@ -50,21 +50,18 @@ def test_09_a_worker_whose_clock_is_wrong_neither_steals_nor_overstays(
 def test_09_a_database_clock_that_steps_back_only_delays(ev: Evervec, path: str) -> None:
     """A lease is held longer then, never by two; once its time comes, the job is taken over."""
     clock = DatabaseClock(path, 1_800_000_000.0)
-    try:
-        ev.add("note", "the text", id="a")
-        job = ev.queue.claim(1)[0]
-        clock.move(-HOUR)
-        assert ev.queue.claim(1) == []
-        assert ev.queue.recover_stuck() == 0
-        assert not ev.store.any_expired()
-        ev.queue.renew(job)  # by the clock as it is now
-        clock.move(ev.settings.lease_seconds + 1)
-        assert ev.store.any_expired()
-        assert ev.queue.recover_stuck() == 1
-        with pytest.raises(LeaseLost):
-            ev.queue.finish(job)
-        clock.move(2 * HOUR)  # what was due before the step is due again
-        settle(ev)
-        assert_true_to(ev, path, {"a": "the text"})
-    finally:
-        clock.close()
+    ev.add("note", "the text", id="a")
+    job = ev.queue.claim(1)[0]
+    clock.move(-HOUR)
+    assert ev.queue.claim(1) == []
+    assert ev.queue.recover_stuck() == 0
+    assert not ev.store.any_expired()
+    ev.queue.renew(job)  # by the clock as it is now
+    clock.move(ev.settings.lease_seconds + 1)
+    assert ev.store.any_expired()
+    assert ev.queue.recover_stuck() == 1
+    with pytest.raises(LeaseLost):
+        ev.queue.finish(job)
+    clock.move(2 * HOUR)  # what was due before the step is due again
+    settle(ev)
+    assert_true_to(ev, path, {"a": "the text"})

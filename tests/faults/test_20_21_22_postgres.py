@@ -224,10 +224,10 @@ def test_22_claims_stay_flat_while_an_old_transaction_keeps_what_is_dead(
     with closing(postgres.connect(path)) as old, open_store(path) as ev:
         old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         old.execute("select 1")
-        ev.queue.enqueue_many("note", range(12_000))
+        ev.queue.enqueue_many("note", range(6_000))
         costs = []
         for _ in range(22):
-            ev.queue.finish_many(ev.queue.claim(500))
+            ev.queue.finish_many(ev.queue.claim(250))
             costs.append(_pages_of_a_claim(ev, path))
         assert max(costs[-5:]) < 1.5 * max(costs[1:6])
         # there was something to walk over

@@ -62,7 +62,8 @@ def connect(place: Place) -> Any:
 
 def somebody_waits(place: Place) -> bool:
     """Whether a transaction waits for another; a file's lock does not tell."""
-    waiting = "select 1 from pg_stat_activity where wait_event_type = 'Lock'"
+    waiting = """select 1 from pg_stat_activity
+                 where wait_event_type = 'Lock' and datname = current_database()"""
     return isinstance(place, Path) or bool(postgres.execute(place, waiting))
 
 

@@ -27,7 +27,7 @@ FOLDER = "EVERVEC_TEST_POSTGRES_FOLDER"
 _QUICK = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 _TABLES = (
     "records", "jobs", "ledger", "attempts", "versions", "locks", "removals", "notes", "spend",
-    "cache", "attached", "changes",
+    "cache", "attached", "changes", "workers",
 )  # fmt: skip
 
 
@@ -142,8 +142,21 @@ class Databases:
 DATABASES = Databases()
 
 
+_admins: dict[str, psycopg.Connection[Any]] = {}
+
+
+def _admin(url: str) -> psycopg.Connection[Any]:
+    """The tests' own connection to a database, kept as long as it lives."""
+    try:
+        _admins[url].execute("select 1")
+    except (KeyError, psycopg.Error):  # new, or cut by a test
+        _admins[url] = psycopg.connect(url, autocommit=True)
+    return _admins[url]
+
+
 def empty(url: str) -> None:
-    with psycopg.connect(url, autocommit=True) as conn:
+    conn = _admin(url)
+    with conn.transaction():
         made = conn.execute(
             "select schemaname, tablename from pg_tables where schemaname = 'evervec' "
             "and tablename like 'points%' or schemaname = 'public' and tablename <> 'test_clock'"
@@ -166,7 +179,7 @@ class DatabaseClock:
     """The database's clock, as the test says. What the process asks for is the same."""
 
     def __init__(self, url: str, now: float) -> None:
-        self._conn = psycopg.connect(url, autocommit=True)
+        self._conn = _admin(url)
         self._conn.execute("create table if not exists public.test_clock (now double precision)")
         self._conn.execute("truncate public.test_clock")
         self._conn.execute("insert into public.test_clock values (%s)", (now,))
@@ -187,9 +200,6 @@ class DatabaseClock:
 
     def move(self, seconds: float) -> None:
         self.now += seconds
-
-    def close(self) -> None:
-        self._conn.close()
 
 
 def connect(url: str) -> psycopg.Connection[Any]:

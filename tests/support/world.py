@@ -110,8 +110,6 @@ class World:
     def close(self) -> None:
         for ev in self._opened:
             ev.close()
-        if STORES[self.store_name].clock:
-            self.clock.close()
         STORES[self.store_name].leave(self.folder)
 
 

@@ -37,7 +37,14 @@ def status(where: Where, watch: bool, as_json: bool) -> None:
     with where.opened() as ev:
         if as_json:
             stats = ev.queue.stats()
-            print_json({"stats": stats, "versions": ev.versions(), "embedder": ev.embedder.name})
+            print_json(
+                {
+                    "stats": stats,
+                    "versions": ev.versions(),
+                    "embedder": ev.embedder.name,
+                    "workers": ev.store.workers(),
+                }
+            )
             return
         while True:
             if watch:
@@ -90,6 +97,11 @@ def _show_status(ev: Evervec) -> None:
     for version in ev.versions():
         name = version.name or "(no model yet)"
         click.echo(f"vectors    {version.kind}: {version.items} records, {name}, {version.state}")
+    for worker in ev.store.workers():
+        click.echo(
+            f"worker     {worker.worker}: heard of {ago(worker.seen_at)}, holds {worker.held}, "
+            f"did {worker.done}, evervec {worker.version}"
+        )
 
 
 @command("worker", "evervec worker --drain")

@@ -57,6 +57,10 @@ def _safely(check: Callable[[Evervec], Iterator[Finding]], ev: Evervec) -> list[
 
 
 def _store(ev: Evervec) -> Iterator[Finding]:
+    if "://" in ev.store.url:
+        trouble = ev.store.check()
+        yield Finding("store", "bad" if trouble else "ok", trouble or f"{ev.store.url}, sound")
+        return
     path = Path(ev.store.url)
     if not path.exists():
         yield Finding("store", "ok", f"{ev.store.url}, gone when the process ends")
@@ -71,6 +75,8 @@ def _store(ev: Evervec) -> Iterator[Finding]:
 
 
 def _disk(ev: Evervec) -> Iterator[Finding]:
+    if "://" in ev.store.url:  # a server's disk is not seen from here
+        return
     path = Path(ev.store.url)
     free = shutil.disk_usage(path.resolve().parent if path.exists() else Path.cwd()).free
     state = "ok" if free > _LITTLE_SPACE else "warn"

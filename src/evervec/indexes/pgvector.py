@@ -26,9 +26,10 @@ from evervec.indexes.base import Held
 from evervec.model import Change, Match, Matches
 from evervec.settings import Settings
 from evervec.stores.named import Queries
-from evervec.stores.postgres.connections import Connections, Packed, Session
+from evervec.stores.postgres.connections import Connections, Session
 from evervec.stores.postgres.engine import columns
 from evervec.stores.postgres.filtering import Filter
+from evervec.stores.postgres.packing import Packed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -123,7 +124,7 @@ class PgvectorIndex:
             if kept:
                 db.execute(table.sql(SQL.keep_points), columns(kept))
             if new:
-                packed = _pack_all(vectors, self._element)
+                packed = pack_vectors(vectors, self._element)
                 db.execute(table.sql(SQL.insert_points), [*columns(new), packed])
         if removed:
             db.execute(SQL.put_removals, (version, *columns(sorted(removed))))
@@ -327,7 +328,9 @@ def _text(vector: NDArray[np.float32]) -> str:
     return "[" + ",".join(map(repr, vector.tolist())) + "]"
 
 
-def _pack_all(vectors: Sequence[NDArray[np.float32]], element: int) -> Packed:
+def pack_vectors(
+    vectors: Sequence[NDArray[np.float32]] | NDArray[np.float32], element: int
+) -> Packed:
     """Vectors of one length as an array of the type `vector`, whose number is `element`."""
     size = len(vectors[0])
     fields = [("bytes", ">i4"), ("size", ">i2"), ("unused", ">i2"), ("vector", ">f4", (size,))]

@@ -89,7 +89,7 @@ using unnest($1::bigint[], $2::bytea[], $3::text[]) as n (record, hash, tenant)
 where p.record = n.record and p.hash = n.hash and p.tenant = n.tenant
 
 -- name: tenant_size
-select count(*) from (select 1 from {points} where tenant = $1 limit $2) as some
+select count(*) from (select 1 from {points} where tenant = $1 limit $2) as these
 
 -- name: hnsw_state
 -- rows by the planner's estimate, and whether the index is there and whole

@@ -26,6 +26,7 @@ from evervec.model import (
     Status,
     Ticket,
     Version,
+    WorkerState,
 )
 
 
@@ -466,6 +467,17 @@ class Store(Protocol):
 
     def cache(self, model: str, vectors: Mapping[bytes, bytes], most: int) -> None:
         """Keep vectors by chunk hash, at most so many of all models: the oldest go first."""
+
+    # the fleet
+    def beat(self, worker: str, *, version: str, held: int, done: int) -> None:
+        """Say that a worker lives, how much it holds and has done."""
+
+    def leave(self, worker: str) -> None:
+        """A worker ends in good order."""
+
+    def workers(self) -> list[WorkerState]:
+        """Those that were heard of in the last hour."""
+        ...
 
     # waking and locks
     def wake(self) -> None:

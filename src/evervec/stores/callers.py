@@ -11,12 +11,12 @@ def driver_connection(conn: Any) -> Any:
 
     None of these packages is imported: each is known by what it offers.
     """
-    module = type(conn).__module__.partition(".")[0]
-    if module == "sqlalchemy":
-        if not hasattr(conn, "connection") or callable(conn.connection):  # a session
+    family = type(conn).__mro__[-2].__module__.partition(".")[0]
+    if family == "sqlalchemy" or type(conn).__module__.startswith("sqlalchemy."):
+        if callable(conn.connection):  # a session
             conn = conn.connection()
-        else:
-            conn.get_transaction() or conn.begin()  # as it would before the first statement
+        if not conn.in_transaction():  # as before its own first statement, so that it commits
+            conn.begin()
         return conn.connection.driver_connection
     if hasattr(conn, "ensure_connection") and hasattr(conn, "vendor"):  # Django's
         conn.ensure_connection()

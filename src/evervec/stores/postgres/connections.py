@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-import select
+import selectors
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,18 +16,21 @@ from urllib.parse import unquote
 
 import psycopg
 from psycopg import errors
-from psycopg.adapt import Dumper
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import Format, TransactionStatus
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from evervec.errors import InvalidArgument, StoreClosed, StoreError
 from evervec.settings import Settings
 from evervec.stores.callers import driver_connection
+from evervec.stores.postgres.packing import Packed, PackedDumper, pack
 from evervec.stores.sql.engine import Cursor
 
 _SAVEPOINT = "evervec_call"
+_BY_KEY = "; ".join(f"set local enable_{way} = off" for way in ("seqscan", "hashjoin", "mergejoin"))
+"""What the store writes is found by keys, a batch at a time. The planner, which thinks large of
+batches, would rather read whole tables."""
 Raw = psycopg.Connection[Any]
 
 # the pool tells of each attempt to reconnect; what matters of it is in the errors raised here
@@ -38,21 +41,7 @@ class Conflict(StoreError):
     """Two transactions stood in each other's way, and this one was undone: try it again."""
 
 
-class Packed:
-    """A value in PostgreSQL's binary form; the query says of which type."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-
-class _PackedDumper(Dumper):
-    format = Format.BINARY
-
-    def dump(self, obj: Packed) -> bytes:
-        return obj.data
-
-
-psycopg.adapters.register_dumper(Packed, _PackedDumper)  # before any connection is made
+psycopg.adapters.register_dumper(Packed, PackedDumper)  # before any connection is made
 
 
 class Session:
@@ -66,7 +55,7 @@ class Session:
 
     def execute(self, query: str, values: Sequence[Any] = ()) -> Cursor:
         cursor = psycopg.RawCursor(self.raw, row_factory=tuple_row)
-        return cursor.execute(query.encode(), values or None)
+        return cursor.execute(query.encode(), pack(query, values) if values else None)
 
     def executemany(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
         for row in rows:
@@ -156,7 +145,7 @@ class Connections:
             except Conflict as error:  # only the caller can do all of it again
                 raise StoreError(str(error)) from error
             return
-        begin = f"begin; set local lock_timeout = {self._busy_ms}"
+        begin = f"begin; set local lock_timeout = {self._busy_ms}; {_BY_KEY}"
         if not durable:
             begin += "; set local synchronous_commit = off"
         with self.reading() as session:
@@ -263,10 +252,16 @@ def _without_secret(error: Exception, secret: str) -> Exception | None:
     return None if secret and secret in str(error) else error
 
 
+def _readable(fileno: int) -> bool:
+    with selectors.DefaultSelector() as selector:
+        selector.register(fileno, selectors.EVENT_READ)
+        return bool(selector.select(0))
+
+
 def _still_there(conn: Raw) -> None:
     """Refuse a pooled connection that the server has closed: then its socket has something to
     read, which costs no round trip to see."""
-    if select.select([conn.fileno()], [], [], 0)[0]:
+    if _readable(conn.fileno()):
         conn.pgconn.consume_input()
         if conn.pgconn.status != psycopg.pq.ConnStatus.OK:
             raise psycopg.OperationalError("the server has closed the connection")
@@ -291,6 +286,7 @@ def _joined(conn: Any) -> Iterator[Session]:
             "conn= must be a psycopg.Connection to this store's database (or a SQLAlchemy or "
             f"Django connection over psycopg 3), not {type(conn).__name__}"
         )
+    raw.adapters.register_dumper(Packed, PackedDumper)  # it may be older than our import
     session = Session(raw)
     alone = raw.autocommit and raw.info.transaction_status == TransactionStatus.IDLE
     opened, kept, undone = ("begin", "commit", "rollback") if alone else (

@@ -110,6 +110,7 @@ class Engine(engine.Engine):
 
     def jobs_of(self, conn: engine.Connection, rows: Iterable[JobRow]) -> list[Job]:
         rows = list(rows)
-        if not all(self._names.get(row[4]) for row in rows):  # adopted since we looked
+        unnamed = {row[4] for row in rows if not self._names.get(row[4])}
+        if unnamed:  # new, or adopted since we looked
             self._names = self.version_names(conn)
         return make_jobs(self._names, rows)

@@ -9,7 +9,7 @@ from evervec.model import EnqueueResult
 from evervec.stores.base import Draft
 from evervec.stores.postgres.changes import Changes, NewJob, stub_values
 from evervec.stores.postgres.connections import Session
-from evervec.stores.postgres.engine import retried
+from evervec.stores.postgres.engine import SQL, retried
 from evervec.stores.sql.records import Row, op_to_enqueue
 
 
@@ -33,8 +33,8 @@ class Enqueueing(Changes):
         targets = self._targets(kind)
         with self.db.writing(durable=True, conn=conn) as db:
             now = self.moment(db)
-            results: dict[str, EnqueueResult] = {}
-            left = set(ids)
+            results = self._enqueue_new(db, tenant, kind, ids, targets, plan, now)
+            left = set(ids) - results.keys()
             while left:  # what another transaction inserted in this moment is known at the next
                 left = self._enqueue(db, tenant, kind, left, targets, plan, loaded, now, results)
             self.announce(db, conn)
@@ -49,6 +49,28 @@ class Enqueueing(Changes):
             answers.append(EnqueueResult(result.job_id, False) if id in first else result)
             first.add(id)
         return answers
+
+    def _enqueue_new(
+        self,
+        db: Session,
+        tenant: str,
+        kind: str,
+        ids: Sequence[str],
+        targets: list[int],
+        plan: Draft,
+        now: float,
+    ) -> dict[str, EnqueueResult]:
+        """Enqueue those of a batch that nobody knows yet, in one statement."""
+        attempts = plan.max_attempts or self._max_attempts
+        unique = list(dict.fromkeys(ids))
+        values = (tenant, kind, unique, now, targets, plan.priority, plan.delay, attempts)
+        rows = db.execute(SQL.enqueue_new, values).fetchall()
+        ids_of = {record: id for record, id, _ in rows if id is not None}
+        return {
+            ids_of[record]: EnqueueResult(job_id, True)
+            for record, _, job_id in rows
+            if job_id is not None
+        }
 
     def _enqueue(
         self,

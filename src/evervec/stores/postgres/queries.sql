@@ -61,6 +61,29 @@ left join evervec.jobs as j on j.record = r.record and j.version = $3
 left join evervec.ledger as l on l.record = r.record and l.version = $3
 where r.tenant = $1 and r.kind = $2 and r.id = any ($4::text[])
 
+-- name: enqueue_new
+-- records that are not there yet, hidden, with their jobs; what was inserted, then the jobs
+with given as materialized (
+    select id, nextval('evervec.numbers') as seq from unnest($3::text[]) as id),
+new as (
+    insert into evervec.records
+        (record, tenant, kind, id, state, seq, born, weight, created_at, updated_at, metadata, text)
+    select seq, $1, $2, id, 'hidden', seq, seq, 1.0, $4, $4, '{}', '' from given order by id
+    on conflict (tenant, kind, id) do nothing
+    returning record, id),
+jobs as (
+    insert into evervec.jobs
+        (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
+         created_at)
+    select nextval('evervec.numbers'), o.record, v, $1, 'load', 'pending', $6,
+           $4::double precision + $7::double precision, o.record, $8, $4
+    from (select record from new order by record) as o
+    cross join unnest($5::bigint[]) as v
+    returning record, version, job_id)
+select record, id, null from new
+union all
+select record, null, job_id from jobs where version = ($5::bigint[])[1]
+
 -- name: insert_records
 insert into evervec.records
     (record, tenant, kind, id, state, seq, born, hash, weight, created_at, updated_at, version,
@@ -210,7 +233,8 @@ done as (
         lease_expires_at = null, error = null, crashes = 0
     from now, unnest($2::bigint[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[],
                      $7::text[]) as n (job_id, seq, embedded, reused, tokens, worker)
-    where j.job_id = n.job_id and j.token = $1 and j.status = 'processing'
+    -- by its key: the index of the leased ones is full of dead entries
+    where j.job_id = n.job_id and j.token = $1 and j.status || '' = 'processing'
         and j.seq = j.claimed_seq and j.claimed_seq = n.seq
     returning j.job_id, j.record, j.tenant, j.version, j.attempts, j.claimed_seq, j.started_at,
               j.completed_at, n.embedded, n.reused, n.tokens, n.worker),
@@ -267,14 +291,14 @@ set status = 'pending',
     attempts = case when j.seq > j.claimed_seq then 0 else greatest(j.attempts - 1, 0) end,
     error = coalesce($1, j.error), token = null, lease_expires_at = null
 from unnest($2::bigint[], $3::text[]) as n (job_id, token)
-where j.job_id = n.job_id and j.token = n.token and j.status = 'processing'
+where j.job_id = n.job_id and j.token = n.token and j.status || '' = 'processing'
 returning j.job_id
 
 -- name: renew
 update evervec.jobs as j
 set lease_expires_at = evervec.now_seconds() + $1::double precision
 from unnest($2::bigint[], $3::text[]) as n (job_id, token)
-where j.job_id = n.job_id and j.token = n.token and j.status = 'processing'
+where j.job_id = n.job_id and j.token = n.token and j.status || '' = 'processing'
 returning j.job_id
 
 -- name: expired
@@ -325,6 +349,9 @@ where job_id = any (array(
     order by job_id
     for update)) and status = 'failed'
 
+-- name: lock_job
+select 1 from evervec.jobs where job_id = $1 for update
+
 -- name: drop_job
 delete from evervec.jobs where job_id = $1
 
@@ -356,11 +383,18 @@ where number = any (array(
     where finished_at < $1))
 
 -- name: forgotten
+-- locked: whoever adds one of them anew waits, and finds nothing there
 select r.record from evervec.records as r
 where r.state = 'deleted' and r.updated_at < $1
     and not exists (select 1 from evervec.jobs as j where j.record = r.record)
 order by r.updated_at
 limit $2
+for update of r skip locked
+
+-- name: still_without_job
+select r.record from evervec.records as r
+where r.record = any ($1::bigint[])
+    and not exists (select 1 from evervec.jobs as j where j.record = r.record)
 
 -- name: forget_records
 delete from evervec.records where record = any ($1::bigint[])
@@ -571,3 +605,27 @@ insert into evervec.cache (model, hash, vector) values ($1, $2, $3) on conflict 
 
 -- name: trim_cache
 delete from evervec.cache where number <= (select max(number) from evervec.cache) - $1
+
+-- name: beat
+insert into evervec.workers (worker, version, started_at, seen_at, held, done)
+values ($1, $2, $3, $3, $4, $5)
+on conflict (worker) do update
+    set version = excluded.version, seen_at = excluded.seen_at, held = excluded.held,
+        done = excluded.done
+
+-- name: forget_workers
+delete from evervec.workers where seen_at < $1
+
+-- name: leave
+delete from evervec.workers where worker = $1
+
+-- name: workers
+select worker, version, started_at, seen_at, held, done from evervec.workers order by worker
+
+-- name: health
+-- what evervec needs of a server, as this user finds it
+select pg_is_in_recovery(),
+       has_schema_privilege('evervec', 'create'),
+       has_database_privilege(current_database(), 'create'),
+       (select default_version from pg_available_extensions where name = 'vector'),
+       (select extversion from pg_extension where extname = 'vector')

@@ -31,7 +31,10 @@ def upgrade(db: Connections) -> None:
                 f"knows {LATEST}): upgrade evervec, or open another database"
             )
         if not found:
-            conn.execute("create schema if not exists evervec")
+            # one that is there needs no right to make it
+            there = "select 1 from pg_namespace where nspname = 'evervec'"
+            if conn.execute(there).fetchone() is None:
+                conn.execute("create schema evervec")
             conn.execute("create table evervec.meta (key text primary key, value bigint)")
         for number in range(found + 1, LATEST + 1):
             for statement in statements(number):

@@ -186,6 +186,16 @@ create table evervec.locks (
     expires_at double precision not null
 ) with (fillfactor = 50);
 
+-- the workers that live, each by its last word
+create table evervec.workers (
+    worker text primary key,
+    version text not null,
+    started_at double precision not null,
+    seen_at double precision not null,
+    held integer not null,
+    done bigint not null
+) with (fillfactor = 50);
+
 -- The store's own index has a table `points_<version>` for each collection, made when its first
 -- vector comes; a removal that must stop late writes is noted here.
 create table evervec.removals (
@@ -215,6 +225,11 @@ create function evervec.due_jobs(
     attempts integer, max_attempts integer, crashes integer, looked_upto text
 )
 language plpgsql
+-- in the order of the index, and no further than the limit
+set enable_sort = off
+set enable_bitmapscan = off
+set enable_seqscan = off
+set jit = off
 set plan_cache_mode = force_custom_plan
 as $$
 declare
@@ -283,6 +298,11 @@ create function evervec.shared_jobs(
     out looked_upto text
 )
 language plpgsql
+-- in the order of the index, and no further than the limit
+set enable_sort = off
+set enable_bitmapscan = off
+set enable_seqscan = off
+set jit = off
 set plan_cache_mode = force_custom_plan
 as $$
 declare
@@ -321,6 +341,10 @@ begin
         others := others || candidate;
     end loop;
     looked_upto := step;
+    if cardinality(owners) = 1 and cardinality(others) = 0 then
+        jobs := locked;
+        return;
+    end if;
 
     share := greatest(1, room / (cardinality(owners) + cardinality(others)));
     foreach owner in array owners || others loop
@@ -356,4 +380,140 @@ begin
                  j.scheduled_for, j.job_id
         limit room) as f;
 end
+$$;
+
+-- The queue for programs in other languages: claim, then finish, fail, release or renew with the
+-- token of the claim. Each answers whether the token was still good.
+
+create function evervec.claim_embedding_queue_items(
+    max_items integer,
+    lease_seconds double precision default 60,
+    worker_name text default 'sql'
+) returns table (
+    job_id bigint, token text, tenant text, kind text, record_id text, op text, seq bigint,
+    title text, body text, metadata text, attempts integer, max_attempts integer,
+    lease_expires_at double precision
+)
+language plpgsql
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+    now double precision := evervec.now_seconds();
+    ids bigint[];
+    made text := replace(gen_random_uuid()::text, '-', '');
+begin
+    if (select m.value from evervec.meta as m where m.key = 'paused') <> 0 then
+        return;
+    end if;
+    select array_agg(d.job_id) into ids from evervec.due_jobs(max_items, now, null, 0) as d;
+    if ids is null then  -- what a worker died of comes alone
+        select array_agg(d.job_id) into ids from evervec.due_jobs(1, now) as d;
+    end if;
+    return query
+        with leased as (
+            update evervec.jobs as j
+            set status = 'processing', token = made, worker = worker_name, started_at = now,
+                lease_expires_at = now + lease_seconds, claimed_seq = j.seq,
+                attempts = j.attempts + 1
+            where j.job_id = any (ids)
+            returning j.*)
+        select l.job_id, l.token::text, l.tenant::text, r.kind::text, r.id::text, l.op::text, l.seq,
+               r.title, r.text, r.metadata, l.attempts, l.max_attempts, l.lease_expires_at
+        from leased as l
+        join evervec.records as r on r.record = l.record
+        order by l.priority desc, l.scheduled_for, l.job_id;
+end
+$$;
+
+create function evervec.finish_embedding_queue_item(job bigint, given_token text) returns boolean
+language plpgsql
+as $$
+declare
+    now double precision := evervec.now_seconds();
+    held evervec.jobs;
+begin
+    select j.* into held from evervec.jobs as j
+    where j.job_id = job and j.token = given_token and j.status = 'processing' for update;
+    if not found then  -- it came before, and its answer was lost; or the lease was
+        return exists (
+            select 1 from evervec.jobs as j
+            where j.job_id = job and j.token = given_token and j.finished_seq >= j.claimed_seq);
+    end if;
+    update evervec.jobs as j
+    set status = case when j.seq > j.claimed_seq then 'pending' else 'done' end,
+        attempts = case when j.seq > j.claimed_seq then 0 else j.attempts end,
+        box = case when j.seq > j.claimed_seq then j.box end,
+        finished_seq = j.claimed_seq, completed_at = now, lease_expires_at = null, error = null,
+        crashes = 0
+    where j.job_id = job;
+    insert into evervec.attempts
+        (record, tenant, version, attempt, seq, started_at, finished_at, outcome, worker)
+    values (held.record, held.tenant, held.version, held.attempts, held.claimed_seq,
+            held.started_at, now, 'done', held.worker);
+    return true;
+end
+$$;
+
+-- With `retry_in` seconds it waits for another try, if one is left; without, it is a dead letter.
+-- Where it went, or null when the token was no longer good.
+create function evervec.fail_embedding_queue_item(
+    job bigint, given_token text, reason text, retry_in double precision default null
+) returns text
+language plpgsql
+as $$
+declare
+    now double precision := evervec.now_seconds();
+    held evervec.jobs;
+    ended text;
+begin
+    select j.* into held from evervec.jobs as j
+    where j.job_id = job and j.token = given_token and j.status = 'processing' for update;
+    if not found then
+        return null;
+    end if;
+    ended := case
+        when held.seq > held.claimed_seq then 'pending'  -- a newer version starts anew
+        when retry_in is null or held.attempts >= held.max_attempts then 'failed'
+        else 'pending' end;
+    update evervec.jobs as j
+    set status = ended, error = reason, token = null, lease_expires_at = null,
+        attempts = case when j.seq > j.claimed_seq then 0 else j.attempts end,
+        scheduled_for = case when j.seq > j.claimed_seq then now
+                             else now + coalesce(retry_in, 0) end,
+        completed_at = case when ended = 'failed' then now end
+    where j.job_id = job;
+    insert into evervec.attempts
+        (record, tenant, version, attempt, seq, started_at, finished_at, outcome, worker, error)
+    values (held.record, held.tenant, held.version, held.attempts, held.claimed_seq,
+            held.started_at, now, case when ended = 'failed' then 'failed' else 'retry' end,
+            held.worker, reason);
+    return ended;
+end
+$$;
+
+create function evervec.release_embedding_queue_item(job bigint, given_token text) returns boolean
+language sql
+as $$
+    with given_back as (
+        update evervec.jobs as j
+        set status = 'pending', token = null, lease_expires_at = null,
+            attempts = case when j.seq > j.claimed_seq then 0 else greatest(j.attempts - 1, 0) end
+        where j.job_id = job and j.token = given_token and j.status = 'processing'
+        returning 1)
+    select exists (select 1 from given_back)
+$$;
+
+create function evervec.renew_embedding_queue_item(
+    job bigint, given_token text, lease_seconds double precision
+) returns boolean
+language sql
+as $$
+    with renewed as (
+        update evervec.jobs as j
+        set lease_expires_at = evervec.now_seconds() + lease_seconds
+        where j.job_id = job and j.token = given_token and j.status = 'processing'
+        returning 1)
+    select exists (select 1 from renewed)
 $$;

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from evervec.errors import InvalidArgument, StoreClosed, StoreError
+from evervec.stores.callers import driver_connection
 
 _SAVEPOINT = "evervec_call"
 
@@ -245,9 +246,11 @@ def _check_path(path: Path) -> None:
 @contextmanager
 def _joined(conn: Any) -> Iterator[sqlite3.Connection]:
     """The caller's transaction, with what happens here as one step of it."""
+    given, conn = conn, driver_connection(conn)
     if not isinstance(conn, sqlite3.Connection):
         raise InvalidArgument(
-            f"conn= must be a sqlite3.Connection to this store's file, not {type(conn).__name__}"
+            "conn= must be a sqlite3.Connection to this store's file (or a SQLAlchemy or Django "
+            f"connection over one), not {type(given).__name__}"
         )
     if not conn.in_transaction and conn.isolation_level is not None:
         conn.execute("begin immediate")  # as the module itself would before a write

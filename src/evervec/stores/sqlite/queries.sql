@@ -499,3 +499,19 @@ insert into evervec_cache (model, hash, vector) values (?, ?, ?) on conflict do 
 
 -- name: trim_cache
 delete from evervec_cache where number <= (select max(number) from evervec_cache) - ?
+
+-- name: beat
+insert into evervec_workers (worker, version, started_at, seen_at, held, done)
+values (?1, ?2, ?3, ?3, ?4, ?5)
+on conflict (worker) do update
+    set version = excluded.version, seen_at = excluded.seen_at, held = excluded.held,
+        done = excluded.done
+
+-- name: forget_workers
+delete from evervec_workers where seen_at < ?
+
+-- name: leave
+delete from evervec_workers where worker = ?
+
+-- name: workers
+select worker, version, started_at, seen_at, held, done from evervec_workers order by worker

@@ -42,3 +42,13 @@ create table evervec_changes (
     tenant text,
     id text
 );
+
+-- the workers that live, each by its last word
+create table evervec_workers (
+    worker text primary key,
+    version text not null,
+    started_at real not null,
+    seen_at real not null,
+    held integer not null,
+    done integer not null
+) without rowid;

@@ -1,0 +1,95 @@
+"""`conn=` on PostgreSQL: psycopg, SQLAlchemy and Django, whatever they have set."""
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+from sqlalchemy import create_engine, text
+from sqlalchemy.orm import Session
+
+from evervec import InvalidArgument, StoreError
+from support.world import KIND, World, assert_in_step, work
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[Any]:
+    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    yield engine
+    engine.dispose()
+
+
+def test_row_and_cursor_factories_are_the_callers_own(world: World) -> None:
+    with closing(world.connect()) as conn:
+        conn.row_factory, conn.cursor_factory = dict_row, psycopg.ClientCursor
+        world.ev.add(KIND, "alpha", id="1", conn=conn)
+        world.ev.add(KIND, "beta", id="1", conn=conn)
+        assert (conn.row_factory, conn.cursor_factory) == (dict_row, psycopg.ClientCursor)
+        conn.commit()
+    work(world.ev)
+    assert_in_step(world.ev, {"1": "beta"})
+
+
+def test_autocommit_commits_each_call(world: World) -> None:
+    with closing(world.connect()) as conn:
+        conn.autocommit = True
+        world.ev.add(KIND, "alpha", id="1", conn=conn)
+        assert world.ev.get(KIND, "1") is not None
+        with conn.transaction(force_rollback=True):
+            world.ev.add(KIND, "beta", id="2", conn=conn)
+        assert world.ev.get(KIND, "2") is None
+
+
+def test_a_savepoint_of_the_callers_can_be_rolled_back(world: World) -> None:
+    with closing(world.connect()) as conn:
+        world.ev.add(KIND, "alpha", id="1", conn=conn)
+        with contextlib.suppress(ZeroDivisionError), conn.transaction():
+            world.ev.add(KIND, "beta", id="2", conn=conn)
+            raise ZeroDivisionError
+        conn.commit()
+    assert [r.id for r in world.ev.records()] == ["1"]
+
+
+def test_a_transaction_that_has_failed_says_so(world: World) -> None:
+    with closing(world.connect()) as conn:
+        with contextlib.suppress(psycopg.Error):
+            conn.execute("select 1 / 0")
+        with pytest.raises(StoreError, match="aborted"):
+            world.ev.add(KIND, "alpha", id="1", conn=conn)
+        conn.rollback()
+        world.ev.add(KIND, "alpha", id="1", conn=conn)
+        conn.commit()
+    assert world.ev.get(KIND, "1") is not None
+
+
+def test_a_sqlalchemy_connection_that_has_not_begun_commits_what_was_added(
+    world: World, engine: Any
+) -> None:
+    with engine.connect() as conn:
+        world.ev.add(KIND, "alpha", id="1", conn=conn)
+        assert world.ev.get(KIND, "1") is None
+        conn.commit()
+        world.ev.add(KIND, "beta", id="2", conn=conn)
+        conn.rollback()
+        world.ev.add(KIND, "gamma", id="3", conn=conn)  # and never commits
+    assert [r.id for r in world.ev.records()] == ["1"]
+
+
+def test_a_sqlalchemy_session_with_nested_transactions(world: World, engine: Any) -> None:
+    with Session(engine) as session, session.begin():
+        session.execute(text("create table mine (id int)"))
+        world.ev.add(KIND, "alpha", id="1", conn=session)
+        with contextlib.suppress(ZeroDivisionError), session.begin_nested():
+            world.ev.add(KIND, "beta", id="2", conn=session)
+            raise ZeroDivisionError
+    assert [r.id for r in world.ev.records()] == ["1"]
+
+
+def test_a_connection_of_another_driver_is_refused(world: World) -> None:
+    engine = create_engine("sqlite://")
+    with engine.connect() as conn, pytest.raises(InvalidArgument, match="psycopg"):
+        world.ev.add(KIND, "alpha", id="1", conn=conn)
+    engine.dispose()

@@ -1,0 +1,127 @@
+"""The HNSW index: built beside the work, rebuilt after a killed build, and as right as without."""
+
+import numpy as np
+import psycopg
+import pytest
+
+from evervec.indexes.pgvector import PgvectorIndex
+from evervec.model import Change, Point
+from support import postgres
+from support.processes import until
+from support.world import KIND, World, work
+
+COUNT = 400
+
+
+def index_of(world: World) -> PgvectorIndex:
+    assert isinstance(world.ev.index, PgvectorIndex)
+    return world.ev.index
+
+
+def fill(world: World, **settings: object) -> tuple[PgvectorIndex, int, np.ndarray]:
+    """Two tenants, one of them large, with vectors at random."""
+    ev = world.open(**settings)
+    ev.add(KIND, "alpha", id="first")
+    (collection,) = ev.store.collections(None, {})
+    vectors = np.random.default_rng(5).normal(size=(COUNT + 20, 64)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    changes = [
+        Change(
+            10_000 + n, collection.version, "default" if n < COUNT else "small", KIND, str(n),
+            10**9, [Point(n.to_bytes(16), 0, "", vector)],
+        )
+        for n, vector in enumerate(vectors)
+    ]  # fmt: skip
+    assert isinstance(ev.index, PgvectorIndex)
+    ev.index.apply(changes)
+    return ev.index, collection.version, vectors
+
+
+def state(url: str, version: int) -> list[bool]:
+    query = """select indisvalid from pg_index
+               join pg_class as c on c.oid = indexrelid where relname = $1"""
+    return [row[0] for row in postgres.execute(url, query, f"points_{version}_hnsw")]
+
+
+def exact(vectors: np.ndarray, asked: np.ndarray, k: int) -> list[int]:
+    return [10_000 + int(n) for n in np.argsort(-(vectors[:COUNT] @ asked))[:k]]
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_searches_by_hnsw_find_what_exact_ones_do(world: World, url: str, half: bool) -> None:
+    index, version, vectors = fill(world, hnsw_rows=100, pgvector_half=half)
+    assert index.build_hnsw(version)
+    assert not index.build_hnsw(version)  # it is there
+    found = expected = 0
+    for asked in vectors[:20]:
+        wanted = exact(vectors, asked, 10)
+        matches = index.search(version, "default", asked, 10)
+        assert matches[0].similarity == pytest.approx(1.0, abs=1e-3)
+        assert [m.similarity for m in matches] == sorted(
+            (m.similarity for m in matches), reverse=True
+        )
+        found += len(set(wanted) & {m.record for m in matches})
+        expected += len(wanted)
+    assert found / expected > 0.95
+    small = index.search(version, "small", vectors[0], 50)
+    assert len(small) == 20  # a small tenant is searched exactly
+
+
+def test_a_filter_that_few_pass_still_finds_them_by_hnsw(world: World) -> None:
+    ev = world.open(hnsw_rows=50)
+    for n in range(200):
+        ev.add(KIND, f"alpha beta {n}", id=n, metadata={"rare": n % 100 == 0})
+    work(ev)
+    (collection,) = ev.store.collections(None, {})
+    assert isinstance(ev.index, PgvectorIndex)
+    assert ev.index.build_hnsw(collection.version)
+    hits = ev.search("alpha beta", k=10, mode="semantic", filter={"rare": True})
+    assert {hit.id for hit in hits} == {"0", "100"}
+
+
+def test_it_is_built_in_the_background_once_a_collection_is_large(
+    world: World, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evervec.indexes.pgvector._LOOK_AGAIN", 0.0)
+    index, version, _ = fill(world, hnsw_rows=100)
+    postgres.execute(url, f"analyze evervec.points_{version}")
+    index.apply([Change(9, version, "default", KIND, "9", 10**9, [_point()])])
+    until(lambda: state(url, version) == [True], "the index to be built")
+    index.apply([Change(9, version, "default", KIND, "9", 10**9 + 1)])
+    assert index.held(version, None, 8, 9) == []
+
+
+def _point() -> Point:
+    return Point(b"x" * 16, 0, "", np.eye(64, dtype=np.float32)[0])
+
+
+def test_what_a_killed_build_left_behind_is_built_anew(world: World, url: str) -> None:
+    index, version, vectors = fill(world, hnsw_rows=100)
+    # as it stands after a build that was broken off: there, and not valid
+    with psycopg.connect(url, autocommit=True) as other, psycopg.connect(url) as blocker:
+        blocker.execute(f"lock table evervec.points_{version} in row exclusive mode".encode())
+        other.execute("set lock_timeout = '200ms'")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            other.execute(
+                f"create index concurrently points_{version}_hnsw on evervec.points_{version} "
+                "using hnsw (vector vector_cosine_ops)".encode()
+            )
+    assert state(url, version) == [False]
+    assert index.build_hnsw(version)
+    assert state(url, version) == [True]
+    assert list(index.search(version, "default", vectors[3], 1))[0].record == 10_003
+
+
+def test_only_one_process_builds_it(world: World, url: str) -> None:
+    index, version, _ = fill(world, hnsw_rows=100)
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("select pg_advisory_lock(1702260082, %s::int)", (version,))
+        assert not index.build_hnsw(version)
+    assert index.build_hnsw(version)
+
+
+def test_without_a_threshold_there_is_none(world: World, url: str) -> None:
+    index, version, vectors = fill(world, hnsw_rows=0)
+    postgres.execute(url, f"analyze evervec.points_{version}")
+    assert list(index.search(version, "default", vectors[3], 1))[0].record == 10_003
+    assert state(url, version) == []

@@ -1,0 +1,108 @@
+"""Each hot statement finds its rows by an index, whatever the planner knows of the tables."""
+
+import json
+from typing import Any
+
+import pytest
+
+from evervec.indexes.pgvector import SQL as INDEX
+from evervec.stores.postgres import PostgresStore
+from evervec.stores.postgres.engine import SQL, columns
+from evervec.stores.postgres.folding import owner_word
+from support.world import KIND, World, add_all, work
+
+BIG = ("jobs", "records", "ledger", "attempts", "removals")
+IDS = [1, 2, 3]
+SELECT_JOBS = f"select {SQL.job_columns}\n"
+SELECT_RECORDS = f"select {SQL.record_columns}\n"
+FINISH = columns([(n, n, 0, 0, 0, "w") for n in IDS])
+
+WRITES: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "lock_records": (SQL.lock_records, ("default", KIND, ["1", "2"])),
+    "known_records": (SQL.known_records, ("default", KIND, 1, ["1", "2"])),
+    "lease": (f"{SQL.lease} {SQL.leased_columns}", ("t", "w", 1.0, 2.0, IDS)),
+    "standing": (SQL.standing, (IDS,)),
+    "finish_untouched": (SQL.finish_untouched, ("t", *FINISH)),
+    "finish": (SQL.finish, (1.0, IDS, IDS)),
+    "born": (SQL.born, (IDS,)),
+    "put_ledger": (SQL.put_ledger, (IDS, IDS, IDS, [b"", b"", b""])),
+    "drop_ledger": (SQL.drop_ledger, (IDS, IDS, IDS)),
+    "release": (SQL.release, (None, IDS, ["t"] * 3)),
+    "renew": (SQL.renew, (1.0, IDS, ["t"] * 3)),
+    "expired": (SELECT_JOBS + SQL.expired, (1.0, 100)),
+    "delete_records": (SQL.delete_records, (1.0, IDS, IDS)),
+    "purge_jobs": (SQL.purge_jobs, ("done", 1.0, None, True, 100)),
+    "purge_attempts": (SQL.purge_attempts, (1.0, 100)),
+    "forgotten": (SQL.forgotten, (1.0, 100)),
+}
+READS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "load": (SQL.load, (IDS, 1000)),
+    "record": (SELECT_RECORDS + SQL.record, ("default", KIND, "1")),
+    "job_by_id": (SELECT_JOBS + SQL.job_by_id, (1, "default")),
+    "next_scheduled": (SQL.next_scheduled, (None,)),
+    "next_expiry": (SQL.next_expiry, (0.0,)),
+    "history": (SQL.history, ("default", KIND, "1")),
+    "settled": (SQL.settled, (1, "default")),
+    "candidates": (SQL.candidates, (IDS, "default")),
+    "found": (SQL.found, (IDS,)),
+    "ledgers": (SQL.ledgers, (IDS, [1])),
+    "last_done": (SQL.last_done, ("default",)),
+    "present": (INDEX.removed, (1, IDS)),
+}
+
+
+@pytest.fixture
+def filled(world: World) -> PostgresStore:
+    add_all(world.ev, KIND, *(f"alpha {n}" for n in range(300)))
+    work(world.ev)
+    list(world.ev.add_many(KIND, ({"id": n, "text": f"beta {n}"} for n in range(100))))
+    assert isinstance(world.ev.store, PostgresStore)
+    return world.ev.store
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_statement_that_writes_walks_no_table(filled: PostgresStore, name: str) -> None:
+    query, values = WRITES[name]
+    with filled.db.writing(durable=False) as conn:
+        ((plan,),) = conn.execute(f"explain (format json) {query}", values).fetchall()
+    assert _walked(plan) == []
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_query_walks_no_table(filled: PostgresStore, name: str) -> None:
+    query, values = READS[name]
+    with filled.db.snapshot() as conn:
+        conn.execute("set local enable_seqscan = off")  # in small tables it would be right to
+        ((plan,),) = conn.execute(f"explain (format json) {query}", values).fetchall()
+    assert _walked(plan) == []
+
+
+def test_full_text_is_found_by_its_index(world: World, filled: PostgresStore) -> None:
+    add_all(world.ev, "many", *(f"{n} {'gamma ' * 30}" for n in range(3000)))
+    words = "phraseto_tsquery('evervec.words', $5::text)"
+    query = SQL.match_text.replace("{words}", words).replace("{filter}", "")
+    with filled.db.reading() as conn:
+        conn.execute("analyze evervec.records")
+    with filled.db.snapshot() as conn:
+        conn.execute("set local enable_seqscan = off")
+        values = ("default", None, 10, f"'{owner_word('default')}'", "2777")
+        ((plan,),) = conn.execute(f"explain (format json) {query}", values).fetchall()
+    assert "records_words" in json.dumps(plan)
+
+
+def _walked(plan: Any) -> list[str]:
+    """Tables that a plan reads from end to end."""
+    found: list[str] = []
+
+    def visit(node: Any) -> None:
+        if isinstance(node, list):
+            for part in node:
+                visit(part)
+        elif isinstance(node, dict):
+            if node.get("Node Type") == "Seq Scan" and node.get("Relation Name") in BIG:
+                found.append(node["Relation Name"])
+            for part in node.values():
+                visit(part)
+
+    visit(plan)
+    return found

@@ -1,0 +1,99 @@
+"""Two transactions of which one holds the row that the other wants."""
+
+import threading
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+
+from evervec import InvalidTransition, Status
+from support.places import somebody_waits
+from support.processes import until
+from support.world import DAY, KIND, World, assert_in_step, job_of, work
+
+
+def while_waiting(url: str, call: Callable[[], object], then: Callable[[], object]) -> list[object]:
+    """Do `then` while `call` waits for a lock; what `call` gave or raised."""
+    answers: list[object] = []
+
+    def run() -> None:
+        try:
+            answers.append(call())
+        except Exception as error:
+            answers.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    until(lambda: somebody_waits(url), "it to wait")
+    then()
+    thread.join()
+    return answers
+
+
+def test_a_job_that_is_claimed_meanwhile_is_not_cancelled(world: World, url: str) -> None:
+    ticket = world.ev.add(KIND, "alpha", id="1")
+    with closing(world.connect()) as conn:
+        conn.execute("select * from evervec.jobs for update")
+        conn.execute("update evervec.jobs set status = 'processing', token = 'theirs'")
+        (error,) = while_waiting(url, lambda: world.ev.queue.cancel(ticket.job_id), conn.commit)
+    assert isinstance(error, InvalidTransition)
+    assert job_of(world.ev, "1").status is Status.PROCESSING
+
+
+@pytest.mark.parametrize("boxed", [False, True])
+def test_a_deleted_record_that_is_added_anew_is_not_purged(
+    world: World, url: str, boxed: bool
+) -> None:
+    """The one waits for the other, whichever is first, and the record is there."""
+    ev = world.ev
+    ev.add(KIND, "alpha", id="1")
+    work(ev)
+    ev.delete(KIND, "1")
+    work(ev)
+    world.clock.move(8 * DAY)
+    ev.store.purge(Status.DONE, world.clock.now)
+    with closing(world.connect()) as conn:
+        ev.add(KIND, "beta", id="1", boxed=boxed, conn=conn)
+        ev.store.purge_history(world.clock.now)  # passes over what is locked
+        conn.commit()
+    ev.store.purge_history(world.clock.now)
+    work(ev)
+    assert_in_step(ev, {"1": "beta"})
+
+
+def test_a_save_that_waits_for_a_purge_makes_the_record_anew(world: World, url: str) -> None:
+    ev = world.ev
+    ev.add(KIND, "alpha", id="1")
+    work(ev)
+    ev.delete(KIND, "1")
+    work(ev)
+    with closing(world.connect()) as conn:
+        conn.execute("delete from evervec.jobs")
+        conn.execute("delete from evervec.records")  # as a purge does
+        (ticket,) = while_waiting(url, lambda: ev.add(KIND, "beta", id="1"), conn.commit)
+    assert ticket.is_new  # type: ignore[attr-defined]
+    work(ev)
+    assert_in_step(ev, {"1": "beta"})
+
+
+def test_two_first_records_of_one_kind_do_not_wait_for_each_other(world: World) -> None:
+    """The kind's version is no part of either caller's transaction."""
+    with closing(world.connect()) as first, closing(world.connect()) as second:
+        world.ev.add("fresh", "alpha", id="1", conn=first)
+        world.ev.add("fresh", "beta", id="2", conn=second)
+        second.commit()
+        first.rollback()
+    work(world.ev)
+    assert_in_step(world.ev, {"2": "beta"}, "fresh")
+
+
+def test_a_later_change_of_a_record_has_the_larger_seq(world: World, url: str) -> None:
+    """Also when it was asked for before the earlier one was committed."""
+    ev = world.ev
+    ev.add(KIND, "alpha", id="1")
+    with closing(world.connect()) as conn:
+        first = ev.add(KIND, "beta", id="1", conn=conn)
+        (second,) = while_waiting(url, lambda: ev.add(KIND, "gamma", id="1"), conn.commit)
+    assert second.seq > first.seq  # type: ignore[attr-defined]
+    work(ev)
+    assert_in_step(ev, {"1": "gamma"})
