@@ -56,7 +56,7 @@ def test_searches_by_hnsw_find_what_exact_ones_do(world: World, url: str, half: 
     for asked in vectors[:20]:
         wanted = exact(vectors, asked, 10)
         matches = index.search(version, "default", asked, 10)
-        assert matches[0].similarity == pytest.approx(1.0, abs=1e-3)
+        assert list(matches)[0].similarity == pytest.approx(1.0, abs=1e-3)
         assert [m.similarity for m in matches] == sorted(
             (m.similarity for m in matches), reverse=True
         )
