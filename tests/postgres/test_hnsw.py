@@ -56,7 +56,7 @@ def test_searches_by_hnsw_find_what_exact_ones_do(world: World, url: str, half: 
     for asked in vectors[:20]:
         wanted = exact(vectors, asked, 10)
         matches = index.search(version, "default", asked, 10)
-        assert list(matches)[0].similarity == pytest.approx(1.0, abs=1e-3)
+        assert next(iter(matches)).similarity == pytest.approx(1.0, abs=1e-3)
         assert [m.similarity for m in matches] == sorted(
             (m.similarity for m in matches), reverse=True
         )
@@ -109,7 +109,7 @@ def test_what_a_killed_build_left_behind_is_built_anew(world: World, url: str) -
     assert state(url, version) == [False]
     assert index.build_hnsw(version)
     assert state(url, version) == [True]
-    assert list(index.search(version, "default", vectors[3], 1))[0].record == 10_003
+    assert next(iter(index.search(version, "default", vectors[3], 1))).record == 10_003
 
 
 def test_only_one_process_builds_it(world: World, url: str) -> None:
@@ -123,5 +123,5 @@ def test_only_one_process_builds_it(world: World, url: str) -> None:
 def test_without_a_threshold_there_is_none(world: World, url: str) -> None:
     index, version, vectors = fill(world, hnsw_rows=0)
     postgres.execute(url, f"analyze evervec.points_{version}")
-    assert list(index.search(version, "default", vectors[3], 1))[0].record == 10_003
+    assert next(iter(index.search(version, "default", vectors[3], 1))).record == 10_003
     assert state(url, version) == []
