@@ -5,6 +5,7 @@ its orders name under `pause` it stays until its standard input says to go on, s
 can kill, stop or signal it at exactly that place. It ends when its input does.
 """
 
+import importlib
 import itertools
 import json
 import os
@@ -26,10 +27,6 @@ import evervec
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.model import Change
 from evervec.stores.base import Apply, Finish
-from evervec.stores.postgres import PostgresStore
-from evervec.stores.postgres import schema as postgres_schema
-from evervec.stores.sqlite import SqliteStore
-from evervec.stores.sqlite import schema as sqlite_schema
 
 DIMENSIONS = 512
 
@@ -147,32 +144,32 @@ def main(orders: Orders) -> None:
 
 @contextmanager
 def opened(orders: Orders, stage: Stage) -> Iterator[evervec.Evervec]:
-    announce_upgrade(stage)
+    announce_upgrade(orders, stage)
     embedder = Scripted(orders, stage)
     with evervec.open(orders.store, embedder=embedder, **orders.settings) as ev:
         announce_writes(ev, orders, stage)
         yield ev
 
 
-def announce_upgrade(stage: Stage) -> None:
-    for schema in (sqlite_schema, postgres_schema):
-        statements = schema.statements
+def announce_upgrade(orders: Orders, stage: Stage) -> None:
+    # only the engine in question is imported: a child's start is part of many a race
+    engine = "postgres" if orders.store.startswith("postgresql") else "sqlite"
+    schema: Any = importlib.import_module(f"evervec.stores.{engine}.schema")
+    statements = schema.statements
 
-        def announced(
-            number: int,
-            statements: Callable[[int], list[str]] = statements,
-            places: Iterator[int] = itertools.count(),  # noqa: B008 - one count for all its steps
-        ) -> Iterator[str]:
-            for statement in statements(number):
-                stage.reach("upgrading", f"statement {next(places)};")
-                yield statement
+    places = itertools.count()
 
-        schema.statements = announced  # type: ignore[attr-defined]
+    def announced(number: int) -> Iterator[str]:
+        for statement in statements(number):
+            stage.reach("upgrading", f"statement {next(places)};")
+            yield statement
+
+    schema.statements = announced
 
 
 def announce_writes(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
-    store, index = ev.store, ev.index
-    assert isinstance(store, SqliteStore | PostgresStore)
+    store: Any = ev.store
+    index = ev.index
     apply, finish, writing = index.apply, store.finish, store.db.writing
 
     def announced_apply(changes: Sequence[Change], conn: Any = None) -> None:
@@ -182,7 +179,7 @@ def announce_writes(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
         stage.reach("applied", about)
 
     def announced_finish(finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
-        held = finish(finishes, apply)
+        held: list[bool] = finish(finishes, apply)
         stage.reach("finished", " ".join(f.job.record_id for f in finishes), held=held)
         return held
 
@@ -201,9 +198,9 @@ def announce_writes(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
 
     ev.queue.renew_many = announced_renew  # type: ignore[method-assign]
     index.apply = announced_apply  # type: ignore[method-assign]
-    store.finish = announced_finish  # type: ignore[method-assign]
+    store.finish = announced_finish
     if stage.pauses_at("writing"):
-        store.db.writing = announced_writing  # type: ignore[method-assign]
+        store.db.writing = announced_writing
     if orders.index_apart:
         index.shares_store = False
     stop = evervec.Worker.stop
@@ -266,7 +263,7 @@ def recover(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
 
 def open_when_told(orders: Orders, stage: Stage) -> None:
     """Open each of the files named in `store`, one a line, when told to."""
-    announce_upgrade(stage)
+    announce_upgrade(orders, stage)
     for path in orders.store.splitlines():
         stage.reach("ready")
         try:

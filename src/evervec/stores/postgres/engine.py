@@ -72,9 +72,13 @@ class Engine(engine.Engine):
 
     def moment(self, conn: engine.Connection) -> float:
         moment: float = conn.execute(SQL.now).fetchone()[0]
+        self.measured(moment)
+        return moment
+
+    def measured(self, moment: float) -> None:
+        """The database just said what time it is."""
         self._ahead = moment - self._clock()
         self._measured = time.monotonic()
-        return moment
 
     def wake(self) -> None:
         self.fronts.forget()  # a job may stand now before what was the first

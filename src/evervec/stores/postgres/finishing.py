@@ -41,11 +41,12 @@ class Finishing(Enqueueing):
                 conn.execute(SQL.lock_revealed, (reveals,))
             done = self._finish_untouched(conn, finishes)
             rest = [f for f in finishes if f.job.job_id not in done]
-            now = self.moment(conn)
             good = [f for f in finishes if f.job.job_id in done]
-            if rest:
-                done |= self._finish_rest(conn, rest, good, now)
-            self._write_results(conn, good, apply, now)
+            if rest or any(f.change for f in good):
+                now = self.moment(conn)
+                if rest:
+                    done |= self._finish_rest(conn, rest, good, now)
+                self._write_results(conn, good, apply, now)
         if rest:
             self.wake()
         else:

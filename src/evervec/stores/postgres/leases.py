@@ -38,9 +38,10 @@ class Leases(Finishing):
         suspects: bool = True,
     ) -> list[Job]:
         with self.db.writing(durable=False) as conn:
-            if conn.execute(SQL.paused).fetchone()[0]:
+            now, paused = conn.execute(SQL.paused_now).fetchone()
+            self.measured(now)
+            if paused:
                 return []
-            now = self.moment(conn)
             ids = self._due(conn, limit, now, versions, _ANY if suspects else 0)
             if not ids:
                 return []

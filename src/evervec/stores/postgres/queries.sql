@@ -168,6 +168,9 @@ join evervec.records as r on r.record = j.record
 -- name: version_names
 select version, name from evervec.versions
 
+-- name: paused_now
+select evervec.now_seconds(), value from evervec.meta where key = 'paused'
+
 -- name: due_jobs
 select job_id, attempts, max_attempts, crashes, priority, scheduled_for, looked_upto
 from evervec.due_jobs($1, $2, $3, $4, $5, $6, $7, $8)
