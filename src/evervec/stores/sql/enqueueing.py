@@ -7,9 +7,9 @@ from typing import Any
 
 from evervec.model import EnqueueResult
 from evervec.stores.base import Draft
-from evervec.stores.postgres.changes import Changes, NewJob, stub_values
-from evervec.stores.postgres.connections import Session
-from evervec.stores.postgres.engine import retried
+from evervec.stores.sql.batches import retried
+from evervec.stores.sql.changes import Changes, NewJob, stub_values
+from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.records import Row, op_to_enqueue
 
 
@@ -52,7 +52,7 @@ class Enqueueing(Changes):
 
     def _enqueue(
         self,
-        db: Session,
+        db: Connection,
         tenant: str,
         kind: str,
         ids: set[str],
