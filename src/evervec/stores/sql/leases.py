@@ -27,7 +27,7 @@ class Leases(Finishing):
     def release(self, jobs: Sequence[Job], *, error: str | None = None) -> list[bool]:
         clean = None if error is None else error.replace("\0", " ")
         with self.db.writing(durable=False) as conn:
-            rows = conn.execute(self.sql.release, (clean, *_held(jobs)))
+            rows = conn.execute(self.sql.release, (clean, *held_rows(jobs)))
             done = {row[0] for row in rows}
         self.wake()
         return [job.job_id in done for job in jobs]
@@ -35,7 +35,7 @@ class Leases(Finishing):
     @retried
     def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]:
         with self.db.writing(durable=False) as conn:
-            held = {row[0] for row in conn.execute(self.sql.renew, (lease, *_held(jobs)))}
+            held = {row[0] for row in conn.execute(self.sql.renew, (lease, *held_rows(jobs)))}
         return [job.job_id in held for job in jobs]
 
     def next_due(self, versions: Sequence[int] | None = None) -> float | None:
@@ -95,6 +95,6 @@ class Leases(Finishing):
         return len(found)
 
 
-def _held(jobs: Sequence[Job]) -> tuple[list[int], list[str | None]]:
+def held_rows(jobs: Sequence[Job]) -> tuple[list[int], list[str | None]]:
     ordered = sorted(jobs, key=lambda job: job.job_id)
     return [job.job_id for job in ordered], [job.token for job in ordered]
