@@ -101,5 +101,6 @@ PAIRS = [(store, index) for index, engine in INDEXES.items() for store in engine
 """Every store with every index that works over it."""
 SHARED_PAIRS = [pair for pair in PAIRS if STORES[pair[0]].shared]
 JOINED_PAIRS = [pair for pair in PAIRS if STORES[pair[0]].elsewhere is not None]
+SAVEPOINT_PAIRS = [pair for pair in JOINED_PAIRS if STORES[pair[0]].savepoints]
 MAKERS = [name for name, make in EMBEDDERS.items() if make().dimensions]
 """Embedders that do make vectors."""
