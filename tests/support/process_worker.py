@@ -26,6 +26,8 @@ import evervec
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.model import Change
 from evervec.stores.base import Apply, Finish
+from evervec.stores.duckdb import DuckdbStore
+from evervec.stores.duckdb import schema as duckdb_schema
 from evervec.stores.postgres import PostgresStore
 from evervec.stores.postgres import schema as postgres_schema
 from evervec.stores.sqlite import SqliteStore
@@ -155,7 +157,7 @@ def opened(orders: Orders, stage: Stage) -> Iterator[evervec.Evervec]:
 
 
 def announce_upgrade(stage: Stage) -> None:
-    for schema in (sqlite_schema, postgres_schema):
+    for schema in (sqlite_schema, postgres_schema, duckdb_schema):
         statements = schema.statements
 
         def announced(
@@ -172,7 +174,7 @@ def announce_upgrade(stage: Stage) -> None:
 
 def announce_writes(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
     store, index = ev.store, ev.index
-    assert isinstance(store, SqliteStore | PostgresStore)
+    assert isinstance(store, SqliteStore | PostgresStore | DuckdbStore)
     apply, finish, writing = index.apply, store.finish, store.db.writing
 
     def announced_apply(changes: Sequence[Change], conn: Any = None) -> None:
