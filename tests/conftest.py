@@ -9,7 +9,7 @@ from hypothesis import settings
 pytest.register_assert_rewrite("support")
 
 from support import postgres  # noqa: E402
-from support.engines import JOINED_PAIRS, PAIRS, SHARED_PAIRS  # noqa: E402
+from support.engines import JOINED_PAIRS, PAIRS, SAVEPOINT_PAIRS, SHARED_PAIRS  # noqa: E402
 from support.world import World  # noqa: E402
 
 settings.register_profile("evervec", deadline=None, max_examples=60, print_blob=True)
@@ -43,6 +43,18 @@ def shared_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Wor
 def joined_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     """Those that can take part in the caller's own transaction."""
     yield from _world(request.param, tmp_path)
+
+
+@pytest.fixture(params=SAVEPOINT_PAIRS, ids="-".join)
+def savepoint_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """Those of them where a part of a transaction can be undone."""
+    yield from _world(request.param, tmp_path)
+
+
+@pytest.fixture
+def duckdb_world(tmp_path: Path) -> Iterator[World]:
+    """One world in a DuckDB file, for what only its connections have."""
+    yield from _world(("duckdb", "duckdb"), tmp_path)
 
 
 @pytest.fixture

@@ -125,6 +125,12 @@ class Evervec:
         self.index.close()
         self.store.close()
 
+    def connection(self) -> Any:
+        """A connection to the store's own database, for your own writes and evervec's in one
+        transaction: give it as `conn=`, then commit. Only DuckDB needs it, where nobody else can
+        open the file; for other stores open one with your own driver."""
+        return self.store.connection()
+
     # kinds
     def register(self, kind: Kind) -> None:
         """Make a kind known to this process; a kind that is not known takes plain text."""

@@ -22,8 +22,8 @@ _OPENAI = "https://api.openai.com/v1"
 
 
 def open_store(given: Any, settings: Settings) -> Store:
-    """A path, `sqlite:///path`, `memory:` or `postgresql://…`; default `$EVERVEC_STORE`, else
-    ./evervec.db."""
+    """A path, `sqlite:///path`, `memory:`, `duckdb:///path` or `postgresql://…`; default
+    `$EVERVEC_STORE`, else ./evervec.db."""
     from evervec.stores.sqlite import SqliteStore
 
     url = os.fspath(given or os.environ.get("EVERVEC_STORE") or "evervec.db")
@@ -36,9 +36,11 @@ def open_store(given: Any, settings: Settings) -> Store:
         return SqliteStore(Path(rest[1:]), settings)
     if scheme in ("postgresql", "postgres"):
         return _postgres(f"postgresql://{rest}", settings)
+    if scheme == "duckdb" and rest.startswith("/"):
+        return _duckdb(Path(rest[1:]), settings)
     raise SettingsError(
         f"{_without_secrets(url)} is not a store that this version knows: give a path, "
-        "sqlite:///path, memory: or postgresql://user@host/database"
+        "sqlite:///path, memory:, duckdb:///path or postgresql://user@host/database"
     )
 
 
@@ -50,6 +52,16 @@ def _postgres(url: str, settings: Settings) -> Store:
             f"a PostgreSQL store needs the package {error.name}: pip install 'evervec[postgres]'"
         ) from error
     return PostgresStore(url, settings)
+
+
+def _duckdb(path: Path, settings: Settings) -> Store:
+    try:
+        from evervec.stores.duckdb import DuckdbStore
+    except ImportError as error:
+        raise SettingsError(
+            f"a DuckDB store needs the package {error.name}: pip install 'evervec[duckdb]'"
+        ) from error
+    return DuckdbStore(path, settings)
 
 
 def open_index(url: str | None, store: Store, settings: Settings) -> Index:
@@ -71,6 +83,12 @@ def open_index(url: str | None, store: Store, settings: Settings) -> Index:
 
         if isinstance(store, PostgresStore):
             return PgvectorIndex(store.db, settings)
+    if store.url.startswith("duckdb:"):
+        from evervec.indexes.duckdb import DuckdbIndex
+        from evervec.stores.duckdb import DuckdbStore
+
+        if isinstance(store, DuckdbStore):
+            return DuckdbIndex(store.db, settings.clock, settings.cache_mb)
     raise SettingsError(f"{store.url} has no index of its own: give one with index=")
 
 

@@ -2,12 +2,22 @@
 
 import contextlib
 import sqlite3
+import threading
 from contextlib import closing
+from typing import Any
 
+import duckdb
 import pytest
 
-from evervec import InvalidArgument, Kind, StoreError
+from evervec import Evervec, InvalidArgument, Kind, StoreError
 from support.world import KIND, World, assert_in_step, work
+
+
+def fail_inside(ev: Evervec, conn: Any) -> None:
+    """A call that the engine itself refuses."""
+    draft = ev._draft(KIND, {"id": "2", "text": "x"})
+    draft.weight = None  # type: ignore[assignment]
+    ev.store.save("default", KIND, [draft], conn)
 
 
 def test_what_the_caller_commits_is_there(joined_world: World) -> None:
@@ -71,17 +81,15 @@ def test_deletes_and_enqueued_rows_join_too(joined_world: World) -> None:
     assert_in_step(ev, {"7": "row seven"}, "row")
 
 
-def test_an_error_inside_leaves_the_callers_own_writes_alone(joined_world: World) -> None:
-    ev = joined_world.ev
-    with closing(joined_world.connect()) as conn:
+def test_an_error_inside_leaves_the_callers_own_writes_alone(savepoint_world: World) -> None:
+    ev = savepoint_world.ev
+    with closing(savepoint_world.connect()) as conn:
         conn.execute("create table mine (id text)")
         conn.execute("insert into mine values ('1')")
         with pytest.raises(ValueError, match="weight"):
             ev.add(KIND, "alpha", id="1", weight=7, conn=conn)
-        draft = ev._draft(KIND, {"id": "2", "text": "x"})
-        draft.weight = None  # type: ignore[assignment]
         with pytest.raises(StoreError):
-            ev.store.save("default", KIND, [draft], conn)
+            fail_inside(ev, conn)
         ev.add(KIND, "good", id="3", conn=conn)
         conn.commit()
         assert conn.execute("select id from mine").fetchall() == [("1",)]
@@ -155,3 +163,151 @@ class TestSqlite3Connections:
             conn.execute("rollback to mine")
             conn.commit()
         assert [r.id for r in file_world.ev.records()] == ["1"]
+
+
+def test_only_a_store_that_nobody_else_can_open_gives_connections(savepoint_world: World) -> None:
+    with pytest.raises(InvalidArgument, match="your own driver"):
+        savepoint_world.ev.connection()
+
+
+class TestDuckdbConnections:
+    """What is a part of the caller's transaction on a connection of `ev.connection()`."""
+
+    def test_a_call_that_fails_takes_the_whole_transaction_with_it(
+        self, duckdb_world: World
+    ) -> None:
+        ev = duckdb_world.ev
+        with closing(ev.connection()) as conn:
+            conn.execute("create table mine (id text)")
+            conn.begin()
+            conn.execute("insert into mine values ('1')")
+            ev.add(KIND, "alpha", id="1", conn=conn)
+            with pytest.raises(StoreError):
+                fail_inside(ev, conn)
+            with pytest.raises(StoreError, match="roll it back"):
+                ev.add(KIND, "beta", id="3", conn=conn)
+            conn.rollback()
+            ev.add(KIND, "gamma", id="4", conn=conn)
+            conn.commit()
+            assert conn.execute("select * from mine").fetchall() == []
+        assert [r.id for r in ev.records()] == ["4"]
+
+    def test_a_call_that_breaks_off_between_two_statements_is_never_committed(
+        self, duckdb_world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ev = duckdb_world.ev
+        monkeypatch.setattr(ev.store, "_put_jobs", interrupt)
+        with closing(ev.connection()) as conn:
+            with pytest.raises(KeyboardInterrupt):
+                ev.add(KIND, "alpha", id="1", conn=conn)
+            conn.commit()
+        assert ev.records() == []
+
+    def test_what_was_refused_before_it_reached_the_engine_ends_nothing(
+        self, duckdb_world: World
+    ) -> None:
+        ev = duckdb_world.ev
+        with closing(ev.connection()) as conn:
+            ev.add(KIND, "alpha", id="1", conn=conn)
+            with pytest.raises(ValueError, match="weight"):
+                ev.add(KIND, "beta", id="2", weight=7, conn=conn)
+            conn.commit()
+        assert [r.id for r in ev.records()] == ["1"]
+
+    def test_other_writers_wait_until_it_ends(self, duckdb_world: World) -> None:
+        ev = duckdb_world.ev
+        with closing(ev.connection()) as conn:
+            conn.begin()
+            ev.add(KIND, "alpha", id="1", conn=conn)
+            other = threading.Thread(target=ev.add, args=(KIND, "beta"), kwargs={"id": "1"})
+            other.start()
+            ev.add(KIND, "gamma", id="2", conn=conn)  # who waits is in nobody's way
+            assert other.is_alive()
+            conn.commit()
+            other.join(30)
+        assert {r.id: r.text for r in ev.records()} == {"1": "beta", "2": "gamma"}
+        work(ev)
+        assert_in_step(ev, {"1": "beta", "2": "gamma"})
+
+    def test_one_that_never_ends_is_told_to_those_who_wait(self, duckdb_world: World) -> None:
+        ev = duckdb_world.open(busy_seconds=0.05)
+        with closing(ev.connection()) as conn:
+            ev.add(KIND, "alpha", id="1", conn=conn)
+            with pytest.raises(StoreError, match=r"ev\.connection\(\) has been open"):
+                ev.add(KIND, "beta", id="2")
+            conn.rollback()
+            ev.add(KIND, "beta", id="2")
+        assert [r.id for r in ev.records()] == ["2"]
+
+    def test_work_that_is_done_since_it_began_is_in_nobodys_way(self, duckdb_world: World) -> None:
+        ev = duckdb_world.ev
+        with closing(ev.connection()) as conn:
+            conn.begin()
+            assert conn.execute("select count(*) from evervec_records").fetchone() == (0,)
+            ev.add(KIND, "alpha", id="1")
+            work(ev)
+            ev.add(KIND, "beta", id="2", conn=conn)
+            conn.commit()
+        work(ev)
+        assert_in_step(ev, {"1": "alpha", "2": "beta"})
+
+    def test_a_record_that_changed_since_it_began_is_refused(self, duckdb_world: World) -> None:
+        ev = duckdb_world.ev
+        ev.add(KIND, "alpha", id="1")
+        with closing(ev.connection()) as conn:
+            conn.begin()
+            assert conn.execute("select count(*) from evervec_records").fetchone() == (1,)
+            ev.add(KIND, "beta", id="1")
+            with pytest.raises(StoreError, match="do it again"):
+                ev.add(KIND, "gamma", id="1", conn=conn)
+            conn.rollback()
+            ev.add(KIND, "gamma", id="1", conn=conn)
+            conn.commit()
+        work(ev)
+        assert_in_step(ev, {"1": "gamma"})
+
+    def test_two_of_them_that_make_the_same_record_make_one(self, duckdb_world: World) -> None:
+        ev = duckdb_world.ev
+        with closing(ev.connection()) as one, closing(ev.connection()) as two:
+            ev.add(KIND, "alpha", id="1", conn=one)
+            ev.add(KIND, "beta", id="1", conn=two)
+            one.commit()
+            with pytest.raises(duckdb.Error, match="commit"):
+                two.commit()
+        work(ev)
+        assert_in_step(ev, {"1": "alpha"})
+
+    def test_one_that_is_dropped_or_closed_is_rolled_back(self, duckdb_world: World) -> None:
+        ev = duckdb_world.ev
+        conn = ev.connection()
+        ev.add(KIND, "alpha", id="1", conn=conn)
+        del conn
+        ev.add(KIND, "beta", id="2")
+        conn = ev.connection()
+        ev.add(KIND, "gamma", id="3", conn=conn)
+        conn.close()
+        ev.add(KIND, "delta", id="4")
+        assert [r.id for r in ev.records()] == ["2", "4"]
+
+    def test_searches_see_what_it_commits_at_once(self, duckdb_world: World) -> None:
+        ev = duckdb_world.ev
+        ev.add(KIND, "alpha", id="1", metadata={"n": 1})
+        work(ev)
+        assert ev.search("alpha")[0].metadata == {"n": 1}
+        with closing(ev.connection()) as conn:
+            ev.add(KIND, "alpha", id="1", metadata={"n": 2}, conn=conn)
+            assert ev.search("alpha")[0].metadata == {"n": 1}
+            conn.commit()
+        assert ev.search("alpha")[0].metadata == {"n": 2}
+
+    def test_it_ends_with_the_store(self, duckdb_world: World) -> None:
+        ev = duckdb_world.open()
+        conn = ev.connection()
+        ev.close()
+        duckdb_world.ev.close()
+        with pytest.raises(duckdb.ConnectionException):
+            conn.execute("select 1")
+
+
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt

@@ -8,7 +8,7 @@ import pytest
 
 from evervec import Evervec, Kind, Status
 from support.fault_checks import assert_true_to, outcomes, settle
-from support.places import Place, connect, contents, query, somebody_waits
+from support.places import Place, caller, contents, query, somebody_waits
 from support.processes import Start, until
 
 Change = Callable[[Evervec, Any], object]
@@ -29,13 +29,13 @@ def test_12_the_job_exists_though_the_first_of_two_transactions_rolls_back(
     """Two identical enqueues at once: the second waits for the first, and must not take the
     first's job, which never comes to be, for its own."""
     ev.register(Kind("note", load=lambda id: "the row as it is"))
-    first = connect(path)
+    first = caller(ev, path)
     change(ev, first)
     asked = threading.Event()
     errors: list[BaseException] = []
 
     def second() -> None:
-        conn = connect(path)
+        conn = caller(ev, path)
         if hasattr(conn, "set_trace_callback"):
             # the statement is announced before it waits for the lock
             conn.set_trace_callback(lambda sql: asked.set() if "begin" in sql.lower() else None)
@@ -70,7 +70,7 @@ def test_12_a_change_that_is_rolled_back_leaves_no_trace(ev: Evervec, path: Plac
     ev.add("note", "what is there", id="a")
     settle(ev)
     before = contents(path)
-    conn = connect(path)
+    conn = caller(ev, path)
     ev.add("note", "what is never there", id="a", conn=conn)
     ev.add("note", "nor is this", id="b", conn=conn)
     ev.delete("note", "a", conn=conn)
@@ -131,7 +131,7 @@ def test_13_a_record_added_deleted_and_added_in_one_transaction_is_there_once(
     """The last word counts, whatever came before it in the same transaction."""
     ev.add("note", "long ago", id="a")
     settle(ev)
-    conn = connect(path)
+    conn = caller(ev, path)
     ev.add("note", "before", id="a", conn=conn)
     ev.delete("note", "a", conn=conn)
     ev.add("note", "after", id="a", conn=conn)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb
+
 from evervec import Embedder
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.embedders.noop import NoopEmbedder
@@ -24,9 +26,11 @@ class StoreEngine:
     shared: bool = False
     """a second opening sees the same records"""
     connect: Callable[[Path], Any] | None = None
-    """the caller's own connection, for `conn=`"""
+    """the caller's own connection, for `conn=`; None: it is the store that gives one"""
     elsewhere: Callable[[], Any] | None = None
     """a connection to another place than the store's"""
+    savepoints: bool = True
+    """a call that fails inside the caller's transaction leaves the rest of it alone"""
     clock: Callable[[Path, float], Any] | None = None
     """the clock that rules it, where it is not the process's own"""
     leave: Callable[[Path], None] = lambda _: None
@@ -73,11 +77,18 @@ STORES = {
         clock=lambda folder, now: postgres.DatabaseClock(_database(folder), now),
         leave=_give_back,
     ),
+    "duckdb": StoreEngine(
+        lambda folder: f"duckdb:///{folder / 'store.duckdb'}",
+        shared=True,
+        elsewhere=duckdb.connect,
+        savepoints=False,
+    ),
     "memory": StoreEngine(lambda _: "memory:"),
 }
 
 INDEXES = {
     "sqlite": IndexEngine(lambda _: None, stores=("sqlite", "memory")),
+    "duckdb": IndexEngine(lambda _: None, stores=("duckdb",)),
     "pgvector": IndexEngine(lambda _: None, stores=("postgres",)),
 }
 
@@ -89,6 +100,7 @@ EMBEDDERS: dict[str, Callable[[], Embedder]] = {
 PAIRS = [(store, index) for index, engine in INDEXES.items() for store in engine.stores]
 """Every store with every index that works over it."""
 SHARED_PAIRS = [pair for pair in PAIRS if STORES[pair[0]].shared]
-JOINED_PAIRS = [pair for pair in PAIRS if STORES[pair[0]].connect is not None]
+JOINED_PAIRS = [pair for pair in PAIRS if STORES[pair[0]].elsewhere is not None]
+SAVEPOINT_PAIRS = [pair for pair in JOINED_PAIRS if STORES[pair[0]].savepoints]
 MAKERS = [name for name, make in EMBEDDERS.items() if make().dimensions]
 """Embedders that do make vectors."""

@@ -153,7 +153,9 @@ def opened(orders: Orders, stage: Stage) -> Iterator[evervec.Evervec]:
 
 def announce_upgrade(orders: Orders, stage: Stage) -> None:
     # only the engine in question is imported: a child's start is part of many a race
-    engine = "postgres" if orders.store.startswith("postgresql") else "sqlite"
+    engine = {"postgresql": "postgres", "duckdb": "duckdb"}.get(
+        orders.store.partition(":")[0], "sqlite"
+    )
     schema: Any = importlib.import_module(f"evervec.stores.{engine}.schema")
     statements = schema.statements
 

@@ -98,8 +98,7 @@ class World:
     def connect(self) -> Any:
         """The caller's own connection to the store."""
         connect = STORES[self.store_name].connect
-        assert connect is not None
-        return connect(self.folder)
+        return connect(self.folder) if connect else self.ev.connection()
 
     def connect_elsewhere(self) -> Any:
         """A connection to another place than the store's."""

@@ -124,7 +124,6 @@ HOT: dict[str, Query] = CLAIM | {
     "removals": (lambda: INDEX.removals, (1, "default", 0)),
     "filtered": (lambda: INDEX.filtered, ("default", 1)),
     "held": (lambda: INDEX.held, (0, None, 1, None)),
-    "find_point": (lambda: INDEX.find_point, (1, 1, b"", "default")),
 }
 
 

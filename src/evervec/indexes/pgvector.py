@@ -27,9 +27,9 @@ from evervec.model import Change, Match, Matches
 from evervec.settings import Settings
 from evervec.stores.named import Queries
 from evervec.stores.postgres.connections import Connections, Session
-from evervec.stores.postgres.engine import columns
 from evervec.stores.postgres.filtering import Filter
 from evervec.stores.postgres.packing import Packed
+from evervec.stores.sql.batches import columns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

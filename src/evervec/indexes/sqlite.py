@@ -1,194 +1,43 @@
-"""The SQLite store's own index: vectors as rows of the same file, searched exactly.
-
-Points are never changed in place: a new vector is a new, higher numbered row, and
-a gone one leaves its number in a list of removals. So what a process holds in memory
-is brought up to date by reading only what was added since, whoever wrote it.
-"""
+"""The SQLite store's own index: vectors as rows of the same file."""
 
 from __future__ import annotations
 
-import sqlite3
-import threading
-from collections import OrderedDict, defaultdict
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
-from evervec.filters import parse_filter
-from evervec.indexes.base import Held
-from evervec.model import Change, Matches
+from evervec.filters import Condition
+from evervec.indexes.rows import Rows, RowsIndex
 from evervec.stores.named import Queries
+from evervec.stores.sql.engine import Connection
 from evervec.stores.sqlite.connections import Connections
 from evervec.stores.sqlite.engine import listed
 from evervec.stores.sqlite.filtering import filter_sql
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from evervec.indexes.matrix import Matrix
-
 SQL = Queries.read("evervec.indexes", "sqlite.sql")
-_TOMBSTONE = b""
 
 
-class _Block:
-    """One tenant's vectors of one collection, and how much of the file they have seen."""
+class SqliteIndex(RowsIndex):
+    """Vectors in an SQLite file, or in memory."""
 
-    def __init__(self) -> None:
-        self.matrix: Matrix | None = None
-        self.mark = 0
-
-
-class SqliteIndex:
-    """Vectors in the store's own file; `apply` joins the store's transaction."""
-
-    shares_store = True
+    sql = SQL
 
     def __init__(self, db: Connections, clock: Any, cache_mb: int) -> None:
-        self.url = db.name
-        self._db = db
-        self._clock = clock
-        self._cache_bytes = cache_mb << 20
-        self._blocks: OrderedDict[tuple[int, str], _Block] = OrderedDict()
-        self._lock = threading.Lock()
+        super().__init__(db, db.name, clock, cache_mb)
 
-    def apply(self, changes: Sequence[Change], conn: Any = None) -> None:
-        context = nullcontext(conn) if conn is not None else self._db.writing(durable=True)
-        with context as db:
-            by_version: dict[int, list[Change]] = defaultdict(list)
-            for change in changes:
-                by_version[change.version].append(change)
-            for version, group in by_version.items():
-                self._apply(db, version, group)
-
-    def _apply(self, db: sqlite3.Connection, version: int, changes: list[Change]) -> None:
-        present: dict[int, dict[bytes, tuple[int, int]]] = defaultdict(dict)
-        wanted = listed(change.record for change in changes)
-        for record, hash, point, seq in db.execute(SQL.present, (wanted, version)):
-            present[record][hash] = (point, seq)
-        inserts: list[tuple[Any, ...]] = []
-        kept: list[tuple[Any, ...]] = []
-        gone: list[tuple[str, int]] = []
-        for c in changes:
-            there = present.get(c.record)
-            if there:
-                if any(seq > c.seq for _, seq in there.values()):
-                    continue  # something newer is there, or was removed
-                gone += [(c.tenant, there[h][0]) for h in there if h not in c.kept]
-                kept += [(c.seq, place, there[h][0]) for h, place in c.kept.items() if h in there]
-            inserts += [
-                (version, c.tenant, c.record, c.seq, p.position, p.hash, p.vector.tobytes())
-                for p in c.points
-            ]
-            if not c.points and not c.kept:
-                inserts.append((version, c.tenant, c.record, c.seq, 0, _TOMBSTONE, None))
-        self._remove(db, version, gone)
-        if kept:
-            db.executemany(SQL.keep_point, kept)
-        if inserts:
-            number = self._take_numbers(db, len(inserts))
-            db.executemany(
-                SQL.insert_point,
-                ((n, *row) for n, row in zip(count(number), inserts, strict=False)),
-            )
-
-    def _remove(
-        self, db: sqlite3.Connection, version: int, gone: Sequence[tuple[str, int]]
-    ) -> None:
-        if not gone:
-            return
-        number, now = self._take_numbers(db, len(gone)), self._clock()
-        db.executemany(SQL.delete_point, [(point,) for _, point in gone])
-        db.executemany(
-            SQL.add_removal,
-            [(number + i, version, tenant, point, now) for i, (tenant, point) in enumerate(gone)],
-        )
-
-    def _take_numbers(self, db: sqlite3.Connection, wanted: int) -> int:
+    def take_numbers(self, db: Connection, wanted: int) -> range:
         last: int = db.execute(SQL.take_numbers, (wanted,)).fetchone()[0]
-        return last - wanted + 1
+        return range(last - wanted + 1, last + 1)
 
-    def search(
-        self,
-        version: int,
-        tenant: str,
-        vector: NDArray[np.float32],
-        limit: int,
-        filter: Mapping[str, Any] | None = None,
-        mark: int | None = None,
-    ) -> Matches:
-        matrix = self._fresh(version, tenant, mark)
-        if matrix is None or not len(matrix):
-            return Matches({})
-        among = self._among(version, tenant, filter) if filter else None
-        return matrix.nearest(vector, limit, among)
+    def write(self, db: Connection, query: str, rows: Rows) -> None:
+        db.executemany(query, rows)
 
-    def _among(self, version: int, tenant: str, filter: Mapping[str, Any]) -> NDArray[np.int64]:
-        import numpy as np
+    def listed(self, values: Iterable[Any]) -> str:
+        return listed(values)
 
-        clause, values = filter_sql(parse_filter(filter))
+    def filter_clause(self, conditions: tuple[Condition, ...]) -> tuple[str, list[Any]]:
+        return filter_sql(conditions)
+
+    def mark(self) -> int:
         with self._db.reading() as conn:
-            rows = conn.execute(SQL.filtered + clause, [tenant, version, *values]).fetchall()
-        return np.array([row[0] for row in rows], np.int64)
-
-    def _fresh(self, version: int, tenant: str, mark: int | None) -> Matrix | None:
-        """The tenant's vectors as of now, whoever wrote them."""
-        key = (version, tenant)
-        if mark is None:
-            with self._db.reading() as conn:
-                mark = conn.execute(SQL.mark).fetchone()[0]
-        with self._lock:
-            block = self._blocks.get(key)
-            if block is not None and block.mark == mark:
-                self._blocks.move_to_end(key)
-                return block.matrix
-            with self._db.snapshot() as conn:
-                mark, purged = conn.execute(SQL.mark).fetchone()
-                if block is None or block.mark < purged:  # it may have missed a removal
-                    block = self._blocks[key] = _Block()
-                self._refresh(conn, block, version, tenant)
-                block.mark = mark
-            self._blocks.move_to_end(key)
-            self._evict()
-            return block.matrix
-
-    def _refresh(self, conn: sqlite3.Connection, block: _Block, version: int, tenant: str) -> None:
-        from evervec.indexes.matrix import Matrix
-
-        if block.matrix is not None:
-            gone = conn.execute(SQL.removals, (version, tenant, block.mark)).fetchall()
-            block.matrix.discard([row[0] for row in gone])
-        rows = conn.execute(SQL.feed, (version, tenant, block.mark))
-        while batch := rows.fetchmany(4096):
-            points, records, hashes, vectors = zip(*batch, strict=True)
-            if block.matrix is None:
-                block.matrix = Matrix(len(vectors[0]) // 4)
-            block.matrix.append(points, records, hashes, vectors)
-
-    def _evict(self) -> None:
-        def used() -> int:
-            return sum(b.matrix.nbytes for b in self._blocks.values() if b.matrix is not None)
-
-        while len(self._blocks) > 1 and used() > self._cache_bytes:
-            self._blocks.popitem(last=False)
-
-    def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
-        with self._db.reading() as conn:
-            rows = conn.execute(SQL.held, (after, upto, version, tenant)).fetchall()
-        return [Held(*row) for row in rows]
-
-    def remove(self, version: int, points: Sequence[Held]) -> int:
-        with self._db.writing(durable=True) as db:
-            gone = []
-            for p in points:
-                row = db.execute(SQL.find_point, (p.record, version, p.hash, p.tenant)).fetchone()
-                if row:
-                    gone.append((p.tenant, row[0]))
-            self._remove(db, version, gone)
-        return len(gone)
-
-    def close(self) -> None:
-        with self._lock:
-            self._blocks.clear()
+            mark: int = conn.execute(SQL.mark).fetchone()[0]
+        return mark

@@ -4,7 +4,7 @@
 update evervec_meta set value = value + ? where key = 'counter' returning value
 
 -- name: present
-select record, hash, point, seq from evervec_points
+select record, hash, point, seq, tenant from evervec_points
 where record in (select value from json_each(?)) and version = ?
 
 -- name: insert_point
@@ -42,6 +42,3 @@ select record, tenant, hash from evervec_points
 where record > ?1 and (?2 is null or record <= ?2) and +version = ?3
     and (?4 is null or tenant = ?4) and vector is not null
 order by record
-
--- name: find_point
-select point from evervec_points where record = ? and version = ? and hash = ? and tenant = ?

@@ -231,6 +231,11 @@ class Store(Protocol):
     def now(self) -> float:
         """The clock that rules leases and schedules."""
 
+    def connection(self) -> Any:
+        """A connection of the store's own for `conn=`, where callers cannot open one themselves;
+        `InvalidArgument` where they can."""
+        ...
+
     def close(self) -> None: ...
 
     # changes

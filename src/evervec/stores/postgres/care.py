@@ -1,17 +1,14 @@
-"""Purging and reopening, and what a database needs from time to time."""
+"""Purging, and what a database needs from time to time."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 from evervec.model import Job
-from evervec.stores.base import Draft
-from evervec.stores.postgres.engine import SQL, retried
+from evervec.stores.postgres.engine import SQL
 from evervec.stores.postgres.leases import Leases
 from evervec.stores.sql import care
 from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.records import Row, op_to_reopen
 
 log = logging.getLogger("evervec")
 
@@ -70,27 +67,6 @@ class Care(Leases, care.Care):
                 "searches are filtered: ALTER EXTENSION vector UPDATE"
             )
         return None
-
-    @retried
-    def reopen(
-        self, version: int, records: Sequence[int], *, forget: bool, priority: int = 0
-    ) -> int:
-        with self.db.writing(durable=False) as conn:
-            now = self.moment(conn)
-            conn.execute(SQL.lock_revealed, (list(records),))
-            found = conn.execute(SQL.reopen, (list(records), version)).fetchall()
-            numbers = self.take_numbers(conn, 2 * len(found)) if found else iter(())
-            for record, tenant, state, boxed in found:
-                row = Row("", record=record, draft=Draft("", "", b"", priority=priority))
-                row.take(numbers, 1)
-                op = op_to_reopen(state, boxed)
-                self._put_jobs(conn, tenant, [version], now, [(row, op, None)])
-            if forget and found:
-                count = len(found)
-                ledgers = ([row[0] for row in found], [version] * count, [1 << 62] * count)
-                conn.execute(SQL.drop_ledger, ledgers)
-        self.wake()
-        return len(found)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ from evervec.errors import InvalidArgument, StoreClosed, StoreError
 from evervec.settings import Settings
 from evervec.stores.callers import driver_connection
 from evervec.stores.postgres.packing import Packed, PackedDumper, pack
+from evervec.stores.sql.batches import Conflict
 from evervec.stores.sql.engine import Cursor
 
 _SAVEPOINT = "evervec_call"
@@ -35,10 +36,6 @@ Raw = psycopg.Connection[Any]
 
 # the pool tells of each attempt to reconnect; what matters of it is in the errors raised here
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
-
-
-class Conflict(StoreError):
-    """Two transactions stood in each other's way, and this one was undone: try it again."""
 
 
 psycopg.adapters.register_dumper(Packed, PackedDumper)  # before any connection is made

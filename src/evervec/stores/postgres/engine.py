@@ -2,50 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from evervec.model import Job
 from evervec.stores.named import Queries
-from evervec.stores.postgres.connections import Conflict, Connections, Session
+from evervec.stores.postgres.connections import Connections, Session
 from evervec.stores.postgres.fronts import Fronts
 from evervec.stores.postgres.listening import NOTIFY, Listening
 from evervec.stores.sql import engine
+from evervec.stores.sql.batches import Batches
 from evervec.stores.sql.jobs import JobRow, make_jobs
 
 SQL = Queries.read("evervec.stores.postgres", "queries.sql")
 
-_TRIES = 5
 _CLOCK_HOLDS = 30.0
 """seconds for which the difference between the database's clock and ours is taken as known"""
 
-P = ParamSpec("P")
-R = TypeVar("R")
 
-
-def retried(call: Callable[P, R]) -> Callable[P, R]:
-    """Do a call again when another transaction was in its way."""
-
-    @functools.wraps(call)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        for _ in range(_TRIES - 1):
-            try:
-                return call(*args, **kwargs)
-            except Conflict:
-                continue
-        return call(*args, **kwargs)
-
-    return wrapped
-
-
-def columns(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Rows as one array for each column, as `unnest` takes them."""
-    return [list(column) for column in zip(*rows, strict=True)]
-
-
-class Engine(engine.Engine):
+class Engine(Batches):
     """The base of the store's parts."""
 
     sql = SQL
@@ -85,7 +61,6 @@ class Engine(engine.Engine):
         self.tell()
 
     def tell(self) -> None:
-        """`wake` for what stands behind all others, or no longer waits."""
         super().wake()
         if self.listening is not None:
             self.listening.tell()
@@ -96,16 +71,10 @@ class Engine(engine.Engine):
         return super().wait(seen, timeout)
 
     def announce(self, db: Session, conn: Any) -> None:
-        """Have the caller's own transaction tell other processes when it commits."""
         if conn is not None and self.listening is not None:
             db.execute(NOTIFY)
 
-    @staticmethod
-    def listed(values: Iterable[Any]) -> list[Any]:
-        return list(values)
-
     def take_numbers(self, conn: Session, count: int) -> Iterator[int]:
-        """So many fresh numbers, each larger than the one before."""
         return iter([row[0] for row in conn.execute(SQL.take_numbers, (count,))])
 
     def fresh_number(self, conn: engine.Connection) -> int:

@@ -9,8 +9,8 @@ from typing import Any
 from evervec.filters import parse_filter
 from evervec.stores.postgres.engine import SQL, Engine
 from evervec.stores.postgres.filtering import Filter
-from evervec.stores.postgres.folding import fold, owner_word
 from evervec.stores.sql import finding
+from evervec.stores.sql.folding import fold, owner_word
 from evervec.stores.sql.words import terms
 
 _SPECIAL = re.compile(r"([\\%_])")

@@ -1,4 +1,4 @@
-"""Claiming, loading, renewing, and taking back what a dead worker held."""
+"""Claiming what others have not locked, and seeing whether a lease ran out."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from evervec.model import Job, Outcome
-from evervec.stores.base import Loaded, Unreadable
+from evervec.model import Job
+from evervec.stores.postgres.changes import Changes
 from evervec.stores.postgres.connections import Session
-from evervec.stores.postgres.engine import SQL, retried
-from evervec.stores.postgres.finishing import Finishing, add_attempts, put_back, put_back_row
-from evervec.stores.sql.jobs import after_crash, attempt_row, company, loaded
+from evervec.stores.postgres.engine import SQL
+from evervec.stores.sql import leases
+from evervec.stores.sql.batches import retried
+from evervec.stores.sql.jobs import company
 
 _ANY = (1 << 31) - 1
 _LATE_LEASES = 60.0
 """A lease is seldom written this long after the moment at which it will end."""
 
 
-class Leases(Finishing):
+class Leases(Changes, leases.Leases):
     """The part of the store that workers use."""
 
     def __init__(self, *args: Any) -> None:
@@ -81,33 +82,6 @@ class Leases(Finishing):
             ][:together]
         return [row[0] for row in rows]
 
-    def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | Unreadable | None]:
-        with self.db.reading() as conn:
-            rows = conn.execute(SQL.load, ([job.job_id for job in jobs], budget)).fetchall()
-        return [None if row[2] is None else loaded(row) for row in rows]
-
-    @retried
-    def release(self, jobs: Sequence[Job], *, error: str | None = None) -> list[bool]:
-        clean = None if error is None else error.replace("\0", " ")
-        with self.db.writing(durable=False) as conn:
-            rows = conn.execute(SQL.release, (clean, *_held(jobs)))
-            done = {row[0] for row in rows}
-        self.wake()
-        return [job.job_id in done for job in jobs]
-
-    @retried
-    def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]:
-        with self.db.writing(durable=False) as conn:
-            held = {row[0] for row in conn.execute(SQL.renew, (lease, *_held(jobs)))}
-        return [job.job_id in held for job in jobs]
-
-    def next_due(self, versions: Sequence[int] | None = None) -> float | None:
-        which = None if versions is None else list(versions)
-        with self.db.reading() as conn:
-            moments = [conn.execute(SQL.next_scheduled, (which,)).fetchone()[0]]
-            moments.append(conn.execute(SQL.next_expiry, (0.0,)).fetchone()[0])
-        return min((m for m in moments if m is not None), default=None)
-
     def any_expired(self) -> bool:
         with self.db.reading() as conn:
             now = self.moment(conn)
@@ -118,33 +92,3 @@ class Leases(Finishing):
             return True
         self._none_expired_before = now
         return False
-
-    @retried
-    def recover(self, *, threshold: float | None = None, limit: int = 1000) -> list[Job]:
-        with self.db.writing(durable=False) as conn:
-            now = self.moment(conn)
-            back, attempts = [], []
-            for job in self.jobs_of(conn, self._expired(conn, now, threshold, limit)):
-                end, spent, error = after_crash(job)
-                back.append(put_back_row(job, end, now, spent, 1, error, now))
-                attempts.append(attempt_row(job, Outcome.CRASHED, job.worker or "", error, now))
-            put_back(conn, back)
-            add_attempts(conn, attempts)
-            ended = [row[-1] for row in back]
-            rows = conn.execute(self.select_jobs + SQL.jobs_by_id, (ended,)).fetchall()
-            recovered = self.jobs_of(conn, rows)
-        self.wake()
-        return recovered
-
-    def _expired(
-        self, conn: Session, now: float, threshold: float | None, limit: int
-    ) -> list[tuple[Any, ...]]:
-        if threshold is None:
-            return conn.execute(self.select_jobs + SQL.expired, (now, limit)).fetchall()
-        which = (now, now - threshold, limit)
-        return conn.execute(self.select_jobs + SQL.stuck, which).fetchall()
-
-
-def _held(jobs: Sequence[Job]) -> tuple[list[int], list[str | None]]:
-    ordered = sorted(jobs, key=lambda job: job.job_id)
-    return [job.job_id for job in ordered], [job.token for job in ordered]

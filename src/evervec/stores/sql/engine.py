@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
+from evervec.errors import InvalidArgument
 from evervec.model import Job
 from evervec.stores.named import Queries
 from evervec.stores.sql.jobs import JobRow, make_jobs
@@ -41,6 +42,7 @@ class Engine:
     """The base of a store's parts."""
 
     sql: ClassVar[Queries]
+    url: str
     db: Any
     """the engine's own `Database`"""
 
@@ -65,6 +67,12 @@ class Engine:
     def listed(values: Iterable[Any]) -> Any:
         """Values as one parameter of a query."""
         raise NotImplementedError
+
+    def connection(self) -> Any:
+        raise InvalidArgument(
+            f"{self.url} gives no connections of its own: open one with your own driver, and give "
+            "it as conn="
+        )
 
     def wake(self) -> None:
         with self._woken:

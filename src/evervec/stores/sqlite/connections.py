@@ -20,6 +20,7 @@ from typing import Any
 
 from evervec.errors import InvalidArgument, StoreClosed, StoreError
 from evervec.stores.callers import driver_connection
+from evervec.stores.paths import check_path
 
 _SAVEPOINT = "evervec_call"
 
@@ -54,7 +55,7 @@ class Connections:
         self._pid = os.getpid()
         self._durable: bool | None = None
         if path is not None:
-            _check_path(path)
+            check_path(path, "evervec.db")
         try:
             with self._explained():
                 self._writer = self._connect()
@@ -230,17 +231,6 @@ _EXPLANATIONS = {
 def _roll_back(conn: sqlite3.Connection) -> None:
     if conn.in_transaction:  # some errors have ended it already
         conn.execute("rollback")
-
-
-def _check_path(path: Path) -> None:
-    if path.is_dir():
-        raise StoreError(f"{path} is a folder: give the path of a file, such as {path}/evervec.db")
-    if not path.parent.is_dir():
-        raise StoreError(f"the folder {path.parent} does not exist: make it, or give another path")
-    if path.exists() and not os.access(path, os.W_OK):
-        raise StoreError(f"{path} cannot be written: check its rights, or give another path")
-    if not path.exists() and not os.access(path.parent, os.W_OK):
-        raise StoreError(f"the folder {path.parent} cannot be written: check its rights")
 
 
 @contextmanager

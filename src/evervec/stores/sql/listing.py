@@ -7,14 +7,15 @@ from typing import Any
 
 from evervec.filters import parse_filter
 from evervec.model import Job, Record, Status
-from evervec.stores.postgres.engine import Engine
-from evervec.stores.postgres.filtering import Filter
-from evervec.stores.sql import looking
-from evervec.stores.sql.looking import JOB_ORDER, make_record
+from evervec.stores.sql.filtering import Filter
+from evervec.stores.sql.looking import JOB_ORDER, Looking, make_record
 
 
-class Looking(Engine, looking.Looking):
-    """The part of the store that answers questions."""
+class Listing(Looking):
+    """The part of the store that answers questions, where parameters have numbers."""
+
+    filter: type[Filter]
+    """how the engine looks into JSON"""
 
     def records(
         self,
@@ -27,7 +28,7 @@ class Looking(Engine, looking.Looking):
         limit: int = 100,
     ) -> list[Record]:
         wanted = [tenant, kind, *(after or (None, None)), embedded, limit]
-        given = Filter(parse_filter(filter), len(wanted))
+        given = self.filter(parse_filter(filter), len(wanted))
         inner = f"""{self.select_records} where r.tenant = $1 and r.state = 'live'
             and ($2::text is null or r.kind = $2)
             and ($3::text is null or (r.kind, r.id) > ($3, $4::text)){given.clause}"""

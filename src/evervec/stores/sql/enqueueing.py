@@ -7,9 +7,9 @@ from typing import Any
 
 from evervec.model import EnqueueResult
 from evervec.stores.base import Draft
-from evervec.stores.postgres.changes import Changes, NewJob, stub_values
-from evervec.stores.postgres.connections import Session
-from evervec.stores.postgres.engine import SQL, retried
+from evervec.stores.sql.batches import retried
+from evervec.stores.sql.changes import Changes, NewJob, stub_values
+from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.records import Row, op_to_enqueue
 
 
@@ -52,7 +52,7 @@ class Enqueueing(Changes):
 
     def _enqueue_new(
         self,
-        db: Session,
+        db: Connection,
         tenant: str,
         kind: str,
         ids: Sequence[str],
@@ -60,21 +60,12 @@ class Enqueueing(Changes):
         plan: Draft,
         now: float,
     ) -> dict[str, EnqueueResult]:
-        """Enqueue those of a batch that nobody knows yet, in one statement."""
-        attempts = plan.max_attempts or self._max_attempts
-        unique = list(dict.fromkeys(ids))
-        values = (tenant, kind, unique, now, targets, plan.priority, plan.delay, attempts)
-        rows = db.execute(SQL.enqueue_new, values).fetchall()
-        ids_of = {record: id for record, id, _ in rows if id is not None}
-        return {
-            ids_of[record]: EnqueueResult(job_id, True)
-            for record, _, job_id in rows
-            if job_id is not None
-        }
+        """Enqueue those of a batch that nobody knows yet, where an engine can at once."""
+        return {}
 
     def _enqueue(
         self,
-        db: Session,
+        db: Connection,
         tenant: str,
         kind: str,
         ids: set[str],

@@ -1,7 +1,7 @@
-"""Text as PostgreSQL's full text gets it: plain words, without case and accents.
+"""Text as full text gets it: plain words, without case and accents.
 
-Its own parser would keep addresses and paths whole, and what counts as a letter depends on
-the database's locale. So words are cut here, and the database only stems them.
+PostgreSQL's own parser would keep addresses and paths whole, and what counts as a letter
+depends on the database's locale. So words are cut here, and the engine only stems them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import unicodedata
 from hashlib import blake2b
 
 MOST_BYTES = 350_000
-"""A tsvector holds one megabyte: what lies behind this is not found by words."""
+"""A tsvector holds one megabyte: what lies behind this is not found by words, anywhere."""
 
 _ASCII = {code: " " for code in range(128) if not chr(code).isalnum()}
 _MARKS = re.compile("[\u0300-\u036f]+")

@@ -1,0 +1,38 @@
+"""The DuckDB store's own index: vectors as rows of the same file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from evervec.filters import Condition
+from evervec.indexes.rows import Rows, RowsIndex
+from evervec.stores.duckdb.connections import Connections
+from evervec.stores.duckdb.filtering import Filter
+from evervec.stores.named import Queries
+from evervec.stores.sql.batches import columns
+from evervec.stores.sql.engine import Connection
+
+
+class DuckdbIndex(RowsIndex):
+    """Vectors in a DuckDB file, written a batch at a time."""
+
+    sql = Queries.read("evervec.indexes", "duckdb.sql")
+
+    def __init__(self, db: Connections, clock: Any, cache_mb: int) -> None:
+        super().__init__(db, db.url, clock, cache_mb)
+        self._file = db.file
+        self.mark = db.mark  # type: ignore[method-assign]
+
+    def take_numbers(self, db: Connection, wanted: int) -> range:
+        return self._file.take(wanted)
+
+    def write(self, db: Connection, query: str, rows: Rows) -> None:
+        db.execute(query, columns(rows))
+
+    def listed(self, values: Iterable[Any]) -> list[Any]:
+        return list(values)
+
+    def filter_clause(self, conditions: tuple[Condition, ...]) -> tuple[str, list[Any]]:
+        given = Filter(conditions, taken=2)
+        return given.clause, given.values

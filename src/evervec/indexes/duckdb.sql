@@ -1,0 +1,52 @@
+-- The queries of the DuckDB index. Lists come in as arrays.
+
+-- name: present
+select record, hash, point, seq, tenant from evervec_points
+where record in (select unnest($1::bigint[])) and version = $2
+
+-- name: insert_point
+insert into evervec_points (point, version, tenant, record, seq, position, hash, vector)
+select unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::varchar[]), unnest($4::bigint[]),
+       unnest($5::bigint[]), unnest($6::bigint[]), unnest($7::blob[]), unnest($8::blob[])
+
+-- name: keep_point
+update evervec_points as p set seq = n.seq, position = n.position
+from (
+    select unnest($1::bigint[]) as seq, unnest($2::bigint[]) as position,
+           unnest($3::bigint[]) as point) as n
+where p.point = n.point
+
+-- name: delete_point
+delete from evervec_points where point in (select unnest($1::bigint[]))
+
+-- name: add_removal
+insert into evervec_removed (removal, version, tenant, point, removed_at)
+select unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::varchar[]), unnest($4::bigint[]),
+       unnest($5::double[])
+
+-- name: mark
+-- how far the numbers of points and removals have come, and up to where removals were purged
+select greatest(
+           purged.value, (select coalesce(max(point), 0) from evervec_points),
+           (select coalesce(max(removal), 0) from evervec_removed)),
+       purged.value
+from evervec_meta as purged where purged.key = 'removals_purged'
+
+-- name: feed
+select point, record, hash, vector from evervec_points
+where version = $1 and tenant = $2 and point > $3 and vector is not null
+order by point
+
+-- name: removals
+select point from evervec_removed where version = $1 and tenant = $2 and removal > $3
+
+-- name: filtered
+select r.record from evervec_records as r
+where r.tenant = $1 and r.state = 'live'
+    and r.kind = (select v.kind from evervec_versions as v where v.version = $2)
+
+-- name: held
+select record, tenant, hash from evervec_points
+where record > $1 and ($2::bigint is null or record <= $2) and version = $3
+    and ($4::varchar is null or tenant = $4) and vector is not null
+order by record

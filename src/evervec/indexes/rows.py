@@ -1,0 +1,207 @@
+"""Vectors as rows of the store's own file, searched exactly in memory.
+
+Points are never changed in place: a new vector is a new, higher numbered row, and
+a gone one leaves its number in a list of removals. So what a process holds in memory
+is brought up to date by reading only what was added since, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from evervec.filters import Condition, parse_filter
+from evervec.indexes.base import Held
+from evervec.model import Change, Matches
+from evervec.stores.named import Queries
+from evervec.stores.sql.engine import Connection, Database
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from evervec.indexes.matrix import Matrix
+
+Rows = list[tuple[Any, ...]]
+_TOMBSTONE = b""
+
+
+class _Block:
+    """One tenant's vectors of one collection, and how much of the file they have seen."""
+
+    def __init__(self) -> None:
+        self.matrix: Matrix | None = None
+        self.mark = -1
+        self.upto = 0
+
+
+class RowsIndex:
+    """Vectors in the store's own file; `apply` joins the store's transaction. An engine brings
+    the queries, and says how it takes many rows at once."""
+
+    shares_store = True
+    sql: Queries
+
+    def __init__(self, db: Database, name: str, clock: Any, cache_mb: int) -> None:
+        self.url = name
+        self._db = db
+        self._clock = clock
+        self._cache_bytes = cache_mb << 20
+        self._blocks: OrderedDict[tuple[int, str], _Block] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def take_numbers(self, db: Connection, wanted: int) -> range:
+        """Fresh numbers of the store's counter."""
+        raise NotImplementedError
+
+    def write(self, db: Connection, query: str, rows: Rows) -> None:
+        """Do the same for each of some rows."""
+        raise NotImplementedError
+
+    def listed(self, values: Iterable[Any]) -> Any:
+        """Values as one parameter of a query."""
+        raise NotImplementedError
+
+    def filter_clause(self, conditions: tuple[Condition, ...]) -> tuple[str, list[Any]]:
+        """A clause to add to `filtered`, and its parameters."""
+        raise NotImplementedError
+
+    def mark(self) -> int:
+        """The store's mark."""
+        raise NotImplementedError
+
+    def apply(self, changes: Sequence[Change], conn: Any = None) -> None:
+        context = nullcontext(conn) if conn is not None else self._db.writing(durable=True)
+        with context as db:
+            by_version: dict[int, list[Change]] = defaultdict(list)
+            for change in changes:
+                by_version[change.version].append(change)
+            for version, group in by_version.items():
+                self._apply(db, version, group)
+
+    def _apply(self, db: Connection, version: int, changes: list[Change]) -> None:
+        present: dict[int, dict[bytes, tuple[int, int]]] = defaultdict(dict)
+        wanted = self.listed(change.record for change in changes)
+        for record, hash, point, seq, _ in db.execute(self.sql.present, (wanted, version)):
+            present[record][hash] = (point, seq)
+        inserts: Rows = []
+        kept: Rows = []
+        gone: list[tuple[str, int]] = []
+        for c in changes:
+            there = present.get(c.record)
+            if there:
+                if any(seq > c.seq for _, seq in there.values()):
+                    continue  # something newer is there, or was removed
+                gone += [(c.tenant, there[h][0]) for h in there if h not in c.kept]
+                kept += [(c.seq, place, there[h][0]) for h, place in c.kept.items() if h in there]
+            inserts += [
+                (version, c.tenant, c.record, c.seq, p.position, p.hash, p.vector.tobytes())
+                for p in c.points
+            ]
+            if not c.points and not c.kept:
+                inserts.append((version, c.tenant, c.record, c.seq, 0, _TOMBSTONE, None))
+        self._remove(db, version, gone)
+        if kept:
+            self.write(db, self.sql.keep_point, kept)
+        if inserts:
+            numbers = self.take_numbers(db, len(inserts))
+            numbered = [(n, *row) for n, row in zip(numbers, inserts, strict=True)]
+            self.write(db, self.sql.insert_point, numbered)
+
+    def _remove(self, db: Connection, version: int, gone: Sequence[tuple[str, int]]) -> None:
+        if not gone:
+            return
+        numbers, now = self.take_numbers(db, len(gone)), self._clock()
+        self.write(db, self.sql.delete_point, [(point,) for _, point in gone])
+        removals = [
+            (n, version, tenant, point, now)
+            for n, (tenant, point) in zip(numbers, gone, strict=True)
+        ]
+        self.write(db, self.sql.add_removal, removals)
+
+    def search(
+        self,
+        version: int,
+        tenant: str,
+        vector: NDArray[np.float32],
+        limit: int,
+        filter: Mapping[str, Any] | None = None,
+        mark: int | None = None,
+    ) -> Matches:
+        matrix = self._fresh(version, tenant, mark)
+        if matrix is None or not len(matrix):
+            return Matches({})
+        among = self._among(version, tenant, filter) if filter else None
+        return matrix.nearest(vector, limit, among)
+
+    def _among(self, version: int, tenant: str, filter: Mapping[str, Any]) -> NDArray[np.int64]:
+        import numpy as np
+
+        clause, values = self.filter_clause(parse_filter(filter))
+        with self._db.reading() as conn:
+            rows = conn.execute(self.sql.filtered + clause, [tenant, version, *values]).fetchall()
+        return np.array([row[0] for row in rows], np.int64)
+
+    def _fresh(self, version: int, tenant: str, mark: int | None) -> Matrix | None:
+        """The tenant's vectors as of now, whoever wrote them."""
+        key = (version, tenant)
+        if mark is None:
+            mark = self.mark()
+        with self._lock:
+            block = self._blocks.get(key)
+            if block is not None and block.mark == mark:
+                self._blocks.move_to_end(key)
+                return block.matrix
+            with self._db.snapshot() as conn:
+                upto, purged = conn.execute(self.sql.mark).fetchone()
+                if block is None or block.upto < purged:  # it may have missed a removal
+                    block = self._blocks[key] = _Block()
+                self._refresh(conn, block, version, tenant)
+                block.mark, block.upto = mark, upto
+            self._blocks.move_to_end(key)
+            self._evict()
+            return block.matrix
+
+    def _refresh(self, conn: Connection, block: _Block, version: int, tenant: str) -> None:
+        from evervec.indexes.matrix import Matrix
+
+        if block.matrix is not None:
+            gone = conn.execute(self.sql.removals, (version, tenant, block.upto)).fetchall()
+            block.matrix.discard([row[0] for row in gone])
+        rows = conn.execute(self.sql.feed, (version, tenant, block.upto))
+        while batch := rows.fetchmany(4096):
+            points, records, hashes, vectors = zip(*batch, strict=True)
+            if block.matrix is None:
+                block.matrix = Matrix(len(vectors[0]) // 4)
+            block.matrix.append(points, records, hashes, vectors)
+
+    def _evict(self) -> None:
+        def used() -> int:
+            return sum(b.matrix.nbytes for b in self._blocks.values() if b.matrix is not None)
+
+        while len(self._blocks) > 1 and used() > self._cache_bytes:
+            self._blocks.popitem(last=False)
+
+    def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
+        with self._db.reading() as conn:
+            rows = conn.execute(self.sql.held, (after, upto, version, tenant)).fetchall()
+        return [Held(*row) for row in rows]
+
+    def remove(self, version: int, points: Sequence[Held]) -> int:
+        with self._db.writing(durable=True) as db:
+            wanted = (self.listed({p.record for p in points}), version)
+            there = {
+                (record, tenant, hash): point
+                for record, hash, point, _, tenant in db.execute(self.sql.present, wanted)
+            }
+            found = ((p.tenant, there.get((p.record, p.tenant, p.hash))) for p in points)
+            gone = [(tenant, point) for tenant, point in found if point is not None]
+            self._remove(db, version, gone)
+        return len(gone)
+
+    def close(self) -> None:
+        with self._lock:
+            self._blocks.clear()

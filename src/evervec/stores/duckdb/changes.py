@@ -1,0 +1,66 @@
+"""Saving and deleting, and the words by which records are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from evervec.stores.base import Draft
+from evervec.stores.duckdb.connections import Connections
+from evervec.stores.duckdb.engine import SQL, Engine
+from evervec.stores.duckdb.stems import Stems
+from evervec.stores.sql import changes
+from evervec.stores.sql.batches import columns
+from evervec.stores.sql.changes import Values
+from evervec.stores.sql.engine import Connection
+from evervec.stores.sql.folding import fold
+
+
+class Changes(Engine, changes.Changes):
+    """The part of the store that takes what callers write."""
+
+    def __init__(self, db: Connections, clock: Callable[[], float], max_attempts: int) -> None:
+        super().__init__(db, clock, max_attempts)
+        self.stems = Stems()
+
+    def _targets(self, kind: str) -> list[int]:
+        with self.db.reading() as conn:
+            targets = [row[0] for row in conn.execute(SQL.targets, (kind,))]
+            if targets:
+                return targets
+            with self.db.file.lock:
+                targets = [row[0] for row in conn.execute(SQL.targets, (kind,))]
+                if not targets:  # nobody was faster
+                    targets = [self.fresh_number(conn)]
+                    self.db.file.aside(SQL.add_version, [targets[0], kind, self.now()])
+        return targets
+
+    def _insert(self, db: Connection, tenant: str, kind: str, values: list[Values]) -> set[str]:
+        if values:
+            db.execute(SQL.insert_records, (tenant, kind, *columns(values)))
+            self._index_words(db, values)
+        return set()
+
+    def _update(self, db: Connection, tenant: str, values: list[Values]) -> None:
+        db.execute(SQL.update_records, columns(values))
+        db.execute(SQL.unindex_words, ([row[0] for row in values],))
+        self._index_words(db, values)
+
+    def _index_words(self, db: Connection, values: list[Values]) -> None:
+        shown = [(row[0], *row[-2:]) for row in values if row[-1] is not None]
+        if shown:
+            db.execute(SQL.index_words, columns(shown))
+
+    def _update_quietly(self, db: Connection, values: list[Values]) -> None:
+        super()._update_quietly(db, values)
+        self.fresh_number(db)  # so that what is remembered of them is looked up again
+
+    def _delete(self, db: Connection, values: list[Values], now: float) -> None:
+        super()._delete(db, values, now)
+        db.execute(SQL.unindex_words, ([record for _, record in values],))
+
+    def _words(self, draft: Draft) -> tuple[str, str]:
+        return self.stemmed(draft.title or ""), self.stemmed(draft.text)
+
+    def stemmed(self, text: str) -> str:
+        """The stems of a text's words, apart by blanks."""
+        return " ".join(self.stems.of(fold(text).lower().split()))

@@ -1,0 +1,249 @@
+"""Connections to one DuckDB file: a single writer, a reader for each thread that reads, and
+clear errors.
+
+All writes of the process go through one connection under one lock, so they never conflict.
+A caller's own transaction joins by `conn=`, on a connection that the store gave; until it ends
+other writers wait, as they would for a lock in the file. DuckDB has no savepoints: a call that
+fails inside a caller's transaction ends all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from evervec.errors import InvalidArgument, StoreClosed, StoreError
+from evervec.stores.duckdb.file import File, Raw
+from evervec.stores.paths import check_path
+
+_LOOK_AGAIN = 0.01
+_CALLS = "select coalesce(sum(calls), 0)::bigint from evervec_callers"
+
+
+class Result:
+    """What a statement gave, until the next one on its connection."""
+
+    __slots__ = ("_raw", "rowcount")
+
+    def __init__(self, raw: Raw) -> None:
+        self._raw = raw
+        self.rowcount: int = raw.rowcount
+
+    def fetchone(self) -> Any:
+        return self._raw.fetchone()
+
+    def fetchall(self) -> list[Any]:
+        return self._raw.fetchall()
+
+    def fetchmany(self, size: int) -> list[Any]:
+        return self._raw.fetchmany(size)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._raw.fetchall())
+
+
+class Session:
+    """A connection as the store's queries use it."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: Raw) -> None:
+        self.raw = raw
+
+    def execute(self, query: str, values: Sequence[Any] = ()) -> Result:
+        return Result(self.raw.execute(query, values or None))
+
+    def executemany(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
+        for row in rows:
+            self.raw.execute(query, row)
+
+
+class Connections:
+    """The connections of one store."""
+
+    def __init__(self, path: Path, busy_seconds: float) -> None:
+        self.path = path
+        self.name = str(path)
+        self.url = f"duckdb:///{path}"
+        self._busy_seconds = busy_seconds
+        self._closed = False
+        check_path(path, "evervec.duckdb")
+        with self._explained():
+            self.file = File.open(path)
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """A connection for queries; each statement sees what is committed by then."""
+        self._check_open()
+        idle = self.file.idle
+        with self._explained():
+            try:
+                raw = idle.pop()
+            except IndexError:
+                raw = self.file.writer.cursor()
+            try:
+                yield Session(raw)
+            finally:
+                idle.append(raw)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Session]:
+        """A connection for queries that all see the same moment."""
+        with self.reading() as session:
+            session.raw.execute("begin")
+            try:
+                yield session
+            finally:
+                _roll_back(session.raw)
+
+    @contextmanager
+    def writing(self, *, durable: bool, conn: Any = None) -> Iterator[Session]:
+        """One transaction: all of it or nothing, and on disk when this returns, `durable` or
+        not. With `conn` it becomes a part of the caller's own transaction, which the caller
+        commits."""
+        if conn is not None:
+            with self._joined(conn) as session:
+                yield session
+            return
+        self._check_open()
+        file = self.file
+        self._take_turn()
+        try:
+            with self._explained():
+                file.writer.execute("begin")
+                try:
+                    yield Session(file.writer)
+                    file.commit()
+                except BaseException:
+                    _roll_back(file.writer)
+                    raise
+        finally:
+            file.lock.release()
+
+    def _take_turn(self) -> None:
+        """Take the writers' lock while no caller's transaction has written."""
+        deadline = time.monotonic() + self._busy_seconds
+        while True:
+            self.file.lock.acquire()
+            busy = True
+            try:
+                with self._explained():
+                    busy = self.file.caller_writes()
+            finally:
+                if busy:
+                    self.file.lock.release()
+            if not busy:
+                return
+            if time.monotonic() > deadline:
+                raise StoreError(
+                    "a transaction on a connection of ev.connection() has been open for more than "
+                    f"{self._busy_seconds:g} s; nothing was written to {self.name}: commit it or "
+                    "roll it back, or raise busy_seconds"
+                )
+            time.sleep(_LOOK_AGAIN)
+
+    @contextmanager
+    def _joined(self, conn: Any) -> Iterator[Session]:
+        """The caller's transaction, with what happens here as a part of it."""
+        self._check_open()
+        if not isinstance(conn, Raw):
+            raise InvalidArgument(
+                f"conn= must be a connection that ev.connection() gave, not {type(conn).__name__}"
+            )
+        slot = self.file.slots.get(conn)
+        if slot is None:
+            raise StoreError(
+                f"this is not a connection to {self.name} that ev.connection() gave, so nothing "
+                "was written"
+            )
+        with self.file.lock, self._explained():
+            if not _in_transaction(conn):
+                conn.execute("begin")
+            try:
+                conn.execute(
+                    "update evervec_callers set calls = calls + 1 where caller = $1", [slot]
+                )
+                yield Session(conn)
+            except BaseException:
+                # a part of a call must never be committed, and there is no way back to its start
+                with suppress(duckdb.Error):
+                    conn.execute("select error('a call of evervec failed in this transaction')")
+                raise
+
+    def connection(self) -> Raw:
+        """A connection for transactions of the caller's own, to be given as `conn=`."""
+        self._check_open()
+        with self._explained():
+            return self.file.for_caller()
+
+    def mark(self) -> int:
+        """A number that is another one after every change of what searches see."""
+        written = self.file.written  # first: what is committed meanwhile is seen the next time
+        with self.reading() as conn:
+            calls: int = conn.execute(_CALLS).fetchone()[0]
+        return written + calls
+
+    def checkpoint(self) -> None:
+        """Write what is in the log into the file, unless somebody reads what that would change."""
+        with self.file.lock, self._explained(), suppress(duckdb.TransactionException):
+            self.file.writer.execute("checkpoint")
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self.file.leave()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"the store {self.name} is closed: open it again with evervec.open")
+        if self.file.pid != os.getpid():
+            raise StoreError(
+                f"the store {self.name} was opened before this process was forked; DuckDB lets "
+                f"only one process in, and that is process {self.file.pid}"
+            )
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except duckdb.Error as error:
+            raise self._explain(error) from error
+
+    def _explain(self, error: duckdb.Error) -> StoreError:
+        said = " ".join(str(error).split())
+        for sign, what in _EXPLANATIONS.items():
+            if sign in said:
+                return StoreError(f"{what.format(name=self.name)} ({said})")
+        return StoreError(f"the store {self.name} answered: {said}")
+
+
+_EXPLANATIONS = {
+    "Conflict on": "your transaction and another one changed the same record of {name}, so none of "
+    "yours was written: roll it back, and do it again",
+    "transaction is aborted": "something failed in your transaction before, so nothing of it can "
+    "be written to {name}: roll it back",
+    "No space left": "the disk is full, so nothing was written to {name}; what was saved before is "
+    "safe: free some space and go on",
+    "not a valid DuckDB": "{name} is not a DuckDB database: give another path",
+    "database has been invalidated": "{name} failed in a way that needs it to be opened anew; what "
+    "was saved before is safe: close it, and open it again",
+    "Connection Error": "the connection was closed: get another from ev.connection()",
+}
+
+
+def _roll_back(raw: Raw) -> None:
+    with suppress(duckdb.TransactionException):  # some errors have ended it already
+        raw.execute("rollback")
+
+
+def _in_transaction(raw: Raw) -> bool:
+    """Whether two statements have the same transaction; to begin one inside another would end
+    both."""
+    first, second = (raw.execute("select txid_current()").fetchone() for _ in range(2))
+    return first == second

@@ -1,0 +1,30 @@
+"""What all parts of the DuckDB store share: connections, queries, numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from evervec.stores.duckdb.connections import Connections
+from evervec.stores.named import Queries
+from evervec.stores.sql.batches import Batches
+from evervec.stores.sql.engine import Connection
+
+SQL = Queries.read("evervec.stores.duckdb", "queries.sql")
+
+
+class Engine(Batches):
+    """The base of the store's parts."""
+
+    sql = SQL
+    db: Connections
+
+    def __init__(self, db: Connections, clock: Callable[[], float], max_attempts: int) -> None:
+        super().__init__(clock, max_attempts)
+        self.db = db
+
+    def take_numbers(self, conn: Any, count: int) -> Iterator[int]:
+        return iter(self.db.file.take(count))
+
+    def fresh_number(self, conn: Connection) -> int:
+        return self.db.file.take(1)[0]

@@ -1,0 +1,149 @@
+"""One DuckDB file as this process has it open: the engine's connections, one lock, one counter.
+
+DuckDB lets one process in at a time, and any number of threads of it. So what keeps writers in
+order can live in memory, and every store of this process that opens the same file shares it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar
+
+import duckdb
+
+from evervec.errors import StoreError
+
+Raw = duckdb.DuckDBPyConnection
+
+_BLOCK = 10_000
+_HOLDER = re.compile(r"lock is held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
+
+
+class File:
+    """An open file; `File.open` gives each store its share of it, and `leave` takes it back."""
+
+    _all: ClassVar[dict[Path, File]] = {}
+    _opening: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.pid = os.getpid()
+        self.writer = _connect(path)
+        self.lock = threading.RLock()
+        """held for the whole of every transaction that writes"""
+        self.idle: list[Raw] = []
+        self.written = 0
+        """the last number that was taken when a transaction of our own last ended"""
+        self.slots: weakref.WeakKeyDictionary[Raw, int] = weakref.WeakKeyDictionary()
+        """the callers' connections, and the row of `evervec_callers` that each has"""
+        self._free_slots: list[int] = []
+        self._aside = self.writer.cursor()
+        self._last = self._reserved = -1
+        self._users = 0
+
+    @classmethod
+    def open(cls, path: Path) -> File:
+        path = path.resolve()
+        with cls._opening:
+            file = cls._all.get(path)
+            if file is None:
+                file = cls._all[path] = cls(path)
+            elif file.pid != os.getpid():
+                raise StoreError(
+                    f"{path} was opened before this process was forked from process {file.pid}, "
+                    "and DuckDB lets only one process in: open it after the fork, in one of them"
+                )
+            file._users += 1
+            return file
+
+    def leave(self) -> None:
+        with File._opening:
+            self._users -= 1
+            if self._users or self.pid != os.getpid():
+                return
+            del File._all[self.path]
+            with self.lock:
+                for conn in (*self.slots, *self.idle, self._aside, self.writer):
+                    conn.close()
+                self.idle.clear()
+
+    def take(self, count: int) -> range:
+        """So many fresh numbers of the store's one counter.
+
+        They are handed out from memory. The file knows only of a block that they lie in, so
+        after a crash the rest of it is left out; none is ever used twice.
+        """
+        with self.lock:
+            if self._last < 0:
+                self._last = self._reserved = self._counter()
+            first, self._last = self._last + 1, self._last + count
+            if self._last > self._reserved:
+                upto = self._last + _BLOCK
+                counter = "update evervec_meta set value = $1 where key = 'counter'"
+                self._aside.execute(counter, [upto])
+                self._reserved = upto
+            return range(first, self._last + 1)
+
+    def _counter(self) -> int:
+        found = self._aside.execute("select value from evervec_meta where key = 'counter'")
+        row = found.fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def commit(self) -> None:
+        """Commit the writer's transaction."""
+        self.writer.execute("commit")
+        if self._last >= 0:
+            self.written = self._last
+
+    def aside(self, query: str, values: list[object]) -> None:
+        """One statement that stands whatever becomes of the transaction around it."""
+        with self.lock:
+            self._aside.execute(query, values)
+
+    def for_caller(self) -> Raw:
+        """A connection for transactions of the caller's own."""
+        with self.lock:
+            conn = self.writer.cursor()
+            if self._free_slots:
+                slot = self._free_slots.pop()
+            else:
+                (slot,) = self.take(1)
+                self._aside.execute("insert into evervec_callers values ($1, 0)", [slot])
+            self.slots[conn] = slot
+            weakref.finalize(conn, self._free_slots.append, slot)
+        return conn
+
+    def caller_writes(self) -> bool:
+        """Whether a caller's open transaction has written here: then its row cannot be
+        changed. Nothing else tells before it ends."""
+        if not self.slots:
+            return False
+        self._aside.execute("begin")
+        try:
+            self._aside.execute("update evervec_callers set calls = calls")
+        except duckdb.TransactionException:
+            return True
+        finally:
+            with suppress(duckdb.Error):
+                self._aside.execute("rollback")
+        return False
+
+
+def _connect(path: Path) -> Raw:
+    try:
+        return duckdb.connect(str(path))
+    except duckdb.IOException as error:
+        held = _HOLDER.search(str(error))
+        if held is None:
+            raise
+        raise StoreError(
+            f"{path} is open in another process (PID {held['pid']}, {held['program']}), and DuckDB "
+            "lets only one in at a time: end that one, or keep the records in SQLite or "
+            "PostgreSQL, which several processes can share"
+        ) from error

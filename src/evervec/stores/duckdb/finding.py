@@ -1,0 +1,47 @@
+"""Full text: BM25 over a table of words, which is maintained with the records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evervec.filters import parse_filter
+from evervec.stores.duckdb.changes import Changes
+from evervec.stores.duckdb.engine import SQL
+from evervec.stores.duckdb.filtering import Filter
+from evervec.stores.sql import finding
+from evervec.stores.sql.words import terms
+
+
+class Finding(Changes, finding.Finding):
+    """The part of the store that searches use."""
+
+    def mark(self) -> int:
+        return self.db.mark()
+
+    def search_text(
+        self,
+        tenant: str,
+        kind: str | None,
+        query: str,
+        limit: int,
+        filter: Mapping[str, Any] | None,
+    ) -> list[tuple[int, float]]:
+        conditions = parse_filter(filter)
+        stems = dict.fromkeys(self.stemmed(term) for term in terms(query))
+        wanted = [stem for stem in stems if stem]
+        words = [term for term in wanted if " " not in term]
+        phrases = [f" {term} " for term in wanted if " " in term]
+        with self.db.reading() as conn:
+            if wanted:
+                head: list[Any] = [tenant, kind, limit, words, phrases]
+                given = Filter(conditions, len(head))
+                ranked = SQL.match_text.replace("{filter}", given.clause)
+                rows = conn.execute(ranked, [*head, *given.values]).fetchall()
+                if rows:
+                    return rows
+            # what has no words to find it by, such as a part of Chinese or Japanese text
+            head = [tenant, kind, limit, query.strip()]
+            given = Filter(conditions, len(head))
+            plain = SQL.contains_text.replace("{filter}", given.clause)
+            return conn.execute(plain, [*head, *given.values]).fetchall()

@@ -1,0 +1,86 @@
+"""Claiming and finishing. All of it runs under the writers' lock, so what was read stands."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from evervec.model import Job, as_datetime
+from evervec.stores.base import Finish
+from evervec.stores.duckdb.changes import Changes
+from evervec.stores.duckdb.engine import SQL
+from evervec.stores.sql import leases
+from evervec.stores.sql.batches import columns
+from evervec.stores.sql.engine import Connection
+from evervec.stores.sql.jobs import JobRow, Lease, company, leased_jobs
+from evervec.stores.sql.leases import held_rows
+
+_ANY = 1 << 62
+
+
+class Leases(Changes, leases.Leases):
+    """The part of the store that workers use."""
+
+    def claim(
+        self,
+        limit: int,
+        *,
+        worker: str,
+        lease: float,
+        versions: Sequence[int] | None = None,
+        suspects: bool = True,
+    ) -> list[Job]:
+        with self.db.reading() as conn:  # an idle worker takes no lock
+            if conn.execute(SQL.due_any, (self.now(),)).fetchone() is None:
+                return []
+        with self.db.writing(durable=False) as conn:
+            now = self.now()  # the lease runs from here, however long the lock took
+            if conn.execute(SQL.paused).fetchone()[0]:
+                return []
+            which = None if versions is None else list(versions)
+            due = (limit, now, which, _ANY if suspects else 0)
+            rows = _together(conn.execute(SQL.due_jobs, due).fetchall(), limit)
+            if not rows:
+                return []
+            token, until = secrets.token_urlsafe(12), now + lease
+            conn.execute(SQL.lease, (token, worker, now, until, [row[0] for row in rows]))
+            held = Lease(token, worker, as_datetime(now), as_datetime(until))
+            return leased_jobs(self.version_names(conn), rows, held)
+
+    def any_expired(self) -> bool:
+        with self.db.reading() as conn:
+            soonest = conn.execute(SQL.next_expiry, (0.0,)).fetchone()[0]
+        return soonest is not None and soonest < self.now()
+
+    def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]:
+        with self.db.writing(durable=False) as conn:
+            ends = (self.now() + lease, *held_rows(jobs))
+            held = {row[0] for row in conn.execute(SQL.renew, ends)}
+        return [job.job_id in held for job in jobs]
+
+    def _finish_claimed(
+        self, conn: Connection, token: str, rows: list[tuple[Any, ...]]
+    ) -> set[int]:
+        ids = columns([row[:2] for row in rows])
+        done = {row[0] for row in conn.execute(SQL.finish_untouched, (token, self.now(), *ids))}
+        attempts = [(row[0], *row[2:]) for row in rows if row[0] in done]
+        if attempts:
+            conn.execute(SQL.add_done_attempts, columns(attempts))
+        return done
+
+    def _reveal(self, conn: Connection, finishes: Sequence[Finish], now: float) -> None:
+        self.fresh_number(conn)  # so that what is remembered of them is looked up again
+        super()._reveal(conn, finishes, now)
+
+
+def _together(rows: list[JobRow], limit: int) -> list[JobRow]:
+    """Of due jobs those to be claimed at once; one whose worker crashed with fewer others."""
+    if not any(row[-1] for row in rows):
+        return rows
+    most, crashes = _company(rows[0], limit), rows[0][-1]
+    return [r for r in rows if r[-1] == crashes and _company(r, limit) == most][:most]
+
+
+def _company(row: JobRow, limit: int) -> int:
+    return company(row[-1], row[8], row[9], limit)

@@ -1,0 +1,588 @@
+-- Every query of the DuckDB store by name. Lists come in as arrays.
+
+-- name: targets
+select version from evervec_versions
+where kind = $1 and state in ('serving', 'building')
+order by state desc, version
+
+-- name: add_version
+insert into evervec_versions (version, kind, state, created_at) values ($1, $2, 'serving', $3)
+
+-- name: collections
+select version, kind, state, chunker, app, cut_since, name, provider, model, dimensions
+from evervec_versions
+order by version
+
+-- name: adopt
+update evervec_versions set name = $1, provider = $2, model = $3, dimensions = $4
+where version = $5 and name = ''
+
+-- name: describe_kind
+update evervec_versions
+set cut_since = case when chunker in ('', $1) then cut_since else $2 end, chunker = $1, app = $3
+where version = $4
+
+-- name: versions
+select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
+       (select count(*) from evervec_ledger as l where l.version = v.version), v.last_sync_at
+from evervec_versions as v
+order by v.kind, v.version
+
+-- name: touch_versions
+update evervec_versions set last_sync_at = $1 where version = any ($2::bigint[])
+
+-- name: known_records
+select r.id, r.record, r.state, r.seq, r.hash, r.weight, r.created_at, r.updated_at, r.version,
+       r.metadata, r.data, r.born, j.job_id, j.status, j.op, j.box is not null, l.seq
+from evervec_records as r
+left join evervec_jobs as j on j.record = r.record and j.version = $3
+left join evervec_ledger as l on l.record = r.record and l.version = $3
+where r.tenant = $1 and r.kind = $2 and r.id in (select unnest($4::varchar[]))
+
+-- name: insert_records
+insert into evervec_records
+    (record, tenant, kind, id, state, seq, born, hash, weight, created_at, updated_at, version,
+     title, metadata, data, text, words)
+select unnest($3::bigint[]), $1, $2, unnest($4::varchar[]), unnest($5::varchar[]),
+       unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::blob[]), unnest($9::double[]),
+       unnest($10::double[]), unnest($11::double[]), unnest($12::bigint[]), unnest($13::varchar[]),
+       unnest($14::varchar[]), unnest($15::varchar[]), unnest($16::varchar[]),
+       ' ' || unnest($17::varchar[]) || ' ' || unnest($18::varchar[]) || ' '
+
+-- name: update_records
+update evervec_records as r
+set state = n.state, seq = n.seq, born = n.born, hash = n.hash, weight = n.weight,
+    created_at = n.created_at, updated_at = n.updated_at, version = n.version, title = n.title,
+    metadata = n.metadata, data = n.data, text = n.text,
+    words = ' ' || n.title_words || ' ' || n.text_words || ' '
+from (
+    select unnest($1::bigint[]) as record, unnest($2::varchar[]) as state,
+           unnest($3::bigint[]) as seq, unnest($4::bigint[]) as born, unnest($5::blob[]) as hash,
+           unnest($6::double[]) as weight, unnest($7::double[]) as created_at,
+           unnest($8::double[]) as updated_at, unnest($9::bigint[]) as version,
+           unnest($10::varchar[]) as title, unnest($11::varchar[]) as metadata,
+           unnest($12::varchar[]) as data, unnest($13::varchar[]) as text,
+           unnest($14::varchar[]) as title_words, unnest($15::varchar[]) as text_words) as n
+where r.record = n.record
+
+-- name: update_quietly
+update evervec_records as r
+set created_at = n.created_at, updated_at = n.updated_at, version = n.version, data = n.data
+from (
+    select unnest($1::double[]) as created_at, unnest($2::double[]) as updated_at,
+           unnest($3::bigint[]) as version, unnest($4::varchar[]) as data,
+           unnest($5::bigint[]) as record) as n
+where r.record = n.record
+
+-- name: delete_records
+update evervec_records as r
+set state = 'deleted', seq = n.seq, hash = null, updated_at = $1, title = null, metadata = '{}',
+    data = null, text = '', words = null
+from (select unnest($2::bigint[]) as seq, unnest($3::bigint[]) as record) as n
+where r.record = n.record
+
+-- name: index_words
+insert into evervec_words (record, word, in_title, in_text)
+select record, md5_number_lower(word), sum(in_title), sum(in_text)
+from (
+    select unnest($1::bigint[]) as record, 1 as in_title, 0 as in_text,
+           string_split(unnest($2::varchar[]), ' ') as words
+    union all
+    select unnest($1::bigint[]), 0, 1, string_split(unnest($3::varchar[]), ' ')
+) as n, unnest(n.words) as w (word)
+where word <> ''
+group by record, word
+
+-- name: unindex_words
+delete from evervec_words where record in (select unnest($1::bigint[]))
+
+-- name: put_jobs
+insert into evervec_jobs as j
+    (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
+     created_at, box)
+select unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::bigint[]), $1,
+       unnest($6::varchar[]), 'pending', unnest($7::bigint[]), unnest($8::double[]),
+       unnest($9::bigint[]), unnest($10::bigint[]), $2, unnest($11::varchar[])
+on conflict (record, version) do update set
+    op = excluded.op,
+    seq = excluded.seq,
+    -- to open without a box means to open the one that is there
+    box = case when excluded.op = 'open' and excluded.box is null then j.box else excluded.box end,
+    max_attempts = excluded.max_attempts,
+    priority = case
+        when j.status in ('pending', 'processing') then greatest(j.priority, excluded.priority)
+        else excluded.priority end,
+    -- a waiting job keeps its place; one in process may wait for its next pass
+    scheduled_for = case
+        when j.status = 'pending' or j.status = 'processing' and j.seq > j.claimed_seq
+            then least(j.scheduled_for, excluded.scheduled_for)
+        else excluded.scheduled_for end,
+    attempts = case when j.status = 'processing' then j.attempts else 0 end,
+    crashes = case when j.status = 'processing' then j.crashes else 0 end,
+    error = case when j.status = 'processing' then j.error end,
+    completed_at = case when j.status = 'processing' then j.completed_at end,
+    status = case when j.status = 'processing' then j.status else 'pending' end
+
+-- name: job_columns
+j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.claimed_seq, j.status, j.priority,
+j.attempts, j.max_attempts, j.error, j.token, j.created_at, j.scheduled_for, j.started_at,
+j.completed_at, j.lease_expires_at, j.record, j.worker, j.crashes
+from evervec_jobs as j
+join evervec_records as r on r.record = j.record
+
+-- name: version_names
+select version, name from evervec_versions
+
+-- name: due_any
+select 1 from evervec_jobs where status = 'pending' and scheduled_for <= $1 limit 1
+
+-- name: due_jobs
+-- what a lease does not set anew
+select j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, j.attempts,
+       j.max_attempts, j.error, j.created_at, j.scheduled_for, j.completed_at, j.record, j.crashes
+from (
+    select * from evervec_jobs
+    where status = 'pending' and scheduled_for <= $2 and crashes <= $4
+        and op in ('embed', 'open', 'load', 'delete')
+        and ($3::bigint[] is null or version = any ($3::bigint[]))
+    order by priority desc, scheduled_for, job_id
+    limit $1) as j
+join evervec_records as r on r.record = j.record
+order by j.priority desc, j.scheduled_for, j.job_id
+
+-- name: lease
+update evervec_jobs
+set status = 'processing', token = $1, worker = $2, started_at = $3, lease_expires_at = $4,
+    claimed_seq = seq, attempts = attempts + 1
+where job_id in (select unnest($5::bigint[]))
+
+-- name: load
+-- the first so many whose texts fit together, and at least one
+select op, seq, state, title, text, metadata, weight, updated_at, chunks, box
+from (
+    select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
+           j.box, w.place,
+           sum(coalesce(length(r.text), 0) + coalesce(length(j.box), 0))
+               over (order by w.place) as upto
+    from (
+        select unnest($1::bigint[]) as job_id, generate_subscripts($1::bigint[], 1) as place) as w
+    left join evervec_jobs as j on j.job_id = w.job_id
+    left join evervec_records as r on r.record = j.record
+    left join evervec_ledger as l on l.record = j.record and l.version = j.version) as f
+where place = 1 or upto <= $2
+order by place
+
+-- name: standing
+select job_id, token, status, seq, finished_seq, attempts, max_attempts
+from evervec_jobs
+where job_id in (select unnest($1::bigint[]))
+
+-- name: finish
+update evervec_jobs as j
+set status = case when j.seq > n.seq then 'pending' else 'done' end,
+    attempts = case when j.seq > n.seq then 0 else j.attempts end,
+    box = case when j.seq > n.seq then j.box end,
+    finished_seq = n.seq, completed_at = $1, lease_expires_at = null, error = null, crashes = 0
+from (select unnest($2::bigint[]) as seq, unnest($3::bigint[]) as job_id) as n
+where j.job_id = n.job_id
+
+-- name: finish_untouched
+-- jobs that are still as they were claimed
+update evervec_jobs as j
+set status = 'done', box = null, finished_seq = j.claimed_seq, completed_at = $2,
+    lease_expires_at = null, error = null, crashes = 0
+from (select unnest($3::bigint[]) as job_id, unnest($4::bigint[]) as seq) as n
+where j.job_id = n.job_id and j.token = $1 and j.status = 'processing'
+    and j.seq = j.claimed_seq and j.claimed_seq = n.seq
+returning j.job_id
+
+-- name: add_done_attempts
+insert into evervec_attempts
+    (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
+     chunks_reused, tokens, worker)
+select j.record, j.tenant, j.version, j.attempts, j.claimed_seq, j.started_at, j.completed_at,
+       'done', n.embedded, n.reused, n.tokens, n.worker
+from (
+    select unnest($1::bigint[]) as job_id, unnest($2::bigint[]) as embedded,
+           unnest($3::bigint[]) as reused, unnest($4::bigint[]) as tokens,
+           unnest($5::varchar[]) as worker) as n
+join evervec_jobs as j on j.job_id = n.job_id
+
+-- name: reveal_state
+select record, state, seq, created_at, version, born from evervec_records
+where record in (select unnest($1::bigint[]))
+
+-- name: born
+select record, case when state = 'deleted' then seq else born end from evervec_records
+where record in (select unnest($1::bigint[]))
+
+-- name: put_ledger
+merge into evervec_ledger as l
+using (
+    select unnest($1::bigint[]) as record, unnest($2::bigint[]) as version,
+           unnest($3::bigint[]) as seq, unnest($4::blob[]) as chunks) as n
+on l.record = n.record and l.version = n.version
+when matched and n.seq >= l.seq then update set seq = n.seq, chunks = n.chunks
+when not matched then insert values (n.record, n.version, n.seq, n.chunks)
+
+-- name: drop_ledger
+delete from evervec_ledger as l
+using (
+    select unnest($1::bigint[]) as record, unnest($2::bigint[]) as version,
+           unnest($3::bigint[]) as seq) as n
+where l.record = n.record and l.version = n.version and l.seq <= n.seq
+
+-- name: add_attempts
+insert into evervec_attempts
+    (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
+     chunks_reused, tokens, worker, error)
+select unnest($1::bigint[]), unnest($2::varchar[]), unnest($3::bigint[]), unnest($4::bigint[]),
+       unnest($5::bigint[]), unnest($6::double[]), unnest($7::double[]), unnest($8::varchar[]),
+       unnest($9::bigint[]), unnest($10::bigint[]), unnest($11::bigint[]), unnest($12::varchar[]),
+       unnest($13::varchar[])
+
+-- name: put_back
+update evervec_jobs as j
+set status = n.status, scheduled_for = n.due, attempts = n.attempts,
+    crashes = j.crashes + n.crashes, error = n.error, completed_at = n.completed_at, token = null,
+    lease_expires_at = null
+from (
+    select unnest($1::varchar[]) as status, unnest($2::double[]) as due,
+           unnest($3::bigint[]) as attempts, unnest($4::bigint[]) as crashes,
+           unnest($5::varchar[]) as error, unnest($6::double[]) as completed_at,
+           unnest($7::bigint[]) as job_id) as n
+where j.job_id = n.job_id
+
+-- name: release
+update evervec_jobs as j
+set status = 'pending',
+    attempts = case when j.seq > j.claimed_seq then 0 else greatest(j.attempts - 1, 0) end,
+    error = coalesce($1, j.error), token = null, lease_expires_at = null
+from (select unnest($2::bigint[]) as job_id, unnest($3::varchar[]) as token) as n
+where j.job_id = n.job_id and j.token = n.token and j.status = 'processing'
+returning j.job_id
+
+-- name: renew
+update evervec_jobs as j
+set lease_expires_at = $1
+from (select unnest($2::bigint[]) as job_id, unnest($3::varchar[]) as token) as n
+where j.job_id = n.job_id and j.token = n.token and j.status = 'processing'
+returning j.job_id
+
+-- name: expired
+where j.status = 'processing' and j.lease_expires_at < $1
+order by j.lease_expires_at
+limit $2
+
+-- name: stuck
+where j.status = 'processing' and (j.lease_expires_at < $1 or j.started_at < $2)
+order by j.lease_expires_at
+limit $3
+
+-- name: next_scheduled
+select min(scheduled_for) from evervec_jobs
+where status = 'pending' and ($1::bigint[] is null or version = any ($1::bigint[]))
+
+-- name: next_expiry
+select min(lease_expires_at) from evervec_jobs
+where status = 'processing' and lease_expires_at >= $1
+
+-- name: retry_one
+update evervec_jobs
+set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
+    scheduled_for = $1
+where job_id = $2 and status = 'failed'
+
+-- name: retry_failed
+update evervec_jobs
+set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
+    scheduled_for = $1
+where status = 'failed' and ($2::varchar is null or tenant = $2)
+    and ($3::bigint is null or attempts < $3)
+
+-- name: drop_job
+delete from evervec_jobs where job_id = $1
+
+-- name: set_priority
+update evervec_jobs set priority = $1 where job_id = $2
+
+-- name: purge_jobs
+delete from evervec_jobs
+where job_id in (
+    select job_id from evervec_jobs
+    where status = $1 and completed_at < $2 and ($3::varchar is null or tenant = $3)
+        and ($4::boolean or box is null)
+    order by completed_at
+    limit $5)
+returning record
+
+-- name: forsake
+-- what never appeared, and no job will make appear, is as good as deleted
+update evervec_records as r set state = 'deleted'
+where r.record in (select unnest($1::bigint[])) and r.state = 'hidden'
+    and r.record not in (select j.record from evervec_jobs as j)
+
+-- name: purge_attempts
+delete from evervec_attempts
+where number in (
+    select number
+    from (select number, finished_at from evervec_attempts order by number limit $2) as oldest
+    where finished_at < $1)
+
+-- name: purge_removed
+delete from evervec_removed
+where removal in (
+    select removal
+    from (select removal, removed_at from evervec_removed order by removal limit $2) as oldest
+    where removed_at < $1)
+returning removal
+
+-- name: removals_purged
+update evervec_meta set value = greatest(value, $1) where key = 'removals_purged'
+
+-- name: forgotten
+select r.record from evervec_records as r
+where r.state = 'deleted' and r.updated_at < $1
+    and r.record not in (select j.record from evervec_jobs as j)
+order by r.updated_at
+limit $2
+
+-- name: forget_records
+delete from evervec_records where record in (select unnest($1::bigint[]))
+
+-- name: forget_ledger
+delete from evervec_ledger where record in (select unnest($1::bigint[]))
+
+-- name: forget_points
+delete from evervec_points where record in (select unnest($1::bigint[]))
+
+-- name: paused
+select value from evervec_meta where key = 'paused'
+
+-- name: set_paused
+update evervec_meta set value = $1 where key = 'paused'
+
+-- name: record_columns
+r.tenant, r.kind, r.id, r.seq, r.title, r.text, r.metadata, r.weight, r.created_at, r.updated_at,
+exists (
+    select 1 from evervec_ledger as l
+    join evervec_versions as v on v.version = l.version
+    where l.record = r.record and l.seq >= r.seq and v.kind = r.kind and v.state = 'serving'
+) as embedded
+from evervec_records as r
+
+-- name: record
+where r.tenant = $1 and r.kind = $2 and r.id = $3 and r.state = 'live'
+
+-- name: jobs_by_id
+where j.job_id in (select unnest($1::bigint[]))
+
+-- name: job_by_id
+where j.job_id = $1 and ($2::varchar is null or j.tenant = $2)
+
+-- name: history
+select a.attempt, a.seq, a.worker, a.started_at, a.finished_at, a.outcome, a.error,
+       a.chunks_embedded, a.chunks_reused, a.tokens
+from evervec_records as r
+join evervec_attempts as a on a.record = r.record
+where r.tenant = $1 and r.kind = $2 and r.id = $3
+order by a.number
+
+-- name: count_status
+select count(*) from evervec_jobs where status = $1 and ($2::varchar is null or tenant = $2)
+
+-- name: unique_records
+select count(distinct record) from evervec_jobs
+where status in ('pending', 'processing') and ($1::varchar is null or tenant = $1)
+
+-- name: oldest_pending
+select min(scheduled_for) from evervec_jobs
+where status = 'pending' and ($1::varchar is null or tenant = $1)
+
+-- name: recent_pace
+select avg(finished_at - started_at)
+from (select tenant, started_at, finished_at, outcome from evervec_attempts
+      order by number desc limit 10000) as latest
+where outcome = 'done' and ($1::varchar is null or tenant = $1)
+
+-- name: last_done
+select max(completed_at) from evervec_jobs
+where status = 'done' and ($1::varchar is null or tenant = $1)
+
+-- name: settled
+select status, finished_seq from evervec_jobs where job_id = $1 and tenant = $2
+
+-- name: never_embedded
+select 1 from evervec_records as r
+-- a real delete has a later seq than that with which the record appeared
+where r.tenant = $1 and r.kind = $2 and r.id = $3 and (r.state <> 'deleted' or r.seq = r.born)
+    and not exists (
+    select 1 from evervec_ledger as l where l.record = r.record and l.seq >= $4)
+
+-- name: match_text
+-- BM25 over the tenant's live records, with words of a title counted twice
+with live as (
+    select record, kind, metadata, words, length(words) as size from evervec_records
+    where tenant = $1 and state = 'live'),
+every as (select count(*) as many, avg(size) as size from live),
+hits as (
+    select w.record, w.word::varchar as term, 2 * w.in_title + w.in_text as times
+    from evervec_words as w
+    where w.word = any (list_transform($4::varchar[], lambda x: md5_number_lower(x)))
+    union all
+    select l.record, p.phrase, (length(l.words) - length(replace(l.words, p.phrase, ' ')))
+    from live as l, (select unnest($5::varchar[]) as phrase) as p
+    where contains(l.words, p.phrase)),
+found as (
+    select h.record, h.times, l.size / e.size as size,
+           count(*) over (partition by h.term) as having, e.many
+    from hits as h
+    join live as l on l.record = h.record
+    cross join every as e)
+select r.record,
+       sum(ln(1 + (f.many - f.having + 0.5) / (f.having + 0.5))
+           * f.times * 2.2 / (f.times + 1.2 * (0.25 + 0.75 * f.size))) as score
+from found as f
+join live as r on r.record = f.record
+where ($2::varchar is null or r.kind = $2){filter}
+group by r.record
+order by score desc, r.record
+limit $3
+
+-- name: contains_text
+select r.record, 1.0::double from evervec_records as r
+where r.tenant = $1 and r.state = 'live' and ($2::varchar is null or r.kind = $2)
+    and contains(lower(coalesce(r.title, '') || ' ' || r.text), lower($4)){filter}
+order by r.record desc
+limit $3
+
+-- name: candidates
+select r.record, r.kind, r.weight, r.updated_at
+from evervec_records as r
+where r.record in (select unnest($1::bigint[])) and r.tenant = $2 and r.state = 'live'
+
+-- name: found
+select r.record, r.kind, r.id, r.title, r.text, r.metadata
+from evervec_records as r
+where r.record in (select unnest($1::bigint[])) and r.state = 'live'
+
+-- name: ledgers
+select r.record, l.chunks
+from evervec_records as r
+join evervec_ledger as l
+    on l.record = r.record and l.version = any ($2::bigint[]) and l.seq >= r.seq
+where r.record in (select unnest($1::bigint[]))
+
+-- name: expected
+select r.record, r.tenant, r.kind, r.id, r.state, r.seq, l.seq, l.chunks, v.cut_since, j.status
+from evervec_versions as v
+join evervec_records as r on r.kind = v.kind
+left join evervec_ledger as l on l.record = r.record and l.version = v.version
+left join evervec_jobs as j on j.record = r.record and j.version = v.version
+where v.version = $1 and r.record > $2 and ($3::varchar is null or r.tenant = $3)
+order by r.record
+limit $4
+
+-- name: digests
+select r.id, r.state, r.hash, r.metadata, r.weight,
+       exists (select 1 from evervec_jobs as j
+               where j.record = r.record and j.status in ('pending', 'processing'))
+from evervec_records as r
+where r.tenant = $1 and r.kind = $2 and r.id in (select unnest($3::varchar[]))
+
+-- name: sizes
+select coalesce(sum(length(r.text) + coalesce(length(r.title), 0)), 0)::bigint
+from evervec_records as r
+where r.record in (select unnest($1::bigint[]))
+
+-- name: typed
+select r.record, r.tenant, r.id, r.seq, r.hash, r.data, r.title, r.metadata, r.weight,
+       r.created_at, r.updated_at
+from evervec_records as r
+where r.record > $1 and r.kind = $2 and r.state = 'live' and r.data is not null
+order by r.record
+limit $3
+
+-- name: reopen
+select r.record, r.tenant, r.state, j.box is not null
+from evervec_records as r
+left join evervec_jobs as j on j.record = r.record and j.version = $2
+where r.record in (select unnest($1::bigint[]))
+order by r.record
+
+-- name: take_lock
+merge into evervec_locks as l
+using (
+    select $1::varchar as name, $2::varchar as holder, $3::varchar as token,
+           $4::double as expires_at) as n
+on l.name = n.name
+when matched and (l.expires_at < $5 or l.holder = n.holder)
+    then update set holder = n.holder, token = n.token, expires_at = n.expires_at
+when not matched then insert values (n.name, n.holder, n.token, n.expires_at)
+returning token
+
+-- name: drop_lock
+delete from evervec_locks where name = $1 and token = $2
+
+-- name: note
+select value, revision from evervec_notes where name = $1
+
+-- name: add_note
+insert into evervec_notes (name, value, revision)
+select $1, $2, $3 where $1 not in (select name from evervec_notes)
+
+-- name: set_note
+update evervec_notes set value = $1, revision = revision + 1 where name = $2 and revision = $3
+
+-- name: drop_note
+delete from evervec_notes where name = $1 and revision = $2
+
+-- name: add_spend
+merge into evervec_spend as s
+using (
+    select $1::varchar as day, $2::varchar as tenant, $3::varchar as kind, $4::varchar as model,
+           $5::double as calls, $6::bigint as tokens, $7::double as money) as n
+on s.day = n.day and s.tenant = n.tenant and s.kind = n.kind and s.model = n.model
+when matched then update
+    set calls = s.calls + n.calls, tokens = s.tokens + n.tokens, money = s.money + n.money
+when not matched then insert values (n.day, n.tenant, n.kind, n.model, n.calls, n.tokens, n.money)
+
+-- name: spend
+select day, tenant, kind, model, calls, tokens, money from evervec_spend
+where day >= $1 and ($2::varchar is null or tenant = $2)
+order by day desc, tenant, kind, model
+
+-- name: purge_spend
+delete from evervec_spend where day < $1
+
+-- name: cached
+select hash, vector from evervec_cache
+where model = $1 and hash in (select unnest($2::varchar[]))
+
+-- name: add_cached
+insert into evervec_cache (model, hash, vector)
+select $1, n.hash, n.vector
+from (select unnest($2::varchar[]) as hash, unnest($3::blob[]) as vector) as n
+where n.hash not in (select c.hash from evervec_cache as c where c.model = $1)
+
+-- name: trim_cache
+delete from evervec_cache where number <= (select max(number) from evervec_cache) - $1
+
+-- name: beat
+merge into evervec_workers as w
+using (
+    select $1::varchar as worker, $2::varchar as version, $3::double as now,
+           $4::integer as held, $5::bigint as done) as n
+on w.worker = n.worker
+when matched then update
+    set version = n.version, seen_at = n.now, held = n.held, done = n.done
+when not matched then insert values (n.worker, n.version, n.now, n.now, n.held, n.done)
+
+-- name: forget_workers
+delete from evervec_workers where seen_at < $1
+
+-- name: leave
+delete from evervec_workers where worker = $1
+
+-- name: workers
+select worker, version, started_at, seen_at, held, done from evervec_workers order by worker

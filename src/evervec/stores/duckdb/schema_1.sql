@@ -1,0 +1,180 @@
+-- The first schema. Names are prefixed, because the file may be the application's own.
+-- Rows are found by scanning columns, which is what DuckDB is good at; the only indexes are those
+-- that keep two transactions from making the same thing.
+
+create table evervec_meta (
+    key varchar not null,
+    value bigint not null
+);
+
+-- one counter for seq, record, job and point numbers: larger for whatever came later
+insert into evervec_meta (key, value)
+values ('schema', 0), ('counter', 0), ('paused', 0), ('removals_purged', 0);
+
+-- the connections that callers were given, and how often each took part in a transaction
+create table evervec_callers (
+    caller bigint not null,
+    calls bigint not null
+);
+
+create table evervec_records (
+    record bigint not null,
+    tenant varchar not null,
+    kind varchar not null,
+    id varchar not null,
+    state varchar not null,         -- live, hidden (boxed, or not loaded yet), deleted
+    seq bigint not null,
+    born bigint not null,           -- the seq with which it appeared; a delete ends that life
+    hash blob,                      -- of title and text
+    weight double not null,
+    created_at double not null,
+    updated_at double not null,
+    version bigint,                 -- the caller's own
+    title varchar,
+    metadata varchar not null,
+    data varchar,
+    text varchar not null,
+    words varchar,                  -- the stems of title and text, each between two blanks
+    unique (tenant, kind, id)
+);
+
+-- how often a word is in a live record; words as numbers, which are scanned ten times as fast
+create table evervec_words (
+    record bigint not null,
+    word ubigint not null,
+    in_title integer not null,
+    in_text integer not null
+);
+
+create table evervec_versions (
+    version bigint not null,
+    kind varchar not null,
+    state varchar not null,         -- building, serving, retired
+    name varchar not null default '',  -- empty until an embedder adopts it
+    provider varchar not null default '',
+    model varchar not null default '',
+    dimensions integer not null default 0,
+    chunker varchar not null default '',
+    app integer not null default 0,
+    cut_since bigint not null default 0,  -- the counter when `chunker` last changed
+    created_at double not null,
+    last_sync_at double
+);
+
+create table evervec_jobs (
+    job_id bigint not null,
+    record bigint not null,
+    version bigint not null,
+    tenant varchar not null,
+    op varchar not null,
+    status varchar not null,
+    priority bigint not null,
+    scheduled_for double not null,
+    seq bigint not null,
+    claimed_seq bigint,
+    finished_seq bigint,            -- the latest seq that was finished
+    attempts bigint not null default 0,
+    crashes bigint not null default 0,
+    max_attempts bigint not null,
+    created_at double not null,
+    started_at double,
+    completed_at double,
+    lease_expires_at double,
+    token varchar,
+    worker varchar,
+    error varchar,
+    box varchar,
+    unique (record, version)
+);
+
+create sequence evervec_attempt_numbers;
+
+create table evervec_attempts (
+    number bigint not null default nextval('evervec_attempt_numbers'),
+    record bigint not null,
+    tenant varchar not null,
+    version bigint not null,
+    attempt bigint not null,
+    seq bigint not null,
+    started_at double,
+    finished_at double not null,
+    outcome varchar not null,
+    chunks_embedded bigint not null default 0,
+    chunks_reused bigint not null default 0,
+    tokens bigint not null default 0,
+    worker varchar not null,
+    error varchar
+);
+
+-- what the index holds of each record: one packed row, not one per chunk
+create table evervec_ledger (
+    record bigint not null,
+    version bigint not null,
+    seq bigint not null,
+    chunks blob not null
+);
+
+create table evervec_locks (
+    name varchar not null,
+    holder varchar not null,
+    token varchar not null,
+    expires_at double not null
+);
+
+-- the workers that live, each by its last word
+create table evervec_workers (
+    worker varchar not null,
+    version varchar not null,
+    started_at double not null,
+    seen_at double not null,
+    held integer not null,
+    done bigint not null
+);
+
+-- the store's own index: one row for each chunk; a row without a vector marks a deletion
+create table evervec_points (
+    point bigint not null,
+    version bigint not null,
+    tenant varchar not null,
+    record bigint not null,
+    seq bigint not null,
+    position bigint not null,
+    hash blob not null,
+    vector blob
+);
+
+-- points that are gone, for stores that hold them in memory
+create table evervec_removed (
+    removal bigint not null,
+    version bigint not null,
+    tenant varchar not null,
+    point bigint not null,
+    removed_at double not null
+);
+
+-- What workers share: notes on providers, what their calls cost, vectors to use again.
+create table evervec_notes (
+    name varchar not null,
+    value varchar not null,
+    revision bigint not null
+);
+
+create table evervec_spend (
+    day varchar not null,
+    tenant varchar not null,
+    kind varchar not null,
+    model varchar not null,
+    calls double not null,
+    tokens bigint not null,
+    money double not null
+);
+
+-- numbered in order of their coming: the oldest go first
+create sequence evervec_cache_numbers;
+
+create table evervec_cache (
+    number bigint not null default nextval('evervec_cache_numbers'),
+    model varchar not null,
+    hash varchar not null,
+    vector blob not null
+);

@@ -1,0 +1,41 @@
+"""The DuckDB store: its parts put together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from evervec.settings import Settings
+from evervec.stores.duckdb.care import Care
+from evervec.stores.duckdb.connections import Connections
+from evervec.stores.duckdb.filtering import Filter
+from evervec.stores.duckdb.finding import Finding
+from evervec.stores.duckdb.schema import upgrade
+from evervec.stores.duckdb.sharing import Sharing
+from evervec.stores.sql.fleet import Fleet
+from evervec.stores.sql.listing import Listing
+from evervec.stores.sql.versions import Versions
+
+
+class DuckdbStore(Care, Listing, Finding, Sharing, Versions, Fleet):
+    """Records, jobs and ledger in one DuckDB file, for one process at a time."""
+
+    poll_seconds = 0.1
+    filter = Filter
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        db = Connections(path, settings.busy_seconds)
+        try:
+            super().__init__(db, settings.clock, settings.max_attempts)
+            self.url = db.url
+            upgrade(db)
+        except BaseException:
+            db.close()
+            raise
+
+    def connection(self) -> Any:
+        return self.db.connection()
+
+    def close(self) -> None:
+        self.db.close()
+        self.stems.close()

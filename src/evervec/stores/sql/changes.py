@@ -1,0 +1,191 @@
+"""Saving and deleting: a record and its job in one transaction.
+
+The rows of a batch are compared with what is there, numbered, and then written with one
+statement per table. A number is taken once nobody else can change its row, so of two changes
+of a record the later has the larger one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from evervec.model import Op, Ticket
+from evervec.stores.base import Draft
+from evervec.stores.sql.batches import Batches, columns, retried
+from evervec.stores.sql.engine import Connection
+from evervec.stores.sql.records import (
+    Row,
+    judge,
+    number,
+    pack_box,
+    stub_of,
+    tickets_of_deletes,
+)
+
+Values = tuple[Any, ...]
+NewJob = tuple[Row, Op, str | None]
+_PLAIN = Draft("", "", b"")
+
+
+class Changes(Batches):
+    """The part of the store that takes what callers write."""
+
+    @retried
+    def save(
+        self, tenant: str, kind: str, drafts: Sequence[Draft], conn: Any = None
+    ) -> list[Ticket]:
+        targets = self._targets(kind)
+        with self.db.writing(durable=True, conn=conn) as db:
+            now = self.moment(db)
+            tickets: dict[int, Ticket] = {}
+            places = list(range(len(drafts)))
+            while places:
+                chosen = [drafts[place] for place in places]
+                made, lost = self._save(db, tenant, kind, chosen, targets, now)
+                tickets.update(zip(places, made, strict=True))
+                # what another transaction made in this moment is there now, to be compared with
+                places = [place for place in places if drafts[place].id in lost]
+            self.announce(db, conn)
+        if all(ticket.is_new for ticket in tickets.values()):
+            self.tell()
+        else:
+            self.wake()
+        return [tickets[place] for place in range(len(drafts))]
+
+    def _save(
+        self,
+        db: Connection,
+        tenant: str,
+        kind: str,
+        drafts: Sequence[Draft],
+        targets: list[int],
+        now: float,
+    ) -> tuple[list[Ticket], set[str]]:
+        """Tickets, and the ids of new records that another transaction was faster with."""
+        rows = self._known(db, tenant, kind, {d.id for d in drafts}, targets[0])
+        steps = []
+        for draft in drafts:
+            row = rows.get(draft.id)
+            if row is None:
+                row = rows[draft.id] = Row(draft.id)
+            steps.append((draft, row, judge(row, draft)))
+        count = sum(verdict == "changed" for _, _, verdict in steps) * (1 + len(targets))
+        numbers = self.take_numbers(db, count) if count else iter(())
+        tickets = number(kind, steps, numbers, len(targets))
+        return tickets, self._write(db, tenant, kind, rows.values(), targets, now)
+
+    @retried
+    def delete(self, tenant: str, kind: str, ids: Sequence[str], conn: Any = None) -> list[Ticket]:
+        with self.db.writing(durable=True, conn=conn) as db:
+            now = self.moment(db)
+            targets = [row[0] for row in db.execute(self.sql.targets, (kind,))]
+            rows = self._known(db, tenant, kind, set(ids), targets[0]) if targets else {}
+            gone = [r for r in rows.values() if r.can_be_deleted]
+            if gone:
+                numbers = self.take_numbers(db, len(gone) * (1 + len(targets)))
+                for row in gone:
+                    row.take(numbers, len(targets))
+                self._delete(db, [(r.seq, r.record) for r in gone], now)
+                self._put_jobs(db, tenant, targets, now, [(r, Op.DELETE, None) for r in gone])
+            self.announce(db, conn)
+        self.wake()
+        return tickets_of_deletes(kind, ids, rows, {r.id for r in gone})
+
+    def _targets(self, kind: str) -> list[int]:
+        """The versions that a change of this kind has to reach, the serving one first. A new
+        kind's is made in a transaction of its own: two callers need not wait for each other."""
+        raise NotImplementedError
+
+    def _known(
+        self, db: Connection, tenant: str, kind: str, ids: set[str], version: int
+    ) -> dict[str, Row]:
+        """What is there of the records, as nobody else changes it until the transaction ends."""
+        found = db.execute(self.sql.known_records, (tenant, kind, version, sorted(ids)))
+        return {row[0]: Row.stored(row) for row in found}
+
+    def _write(
+        self,
+        db: Connection,
+        tenant: str,
+        kind: str,
+        rows: Iterable[Row],
+        targets: list[int],
+        now: float,
+    ) -> set[str]:
+        """Each record of the batch once, as its last draft says. Ids that were not written,
+        because they were just inserted elsewhere."""
+        inserts: list[Values] = []
+        updates: list[Values] = []
+        quiet: list[Values] = []
+        jobs: list[NewJob] = []
+        for row in rows:
+            draft = row.draft
+            if draft is None:
+                if row.quiet:
+                    quiet.append(row.quiet_values)
+                continue
+            if draft.boxed:
+                jobs.append((row, Op.OPEN, pack_box(draft)))
+                if not row.was_stored:
+                    row.state = "hidden"
+                    inserts.append(stub_values(row, tenant, kind, now))
+                elif row.version is not None:
+                    quiet.append(row.quiet_values)
+                continue
+            jobs.append((row, Op.EMBED, None))
+            content = (*row.content(draft, now), *self._words(draft))
+            if row.was_stored:
+                updates.append((row.record, *content))
+            else:
+                inserts.append((row.record, row.id, *content))
+        lost = self._insert(db, tenant, kind, inserts)
+        if updates:
+            self._update(db, tenant, updates)
+        if quiet:
+            self._update_quietly(db, quiet)
+        if lost:
+            jobs = [job for job in jobs if job[0].id not in lost]
+        self._put_jobs(db, tenant, targets, now, jobs)
+        return lost
+
+    def _insert(self, db: Connection, tenant: str, kind: str, values: list[Values]) -> set[str]:
+        """Insert new records; the ids of those that another transaction inserted before."""
+        raise NotImplementedError
+
+    def _update(self, db: Connection, tenant: str, values: list[Values]) -> None:
+        """Give records other content."""
+        raise NotImplementedError
+
+    def _update_quietly(self, db: Connection, values: list[Values]) -> None:
+        db.execute(self.sql.update_quietly, columns(values))
+
+    def _delete(self, db: Connection, values: list[Values], now: float) -> None:
+        """Take the content of records away; `values`: each seq and record."""
+        db.execute(self.sql.delete_records, (now, *columns(values)))
+
+    def _words(self, draft: Draft) -> tuple[str, str]:
+        """Title and text as full text gets them."""
+        raise NotImplementedError
+
+    def _put_jobs(
+        self, db: Connection, tenant: str, targets: list[int], now: float, jobs: Iterable[NewJob]
+    ) -> None:
+        values = []
+        for row, op, box in sorted(jobs, key=lambda job: job[0].record):
+            draft = row.draft or _PLAIN
+            due = now + draft.delay
+            attempts = draft.max_attempts or self._max_attempts
+            for job_id, version in zip(row.job_ids, targets, strict=True):
+                values.append(
+                    (job_id, row.record, version, op.value, draft.priority, due, row.seq,
+                     attempts, box)
+                )  # fmt: skip
+        if values:
+            db.execute(self.sql.put_jobs, (tenant, now, *columns(values)))
+
+
+def stub_values(row: Row, tenant: str, kind: str, now: float) -> Values:
+    """A record that nobody sees yet, as `_insert` takes it."""
+    stub = stub_of(row, tenant, kind, row.seq, now)
+    return (stub[0], *stub[3:], None, None)

@@ -1,0 +1,100 @@
+"""Loading, renewing, and taking back what a dead worker held. Claiming is each engine's own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from evervec.model import Job, Outcome
+from evervec.stores.base import Draft, Loaded, Unreadable
+from evervec.stores.sql.batches import retried
+from evervec.stores.sql.changes import NewJob
+from evervec.stores.sql.engine import Connection
+from evervec.stores.sql.finishing import Finishing, put_back_row
+from evervec.stores.sql.jobs import JobRow, after_crash, attempt_row, loaded
+from evervec.stores.sql.records import Row, op_to_reopen
+
+
+class Leases(Finishing):
+    """The part of the store that workers use."""
+
+    def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | Unreadable | None]:
+        with self.db.reading() as conn:
+            rows = conn.execute(self.sql.load, ([job.job_id for job in jobs], budget)).fetchall()
+        return [None if row[2] is None else loaded(row) for row in rows]
+
+    @retried
+    def release(self, jobs: Sequence[Job], *, error: str | None = None) -> list[bool]:
+        clean = None if error is None else error.replace("\0", " ")
+        with self.db.writing(durable=False) as conn:
+            rows = conn.execute(self.sql.release, (clean, *held_rows(jobs)))
+            done = {row[0] for row in rows}
+        self.wake()
+        return [job.job_id in done for job in jobs]
+
+    @retried
+    def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]:
+        with self.db.writing(durable=False) as conn:
+            held = {row[0] for row in conn.execute(self.sql.renew, (lease, *held_rows(jobs)))}
+        return [job.job_id in held for job in jobs]
+
+    def next_due(self, versions: Sequence[int] | None = None) -> float | None:
+        which = None if versions is None else list(versions)
+        with self.db.reading() as conn:
+            moments = [conn.execute(self.sql.next_scheduled, (which,)).fetchone()[0]]
+            moments.append(conn.execute(self.sql.next_expiry, (0.0,)).fetchone()[0])
+        return min((m for m in moments if m is not None), default=None)
+
+    @retried
+    def recover(self, *, threshold: float | None = None, limit: int = 1000) -> list[Job]:
+        with self.db.writing(durable=False) as conn:
+            now = self.moment(conn)
+            back, attempts = [], []
+            for job in self.jobs_of(conn, self._expired(conn, now, threshold, limit)):
+                end, spent, error = after_crash(job)
+                back.append(put_back_row(job, end, now, spent, 1, error, now))
+                attempts.append(attempt_row(job, Outcome.CRASHED, job.worker or "", error, now))
+            self._put_back(conn, back)
+            self._add_attempts(conn, attempts)
+            ended = [row[-1] for row in back]
+            rows = conn.execute(self.select_jobs + self.sql.jobs_by_id, (ended,)).fetchall()
+            recovered = self.jobs_of(conn, rows)
+        self.wake()
+        return recovered
+
+    def _expired(
+        self, conn: Connection, now: float, threshold: float | None, limit: int
+    ) -> list[JobRow]:
+        query, which = self.sql.expired, [now, limit]
+        if threshold is not None:
+            query, which = self.sql.stuck, [now, now - threshold, limit]
+        rows: list[JobRow] = conn.execute(self.select_jobs + query, which).fetchall()
+        return rows
+
+    @retried
+    def reopen(
+        self, version: int, records: Sequence[int], *, forget: bool, priority: int = 0
+    ) -> int:
+        with self.db.writing(durable=False) as conn:
+            now = self.moment(conn)
+            self.lock_records(conn, records)
+            found = conn.execute(self.sql.reopen, (list(records), version)).fetchall()
+            numbers = self.take_numbers(conn, 2 * len(found)) if found else iter(())
+            jobs: dict[str, list[NewJob]] = defaultdict(list)
+            for record, tenant, state, boxed in found:
+                row = Row("", record=record, draft=Draft("", "", b"", priority=priority))
+                row.take(numbers, 1)
+                jobs[tenant].append((row, op_to_reopen(state, boxed), None))
+            for tenant, group in jobs.items():
+                self._put_jobs(conn, tenant, [version], now, group)
+            if forget and found:
+                count = len(found)
+                ledgers = ([row[0] for row in found], [version] * count, [1 << 62] * count)
+                conn.execute(self.sql.drop_ledger, ledgers)
+        self.wake()
+        return len(found)
+
+
+def held_rows(jobs: Sequence[Job]) -> tuple[list[int], list[str | None]]:
+    ordered = sorted(jobs, key=lambda job: job.job_id)
+    return [job.job_id for job in ordered], [job.token for job in ordered]
