@@ -95,7 +95,7 @@ class Evervec:
         self.queue = Queue(store, settings, tenant, self._kinds, self.provider)
         self.pipeline = Pipeline(store, index, self.provider, self.queue, self._kinds, settings)
         self._backfiller = Backfiller(store, self.pipeline, self._kinds, settings)
-        self.housekeeping = Housekeeping(store, self.queue, settings)
+        self.housekeeping = Housekeeping(store, index, self.queue, settings)
         self._search = Search(store, index, self.provider, self._kinds, settings, tenant)
 
     def _check_versions(self) -> None:

@@ -58,10 +58,7 @@ def open_index(url: str | None, store: Store, settings: Settings) -> Index:
 
     url = url or os.environ.get("EVERVEC_INDEX")
     if url:
-        raise SettingsError(
-            f"{_without_secrets(url)} is not an index that this version knows: leave index "
-            "out to use the store's own"
-        )
+        return _separate_index(url, store, settings)
     if isinstance(store, SqliteStore):
         return SqliteIndex(store.db, settings.clock, settings.cache_mb)
     if store.url.startswith("postgresql:"):
@@ -71,6 +68,23 @@ def open_index(url: str | None, store: Store, settings: Settings) -> Index:
         if isinstance(store, PostgresStore):
             return PgvectorIndex(store.db, settings)
     raise SettingsError(f"{store.url} has no index of its own: give one with index=")
+
+
+def _separate_index(url: str, store: Store, settings: Settings) -> Index:
+    scheme, _, place = url.partition("://")
+    try:
+        if scheme == "lancedb" and place:
+            from evervec.indexes.lancedb import LanceIndex
+
+            return LanceIndex(place, store, settings)
+    except ImportError as error:
+        raise SettingsError(
+            f"a {scheme} index needs the package {error.name}: pip install 'evervec[{scheme}]'"
+        ) from error
+    raise SettingsError(
+        f"{_without_secrets(url)} is not an index that this version knows: give "
+        "lancedb://path, or leave index out to use the store's own"
+    )
 
 
 class Chosen(NamedTuple):

@@ -127,6 +127,12 @@ class Settings:
         50_000, "vectors from which on pgvector builds an HNSW index; 0: never", least=0
     )
     pgvector_half: bool = _setting(False, "new collections keep vectors in half precision")
+    writer_lock_seconds: float = _setting(
+        300.0, "how long a writer's turn at a LanceDB index holds without renewal", least=0.05
+    )
+    lancedb_ann_rows: int = _setting(
+        100_000, "vectors from which on LanceDB builds an ANN index; 0: never", least=0
+    )
     clock: Callable[[], float] = _setting(time.time, "seconds since the epoch")
     rng: random.Random = field(
         default_factory=random.Random, metadata={"meaning": "randomness of the jitter"}

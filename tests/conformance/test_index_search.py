@@ -84,9 +84,15 @@ def test_metadata_filters_choose_among_all_records(world: World) -> None:
 
 
 def test_filters_see_new_metadata_at_once(world: World) -> None:
+    """An index apart from the store sees it with the points; its hits are true even before."""
     world.ev.add(KIND, "alpha", id="1", metadata={"state": "draft"})
     work(world.ev)
     world.ev.add(KIND, "alpha", id="1", metadata={"state": "final"})
+    assert world.ev.search("alpha", mode="semantic", filter={"state": "draft"}) == []
+    if not world.ev.index.shares_store:
+        embedded = len(world.embedder.texts)
+        work(world.ev)
+        assert len(world.embedder.texts) == embedded, "metadata alone costs no embedding"
     assert nearest(world.ev, "alpha", filter={"state": "final"}) == ["1"]
     assert nearest(world.ev, "alpha", filter={"state": "draft"}) == []
 

@@ -79,6 +79,9 @@ STORES = {
 INDEXES = {
     "sqlite": IndexEngine(lambda _: None, stores=("sqlite", "memory")),
     "pgvector": IndexEngine(lambda _: None, stores=("postgres",)),
+    "lancedb": IndexEngine(
+        lambda folder: f"lancedb://{folder / 'vectors'}", stores=("sqlite", "postgres")
+    ),
 }
 
 EMBEDDERS: dict[str, Callable[[], Embedder]] = {

@@ -189,6 +189,9 @@ class SqliteIndex:
             self._remove(db, version, gone)
         return len(gone)
 
+    def tend(self, before: float) -> None:
+        """The store's own care is enough."""
+
     def close(self) -> None:
         with self._lock:
             self._blocks.clear()
