@@ -77,13 +77,19 @@ def _separate_index(url: str, store: Store, settings: Settings) -> Index:
             from evervec.indexes.lancedb import LanceIndex
 
             return LanceIndex(place, store, settings)
+        if scheme in ("qdrant", "qdrants") and place:
+            from evervec.indexes.qdrant import QdrantIndex
+            from evervec.indexes.qdrant.client import connect
+
+            key = settings.qdrant_key or os.environ.get("QDRANT_API_KEY", "")
+            return QdrantIndex(connect(url, settings, key), store, settings)
     except ImportError as error:
         raise SettingsError(
-            f"a {scheme} index needs the package {error.name}: pip install 'evervec[{scheme}]'"
+            f"a {scheme} index needs the package {error.name}: pip install 'evervec[{scheme.rstrip('s')}]'"
         ) from error
     raise SettingsError(
         f"{_without_secrets(url)} is not an index that this version knows: give "
-        "lancedb://path, or leave index out to use the store's own"
+        "lancedb://path or qdrant://host:6333, or leave index out to use the store's own"
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from evervec import Embedder
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.embedders.noop import NoopEmbedder
-from support import postgres
+from support import postgres, qdrant_server
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class IndexEngine:
 
     url: Callable[[Path], str | None]
     stores: tuple[str, ...]
+    leave: Callable[[Path], None] = lambda _: None
 
 
 def _file(folder: Path) -> Path:
@@ -79,6 +80,10 @@ STORES = {
 INDEXES = {
     "sqlite": IndexEngine(lambda _: None, stores=("sqlite", "memory")),
     "pgvector": IndexEngine(lambda _: None, stores=("postgres",)),
+    "qdrant": IndexEngine(
+        qdrant_server.url_for, stores=("sqlite", "postgres"), leave=qdrant_server.leave
+    ),
+    "qdrant-memory": IndexEngine(lambda _: "qdrant://:memory:", stores=("memory",)),
     "lancedb": IndexEngine(
         lambda folder: f"lancedb://{folder / 'vectors'}", stores=("sqlite", "postgres")
     ),
@@ -88,6 +93,12 @@ EMBEDDERS: dict[str, Callable[[], Embedder]] = {
     "hashing": HashingEmbedder,
     "noop": NoopEmbedder,
 }
+
+
+def apart(index: object) -> bool:
+    """Whether an index lies outside the store's database."""
+    return index in INDEXES and index not in ("sqlite", "pgvector")
+
 
 PAIRS = [(store, index) for index, engine in INDEXES.items() for store in engine.stores]
 """Every store with every index that works over it."""

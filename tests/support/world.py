@@ -113,6 +113,7 @@ class World:
         if STORES[self.store_name].clock:
             self.clock.close()
         STORES[self.store_name].leave(self.folder)
+        INDEXES[self.index_name].leave(self.folder)
 
 
 def step(ev: Evervec, jobs: Sequence[Job]) -> Written:
