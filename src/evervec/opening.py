@@ -83,13 +83,19 @@ def _separate_index(url: str, store: Store, settings: Settings) -> Index:
 
             key = settings.qdrant_key or os.environ.get("QDRANT_API_KEY", "")
             return QdrantIndex(connect(url, settings, key), store, settings)
+        if scheme == "qdrant-edge" and place:
+            from evervec.indexes.qdrant import QdrantIndex
+            from evervec.indexes.qdrant.edge import open_folder
+
+            engine = open_folder(place, settings.qdrant_quantization)
+            return QdrantIndex(engine, store, settings)
     except ImportError as error:
         raise SettingsError(
             f"a {scheme} index needs the package {error.name}: pip install 'evervec[{scheme.rstrip('s')}]'"
         ) from error
     raise SettingsError(
         f"{_without_secrets(url)} is not an index that this version knows: give "
-        "lancedb://path or qdrant://host:6333, or leave index out to use the store's own"
+        "lancedb://path, qdrant://host:6333 or qdrant-edge://path, or leave index out to use the store's own"
     )
 
 

@@ -84,6 +84,9 @@ INDEXES = {
         qdrant_server.url_for, stores=("sqlite", "postgres"), leave=qdrant_server.leave
     ),
     "qdrant-memory": IndexEngine(lambda _: "qdrant://:memory:", stores=("memory",)),
+    "qdrant-edge": IndexEngine(
+        lambda folder: f"qdrant-edge://{folder / 'edge'}", stores=("sqlite",)
+    ),
     "lancedb": IndexEngine(
         lambda folder: f"lancedb://{folder / 'vectors'}", stores=("sqlite", "postgres")
     ),

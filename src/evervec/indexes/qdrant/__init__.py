@@ -9,11 +9,9 @@ his own points out again.
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evervec.errors import IndexUnavailable
@@ -62,8 +60,6 @@ class QdrantIndex:
         self._name = settings.qdrant_collection
         self._settings = settings
         self._ready: set[str] = set()
-        # where nobody else writes, looking and writing become one step
-        self._one_by_one = threading.Lock() if engine.alone else nullcontext()
 
     # writing
     def apply(self, changes: Sequence[Change], conn: Any = None) -> None:
@@ -73,7 +69,7 @@ class QdrantIndex:
         for version, group in sorted(by_version.items()):
             collection = self._collection(version, make=True)
             if collection is not None:  # else no vectors were ever made: nothing to remove
-                with self._one_by_one:
+                with self._engine.turn:
                     self._write(collection, version, folded(group))
 
     def _write(self, collection: str, version: int, changes: list[Change]) -> None:
@@ -247,6 +243,7 @@ class QdrantIndex:
                     engine.update(str(name), [engine.delete(where)])
                 if len(found) < _AT_ONCE:
                     break
+            engine.tend(str(name))
 
     def close(self) -> None:
         self._engine.close()

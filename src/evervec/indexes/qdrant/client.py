@@ -7,6 +7,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -87,6 +88,7 @@ class ClientEngine:
         self.url = url
         self.alone = alone
         self._client = client
+        self.turn: AbstractContextManager[Any] = threading.Lock() if alone else nullcontext()
         self._breaker = Breaker()
         self._one = threading.RLock() if alone else None
         self._guards: bool | None = None
@@ -139,6 +141,9 @@ class ClientEngine:
 
     def has(self, collection: str) -> bool:
         return self._call(lambda: self._client.collection_exists(collection))
+
+    def tend(self, collection: str) -> None:
+        """A server tends itself."""
 
     # filters
     def equals(self, key: str, value: str | bool) -> Any:

@@ -4,6 +4,7 @@ embedded engine: a few ways to say a filter, and four things to do."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -49,14 +50,21 @@ class Engine(Protocol):
     url: str
     alone: bool
     """nobody else writes to it: calls of this process are all there are"""
+    turn: AbstractContextManager[Any]
+    """where it is alone, one writer after the other, so that looking and writing are one step"""
 
     def ensure(self, collection: str, shape: Shape) -> None:
         """Make a collection with its payload indexes where it is missing."""
 
     def has(self, collection: str) -> bool: ...
 
+    def tend(self, collection: str) -> None:
+        """What the engine does not do by itself."""
+
     # filters
-    def equals(self, key: str, value: str | bool) -> Any: ...
+    def equals(self, key: str, value: str | bool) -> Any:
+        """None: it has no way to say that."""
+
     def any_of(self, key: str, values: Iterable[int]) -> Any: ...
     def between(
         self,

@@ -27,10 +27,13 @@ def pushed_down(engine: Engine, conditions: Sequence[Condition]) -> tuple[list[A
             continue
         if c.op in ("eq", "in"):
             values = c.value if c.op == "in" else (c.value,)
-            must.append(engine.either(*(_equal(engine, key, v) for v in values)))
+            ways = [_equal(engine, key, v) for v in values]
+            if None not in ways:
+                must.append(engine.either(*ways))
         elif c.op == "ne":
-            if c.value is not None and is_exact(c.value):
-                but.append(_equal(engine, key, c.value))
+            way = _equal(engine, key, c.value)
+            if way is not None and c.value is not None and is_exact(c.value):
+                but.append(way)
         elif is_number(c.value):
             end = "gte" if c.op in ("gt", "gte") else "lte"
             must.append(engine.between(key, **{end: float(c.value)}))
