@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from evervec.errors import IndexUnavailable
 from evervec.filters import matches, parse_filter
 from evervec.indexes.base import Held
-from evervec.indexes.qdrant.engine import Engine, Shape, Stored
+from evervec.indexes.qdrant.engine import CollectionGone, Engine, Shape, Stored
 from evervec.indexes.qdrant.filtering import pushed_down
 from evervec.indexes.separate import Collections, folded
 from evervec.model import Change, Match, Matches
@@ -27,6 +27,8 @@ from evervec.stores.base import Store
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+T = TypeVar("T")
 
 _POINTS = uuid.UUID("6b2d9a52-4c1f-4d0e-9a39-0f3f6d1c9e57")
 _TRIES = 5
@@ -67,21 +69,18 @@ class QdrantIndex:
         for change in changes:
             by_version[change.version].append(change)
         for version, group in sorted(by_version.items()):
-            collection = self._collection(version, make=True)
-            if collection is not None:  # else no vectors were ever made: nothing to remove
-                with self._engine.turn:
-                    self._write(collection, version, folded(group))
+            self._apply(version, folded(group))
+
+    def _apply(self, version: int, changes: list[Change]) -> None:
+        with self._engine.turn:
+            self._on(version, lambda name: self._write(name, version, changes), None, make=True)
 
     def _write(self, collection: str, version: int, changes: list[Change]) -> None:
         for _ in range(_TRIES):
             plans = self._plan(collection, version, changes)
             if not plans:
                 return
-            try:
-                self._engine.update(collection, self._operations(plans))
-            except IndexUnavailable:
-                self._ready.discard(collection)  # it may be gone, and is made anew next time
-                raise
+            self._engine.update(collection, self._operations(plans))
             if self._engine.alone:
                 return
             changes = self._overtaken(collection, version, plans)
@@ -179,9 +178,6 @@ class QdrantIndex:
         filter: Mapping[str, Any] | None = None,
         mark: int | None = None,
     ) -> Matches:
-        collection = self._collection(version)
-        if collection is None:
-            return Matches({})
         engine, conditions = self._engine, parse_filter(filter)
         must, but = pushed_down(engine, conditions)
         where = engine.all(
@@ -190,7 +186,7 @@ class QdrantIndex:
         fields = ("record", "hash", *(["metadata"] if conditions else []))
         wanted = 2 * limit + 8  # a record may be found by several of its chunks
         while True:
-            points = engine.query(collection, vector, where, fields, wanted)
+            points = self._nearest(version, vector, where, fields, wanted)
             good = (
                 Match(p.payload["record"], bytes.fromhex(p.payload["hash"]), p.score)
                 for p in points
@@ -203,9 +199,6 @@ class QdrantIndex:
 
     # verify and care
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
-        collection = self._collection(version)
-        if collection is None:
-            return []
         engine = self._engine
         must = [
             engine.any_of("version", [version]),
@@ -214,39 +207,61 @@ class QdrantIndex:
         ]
         if tenant is not None:
             must.append(engine.equals("tenant", tenant))
-        points = engine.scroll(collection, engine.all(*must), ("record", "tenant", "hash"))
+        where, fields = engine.all(*must), ("record", "tenant", "hash")
+        points = self._all(version, where, fields)
         return sorted((_held(p) for p in points), key=lambda h: h.record)
 
     def remove(self, version: int, points: Sequence[Held]) -> int:
-        collection = self._collection(version)
-        if collection is None or not points:
-            return 0
         engine = self._engine
         wanted = {point_id(version, p.record, p.hash): p for p in points}
-        found = engine.scroll(
-            collection, engine.all(engine.ids(wanted)), ("record", "tenant", "hash")
-        )
-        ids = [point.id for point in found if _held(point) == wanted[point.id]]
-        if ids:
-            engine.update(collection, [engine.delete(engine.all(engine.ids(ids)))])
-        return len(ids)
+
+        def take_out(name: str) -> int:
+            where = engine.all(engine.ids(wanted))
+            found = engine.scroll(name, where, ("record", "tenant", "hash"))
+            ids = [point.id for point in found if _held(point) == wanted[point.id]]
+            if ids:
+                engine.update(name, [engine.delete(engine.all(engine.ids(ids)))])
+            return len(ids)
+
+        return self._on(version, take_out, 0) if points else 0
 
     def tend(self, before: float) -> None:
+        for collection in self._collections.all():
+            self._on(collection.version, lambda name: self._tend(name, before), None)
+
+    def _tend(self, name: str, before: float) -> None:
         engine = self._engine
-        names = {self._collection(c.version) for c in self._collections.all()}
         old = engine.all(engine.between("removed_at", lt=before))
-        for name in names - {None}:
-            for _ in range(_ROUNDS):
-                found = engine.scroll(str(name), old, ("record",), _AT_ONCE)
-                if found:
-                    where = engine.all(engine.ids(point.id for point in found))
-                    engine.update(str(name), [engine.delete(where)])
-                if len(found) < _AT_ONCE:
-                    break
-            engine.tend(str(name))
+        for _ in range(_ROUNDS):
+            found = engine.scroll(name, old, ("record",), _AT_ONCE)
+            if found:
+                where = engine.all(engine.ids(point.id for point in found))
+                engine.update(name, [engine.delete(where)])
+            if len(found) < _AT_ONCE:
+                break
+        engine.tend(name)
 
     def close(self) -> None:
         self._engine.close()
+
+    def _nearest(self, version: int, *asked: Any) -> list[Stored]:
+        return self._on(version, lambda name: self._engine.query(name, *asked), [])
+
+    def _all(self, version: int, where: Any, fields: Sequence[str]) -> list[Stored]:
+        return self._on(version, lambda name: self._engine.scroll(name, where, fields), [])
+
+    def _on(self, version: int, work: Callable[[str], T], otherwise: T, *, make: bool = False) -> T:
+        """Work on the collection of a version, looked for once more if it turns out to be gone;
+        `otherwise` where there is none."""
+        for _ in range(2):
+            name = self._collection(version, make=make)
+            if name is None:
+                return otherwise
+            try:
+                return work(name)
+            except CollectionGone:
+                self._ready.discard(name)
+        raise IndexUnavailable(f"{self.url} loses its collections as they are made")
 
     def _collection(self, version: int, *, make: bool = False) -> str | None:
         """The name of the Qdrant collection that has a version's points; None: there is none."""

@@ -17,7 +17,7 @@ from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
 from evervec.errors import IndexUnavailable, SettingsError
 from evervec.indexes.qdrant.breaker import Breaker
-from evervec.indexes.qdrant.engine import PAYLOAD_INDEXES, Shape, Stored
+from evervec.indexes.qdrant.engine import PAYLOAD_INDEXES, CollectionGone, Shape, Stored
 from evervec.settings import Settings
 
 if TYPE_CHECKING:
@@ -102,8 +102,9 @@ class ClientEngine:
             answer = ask()
         except (ApiException, QdrantException, OSError) as error:
             why = f"Qdrant at {self.url} cannot be used: {_said(error)}"
-            if not (isinstance(error, UnexpectedResponse) and error.status_code == 404):
-                self._breaker.failed(why)
+            if isinstance(error, UnexpectedResponse) and error.status_code == 404:
+                raise CollectionGone(why) from error
+            self._breaker.failed(why)
             raise IndexUnavailable(why) from error
         self._breaker.worked()
         return answer

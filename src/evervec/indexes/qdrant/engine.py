@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from evervec.errors import IndexUnavailable
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -25,6 +27,10 @@ PAYLOAD_INDEXES = {
     "metadata.valid_from": "float",
 }
 """what is filtered and guarded by; `tenant` is a keyword that parts the points"""
+
+
+class CollectionGone(IndexUnavailable):
+    """Qdrant answers, but has no such collection."""
 
 
 class Stored(NamedTuple):
