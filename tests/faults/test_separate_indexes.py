@@ -88,6 +88,28 @@ def test_01_02_03_a_worker_killed_at_any_point_leaves_one_set_of_chunks(
     assert outcomes(ev, "a") == ends
 
 
+@pytest.mark.parametrize("point", ["applied", "finished"])
+def test_02_03_an_embedded_engine_outlives_its_process(
+    tmp_path: Path, start: Start, point: str
+) -> None:
+    """Only one process has it open, so the next comes after the kill."""
+    path, index = tmp_path / "notes.db", f"qdrant-edge://{tmp_path / 'edge'}"
+    with open_store(path, embedder="noop") as ev:
+        add(ev, NOTES)
+    victim = start("work", path, index=index, pause={point: ""}, settings=LEASE)
+    victim.at(point)
+    with (
+        open_store(path, index=index) as ev,
+        pytest.raises(IndexUnavailable, match="another process"),
+    ):
+        ev.verify()
+    victim.kill()
+    with open_store(path, index=index) as ev:
+        assert {id for _, _, id in held(ev)} == set(NOTES)
+        settle(ev)
+        assert_true_to(ev, path, NOTES)
+
+
 @ACROSS
 @pytest.mark.parametrize("late", ["upsert", "upsert of a deleted record", "delete"])
 def test_04_05_06_a_zombies_late_write_changes_nothing(

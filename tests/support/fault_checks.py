@@ -19,7 +19,7 @@ from support.world import held
 
 def open_store(place: Place, **settings: Any) -> evervec.Evervec:
     """The store that children of `process_worker` work on."""
-    return evervec.open(place, embedder=HashingEmbedder(DIMENSIONS), **settings)
+    return evervec.open(place, **{"embedder": HashingEmbedder(DIMENSIONS), **settings})
 
 
 def settle(ev: evervec.Evervec) -> None:

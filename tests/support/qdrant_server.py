@@ -103,10 +103,11 @@ class QdrantServer:
 
     def _batch(self, given: Any, name: str) -> Answer:
         asked = TypeAdapter(models.UpdateOperations).validate_python(given)
-        old = tuple(map(int, self.version.split(".")[:2])) < (1, 16)
+        version = tuple(map(int, self.version.split(".")[:2]))
         for operation in asked.operations:
-            if old and isinstance(operation, models.UpsertOperation):
-                operation.upsert.update_filter = None  # an old server does not know it
+            if isinstance(operation, models.UpsertOperation):
+                assert version >= (1, 16) or operation.upsert.update_filter is None
+                assert version >= (1, 17) or operation.upsert.update_mode is None
         return 200, self.client.batch_update_points(name, asked.operations)
 
     def _scroll(self, given: Any, name: str) -> Answer:
@@ -182,11 +183,15 @@ def _plain(value: Any) -> Any:
 _started: dict[Path, QdrantServer] = {}
 
 
-def url_for(folder: Path) -> str:
+def server_of(folder: Path) -> QdrantServer:
     """The server that stands for a folder."""
     if folder not in _started:
         _started[folder] = QdrantServer()
-    return _started[folder].url
+    return _started[folder]
+
+
+def url_for(folder: Path) -> str:
+    return server_of(folder).url
 
 
 def leave(folder: Path) -> None:

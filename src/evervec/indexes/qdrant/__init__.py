@@ -62,6 +62,7 @@ class QdrantIndex:
         self._name = settings.qdrant_collection
         self._settings = settings
         self._ready: set[str] = set()
+        self._closed = False
 
     # writing
     def apply(self, changes: Sequence[Change], conn: Any = None) -> None:
@@ -133,7 +134,7 @@ class QdrantIndex:
             points = [(id, *content) for id, content in plan.new.items()]
             absent += [p for p in points if p[0] not in plan.there]
             if again := [p for p in points if p[0] in plan.there]:
-                first.append(engine.upsert(again, engine.all(not_newer)))
+                first.append(engine.upsert(again, engine.all(not_newer), there=True))
             if plan.kept:
                 where = engine.all(engine.ids(plan.kept), not_newer)
                 then.append(engine.set_payload(plan.common, where))
@@ -146,7 +147,9 @@ class QdrantIndex:
         if absent:
             # one guard for all: a point that came meanwhile with a seq between is read back
             least = min(plan.change.seq for plan in plans)
-            first.append(engine.upsert(absent, engine.all(engine.between("seq", lte=least))))
+            first.append(
+                engine.upsert(absent, engine.all(engine.between("seq", lte=least)), there=False)
+            )
         return first + then + last
 
     def _overtaken(self, collection: str, version: int, plans: list[_Plan]) -> list[Change]:
@@ -158,8 +161,9 @@ class QdrantIndex:
         for plan in plans:
             seq, there = plan.change.seq, present[plan.change.record]
             if any(point.payload["seq"] > seq for point in there.values()):
-                mine = engine.ids(id for id in plan.new if id not in plan.there)
-                stale.append(engine.delete(engine.all(mine, engine.between("seq", lte=seq))))
+                mine = [i for i in plan.new if i not in plan.there or not engine.only_updates()]
+                as_written = engine.between("seq", gte=seq, lte=seq)
+                stale.append(engine.delete(engine.all(engine.ids(mine), as_written)))
             elif any(
                 id not in there or there[id].payload["seq"] != seq for id in (*plan.new, *plan.kept)
             ):
@@ -242,7 +246,9 @@ class QdrantIndex:
         engine.tend(name)
 
     def close(self) -> None:
-        self._engine.close()
+        if not self._closed:  # others may use the same engine
+            self._closed = True
+            self._engine.close()
 
     def _nearest(self, version: int, *asked: Any) -> list[Stored]:
         return self._on(version, lambda name: self._engine.query(name, *asked), [])

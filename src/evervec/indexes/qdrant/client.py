@@ -28,7 +28,6 @@ log = logging.getLogger("evervec")
 T = TypeVar("T")
 
 _PAGE = 1000
-_GUARDS_SINCE = (1, 16)
 _SCHEMAS: dict[str, Any] = {
     "tenant": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
     "keyword": models.PayloadSchemaType.KEYWORD,
@@ -91,7 +90,7 @@ class ClientEngine:
         self.turn: AbstractContextManager[Any] = threading.Lock() if alone else nullcontext()
         self._breaker = Breaker()
         self._one = threading.RLock() if alone else None
-        self._guards: bool | None = None
+        self._known: tuple[int, ...] = ()
 
     def _call(self, ask: Callable[[], T]) -> T:
         if self._one is not None:
@@ -177,18 +176,21 @@ class ClientEngine:
         return models.Filter(should=list(should)) if should else self.ids([])
 
     # changes
-    def _can_guard(self) -> bool:
-        """Whether an upsert can be kept from replacing what is newer."""
-        if self._guards is None:
+    def _version(self) -> tuple[int, ...]:
+        if not self._known:
             version = self._call(lambda: self._client.info().version)
-            numbers = re.findall(r"\d+", version)[:2]
-            self._guards = tuple(map(int, numbers)) >= _GUARDS_SINCE
-        return self._guards
+            self._known = tuple(map(int, re.findall(r"\d+", version)[:2]))
+        return self._known
+
+    def only_updates(self) -> bool:
+        return self._version() >= (1, 17)
 
     def upsert(
         self,
         points: Sequence[tuple[str, NDArray[np.float32] | None, dict[str, Any]]],
         guard: Any,
+        *,
+        there: bool,
     ) -> Any:
         made = [
             models.PointStruct.model_construct(
@@ -197,8 +199,10 @@ class ClientEngine:
             for id, vector, payload in points
         ]
         listed = models.PointsList.model_construct(points=made)
-        if self._can_guard():
+        if self._version() >= (1, 16):
             listed.update_filter = guard
+        if there and self.only_updates():
+            listed.update_mode = models.UpdateMode.UPDATE_ONLY
         return models.UpsertOperation.model_construct(upsert=listed)
 
     def set_payload(self, payload: dict[str, Any], where: Any) -> Any:

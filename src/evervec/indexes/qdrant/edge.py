@@ -137,16 +137,22 @@ class EdgeEngine:
         return edge.Filter(should=list(should)) if should else self.ids([])
 
     # changes
+    def only_updates(self) -> bool:
+        return True
+
     def upsert(
         self,
         points: Sequence[tuple[str, NDArray[np.float32] | None, dict[str, Any]]],
         guard: Any,
+        *,
+        there: bool,
     ) -> Any:
         made = [
             edge.Point(id, {} if vector is None else vector.tolist(), payload)
             for id, vector, payload in points
         ]
-        return UpdateOperation.upsert_points(made, condition=guard)
+        mode = edge.UpdateMode.UpdateOnly if there else None
+        return UpdateOperation.upsert_points(made, condition=guard, update_mode=mode)
 
     def set_payload(self, payload: dict[str, Any], where: Any) -> Any:
         return UpdateOperation.set_payload_by_filter(where, payload)

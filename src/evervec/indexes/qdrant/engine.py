@@ -88,14 +88,20 @@ class Engine(Protocol):
     def all(self, *must: Any, but: Sequence[Any] = ()) -> Any: ...
     def either(self, *should: Any) -> Any: ...
 
+    def only_updates(self) -> bool:
+        """Whether it can replace a point without bringing it back."""
+        ...
+
     # changes
     def upsert(
         self,
         points: Sequence[tuple[str, NDArray[np.float32] | None, dict[str, Any]]],
         guard: Any,
+        *,
+        there: bool,
     ) -> Any:
-        """Points by id; those that are there are replaced if they pass the guard, which older
-        servers do not know."""
+        """Points by id; those that are there are replaced if they pass the guard. `there`: all
+        are, and one that is gone by now stays so. Older servers know neither."""
 
     def set_payload(self, payload: dict[str, Any], where: Any) -> Any: ...
     def delete(self, where: Any) -> Any: ...
