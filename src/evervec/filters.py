@@ -7,13 +7,15 @@ with numbers and text with text, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from evervec.errors import InvalidArgument
 
-RANGES = ("gt", "gte", "lt", "lte")
+_COMPARE = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
+RANGES = tuple(_COMPARE)
 Scalar = str | int | float | bool | None
 
 
@@ -74,3 +76,43 @@ def _scalar(name: str, value: Any) -> Scalar:
     raise InvalidArgument(
         f"filter: {name} is compared with {value!r}; use text, a number, a boolean or None"
     )
+
+
+def matches(metadata: Mapping[str, Any], conditions: Sequence[Condition]) -> bool:
+    """Whether metadata passes all conditions: the meaning itself, for what an engine cannot
+    ask of its own."""
+    return all(_passes(metadata.get(c.field), c.op, c.value) for c in conditions)
+
+
+def _passes(value: Any, op: str, wanted: Any) -> bool:
+    if op == "eq":
+        return _equal(value, wanted)
+    if op == "ne":
+        return not _equal(value, wanted)
+    if op == "in":
+        return any(_equal(value, one) for one in wanted)
+    compare = _COMPARE[op]
+    return any(
+        is_number(v) == is_number(wanted) and compare(v, wanted)
+        for v in comparable(value)
+        if v is not None and not isinstance(v, bool)
+    )
+
+
+def _equal(value: Any, wanted: Scalar) -> bool:
+    if wanted is None:
+        return value is None
+    return any(
+        v == wanted and (type(v) is type(wanted) or (is_number(v) and is_number(wanted)))
+        for v in comparable(value)
+    )
+
+
+def comparable(value: Any) -> list[Scalar]:
+    """A field's own value and, where it is a list, its items; those that are scalars."""
+    found = value if isinstance(value, list) else [value]
+    return [v for v in found if not isinstance(v, list | dict)]
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 
+from evervec.errors import IndexUnavailable
+from evervec.indexes.base import Index
 from evervec.model import Status
 from evervec.queue import Queue
 from evervec.settings import Settings
@@ -22,10 +24,13 @@ _ROUNDS = 20
 
 
 class Housekeeping:
-    """The sweep of one process over its store."""
+    """The sweep of one process over its store and index."""
 
-    def __init__(self, store: Store, queue: Queue, tables: Tables, settings: Settings) -> None:
+    def __init__(
+        self, store: Store, index: Index, queue: Queue, tables: Tables, settings: Settings
+    ) -> None:
         self._store = store
+        self._index = index
         self._queue = queue
         self._tables = tables
         self._settings = settings
@@ -61,8 +66,15 @@ class Housekeeping:
             if self._store.purge_history(done_before, _BATCH) < _BATCH:
                 break
         self._store.tend()
+        self._tend_index(done_before)
         self.alert()
         return True
+
+    def _tend_index(self, before: float) -> None:
+        try:
+            self._index.tend(before)
+        except IndexUnavailable as error:
+            log.warning("the index is not tended: %s", error)
 
     def _bounded(self, status: Status, before: float) -> int:
         total = 0

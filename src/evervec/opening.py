@@ -71,10 +71,7 @@ def open_index(url: str | None, store: Store, settings: Settings) -> Index:
 
     url = url or os.environ.get("EVERVEC_INDEX")
     if url:
-        raise SettingsError(
-            f"{_without_secrets(url)} is not an index that this version knows: leave index "
-            "out to use the store's own"
-        )
+        return _separate_index(url, store, settings)
     if isinstance(store, SqliteStore):
         return SqliteIndex(store.db, settings.clock, settings.cache_mb)
     if store.url.startswith("postgresql:"):
@@ -90,6 +87,35 @@ def open_index(url: str | None, store: Store, settings: Settings) -> Index:
         if isinstance(store, DuckdbStore):
             return DuckdbIndex(store.db, settings.clock, settings.cache_mb)
     raise SettingsError(f"{store.url} has no index of its own: give one with index=")
+
+
+def _separate_index(url: str, store: Store, settings: Settings) -> Index:
+    scheme, _, place = url.partition("://")
+    try:
+        if scheme == "lancedb" and place:
+            from evervec.indexes.lancedb import LanceIndex
+
+            return LanceIndex(place, store, settings)
+        if scheme in ("qdrant", "qdrants") and place:
+            from evervec.indexes.qdrant import QdrantIndex
+            from evervec.indexes.qdrant.client import connect
+
+            key = settings.qdrant_key or os.environ.get("QDRANT_API_KEY", "")
+            return QdrantIndex(connect(url, settings, key), store, settings)
+        if scheme == "qdrant-edge" and place:
+            from evervec.indexes.qdrant import QdrantIndex
+            from evervec.indexes.qdrant.edge import open_folder
+
+            engine = open_folder(place, settings.qdrant_quantization)
+            return QdrantIndex(engine, store, settings)
+    except ImportError as error:
+        raise SettingsError(
+            f"a {scheme} index needs the package {error.name}: pip install 'evervec[{scheme.rstrip('s')}]'"
+        ) from error
+    raise SettingsError(
+        f"{_without_secrets(url)} is not an index that this version knows: give "
+        "lancedb://path, qdrant://host:6333 or qdrant-edge://path, or leave index out to use the store's own"
+    )
 
 
 class Chosen(NamedTuple):

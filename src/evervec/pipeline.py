@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evervec.chunking import Chunker, ContentChunker, Measure, chunk, parse_chunker
@@ -87,6 +86,9 @@ class Batch:
     vectors: dict[int, NDArray[np.float32]] = field(default_factory=dict)
     errors: dict[int, Exception] = field(default_factory=dict)
     costs: list[Cost] = field(default_factory=list)
+    """what is not accounted for yet"""
+    tokens: dict[int, float] = field(default_factory=dict)
+    """of each row, once accounted for"""
     outage: Exception | None = None
     calls_left: int = 0
     characters: int = 0
@@ -353,7 +355,7 @@ class Pipeline:
     def write(self, batch: Batch) -> Written:
         """Points, ledger and finish of what succeeded; the rest fails or waits."""
         written = Written()
-        tokens = self._account(batch)
+        self._account(batch)
         if self._cache and batch.vectors:
             texts = enumerate(batch.texts)
             self._cache.keep({t: batch.vectors[r] for r, t in texts if r in batch.vectors})
@@ -363,7 +365,7 @@ class Pipeline:
             if item.error is not None:
                 failures.append((item.job, item.error, item.permanent))
             elif all(batch.rows[h] in batch.vectors for h in item.fresh):
-                finishes.append(self._finish(item, batch, tokens))
+                finishes.append(self._finish(item, batch))
             else:
                 waiting.append(item.job)
         if finishes:
@@ -381,21 +383,21 @@ class Pipeline:
             written.released = sum(self.queue.release_many(waiting, reason))
         return written
 
-    def _account(self, batch: Batch) -> dict[int, float]:
-        """Share what the calls cost among their texts, by length; the tokens of each row."""
-        tokens: dict[int, float] = {}
+    def _account(self, batch: Batch) -> None:
+        """Share what the calls cost among their texts, by length; once, however often the
+        batch must be written."""
+        costs, batch.costs = batch.costs, []
         spent: dict[tuple[str, str], tuple[float, float]] = {}
-        for cost in batch.costs:
+        for cost in costs:
             if not cost.tokens:
                 continue
             lengths = [len(batch.texts[row]) for row in cost.rows]
             each, whole = cost.calls / len(lengths), sum(lengths)
             for row, length in zip(cost.rows, lengths, strict=True):
-                tokens[row] = cost.tokens * length / whole
+                tokens = batch.tokens[row] = cost.tokens * length / whole
                 calls, so_far = spent.get(batch.owners[row], (0.0, 0.0))
-                spent[batch.owners[row]] = (calls + each, so_far + tokens[row])
+                spent[batch.owners[row]] = (calls + each, so_far + tokens)
         self.provider.record(spent)
-        return tokens
 
     def _settle(self, item: Item, batch: Batch) -> None:
         """A record fails by the first of its chunks that failed."""
@@ -407,9 +409,7 @@ class Pipeline:
                 item.permanent = isinstance(error, InvalidInput)
                 return
 
-    def _finish(
-        self, item: Item, batch: Batch, tokens: Mapping[int, float] = MappingProxyType({})
-    ) -> Finish:
+    def _finish(self, item: Item, batch: Batch) -> Finish:
         job = item.job
         points = [
             Point(hash, place, text, batch.vectors[batch.rows[hash]])
@@ -423,7 +423,7 @@ class Pipeline:
         return Finish(
             job, change, item.chunks, item.reveal, item.gone,
             embedded=embedded, reused=len(item.kept) + len(points) - embedded,
-            tokens=round(sum(tokens.get(batch.rows[h], 0) for h in item.fresh)) if tokens else 0,
+            tokens=round(sum(batch.tokens.get(batch.rows[h], 0) for h in item.fresh)),
             worker=self.queue.worker,
         )  # fmt: skip
 

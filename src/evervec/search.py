@@ -18,7 +18,7 @@ from evervec.chunking import SizeChunker, parse_chunker
 from evervec.drafts import check_text
 from evervec.embedders.base import describe, spec_of
 from evervec.errors import IndexUnavailable, InvalidArgument
-from evervec.filters import parse_filter
+from evervec.filters import Condition, matches, parse_filter
 from evervec.indexes.base import Index
 from evervec.kinds import Kind, Rescore
 from evervec.model import Hit, Hits, Matches, quick_maker
@@ -45,6 +45,10 @@ class _Read(NamedTuple):
     """its text, if that is one chunk for sure"""
     flat: dict[str, Any] | None
     """its metadata, if a copy of that has nothing in common with it"""
+
+    def fits(self, conditions: tuple[Condition, ...]) -> bool:
+        metadata = json.loads(self.found.metadata) if self.flat is None else self.flat
+        return matches(metadata, conditions)
 
 
 class _Memory:
@@ -102,7 +106,7 @@ class Search:
         serving = [version for name, version in memory.serving if kind in (None, name)]
         matches = None
         if mode != "text" and serving:
-            matches = self._by_vector(query, serving, limit, filter, memory.mark)
+            matches = self._by_vector(query, serving, limit, filter, memory)
         via = "text" if matches is None else mode
         scores: dict[int, float] = {}
         if via != "semantic":
@@ -135,13 +139,13 @@ class Search:
         serving: list[int],
         limit: int,
         filter: Mapping[str, Any] | None,
-        mark: int,
+        memory: _Memory,
     ) -> Matches | None:
         """The nearest records of all kinds; None when model or index is away."""
         try:
             vector = self._provider.embed_query(query)
             found = [
-                self._index.search(version, self._tenant, vector, limit, filter, mark)
+                self._index.search(version, self._tenant, vector, limit, filter, memory.mark)
                 for version in serving
             ]
         except IndexUnavailable as error:
@@ -150,7 +154,18 @@ class Search:
         except Exception as error:  # noqa: BLE001 - whatever the model does, text can answer
             log.warning("search answers from text alone: %s", describe(error))
             return None
-        return found[0] if len(found) == 1 else Matches.of(chain.from_iterable(found), limit)
+        all = found[0] if len(found) == 1 else Matches.of(chain.from_iterable(found), limit)
+        if filter and not self._index.shares_store:
+            return self._still_fitting(memory, all, filter)
+        return all
+
+    def _still_fitting(self, memory: _Memory, found: Matches, filter: Mapping[str, Any]) -> Matches:
+        """An index apart from the store knows metadata as of its last write: leave out what
+        is otherwise by now."""
+        conditions = parse_filter(filter)
+        known = self._read(memory, list(found.similarity))
+        good = (m for m in found if m.record in known and known[m.record].fits(conditions))
+        return Matches.of(good, len(found))
 
     def _rank(
         self, memory: _Memory, near: dict[int, float], scores: dict[int, float], via: str

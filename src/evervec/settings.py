@@ -127,6 +127,24 @@ class Settings:
         50_000, "vectors from which on pgvector builds an HNSW index; 0: never", least=0
     )
     pgvector_half: bool = _setting(False, "new collections keep vectors in half precision")
+    writer_lock_seconds: float = _setting(
+        300.0, "how long a writer's turn at a LanceDB index holds without renewal", least=0.05
+    )
+    lancedb_ann_rows: int = _setting(
+        100_000, "vectors from which on LanceDB builds an ANN index; 0: never", least=0
+    )
+    qdrant_key: str = _setting(
+        "", "the key of a Qdrant server; default $QDRANT_API_KEY", secret=True
+    )
+    qdrant_collection: str = _setting(
+        "evervec_{version}", "name of the collection in Qdrant; {version}: the embedding version's"
+    )
+    qdrant_seconds: float = _setting(10.0, "how long Qdrant may take to answer", least=0.1)
+    qdrant_quantization: str = _setting(
+        "", "of new collections in Qdrant: scalar, binary or product; empty: none"
+    )
+    qdrant_shards: int = _setting(0, "shards of new collections; 0: as Qdrant says", least=0)
+    qdrant_replicas: int = _setting(0, "replicas of new collections; 0: as Qdrant says", least=0)
     clock: Callable[[], float] = _setting(time.time, "seconds since the epoch")
     rng: random.Random = field(
         default_factory=random.Random, metadata={"meaning": "randomness of the jitter"}

@@ -120,6 +120,7 @@ def test_any_order_of_arrival_ends_with_the_latest(
 
 def test_many_records_and_collections_in_one_call(world: World, version: int) -> None:
     world.ev.add("second", "x", id="1")
+    work(world.ev)
     second = max(c.version for c in world.ev.store.collections(None, {}))
     world.ev.index.apply(
         [

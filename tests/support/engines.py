@@ -15,7 +15,7 @@ import duckdb
 from evervec import Embedder
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.embedders.noop import NoopEmbedder
-from support import postgres
+from support import postgres, qdrant_server
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class IndexEngine:
 
     url: Callable[[Path], str | None]
     stores: tuple[str, ...]
+    leave: Callable[[Path], None] = lambda _: None
 
 
 def _file(folder: Path) -> Path:
@@ -90,12 +91,28 @@ INDEXES = {
     "sqlite": IndexEngine(lambda _: None, stores=("sqlite", "memory")),
     "duckdb": IndexEngine(lambda _: None, stores=("duckdb",)),
     "pgvector": IndexEngine(lambda _: None, stores=("postgres",)),
+    "qdrant": IndexEngine(
+        qdrant_server.url_for, stores=("sqlite", "postgres"), leave=qdrant_server.leave
+    ),
+    "qdrant-memory": IndexEngine(lambda _: "qdrant://:memory:", stores=("memory",)),
+    "qdrant-edge": IndexEngine(
+        lambda folder: f"qdrant-edge://{folder / 'edge'}", stores=("sqlite",)
+    ),
+    "lancedb": IndexEngine(
+        lambda folder: f"lancedb://{folder / 'vectors'}", stores=("sqlite", "postgres", "duckdb")
+    ),
 }
 
 EMBEDDERS: dict[str, Callable[[], Embedder]] = {
     "hashing": HashingEmbedder,
     "noop": NoopEmbedder,
 }
+
+
+def apart(index: object) -> bool:
+    """Whether an index lies outside the store's database."""
+    return index in INDEXES and index not in ("sqlite", "duckdb", "pgvector")
+
 
 PAIRS = [(store, index) for index, engine in INDEXES.items() for store in engine.stores]
 """Every store with every index that works over it."""

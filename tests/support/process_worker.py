@@ -39,6 +39,8 @@ class Orders:
 
     do: str
     store: str
+    index: str | None = None
+    """URL of an index apart from the store"""
     pause: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     count: int = 1
@@ -146,7 +148,7 @@ def main(orders: Orders) -> None:
 def opened(orders: Orders, stage: Stage) -> Iterator[evervec.Evervec]:
     announce_upgrade(orders, stage)
     embedder = Scripted(orders, stage)
-    with evervec.open(orders.store, embedder=embedder, **orders.settings) as ev:
+    with evervec.open(orders.store, index=orders.index, embedder=embedder, **orders.settings) as ev:
         announce_writes(ev, orders, stage)
         yield ev
 

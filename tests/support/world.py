@@ -110,6 +110,7 @@ class World:
         for ev in self._opened:
             ev.close()
         STORES[self.store_name].leave(self.folder)
+        INDEXES[self.index_name].leave(self.folder)
 
 
 def step(ev: Evervec, jobs: Sequence[Job]) -> Written:

@@ -1,6 +1,9 @@
 """Filters: what the store answers is what the documented meaning says."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +12,11 @@ from hypothesis import strategies as st
 
 import evervec
 from evervec import Evervec, InvalidArgument
+from evervec.filters import matches as evervec_matches
 from evervec.filters import parse_filter
+from support.engines import INDEXES, apart
+from support.vectors import change, vector
+from support.world import World, work
 
 FIELDS = ("a", "b.c", 'quo"te', "it's", "ü", "$", "0")
 WORDS = st.sampled_from(["", "a", "B", "b", "aa", "é", "z", "0", "1", "null", "true"])
@@ -110,6 +117,46 @@ def test_the_store_answers_what_the_meaning_says(
         ev.delete("n", place)
     answer = {int(r.id) for r in ev.records(filter=wanted)}
     assert answer == {i for i, m in enumerate(found) if matches(m, wanted)}
+
+
+@settings(max_examples=300)
+@given(METADATA, FILTERS)
+def test_what_engines_cannot_ask_is_answered_alike(
+    metadata: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    assert evervec_matches(metadata, parse_filter(wanted)) is matches(metadata, wanted)
+
+
+@pytest.fixture(params=[i for i in INDEXES if apart(i)])
+def separate(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    world = World((INDEXES[request.param].stores[0], request.param), tmp_path)
+    world.ev.add("n", "x", id="0")
+    work(world.ev)
+    yield world
+    world.close()
+
+
+_numbers = count(1000)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(METADATA, min_size=1, max_size=4), st.lists(FILTERS, min_size=1, max_size=3))
+def test_indexes_apart_answer_what_the_meaning_says(
+    separate: World, found: list[dict[str, Any]], asked: list[dict[str, Any]]
+) -> None:
+    index = separate.ev.index
+    (version,) = [c.version for c in separate.ev.store.collections(None, {})]
+    records = {next(_numbers): metadata for metadata in found}
+    tenant = f"t{min(records)}"
+    index.apply(
+        [
+            replace(change(version, record, 10**6, ["x"], tenant=tenant), metadata=metadata)
+            for record, metadata in records.items()
+        ]
+    )
+    for wanted in asked:
+        answer = index.search(version, tenant, vector("x"), 10, wanted)
+        assert set(answer.similarity) == {r for r, m in records.items() if matches(m, wanted)}
 
 
 @settings(max_examples=200)

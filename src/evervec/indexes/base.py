@@ -61,4 +61,8 @@ class Index(Protocol):
         """Take out points that should not be there."""
         ...
 
+    def tend(self, before: float) -> None:
+        """What the index itself needs from time to time. What it keeps of records that were
+        removed before then, it may forget."""
+
     def close(self) -> None: ...

@@ -311,6 +311,9 @@ class PgvectorIndex:
             gone: int = db.execute(table.sql(SQL.remove_points), rows).rowcount
         return gone
 
+    def tend(self, before: float) -> None:
+        """The store's own care is enough."""
+
     def close(self) -> None:
         pass
 

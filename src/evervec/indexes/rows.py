@@ -202,6 +202,9 @@ class RowsIndex:
             self._remove(db, version, gone)
         return len(gone)
 
+    def tend(self, before: float) -> None:
+        """The store's own care is enough."""
+
     def close(self) -> None:
         with self._lock:
             self._blocks.clear()

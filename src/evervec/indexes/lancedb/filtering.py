@@ -1,0 +1,50 @@
+"""Conditions on metadata as SQL over the columns of facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from evervec.filters import Condition, Scalar
+from evervec.indexes.facts import is_exact, ordered, present, rank, term
+
+
+def text(value: str) -> str:
+    """A text as an SQL literal: quotes are doubled, and nothing else means anything."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def texts(values: Iterable[str]) -> str:
+    return ", ".join(map(text, values))
+
+
+def numbers(values: Iterable[int]) -> str:
+    return ", ".join(map(str, values))
+
+
+def clause(conditions: Sequence[Condition]) -> list[str]:
+    """What rows must pass, ANDed; more may than fit the conditions, never fewer."""
+    made = [_condition(c) for c in conditions]
+    return [one for one in made if one]
+
+
+def _condition(c: Condition) -> str:
+    if c.op == "eq":
+        return _one_of(c.field, [c.value])
+    if c.op == "in":
+        return _one_of(c.field, c.value)
+    if c.op == "ne":
+        return f"not ({_one_of(c.field, [c.value])})" if is_exact(c.value) else ""
+    ends = "most" if c.op in ("gt", "gte") else "least"
+    sign = ">=" if c.op in ("gt", "gte") else "<="
+    place = f"cast(array_position(fields, {text(ordered(c.field, c.value))}) as bigint)"
+    return f"array_element({ends}, {place}) {sign} {text(rank(c.value))}"
+
+
+def _one_of(field: str, values: Sequence[Scalar]) -> str:
+    terms = [term(field, v) for v in values if v is not None]
+    parts = [f"array_has(terms, {text(one)})" for one in terms]
+    if len(terms) > 1:
+        parts = [f"array_has_any(terms, [{texts(terms)}])"]
+    if None in values:
+        parts.append(f"not array_has(terms, {text(present(field))})")
+    return f"({' or '.join(parts)})" if parts else "false"

@@ -1,0 +1,255 @@
+"""One table: written in single commits that nobody can come between, read as of now.
+
+A write begins with a fence, a commit that changes nothing. LanceDB refuses what was begun
+before another's fence and is committed after it. So between looking at what a record has
+and replacing it nobody else writes, and one who slept in between (and lost his turn, his
+lease, or both) finds his commit refused, whatever the store's lock says.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import lancedb
+import numpy as np
+from lancedb.index import Bitmap, BTree, IvfHnswSq, LabelList
+
+from evervec.errors import IndexUnavailable
+from evervec.filters import Condition, matches
+from evervec.indexes.base import Held
+from evervec.indexes.lancedb.filtering import clause, numbers, text, texts
+from evervec.indexes.lancedb.rows import Row, as_rows, as_table, rows_of, schema
+from evervec.indexes.separate import folded
+from evervec.model import Change, Match, Matches
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+log = logging.getLogger("evervec")
+
+_TRIES = 4
+_TIDY_AFTER = 44
+"""commits, two for each write: the fence and the change"""
+_INDEX_FROM = 2000
+"""rows from which on looking things up beats reading all of them"""
+_SCALARS: dict[str, Any] = {"id": BTree, "record": BTree, "tenant": Bitmap, "terms": LabelList}
+_ALL = (1 << 32) - 1
+_AT_ONCE = 10_000
+
+
+class Table:
+    """The points of one collection."""
+
+    def __init__(self, folder: str, name: str, dimensions: int, ann_rows: int) -> None:
+        self._folder = folder
+        self.name = name
+        self._dimensions = dimensions
+        self._ann_rows = ann_rows
+        self._nothing = np.zeros(dimensions, np.float32)
+        self._reader: Any = None
+        self._writer: Any = None
+        self._opening = threading.Lock()
+        self._tidied = 0
+
+    # reading
+    def search(
+        self,
+        tenant: str,
+        vector: NDArray[np.float32],
+        limit: int,
+        conditions: Sequence[Condition],
+    ) -> Matches:
+        where = " and ".join(
+            [f"tenant = {text(tenant)}", "removed_at is null", *clause(conditions)]
+        )
+        columns = ["record", "hash", "_distance", *(["metadata"] if conditions else [])]
+
+        def find(table: Any, wanted: int, exact: bool) -> list[Row]:
+            query = table.search(vector).distance_type("cosine").where(where, prefilter=True)
+            query = query.bypass_vector_index() if exact else query.refine_factor(4)
+            return as_rows(query.select(columns).limit(wanted).to_arrow())
+
+        wanted, exact = 2 * limit + 8, not self._ann_rows  # a record may be found by several chunks
+        while True:
+            rows = self._read(lambda t: find(t, wanted, exact))  # noqa: B023 - called at once
+            good = (
+                Match(row["record"], row["hash"], 1.0 - row["_distance"])
+                for row in rows
+                if not conditions or matches(json.loads(row["metadata"]), conditions)
+            )
+            found = Matches.of(good, limit)
+            if len(found) >= limit or (exact and len(rows) < wanted):
+                return found
+            if len(rows) < wanted:
+                exact = True  # the ANN index looked into too few of its parts
+            else:
+                wanted *= 4
+
+    def held(self, tenant: str | None, after: int, upto: int | None) -> list[Held]:
+        where = f"removed_at is null and record > {after}"
+        where += "" if upto is None else f" and record <= {upto}"
+        where += "" if tenant is None else f" and tenant = {text(tenant)}"
+        rows = self._read(lambda t: _rows(t, where, ["record", "tenant", "hash"]))
+        return sorted((Held(**row) for row in rows), key=lambda h: h.record)
+
+    def _read(self, ask: Callable[[Any], list[Row]]) -> list[Row]:
+        """Rows of the table as it is now. What is tidied away while it is read is read again."""
+        with _explained(self._folder):
+            for left in reversed(range(_TRIES)):
+                try:
+                    table = self._open_to_read()
+                    return [] if table is None else ask(table)
+                except (RuntimeError, OSError, ValueError):
+                    self._reader = None
+                    if not left:
+                        raise
+            return []
+
+    def _open_to_read(self) -> Any:
+        with self._opening:
+            if self._reader is None:
+                fresh = timedelta(0)  # each question looks for what others wrote
+                db = lancedb.connect(self._folder, read_consistency_interval=fresh)
+                self._reader = _open(db, self.name)
+            return self._reader
+
+    # writing
+    def write(self, changes: Sequence[Change], now: float) -> None:
+        """Bring records to what the changes say, in one commit. The caller has the turn."""
+        latest = folded(changes)
+        self._commit(lambda table: self._merge(table, latest, now))
+
+    def _merge(self, table: Any, changes: list[Change], now: float) -> None:
+        columns = ["id", "record", "seq", "hash", "removed_at"]
+        if any(c.kept for c in changes):
+            columns += ["text", "vector"]
+        where = f"record in ({numbers(c.record for c in changes)})"
+        there: dict[int, list[Row]] = defaultdict(list)
+        for row in _rows(table, where, columns):
+            there[row["record"]].append(row)
+        new: dict[str, Row] = {}
+        gone: list[str] = []
+        for change in changes:
+            present = there[change.record]
+            if any(row["seq"] > change.seq for row in present):
+                continue  # something newer is there, or was removed
+            by_hash = {row["hash"]: row for row in present if row["removed_at"] is None}
+            made = {r["id"]: r for r in rows_of(change, by_hash, self._nothing, now)}
+            new |= made
+            gone += [row["id"] for row in present if row["id"] not in made]
+        if not new:
+            if gone:
+                table.delete(f"id in ({texts(gone)})")
+            return
+        merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+        if gone:
+            merge = merge.when_not_matched_by_source_delete(f"id in ({texts(gone)})")
+        merge.execute(as_table(list(new.values()), self._dimensions))
+
+    def remove(self, points: Sequence[Held]) -> int:
+        wanted = {(p.record, p.tenant, p.hash) for p in points}
+        removed = 0
+
+        def take_out(table: Any) -> None:
+            nonlocal removed
+            where = f"removed_at is null and record in ({numbers({p.record for p in points})})"
+            rows = _rows(table, where, ["id", "record", "tenant", "hash"])
+            ids = [r["id"] for r in rows if (r["record"], r["tenant"], r["hash"]) in wanted]
+            removed = len(ids)
+            if ids:
+                table.delete(f"id in ({texts(ids)})")
+
+        self._commit(take_out)
+        return removed
+
+    def purge(self, before: float) -> int:
+        """Forget tombstones from before then, so many at once."""
+        where = f"removed_at < {before!r}"
+        found = self._read(lambda t: _rows(t, where, ["id"], _AT_ONCE))
+        if found:
+            ids = texts(row["id"] for row in found)
+            self._commit(lambda table: table.delete(f"id in ({ids})"))
+        return len(found)
+
+    def _commit(self, work: Callable[[Any], object]) -> None:
+        """Do something to the table that nobody else can come between."""
+        with _explained(self._folder):
+            for left in reversed(range(_TRIES)):
+                try:
+                    table = self._open_to_write()
+                    table.checkout_latest()
+                    table.restore(table.version)  # the fence
+                    work(table)
+                    break
+                except (RuntimeError, OSError, ValueError) as error:
+                    self._writer = None  # it may be of a table that is no more
+                    if not left:
+                        raise
+                    log.info("%s is written again: %s", self.name, _first_line(error))
+
+    def _open_to_write(self) -> Any:
+        if self._writer is None:
+            db = lancedb.connect(self._folder)
+            shape = schema(self._dimensions)
+            self._writer = _open(db, self.name) or db.create_table(
+                self.name, schema=shape, exist_ok=True
+            )
+            self._tidied = self._writer.version - len(self._writer.list_versions())
+        return self._writer
+
+    # care
+    @property
+    def untidy(self) -> bool:
+        return self._writer is not None and self._writer.version - self._tidied >= _TIDY_AFTER
+
+    def tidy(self) -> None:
+        """Make few files of many, forget old versions, and see to the indexes."""
+
+        def tend(table: Any) -> None:
+            rows = table.count_rows()
+            have = {index.columns[0] for index in table.list_indices()}
+            if rows >= _INDEX_FROM:
+                for column, kind in _SCALARS.items():
+                    if column not in have:
+                        table.create_index(column, config=kind())
+            if self._ann_rows and rows >= self._ann_rows and "vector" not in have:
+                table.create_index("vector", config=IvfHnswSq(distance_type="cosine"))
+            # not a moment older: who reads what goes away reads again
+            table.optimize(cleanup_older_than=timedelta(milliseconds=1))
+            self._tidied = table.version
+
+        self._commit(tend)
+
+
+def _rows(table: Any, where: str, columns: list[str], limit: int = _ALL) -> list[Row]:
+    return as_rows(table.search().where(where).select(columns).limit(limit).to_arrow())
+
+
+def _open(db: Any, name: str) -> Any:
+    try:
+        return db.open_table(name)
+    except (ValueError, FileNotFoundError) as error:
+        if "not found" in str(error):
+            return None
+        raise
+
+
+@contextmanager
+def _explained(folder: str) -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, OSError, ValueError) as error:
+        raise IndexUnavailable(
+            f"the LanceDB index in {folder} cannot be used: {_first_line(error)}"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:300]

@@ -1,0 +1,316 @@
+"""Vectors in Qdrant, guarded by seq point by point.
+
+A point is known by its record and chunk, and carries the seq of its record's last change.
+Where a record was removed, a point without a vector stays, a tombstone, whose seq stops
+what comes late. Qdrant has no transactions: new points come first, what is over goes last,
+and where others may write too everything is read back, so that one who was overtaken takes
+his own points out again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from evervec.errors import IndexUnavailable
+from evervec.filters import matches, parse_filter
+from evervec.indexes.base import Held
+from evervec.indexes.qdrant.engine import CollectionGone, Engine, Shape, Stored
+from evervec.indexes.qdrant.filtering import pushed_down
+from evervec.indexes.separate import Collections, folded
+from evervec.model import Change, Match, Matches
+from evervec.settings import Settings
+from evervec.stores.base import Store
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+T = TypeVar("T")
+
+_POINTS = uuid.UUID("6b2d9a52-4c1f-4d0e-9a39-0f3f6d1c9e57")
+_TRIES = 5
+_AT_ONCE = 1000
+_ROUNDS = 10
+_FIELDS = ("record", "seq", "position")
+
+
+class _Plan(NamedTuple):
+    """What a change does to the points that are there."""
+
+    change: Change
+    new: dict[str, tuple[NDArray[np.float32] | None, dict[str, Any]]]
+    common: dict[str, Any]
+    kept: dict[str, int]
+    """positions by id, of those that are there"""
+    gone: list[str]
+    there: dict[str, Stored]
+
+
+class QdrantIndex:
+    """Any number of writers; the tenant is part of every search."""
+
+    shares_store = False
+
+    def __init__(self, engine: Engine, store: Store, settings: Settings) -> None:
+        self.url = engine.url
+        self._engine = engine
+        self._store = store
+        self._collections = Collections(store)
+        self._name = settings.qdrant_collection
+        self._settings = settings
+        self._ready: set[str] = set()
+        self._closed = False
+
+    # writing
+    def apply(self, changes: Sequence[Change], conn: Any = None) -> None:
+        by_version: dict[int, list[Change]] = defaultdict(list)
+        for change in changes:
+            by_version[change.version].append(change)
+        for version, group in sorted(by_version.items()):
+            self._apply(version, folded(group))
+
+    def _apply(self, version: int, changes: list[Change]) -> None:
+        with self._engine.turn:
+            self._on(version, lambda name: self._write(name, version, changes), None, make=True)
+
+    def _write(self, collection: str, version: int, changes: list[Change]) -> None:
+        for _ in range(_TRIES):
+            plans = self._plan(collection, version, changes)
+            if not plans:
+                return
+            self._engine.update(collection, self._operations(plans))
+            if self._engine.alone:
+                return
+            changes = self._overtaken(collection, version, plans)
+            if not changes:
+                return
+        raise IndexUnavailable(f"{self.url}: {len(changes)} records are written by others too")
+
+    def _plan(self, collection: str, version: int, changes: list[Change]) -> list[_Plan]:
+        """How to bring records to what the changes say; nothing for those that are newer."""
+        present = self._present(collection, version, changes)
+        now = self._store.now()
+        plans = []
+        for c in changes:
+            there = present[c.record]
+            if any(point.payload["seq"] > c.seq for point in there.values()):
+                continue  # something newer is there, or was removed
+            common = _common(c)
+            new: dict[str, Any] = {}
+            for p in c.points:
+                own = {"hash": p.hash.hex(), "position": p.position, "text": p.text}
+                new[point_id(version, c.record, p.hash)] = (p.vector, common | own)
+            kept = {point_id(version, c.record, h): place for h, place in c.kept.items()}
+            if not new and not kept:
+                new[point_id(version, c.record, b"")] = (None, common | {"removed_at": now})
+            gone = [id for id in there if id not in new and id not in kept]
+            still = {id: kept[id] for id in kept if id in there and id not in new}
+            plans.append(_Plan(c, new, common, still, gone, there))
+        return plans
+
+    def _present(
+        self, collection: str, version: int, changes: Sequence[Change]
+    ) -> dict[int, dict[str, Stored]]:
+        engine = self._engine
+        where = engine.all(
+            engine.any_of("version", [version]),
+            engine.any_of("record", [c.record for c in changes]),
+        )
+        present: dict[int, dict[str, Stored]] = defaultdict(dict)
+        for point in engine.scroll(collection, where, _FIELDS):
+            present[point.payload["record"]][point.id] = point
+        return present
+
+    def _operations(self, plans: list[_Plan]) -> list[Any]:
+        """New points first and what is over last, so that a record is never without."""
+        engine = self._engine
+        first, then, last = [], [], []
+        absent = []
+        for plan in plans:
+            not_newer = engine.between("seq", lte=plan.change.seq)
+            points = [(id, *content) for id, content in plan.new.items()]
+            absent += [p for p in points if p[0] not in plan.there]
+            if again := [p for p in points if p[0] in plan.there]:
+                first.append(engine.upsert(again, engine.all(not_newer), there=True))
+            if plan.kept:
+                where = engine.all(engine.ids(plan.kept), not_newer)
+                then.append(engine.set_payload(plan.common, where))
+            for id, place in plan.kept.items():
+                if plan.there[id].payload["position"] != place:
+                    where = engine.all(engine.ids([id]), not_newer)
+                    then.append(engine.set_payload({"position": place}, where))
+            if plan.gone:
+                last.append(engine.delete(engine.all(engine.ids(plan.gone), not_newer)))
+        if absent:
+            # one guard for all: a point that came meanwhile with a seq between is read back
+            least = min(plan.change.seq for plan in plans)
+            first.append(
+                engine.upsert(absent, engine.all(engine.between("seq", lte=least)), there=False)
+            )
+        return first + then + last
+
+    def _overtaken(self, collection: str, version: int, plans: list[_Plan]) -> list[Change]:
+        """What must be written again. Where somebody newer was faster, what was put beside
+        his points is taken out."""
+        engine = self._engine
+        present = self._present(collection, version, [plan.change for plan in plans])
+        again, stale = [], []
+        for plan in plans:
+            seq, there = plan.change.seq, present[plan.change.record]
+            if any(point.payload["seq"] > seq for point in there.values()):
+                mine = [i for i in plan.new if i not in plan.there or not engine.only_updates()]
+                as_written = engine.between("seq", gte=seq, lte=seq)
+                stale.append(engine.delete(engine.all(engine.ids(mine), as_written)))
+            elif any(
+                id not in there or there[id].payload["seq"] != seq for id in (*plan.new, *plan.kept)
+            ):
+                again.append(plan.change)
+        if stale:
+            engine.update(collection, stale)
+        return again
+
+    # searching
+    def search(
+        self,
+        version: int,
+        tenant: str,
+        vector: NDArray[np.float32],
+        limit: int,
+        filter: Mapping[str, Any] | None = None,
+        mark: int | None = None,
+    ) -> Matches:
+        engine, conditions = self._engine, parse_filter(filter)
+        must, but = pushed_down(engine, conditions)
+        where = engine.all(
+            engine.equals("tenant", tenant), engine.any_of("version", [version]), *must, but=but
+        )
+        fields = ("record", "hash", *(["metadata"] if conditions else []))
+        wanted = 2 * limit + 8  # a record may be found by several of its chunks
+        while True:
+            points = self._nearest(version, vector, where, fields, wanted)
+            good = (
+                Match(p.payload["record"], bytes.fromhex(p.payload["hash"]), p.score)
+                for p in points
+                if not conditions or matches(p.payload["metadata"], conditions)
+            )
+            found = Matches.of(good, limit)
+            if len(found) >= limit or len(points) < wanted:
+                return found
+            wanted *= 4
+
+    # verify and care
+    def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
+        engine = self._engine
+        must = [
+            engine.any_of("version", [version]),
+            engine.between("record", gt=after, lte=upto),
+            engine.empty("removed_at"),
+        ]
+        if tenant is not None:
+            must.append(engine.equals("tenant", tenant))
+        where, fields = engine.all(*must), ("record", "tenant", "hash")
+        points = self._all(version, where, fields)
+        return sorted((_held(p) for p in points), key=lambda h: h.record)
+
+    def remove(self, version: int, points: Sequence[Held]) -> int:
+        engine = self._engine
+        wanted = {point_id(version, p.record, p.hash): p for p in points}
+
+        def take_out(name: str) -> int:
+            where = engine.all(engine.ids(wanted))
+            found = engine.scroll(name, where, ("record", "tenant", "hash"))
+            ids = [point.id for point in found if _held(point) == wanted[point.id]]
+            if ids:
+                engine.update(name, [engine.delete(engine.all(engine.ids(ids)))])
+            return len(ids)
+
+        return self._on(version, take_out, 0) if points else 0
+
+    def tend(self, before: float) -> None:
+        for collection in self._collections.all():
+            self._on(collection.version, lambda name: self._tend(name, before), None)
+
+    def _tend(self, name: str, before: float) -> None:
+        engine = self._engine
+        old = engine.all(engine.between("removed_at", lt=before))
+        for _ in range(_ROUNDS):
+            found = engine.scroll(name, old, ("record",), _AT_ONCE)
+            if found:
+                where = engine.all(engine.ids(point.id for point in found))
+                engine.update(name, [engine.delete(where)])
+            if len(found) < _AT_ONCE:
+                break
+        engine.tend(name)
+
+    def close(self) -> None:
+        if not self._closed:  # others may use the same engine
+            self._closed = True
+            self._engine.close()
+
+    def _nearest(self, version: int, *asked: Any) -> list[Stored]:
+        return self._on(version, lambda name: self._engine.query(name, *asked), [])
+
+    def _all(self, version: int, where: Any, fields: Sequence[str]) -> list[Stored]:
+        return self._on(version, lambda name: self._engine.scroll(name, where, fields), [])
+
+    def _on(self, version: int, work: Callable[[str], T], otherwise: T, *, make: bool = False) -> T:
+        """Work on the collection of a version, looked for once more if it turns out to be gone;
+        `otherwise` where there is none."""
+        for _ in range(2):
+            name = self._collection(version, make=make)
+            if name is None:
+                return otherwise
+            try:
+                return work(name)
+            except CollectionGone:
+                self._ready.discard(name)
+        raise IndexUnavailable(f"{self.url} loses its collections as they are made")
+
+    def _collection(self, version: int, *, make: bool = False) -> str | None:
+        """The name of the Qdrant collection that has a version's points; None: there is none."""
+        known = self._collections.get(version)
+        if known is None or known.spec is None:
+            return None
+        name = self._name.replace("{version}", known.spec.name)
+        if name not in self._ready:
+            if make:
+                options = self._settings
+                self._engine.ensure(
+                    name,
+                    Shape(
+                        known.spec.dimensions, options.qdrant_quantization,
+                        options.qdrant_shards, options.qdrant_replicas,
+                    ),
+                )  # fmt: skip
+            elif not self._engine.has(name):
+                return None
+            self._ready.add(name)
+        return name
+
+
+def point_id(version: int, record: int, hash: bytes) -> str:
+    """The same for the same chunk of a record, whoever writes it; the tombstone's has no hash."""
+    return str(uuid.uuid5(_POINTS, f"{version}/{record}/{hash.hex()}"))
+
+
+def _common(change: Change) -> dict[str, Any]:
+    """What all points of a record carry."""
+    return {
+        "tenant": change.tenant,
+        "kind": change.kind,
+        "version": change.version,
+        "record": change.record,
+        "id": change.id,
+        "seq": change.seq,
+        "metadata": dict(change.metadata),
+        "weight": change.weight,
+        "updated_at": change.updated_at,
+    }
+
+
+def _held(point: Stored) -> Held:
+    p = point.payload
+    return Held(p["record"], p["tenant"], bytes.fromhex(p.get("hash", "")))

@@ -1,0 +1,42 @@
+"""A breaker: what is away is left alone for a while, so that nobody waits for it in vain."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from evervec.errors import IndexUnavailable
+
+_LONGEST = 30.0
+
+
+class Breaker:
+    """Opens at a failure, for twice as long each time; one call after that is a try."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._until = 0.0
+        self._why = ""
+
+    def check(self) -> None:
+        """Raise at once while it is open."""
+        with self._lock:
+            if self._failures and self._clock() < self._until:
+                raise IndexUnavailable(self._why)
+            if self._failures:
+                self._wait()  # this call tries it, and others wait for what it finds
+
+    def failed(self, why: str) -> None:
+        with self._lock:
+            self._failures += 1
+            self._why = why
+            self._wait()
+
+    def _wait(self) -> None:
+        self._until = self._clock() + min(0.5 * 2 ** min(self._failures, 10), _LONGEST)
+
+    def worked(self) -> None:
+        self._failures = 0

@@ -1,0 +1,270 @@
+"""Qdrant through its own client: a server, or the client's local mode."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from qdrant_client import QdrantClient, models
+from qdrant_client.common.client_exceptions import QdrantException
+from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
+
+from evervec.errors import IndexUnavailable, SettingsError
+from evervec.indexes.qdrant.breaker import Breaker
+from evervec.indexes.qdrant.engine import PAYLOAD_INDEXES, CollectionGone, Shape, Stored
+from evervec.settings import Settings
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+log = logging.getLogger("evervec")
+T = TypeVar("T")
+
+_PAGE = 1000
+_SCHEMAS: dict[str, Any] = {
+    "tenant": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
+    "keyword": models.PayloadSchemaType.KEYWORD,
+    "integer": models.PayloadSchemaType.INTEGER,
+    "float": models.PayloadSchemaType.FLOAT,
+}
+_QUANTIZATIONS: dict[str, Any] = {
+    "": None,
+    "scalar": models.ScalarQuantization(
+        scalar=models.ScalarQuantizationConfig(type=models.ScalarType.INT8, always_ram=True)
+    ),
+    "binary": models.BinaryQuantization(binary=models.BinaryQuantizationConfig(always_ram=True)),
+    "product": models.ProductQuantization(
+        product=models.ProductQuantizationConfig(compression=models.CompressionRatio.X16)
+    ),
+}
+
+
+def connect(url: str, settings: Settings, key: str) -> ClientEngine:
+    """`qdrant://host:6333`, `qdrants://host` (TLS) or `qdrant://:memory:`."""
+    if settings.qdrant_quantization not in _QUANTIZATIONS:
+        raise SettingsError(
+            f"qdrant_quantization is one of {', '.join(filter(None, _QUANTIZATIONS))}, or empty, "
+            f"not {settings.qdrant_quantization!r}"
+        )
+    if url == "qdrant://:memory:":
+        return ClientEngine(url, QdrantClient(":memory:"), alone=True)
+    parts = urlsplit(url)
+    try:
+        port = parts.port or 6333
+    except ValueError as error:
+        raise SettingsError(f"the port of {parts.hostname} is not a number") from error
+    if not parts.hostname or parts.username or parts.path.strip("/") or parts.query:
+        raise SettingsError(
+            "a Qdrant URL is qdrant://host:6333 or qdrants://host; its key is a setting, qdrant_key"
+        )
+    safe = parts.scheme == "qdrants"
+    if key and not safe:
+        log.warning("the key of %s travels unencrypted: use qdrants://", parts.hostname)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the client says the same in its own way
+        client = QdrantClient(
+            host=parts.hostname,
+            port=port,
+            https=safe,
+            api_key=key or None,
+            timeout=max(1, round(settings.qdrant_seconds)),
+            check_compatibility=False,  # it would ask before there is any need to
+        )
+    return ClientEngine(f"{parts.scheme}://{parts.hostname}:{port}", client, alone=False)
+
+
+class ClientEngine:
+    """The local mode is not made for threads, so there one call waits for the other."""
+
+    def __init__(self, url: str, client: QdrantClient, *, alone: bool) -> None:
+        self.url = url
+        self.alone = alone
+        self._client = client
+        self.turn: AbstractContextManager[Any] = threading.Lock() if alone else nullcontext()
+        self._breaker = Breaker()
+        self._one = threading.RLock() if alone else None
+        self._known: tuple[int, ...] = ()
+
+    def _call(self, ask: Callable[[], T]) -> T:
+        if self._one is not None:
+            with self._one:
+                return ask()
+        self._breaker.check()
+        try:
+            answer = ask()
+        except (ApiException, QdrantException, OSError) as error:
+            why = f"Qdrant at {self.url} cannot be used: {_said(error)}"
+            if isinstance(error, UnexpectedResponse) and error.status_code == 404:
+                raise CollectionGone(why) from error
+            self._breaker.failed(why)
+            raise IndexUnavailable(why) from error
+        self._breaker.worked()
+        return answer
+
+    # collections
+    def ensure(self, collection: str, shape: Shape) -> None:
+        if self.has(collection):
+            return
+        options: dict[str, Any] = {}
+        if shape.shards:
+            options["shard_number"] = shape.shards
+        if shape.replicas:
+            options["replication_factor"] = shape.replicas
+        try:
+            self._call(
+                lambda: self._client.create_collection(
+                    collection,
+                    vectors_config=models.VectorParams(
+                        size=shape.dimensions, distance=models.Distance.COSINE
+                    ),
+                    hnsw_config=models.HnswConfigDiff(m=16, ef_construct=128),
+                    quantization_config=_QUANTIZATIONS[shape.quantization],
+                    **options,
+                )
+            )
+        except IndexUnavailable:
+            if not self.has(collection):  # else another process made it just now
+                raise
+        if not self.alone:  # the local mode has no payload indexes, and warns of that
+            for field, schema in PAYLOAD_INDEXES.items():
+                self._make_index(collection, field, _SCHEMAS[schema])
+
+    def _make_index(self, collection: str, field: str, schema: Any) -> None:
+        self._call(lambda: self._client.create_payload_index(collection, field, schema, wait=True))
+
+    def has(self, collection: str) -> bool:
+        return self._call(lambda: self._client.collection_exists(collection))
+
+    def tend(self, collection: str) -> None:
+        """A server tends itself."""
+
+    # filters
+    def equals(self, key: str, value: str | bool) -> Any:
+        return models.FieldCondition(key=key, match=models.MatchValue(value=value))
+
+    def any_of(self, key: str, values: Iterable[int]) -> Any:
+        return models.FieldCondition(key=key, match=models.MatchAny(any=list(values)))
+
+    def between(
+        self,
+        key: str,
+        *,
+        gt: float | None = None,
+        gte: float | None = None,
+        lt: float | None = None,
+        lte: float | None = None,
+    ) -> Any:
+        return models.FieldCondition(key=key, range=models.Range(gt=gt, gte=gte, lt=lt, lte=lte))
+
+    def empty(self, key: str) -> Any:
+        return models.IsEmptyCondition(is_empty=models.PayloadField(key=key))
+
+    def ids(self, ids: Iterable[str]) -> Any:
+        return models.HasIdCondition(has_id=list(ids))
+
+    def all(self, *must: Any, but: Sequence[Any] = ()) -> Any:
+        return models.Filter(must=list(must), must_not=list(but) or None)
+
+    def either(self, *should: Any) -> Any:
+        return models.Filter(should=list(should)) if should else self.ids([])
+
+    # changes
+    def _version(self) -> tuple[int, ...]:
+        if not self._known:
+            version = self._call(lambda: self._client.info().version)
+            self._known = tuple(map(int, re.findall(r"\d+", version)[:2]))
+        return self._known
+
+    def only_updates(self) -> bool:
+        return self._version() >= (1, 17)
+
+    def upsert(
+        self,
+        points: Sequence[tuple[str, NDArray[np.float32] | None, dict[str, Any]]],
+        guard: Any,
+        *,
+        there: bool,
+    ) -> Any:
+        made = [
+            models.PointStruct.model_construct(
+                id=id, vector={} if vector is None else vector.tolist(), payload=payload
+            )
+            for id, vector, payload in points
+        ]
+        listed = models.PointsList.model_construct(points=made)
+        if self._version() >= (1, 16):
+            listed.update_filter = guard
+        if there and self.only_updates():
+            listed.update_mode = models.UpdateMode.UPDATE_ONLY
+        return models.UpsertOperation.model_construct(upsert=listed)
+
+    def set_payload(self, payload: dict[str, Any], where: Any) -> Any:
+        return models.SetPayloadOperation(
+            set_payload=models.SetPayload(payload=payload, filter=where)
+        )
+
+    def delete(self, where: Any) -> Any:
+        return models.DeleteOperation(delete=models.FilterSelector(filter=where))
+
+    # what it does
+    def update(self, collection: str, changes: Sequence[Any]) -> None:
+        self._call(lambda: self._client.batch_update_points(collection, list(changes), wait=True))
+
+    def scroll(
+        self, collection: str, where: Any, fields: Sequence[str], limit: int | None = None
+    ) -> list[Stored]:
+        found: list[Stored] = []
+        offset = None
+        while True:
+            rows, offset = self._page(collection, where, fields, limit or _PAGE, offset)
+            found += [Stored(str(row.id), row.payload or {}) for row in rows]
+            if offset is None or limit:
+                return found
+
+    def _page(
+        self, collection: str, where: Any, fields: Sequence[str], limit: int, offset: Any
+    ) -> tuple[list[Any], Any]:
+        return self._call(
+            lambda: self._client.scroll(
+                collection,
+                scroll_filter=where,
+                limit=limit,
+                offset=offset,
+                with_payload=list(fields),
+            )
+        )
+
+    def query(
+        self,
+        collection: str,
+        vector: NDArray[np.float32],
+        where: Any,
+        fields: Sequence[str],
+        limit: int,
+    ) -> list[Stored]:
+        answer = self._call(
+            lambda: self._client.query_points(
+                collection,
+                query=vector.tolist(),
+                query_filter=where,
+                limit=limit,
+                with_payload=list(fields),
+            )
+        )
+        return [Stored(str(p.id), p.payload or {}, p.score) for p in answer.points]
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, UnexpectedResponse):
+        return f"{error.status_code} {error.reason_phrase}"
+    return (str(error) or type(error).__name__).partition("\n")[0][:200]

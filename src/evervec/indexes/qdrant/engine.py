@@ -1,0 +1,130 @@
+"""What the index asks of Qdrant, whether it is a server, the client's local mode or the
+embedded engine: a few ways to say a filter, and four things to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from evervec.errors import IndexUnavailable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+PAYLOAD_INDEXES = {
+    "tenant": "tenant",
+    "kind": "keyword",
+    "version": "integer",
+    "record": "integer",
+    "seq": "integer",
+    "removed_at": "float",
+    "weight": "float",
+    "metadata.agent": "keyword",
+    "metadata.decision_type": "keyword",
+    "metadata.confidence": "float",
+    "metadata.valid_from": "float",
+}
+"""what is filtered and guarded by; `tenant` is a keyword that parts the points"""
+
+
+class CollectionGone(IndexUnavailable):
+    """Qdrant answers, but has no such collection."""
+
+
+class Stored(NamedTuple):
+    """A point as it is kept, without its vector."""
+
+    id: str
+    payload: dict[str, Any]
+    score: float = 0.0
+
+
+class Shape(NamedTuple):
+    """How a new collection is made."""
+
+    dimensions: int
+    quantization: str
+    shards: int
+    replicas: int
+
+
+class Engine(Protocol):
+    """Methods raise `IndexUnavailable` when it is away."""
+
+    url: str
+    alone: bool
+    """nobody else writes to it: calls of this process are all there are"""
+    turn: AbstractContextManager[Any]
+    """where it is alone, one writer after the other, so that looking and writing are one step"""
+
+    def ensure(self, collection: str, shape: Shape) -> None:
+        """Make a collection with its payload indexes where it is missing."""
+
+    def has(self, collection: str) -> bool: ...
+
+    def tend(self, collection: str) -> None:
+        """What the engine does not do by itself."""
+
+    # filters
+    def equals(self, key: str, value: str | bool) -> Any:
+        """None: it has no way to say that."""
+
+    def any_of(self, key: str, values: Iterable[int]) -> Any: ...
+    def between(
+        self,
+        key: str,
+        *,
+        gt: float | None = None,
+        gte: float | None = None,
+        lt: float | None = None,
+        lte: float | None = None,
+    ) -> Any: ...
+    def empty(self, key: str) -> Any:
+        """Absent, null or a list of nothing."""
+
+    def ids(self, ids: Iterable[str]) -> Any: ...
+    def all(self, *must: Any, but: Sequence[Any] = ()) -> Any: ...
+    def either(self, *should: Any) -> Any: ...
+
+    def only_updates(self) -> bool:
+        """Whether it can replace a point without bringing it back."""
+        ...
+
+    # changes
+    def upsert(
+        self,
+        points: Sequence[tuple[str, NDArray[np.float32] | None, dict[str, Any]]],
+        guard: Any,
+        *,
+        there: bool,
+    ) -> Any:
+        """Points by id; those that are there are replaced if they pass the guard. `there`: all
+        are, and one that is gone by now stays so. Older servers know neither."""
+
+    def set_payload(self, payload: dict[str, Any], where: Any) -> Any: ...
+    def delete(self, where: Any) -> Any: ...
+
+    # what it does
+    def update(self, collection: str, changes: Sequence[Any]) -> None:
+        """Make changes, one after the other, in one request; back when they can be read."""
+
+    def scroll(
+        self, collection: str, where: Any, fields: Sequence[str], limit: int | None = None
+    ) -> list[Stored]:
+        """All points that pass, or the first so many."""
+        ...
+
+    def query(
+        self,
+        collection: str,
+        vector: NDArray[np.float32],
+        where: Any,
+        fields: Sequence[str],
+        limit: int,
+    ) -> list[Stored]:
+        """The nearest that pass, best first."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,26 @@
+"""Suites about the store alone run once for each store, not again for each index over it."""
+
+import pytest
+
+from support.engines import apart
+
+OF_THE_STORE = frozenset(
+    {
+        "test_care", "test_claim", "test_enqueue", "test_fail_release_renew", "test_locks",
+        "test_records_listing", "test_recover", "test_save", "test_stats", "test_text_search",
+        "test_transaction",
+    }
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    spared = [item for item in items if item.path.stem in OF_THE_STORE and _is_apart(item)]
+    if spared:
+        config.hook.pytest_deselected(items=spared)
+        items[:] = [item for item in items if item not in set(spared)]
+
+
+def _is_apart(item: pytest.Item) -> bool:
+    assert isinstance(item, pytest.Function)
+    given = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return any(isinstance(pair, tuple) and len(pair) == 2 and apart(pair[1]) for pair in given)

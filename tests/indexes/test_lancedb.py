@@ -1,0 +1,126 @@
+"""What only a LanceDB index has: turns of writers, tidying, names, an ANN index."""
+
+import threading
+from pathlib import Path
+
+import lancedb
+import numpy as np
+import pytest
+
+from evervec.errors import IndexUnavailable
+from evervec.indexes.lancedb import table_name
+from evervec.model import ModelSpec
+from evervec.stores.base import Collection
+from indexes.conftest import Make
+from indexes.test_races import RECORD, SEQ, version_of
+from support.vectors import change, vector
+from support.world import DAY, KIND, World, work
+
+
+def tables(world: World) -> list[str]:
+    return list(lancedb.connect(world.folder / "vectors").list_tables().tables)
+
+
+def files(folder: Path) -> int:
+    return sum(path.is_file() for path in folder.rglob("*"))
+
+
+def test_a_table_is_named_after_kind_and_version(make: Make) -> None:
+    world = make("lancedb")
+    assert tables(world) == ["note_vectors_hashing_64"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "name"),
+    [
+        ("entry", "minilm-v2", "entry_vectors_minilm_v2"),
+        ("Entry", "minilm-v2", "entry_vectors_minilm_v2_"),
+        ("entry", "minilm_v2", "entry_vectors_minilm_v2_"),
+        ("../entry", "a/b", "___entry_vectors_a_b_"),
+        ("a_vectors_b", "c", "a_vectors_b_vectors_c_"),
+        ("é" * 300, "c", "_" * 80 + "_vectors_c_"),
+    ],
+)
+def test_names_that_must_be_bent_stay_apart(kind: str, version: str, name: str) -> None:
+    collection = Collection(1, kind, "serving", "", False, 0, ModelSpec(version, "", "", 4))
+    made = table_name(collection)
+    assert made.startswith(name)
+    assert (made == name) is not name.endswith("_")
+
+
+def test_writing_waits_its_turn_and_a_dead_holder_is_replaced(make: Make) -> None:
+    world = make("lancedb", writer_lock_seconds=60)
+    store, index = world.ev.store, world.ev.index
+    assert store.lock(f"writer {index.url}", "somebody else", 60)
+    written = threading.Event()
+
+    def write() -> None:
+        index.apply([change(version_of(world), RECORD, SEQ, ["a"])])
+        written.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert not written.wait(0.2)
+    assert index.search(version_of(world), "default", vector("a"), 5) is not None
+    world.clock.move(61)
+    assert written.wait(20)
+    thread.join()
+    assert store.lock(f"writer {index.url}", "somebody else", 60), "the turn is given back"
+
+
+def test_who_waits_in_vain_is_told(make: Make) -> None:
+    world = make("lancedb", writer_lock_seconds=0.05)
+    world.ev.store.lock(f"writer {world.ev.index.url}", "somebody else", 1000)
+    world.ev.index._turns._seconds = -5.0  # type: ignore[attr-defined]
+    with pytest.raises(IndexUnavailable, match="another process"):
+        world.ev.index.apply([change(version_of(world), RECORD, SEQ, ["a"])])
+
+
+def test_many_small_writes_leave_few_files_and_a_reader_that_reads_on(make: Make) -> None:
+    world = make("lancedb")
+    version, reader = version_of(world), world.open().index
+    for n in range(50):
+        world.ev.index.apply([change(version, RECORD + n % 3, SEQ + n, [f"word {n}"])])
+        assert len(reader.search(version, "default", vector(f"word {n}"), 5)) == min(n + 1, 3)
+    assert files(world.folder / "vectors") < 200
+
+
+def test_large_tables_are_indexed(make: Make) -> None:
+    world = make("lancedb", lancedb_ann_rows=2000)
+    version, index = version_of(world), world.ev.index
+    many = [change(version, RECORD + n, SEQ, [f"word{n} and {n % 7}"]) for n in range(2100)]
+    index.apply(many)
+    index._tables[version].tidy()  # type: ignore[attr-defined]
+    table = lancedb.connect(world.folder / "vectors").open_table("note_vectors_hashing_64")
+    have = {i.columns[0] for i in table.list_indices()}
+    assert have == {"id", "record", "tenant", "terms", "vector"}
+    for n in (5, 900, 2000):
+        found = index.search(version, "default", many[n].points[0].vector, 5)
+        assert np.isclose(next(iter(found)).similarity, 1.0, atol=1e-3)
+        assert len(found) == 5
+    index.apply([change(version, RECORD + 5, SEQ + 1, ["another"])])
+    assert next(iter(index.search(version, "default", vector("another"), 1))).record == RECORD + 5
+
+
+def test_tombstones_go_with_the_history_and_not_before(make: Make) -> None:
+    world = make("lancedb")
+    version, index = version_of(world), world.ev.index
+    index.apply([change(version, RECORD, SEQ + 5)])
+    world.ev.housekeeping.sweep()
+    index.apply([change(version, RECORD, SEQ, ["late"])])
+    assert index.held(version, None, 0, None) == []
+    world.clock.move(8 * DAY)
+    assert world.ev.housekeeping.sweep()
+    table = lancedb.connect(world.folder / "vectors").open_table("note_vectors_hashing_64")
+    assert table.count_rows() == 0
+
+
+def test_points_carry_their_content_and_time(make: Make) -> None:
+    world = make("lancedb")
+    world.ev.add(KIND, "alpha", id="x", metadata={"a": 1}, weight=0.5)
+    work(world.ev)
+    table = lancedb.connect(world.folder / "vectors").open_table("note_vectors_hashing_64")
+    (row,) = table.search().where("removed_at is null").to_list()
+    assert (row["tenant"], row["kind"], row["record_id"]) == ("default", KIND, "x")
+    assert (row["text"], row["metadata"], row["weight"]) == ("alpha", '{"a": 1}', 0.5)
+    assert row["updated_at"].timestamp() == world.clock.now

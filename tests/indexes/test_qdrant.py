@@ -1,0 +1,219 @@
+"""What only a Qdrant index has: its requests, key, breaker, and connections that break."""
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import evervec
+from evervec import SettingsError
+from evervec.chunking import hash_text
+from evervec.errors import IndexUnavailable
+from evervec.indexes.qdrant.breaker import Breaker
+from indexes.conftest import Make
+from indexes.test_races import RECORD, SEQ, version_of, words_in
+from support import qdrant_server
+from support.qdrant_server import QdrantServer
+from support.vectors import change, vector
+from support.world import DAY, KIND, World, assert_in_step, work
+
+
+def server_of(world: World) -> QdrantServer:
+    return qdrant_server.server_of(world.folder)
+
+
+def test_a_collection_is_made_as_it_should_be(make: Make) -> None:
+    options = {"qdrant_quantization": "scalar", "qdrant_shards": 3, "qdrant_replicas": 2}
+    world = make("qdrant", qdrant_collection="notes", **options)
+    asked = {(m, p): b for m, p, b in server_of(world).seen if m == "PUT" and "index" not in p}
+    (body,) = asked.values()
+    assert list(asked) == [("PUT", "/collections/notes")]
+    assert body["vectors"] == {"size": 64, "distance": "Cosine"}
+    assert body["hnsw_config"] == {"m": 16, "ef_construct": 128}
+    assert body["quantization_config"]["scalar"]["type"] == "int8"
+    assert (body["shard_number"], body["replication_factor"]) == (3, 2)
+    indexes = {
+        b["field_name"]: b["field_schema"] for _, p, b in server_of(world).seen if "/index" in p
+    }
+    assert indexes["tenant"] == {"type": "keyword", "is_tenant": True}
+    assert indexes["seq"] == "integer"
+    assert indexes.keys() >= {
+        "kind", "metadata.agent", "metadata.decision_type", "metadata.confidence", "weight",
+        "metadata.valid_from",
+    }  # fmt: skip
+
+
+def test_the_tenant_is_part_of_every_query_and_batches_are_one_request(make: Make) -> None:
+    world = make("qdrant")
+    server = server_of(world)
+    server.seen.clear()
+    for n in range(100):
+        world.ev.add(KIND, f"alpha {n}", id=n)
+    work(world.ev)
+    assert [p.rpartition("/")[2] for _, p, _ in server.seen] == ["scroll", "batch", "scroll"]
+    world.ev.search("alpha", mode="semantic")
+    queries = [b for _, p, b in server.seen if p.endswith("/query")]
+    assert queries
+    for query in queries:
+        assert {"key": "tenant", "match": {"value": "default"}} in query["filter"]["must"]
+
+
+def test_points_carry_what_a_search_needs(make: Make) -> None:
+    world = make("qdrant")
+    world.ev.add(KIND, "alpha", id="x", metadata={"agent": "a1"}, weight=0.5)
+    work(world.ev)
+    points, _ = server_of(world).client.scroll("evervec_hashing-64")
+    (payload,) = [p.payload for p in points if p.payload and "hash" in p.payload]
+    assert {k: payload[k] for k in ("tenant", "kind", "id", "position", "text", "weight")} == {
+        "tenant": "default", "kind": KIND, "id": "x", "position": 0, "text": "alpha", "weight": 0.5,
+    }  # fmt: skip
+    assert payload["metadata"] == {"agent": "a1"}
+    assert payload["hash"] == hash_text("alpha").hex()
+    assert payload["updated_at"] == world.clock.now
+
+
+def test_a_connection_lost_in_the_middle_of_a_batch_is_healed_by_the_next_try(make: Make) -> None:
+    """The request was done, or half of it; its answer never came."""
+    world = make("qdrant")
+    server = server_of(world)
+    texts = {str(n): f"alpha {n}" for n in range(5)}
+    for id, text in texts.items():
+        world.ev.add(KIND, text, id=id)
+    server.cut = lambda _, path: path.endswith("/points/batch")
+    batch, _ = world.ev.pipeline.prepare(world.ev.pipeline.claim(10))
+    world.ev.pipeline.embed(batch)
+    with pytest.raises(IndexUnavailable):
+        world.ev.pipeline.write(batch)
+    half = world.ev.index.held
+    server.cut = lambda _method, _path: False
+    world.ev.index._engine._breaker.worked()  # type: ignore[attr-defined]
+    version = version_of(world)
+    world.ev.index.remove(version, half(version, None, 0, None)[:2])
+    assert world.ev.pipeline.write(batch).succeeded == 5
+    assert_in_step(world.ev, texts)
+
+
+def test_what_is_away_is_left_alone_and_tried_again(make: Make) -> None:
+    world = make("qdrant")
+    server, version = server_of(world), version_of(world)
+    now = [0.0]
+    breaker = world.ev.index._engine._breaker = Breaker(lambda: now[0])  # type: ignore[attr-defined]
+    server.stop()
+    for _ in range(3):
+        with pytest.raises(IndexUnavailable, match="cannot be used"):
+            world.ev.index.search(version, "default", vector("a"), 5)
+    server.start()
+    with pytest.raises(IndexUnavailable):  # nobody asks it for a while
+        world.ev.index.search(version, "default", vector("a"), 5)
+    now[0] = 1.5
+    assert not world.ev.index.search(version, "default", vector("a"), 5)
+    breaker.check()
+
+
+def test_while_one_tries_it_the_others_wait() -> None:
+    now = [0.0]
+    breaker = Breaker(lambda: now[0])
+    for _ in range(20):
+        breaker.failed("away")
+    now[0] = 29.0
+    with pytest.raises(IndexUnavailable, match="away"):
+        breaker.check()
+    now[0] = 31.0
+    breaker.check()
+    with pytest.raises(IndexUnavailable, match="away"):
+        breaker.check()
+    breaker.worked()
+    breaker.check()
+
+
+def test_tombstones_go_with_the_history_and_not_before(make: Make) -> None:
+    world = make("qdrant")
+    version, index = version_of(world), world.ev.index
+    index.apply([change(version, RECORD, SEQ + 5)])
+    world.ev.housekeeping.sweep()
+    index.apply([change(version, RECORD, SEQ, ["late"])])
+    assert words_in(world) == set()
+    world.clock.move(8 * DAY)
+    assert world.ev.housekeeping.sweep()
+    assert server_of(world).client.count("evervec_hashing-64").count == 0
+
+
+def test_a_key_is_sent_and_never_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    server = QdrantServer(key="hush")
+    try:
+        with caplog.at_level(logging.DEBUG):
+            options = {"index": server.url, "embedder": "hashing"}
+            with evervec.open(tmp_path / "a.db", qdrant_key="hush", **options) as ev:
+                ev.add("note", "alpha", id="1")
+                assert ev.process_all().succeeded == 1
+                assert "hush" not in repr(ev.settings)
+            with evervec.open(tmp_path / "b.db", qdrant_key="wrong", **options) as ev:
+                ev.add("note", "alpha", id="1")
+                with pytest.raises(IndexUnavailable, match="401"):
+                    ev.process_all()
+        assert "hush" not in caplog.text
+        assert "wrong" not in caplog.text
+        assert "unencrypted" in caplog.text
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "said"),
+    [
+        ("qdrant://user:secret@host", {}, "qdrant_key"),
+        ("qdrant://host:port", {}, "not a number"),
+        ("qdrant://:memory:", {"qdrant_quantization": "tiny"}, "scalar"),
+        ("qdrant-edge://x", {"qdrant_quantization": "tiny"}, "tiny"),
+        ("milvus://host", {}, "not an index"),
+        ("lancedb://", {}, "not an index"),
+    ],
+)
+def test_what_is_no_index_is_refused(
+    tmp_path: Path, url: str, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(SettingsError, match=said) as raised:
+        evervec.open(tmp_path / "a.db", index=url, embedder="hashing", **options)
+    assert "secret" not in str(raised.value)
+
+
+def test_the_embedded_engine_keeps_what_was_written(make: Make) -> None:
+    world = make("qdrant-edge")
+    world.ev.add(KIND, "alpha", id="1")
+    work(world.ev)
+    other = world.open()
+    assert [h.id for h in other.search("alpha", mode="semantic")] == ["1"]
+    world.ev.housekeeping.sweep()
+    world.ev.close()
+    other.close()
+    again = world.open()
+    assert_in_step(again, {"1": "alpha"})
+
+
+@pytest.mark.parametrize(
+    ("url", "package", "extra"),
+    [
+        ("lancedb://x", "lancedb", "lancedb"),
+        ("qdrants://x", "qdrant_client", "qdrant"),
+        ("qdrant-edge://x", "qdrant_edge", "qdrant-edge"),
+    ],
+)
+def test_a_missing_driver_names_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, package: str, extra: str
+) -> None:
+    for name in list(sys.modules):
+        if name.startswith(("evervec.indexes.lancedb", "evervec.indexes.qdrant")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(SettingsError, match=rf"{package}: pip install 'evervec\[{extra}\]'"):
+        evervec.open(tmp_path / "a.db", index=url, embedder="hashing")
+
+
+def test_drivers_are_imported_when_they_are_needed() -> None:
+    code = (
+        "import sys, evervec; print([m for m in ('lancedb', 'qdrant_client') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,138 @@
+"""One writer is held between its look at what is there and its write, while a newer one writes."""
+
+import importlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from evervec.chunking import hash_text
+from evervec.model import Change
+from indexes.conftest import Make
+from support import qdrant_server
+from support.vectors import change
+from support.world import World
+
+RECORD, SEQ = 1001, 10**6
+
+
+def version_of(world: World) -> int:
+    (collection,) = world.ev.store.collections(None, {})
+    return collection.version
+
+
+def words_in(world: World) -> set[bytes]:
+    return {p.hash for p in world.ev.index.held(version_of(world), None, RECORD - 1, RECORD)}
+
+
+@contextmanager
+def lance_pause(world: World, meanwhile: Callable[[], None]) -> Iterator[None]:
+    """Run `meanwhile` when the first writer knows what is there and is about to commit."""
+    lance: Any = importlib.import_module("evervec.indexes.lancedb.table")
+    as_table, once = lance.as_table, threading.Lock()
+
+    def held_up(rows: Sequence[Any], dimensions: int) -> Any:
+        if once.acquire(blocking=False):
+            world.clock.move(400)  # its turn is over: whoever waits gets it
+            meanwhile()
+        return as_table(rows, dimensions)
+
+    lance.as_table = held_up
+    try:
+        yield
+    finally:
+        lance.as_table = as_table
+
+
+@contextmanager
+def qdrant_pause(world: World, meanwhile: Callable[[], None]) -> Iterator[None]:
+    server, once = qdrant_server.server_of(world.folder), threading.Lock()
+
+    def held_up(method: str, path: str) -> None:
+        if path.endswith("/points/batch") and once.acquire(blocking=False):
+            meanwhile()
+
+    server.before = held_up
+    try:
+        yield
+    finally:
+        server.before = None
+
+
+PAUSES = {"lancedb": lance_pause, "qdrant": qdrant_pause}
+
+
+@pytest.mark.parametrize("index", PAUSES)
+@pytest.mark.parametrize(
+    ("there", "newer"),
+    [
+        pytest.param([], ["new"], id="both are the first"),
+        pytest.param(["old"], ["new"], id="an update"),
+        pytest.param(["old"], [], id="a removal"),
+        pytest.param(["old", "older", "oldest"], ["new", "old"], id="one that is shorter"),
+    ],
+)
+@pytest.mark.parametrize("late", [["late", "later", "old"], []], ids=["upsert", "delete"])
+def test_a_late_write_is_undone_or_never_done(
+    make: Make, index: str, there: list[str], newer: list[str], late: list[str]
+) -> None:
+    world = make(index)
+    version, other = version_of(world), world.open()
+    if there:
+        world.ev.index.apply([change(version, RECORD, SEQ, there)])
+
+    def meanwhile() -> None:
+        other.index.apply([change(version, RECORD, SEQ + 9, newer)])
+
+    with PAUSES[index](world, meanwhile):
+        world.ev.index.apply([change(version, RECORD, SEQ + 5, late)])
+    assert words_in(world) == {hash_text(word) for word in newer}
+    world.ev.index.apply([change(version, RECORD, SEQ + 6, ["later still"])])
+    assert words_in(world) == {hash_text(word) for word in newer}
+
+
+@pytest.mark.parametrize("version", ["1.15.4", "1.16.0", "1.17.0"])
+def test_older_servers_are_guarded_by_reading_back(make: Make, version: str) -> None:
+    world = make("qdrant")
+    qdrant_server.server_of(world.folder).version = version
+    number, mine, other = version_of(world), world.open(), world.open()
+    mine.index.apply([change(number, RECORD, SEQ, ["old", "older"])])
+
+    def meanwhile() -> None:
+        other.index.apply([change(number, RECORD, SEQ + 9, ["new"])])
+
+    with qdrant_pause(world, meanwhile):
+        mine.index.apply([change(number, RECORD, SEQ + 5, ["late", "old"])])
+    assert words_in(world) == {hash_text("new")}
+
+
+@pytest.mark.parametrize("index", PAUSES)
+def test_writers_of_different_records_do_not_disturb_each_other(make: Make, index: str) -> None:
+    world = make(index)
+    version, other = version_of(world), world.open()
+
+    def meanwhile() -> None:
+        other.index.apply([change(version, RECORD + 1, SEQ + 9, ["theirs"])])
+
+    with PAUSES[index](world, meanwhile):
+        world.ev.index.apply([change(version, RECORD, SEQ + 5, ["mine", "too"])])
+    held = world.ev.index.held(version, None, RECORD - 1, None)
+    assert {(p.record, p.hash) for p in held} == {
+        (RECORD, hash_text("mine")),
+        (RECORD, hash_text("too")),
+        (RECORD + 1, hash_text("theirs")),
+    }
+
+
+@pytest.mark.parametrize("index", PAUSES)
+def test_two_changes_of_one_record_in_one_call_are_folded(make: Make, index: str) -> None:
+    world = make(index)
+    version = version_of(world)
+    changes: list[Change] = [
+        change(version, RECORD, SEQ + 2, ["c"], kept=["a"]),
+        change(version, RECORD, SEQ + 1, ["a", "b"]),
+    ]
+    world.ev.index.apply(changes)
+    assert words_in(world) == {hash_text("a"), hash_text("c")}
