@@ -74,6 +74,10 @@ class IndexUnavailable(EvervecError):
 class EmbedderError(EvervecError):
     """Base of what an embedder may raise to say whose fault a failure is."""
 
+    calls = 0
+    tokens = 0
+    """what was spent before it was met"""
+
 
 class ProviderUnavailable(EmbedderError):
     """The embedding provider cannot be reached. Jobs wait for it and spend no attempts."""

@@ -36,7 +36,7 @@ from evervec.model import (
 from evervec.opening import open_embedder, open_index, open_source, open_store
 from evervec.pipeline import Pipeline
 from evervec.provider import Provider
-from evervec.queue import Queue, worker_name
+from evervec.queue import Queue
 from evervec.search import Search
 from evervec.settings import Settings
 from evervec.sources.base import Attachment, Source, attachment
@@ -67,7 +67,8 @@ def open(
     opened = open_store(store, loaded)
     try:
         made, why = open_embedder(embedder, opened, loaded)
-        return Evervec(opened, open_index(index, opened, loaded), made, tenant, loaded, why)
+        found = open_index(index, opened, loaded)
+        return Evervec(opened, found, made, tenant, loaded, why, isinstance(embedder, str))
     except BaseException:
         opened.close()
         raise
@@ -84,6 +85,7 @@ class Evervec:
         tenant: str,
         settings: Settings,
         embedder_because: str = "",
+        opened_embedder: bool = False,
     ) -> None:
         self.tenant = tenant
         self.settings = settings
@@ -91,10 +93,11 @@ class Evervec:
         self.index = index
         self.embedder = embedder
         self.embedder_because = embedder_because
+        self._opened_embedder = opened_embedder
         self._kinds: dict[str, Kind] = {}
         self._model = spec_of(embedder)
         self._check_versions()
-        self.provider = Provider(embedder, store, settings, worker_name())
+        self.provider = Provider(embedder, store, settings)
         self.queue = Queue(store, settings, tenant, self._kinds, self.provider)
         self.tables = Tables(open_source(store))
         self.pipeline = Pipeline(
@@ -124,6 +127,8 @@ class Evervec:
     def close(self) -> None:
         self.index.close()
         self.store.close()
+        if self._opened_embedder and hasattr(self.embedder, "close"):
+            self.embedder.close()
 
     def connection(self) -> Any:
         """A connection to the store's own database, for your own writes and evervec's in one

@@ -87,8 +87,10 @@ class Batch:
     errors: dict[int, Exception] = field(default_factory=dict)
     costs: list[Cost] = field(default_factory=list)
     """what is not accounted for yet"""
-    tokens: dict[int, float] = field(default_factory=dict)
+    tokens: dict[int, int] = field(default_factory=dict)
     """of each row, once accounted for"""
+    counted: set[int] = field(default_factory=set)
+    """rows whose tokens stand in an attempt already"""
     outage: Exception | None = None
     calls_left: int = 0
     characters: int = 0
@@ -338,6 +340,7 @@ class Pipeline:
             answer = self.provider.embed(batch.texts[rows.start : rows.stop])
         except NOBODYS_FAULT as error:
             batch.outage = error
+            batch.costs.append(Cost(rows, error.calls, error.tokens))
             return
         batch.costs.append(Cost(rows, answer.calls, answer.tokens))
         for place, row in enumerate(rows):
@@ -356,6 +359,7 @@ class Pipeline:
         """Points, ledger and finish of what succeeded; the rest fails or waits."""
         written = Written()
         self._account(batch)
+        batch.counted.clear()
         if self._cache and batch.vectors:
             texts = enumerate(batch.texts)
             self._cache.keep({t: batch.vectors[r] for r, t in texts if r in batch.vectors})
@@ -392,9 +396,12 @@ class Pipeline:
             if not cost.tokens:
                 continue
             lengths = [len(batch.texts[row]) for row in cost.rows]
-            each, whole = cost.calls / len(lengths), sum(lengths)
+            each, whole, upto, shared = cost.calls / len(lengths), sum(lengths), 0, 0
             for row, length in zip(cost.rows, lengths, strict=True):
-                tokens = batch.tokens[row] = cost.tokens * length / whole
+                upto += length
+                tokens = round(cost.tokens * upto / whole) - shared  # so that they add up
+                shared += tokens
+                batch.tokens[row] = batch.tokens.get(row, 0) + tokens
                 calls, so_far = spent.get(batch.owners[row], (0.0, 0.0))
                 spent[batch.owners[row]] = (calls + each, so_far + tokens)
         self.provider.record(spent)
@@ -416,6 +423,9 @@ class Pipeline:
             for hash, (place, text) in item.fresh.items()
         ]
         embedded = sum(batch.rows[hash] >= 0 for hash in item.fresh)
+        # a text that several records have is counted for the first of them
+        mine = {batch.rows[hash] for hash in item.fresh} - batch.counted
+        batch.counted |= mine
         change = Change(
             job.record, job.version, job.tenant, job.kind, job.record_id, item.seq,
             points, item.kept, item.metadata, item.weight, item.updated_at,
@@ -423,7 +433,7 @@ class Pipeline:
         return Finish(
             job, change, item.chunks, item.reveal, item.gone,
             embedded=embedded, reused=len(item.kept) + len(points) - embedded,
-            tokens=round(sum(batch.tokens.get(batch.rows[h], 0) for h in item.fresh)),
+            tokens=sum(batch.tokens.get(row, 0) for row in mine),
             worker=self.queue.worker,
         )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evervec.embedders.base import PROBE, Embedded, Embedder, count_tokens, embed, embed_query
@@ -28,13 +28,14 @@ log = logging.getLogger("evervec")
 class Provider:
     """What stands between the workers of a store and whatever makes their vectors."""
 
-    def __init__(self, embedder: Embedder, store: Store, settings: Settings, holder: str) -> None:
+    def __init__(self, embedder: Embedder, store: Store, settings: Settings) -> None:
         self.embedder = embedder
         self.in_flight = 0
         name = f"{embedder.name} {embedder.model}".strip()
         self._store = store
-        self._gates = Gatekeeper(store, name, holder, settings)
         self._ramp = Ramp()
+        self._gates = Gatekeeper(store, name, settings, self._ramp.restart)
+        self._is_remote = hasattr(embedder, "ask")
         self._budget = Budget(store, name, settings.requests_per_minute, settings.tokens_per_minute)
         self.spending = Spending(store, embedder.model or embedder.name, settings)
         self._counting = threading.Lock()
@@ -43,9 +44,26 @@ class Provider:
         self._avoid_seconds = settings.backoff_seconds
 
     # workers
-    def ready(self) -> bool:
-        """Whether jobs may be claimed for it now."""
-        return self._gates.passes(self._probe) and not self._is_capped()
+    def ready(self, stopping: Callable[[], bool] = lambda: False) -> bool:
+        """Whether jobs may be claimed for it now; a try that hangs is left when `stopping`."""
+        if self._gates.gate() is None and not self._gates.waits:
+            return not self._is_capped()
+        passed: list[bool] = []
+        errors: list[Exception] = []
+
+        def try_it() -> None:
+            try:
+                passed.append(self._gates.passes(self._probe))
+            except Exception as error:  # noqa: BLE001 - for the thread that waits, if one does
+                errors.append(error)
+
+        trial = threading.Thread(target=try_it, name="evervec-probe", daemon=True)
+        trial.start()
+        while trial.is_alive() and not stopping():
+            trial.join(0.05)
+        if errors:
+            raise errors[0]
+        return passed == [True] and not self._is_capped()
 
     def _is_capped(self) -> bool:
         """Whether a cap of the day is reached; that is said once."""
@@ -75,11 +93,13 @@ class Provider:
                 answer = embed(self.embedder, texts)
             except NOBODYS_FAULT as error:
                 self._gates.shut(error)
-                self._ramp.restart()
+                self._budget.add(error.calls - 1, 0)
                 raise
             finally:
                 self._count(-1)
         self._ramp.widen()
+        if answer.calls > 1:  # it looked for a bad text
+            self._budget.add(answer.calls - 1, 0)
         if answer.pause:
             self._gates.shut(
                 RateLimited(answer.pause, "the provider's limit is reached for the moment")
@@ -87,7 +107,6 @@ class Provider:
         return answer
 
     def _probe(self) -> None:
-        self._ramp.restart()
         embed(self.embedder, [PROBE])
 
     def _count(self, change: int) -> None:
@@ -102,8 +121,8 @@ class Provider:
     # searches
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """The vector of a question; what is known to be away is not asked."""
-        gate = self._gates.known()
-        if gate is not None:
+        gate = self._gates.gate() if self._is_remote else self._gates.known()
+        if gate is not None and gate.until > self._store.now():
             raise error_of(gate, self._store.now())
         if time.monotonic() < self._avoid_until:
             raise ProviderUnavailable(f"{self.embedder.name} did not answer the last question")

@@ -249,7 +249,7 @@ class Worker:
 
     def _take_in(self) -> bool:
         if not self._claimed:
-            if not self._pipeline.provider.ready():
+            if not self._pipeline.provider.ready(self._stopping.is_set):
                 return False
             # what may kill this process must not take others along
             alone = not self._flying

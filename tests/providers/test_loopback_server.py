@@ -186,6 +186,35 @@ def test_a_wrong_key_is_an_authentication_error(server: ProviderServer, embed: E
     embed("text")
 
 
+def test_a_key_without_rights_is_a_permission_error(server: ProviderServer, embed: Embed) -> None:
+    server.behave(key="sk-other", key_status=403)
+    with pytest.raises(openai.PermissionDeniedError):
+        embed("text")
+
+
+def test_a_server_that_is_only_like_openai_may_know_no_base64(
+    server: ProviderServer, openai_client: openai.OpenAI
+) -> None:
+    server.behave(base64=False)
+    raw = openai_client.embeddings.with_raw_response.create(model=SMALL, input=TEXTS, dimensions=8)
+    assert all(isinstance(d["embedding"], list) for d in json.loads(raw.text)["data"])
+    assert rows(raw.parse()) == pytest.approx(vectors(TEXTS, 8))
+
+
+def test_texts_that_share_words_can_be_near_each_other(
+    server: ProviderServer, embed: Embed, ollama_client: ollama.Client
+) -> None:
+    server.behave(words=True)
+    texts = "a red apple", "one red apple", "stock market"
+    found = embed(*texts, dimensions=256)
+    for near, like, far in (
+        singles(rows(found)),
+        singles(ollama_client.embed(MXBAI, texts).embeddings),
+    ):
+        assert near @ like > 0.5 > near @ far
+        assert np.linalg.norm(near) == pytest.approx(1.0)
+
+
 def test_an_unknown_model_is_not_found(embed: Embed) -> None:
     with pytest.raises(openai.NotFoundError, match="`gone` does not exist") as caught:
         embed("text", model="gone")
@@ -613,7 +642,11 @@ def test_one_text_can_be_refused_without_a_word_of_which(
     assert "poison" not in str(caught.value)
     with pytest.raises(ollama.ResponseError, match="exceeds the context length"):
         ollama_client.embed(MXBAI, ["good", "some poison"])
-    server.behave(refuse_words="embedding contains NaN or Inf values")
+    server.behave(refuse_status=413)
+    with pytest.raises(openai.APIStatusError) as too_large:
+        embed("good", "some poison")
+    assert too_large.value.status_code == 413
+    server.behave(refuse_status=400, refuse_words="embedding contains NaN or Inf values")
     with pytest.raises(ollama.ResponseError, match="contains NaN"):
         ollama_client.embed(MXBAI, ["good", "some poison"])
 
@@ -629,6 +662,12 @@ def test_a_proxy_answers_with_a_page(
     for call in (ollama_client.list, lambda: ollama_client.embed(MXBAI, "text")):
         with pytest.raises(ollama.ResponseError, match="<h1>502 Bad Gateway</h1>"):
             call()
+
+
+def test_a_proxy_may_say_that_its_page_is_fine(server: ProviderServer, http: httpx.Client) -> None:
+    server.behave(proxy=EVERY_CALL, proxy_status=200)
+    answer = http.get("/api/tags")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html")
 
 
 def test_half_the_json_is_no_json(
@@ -654,6 +693,19 @@ def test_a_body_can_end_in_the_middle(
         ollama_client.embed(MXBAI, "text")
     server.behave(cut=None)
     embed("text")
+
+
+def test_a_kept_connection_can_end_with_the_next_call(
+    server: ProviderServer, embed: Embed, retrying_client: openai.OpenAI
+) -> None:
+    server.behave(keeps=2)
+    embed("text")
+    embed("text")
+    with pytest.raises(openai.APIConnectionError):
+        embed("text")
+    assert statuses(server) == [200, 200, None]
+    for _ in range(3):
+        assert retrying_client.embeddings.create(model=SMALL, input="text").data
 
 
 def test_a_drip_outlives_a_read_timeout(server: ProviderServer, embed: Embed) -> None:

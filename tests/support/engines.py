@@ -4,9 +4,11 @@ A new store, index or embedder registers itself here, and every suite of its con
 runs on it: nothing in `tests/conformance` names an engine.
 """
 
+import atexit
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,10 @@ import duckdb
 from evervec import Embedder
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.embedders.noop import NoopEmbedder
+from evervec.embedders.ollama import OllamaEmbedder
+from evervec.embedders.openai import OpenAIEmbedder
 from support import postgres, qdrant_server
+from support.provider import Behaviour, ProviderServer
 
 
 @dataclass(frozen=True)
@@ -103,9 +108,34 @@ INDEXES = {
     ),
 }
 
+
+@cache
+def _provider() -> ProviderServer:
+    """One for all tests of this process, from the first that asks for it."""
+    server = ProviderServer(Behaviour(words=True))
+    atexit.register(server.close)
+    return server
+
+
+@cache
+def _openai() -> Embedder:
+    embedder = OpenAIEmbedder(url=_provider().openai_url, key="sk-any", dimensions=256)
+    atexit.register(embedder.close)  # before its server
+    return embedder
+
+
+@cache
+def _ollama() -> Embedder:
+    embedder = OllamaEmbedder(url=_provider().url)
+    atexit.register(embedder.close)
+    return embedder
+
+
 EMBEDDERS: dict[str, Callable[[], Embedder]] = {
     "hashing": HashingEmbedder,
     "noop": NoopEmbedder,
+    "ollama": _ollama,
+    "openai": _openai,
 }
 
 
@@ -116,8 +146,10 @@ def apart(index: object) -> bool:
 
 PAIRS = [(store, index) for index, engine in INDEXES.items() for store in engine.stores]
 """Every store with every index that works over it."""
+OWN_PAIRS = [next(pair for pair in PAIRS if pair[0] == store) for store in STORES]
+"""Every store once, for what has nothing to do with indexes."""
 SHARED_PAIRS = [pair for pair in PAIRS if STORES[pair[0]].shared]
 JOINED_PAIRS = [pair for pair in PAIRS if STORES[pair[0]].elsewhere is not None]
 SAVEPOINT_PAIRS = [pair for pair in JOINED_PAIRS if STORES[pair[0]].savepoints]
-MAKERS = [name for name, make in EMBEDDERS.items() if make().dimensions]
+MAKERS = [name for name in EMBEDDERS if name != "noop"]
 """Embedders that do make vectors."""

@@ -27,6 +27,7 @@ import evervec
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.model import Change
 from evervec.stores.base import Apply, Finish
+from support.leaps import leaping
 
 DIMENSIONS = 512
 
@@ -54,6 +55,10 @@ class Orders:
     """a text that contains this kills the process"""
     index_apart: bool = False
     """write the index in a transaction of its own, as for one that is not in the store"""
+    embedder: str = ""
+    """the name of a provider, in place of the embedder that makes trouble by itself"""
+    leaps: str = ""
+    """the file of a clock that the test moves"""
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
@@ -147,8 +152,11 @@ def main(orders: Orders) -> None:
 @contextmanager
 def opened(orders: Orders, stage: Stage) -> Iterator[evervec.Evervec]:
     announce_upgrade(orders, stage)
-    embedder = Scripted(orders, stage)
-    with evervec.open(orders.store, index=orders.index, embedder=embedder, **orders.settings) as ev:
+    embedder = orders.embedder or Scripted(orders, stage)
+    settings = dict(orders.settings)
+    if orders.leaps:
+        settings["clock"] = leaping(orders.leaps)
+    with evervec.open(orders.store, index=orders.index, embedder=embedder, **settings) as ev:
         announce_writes(ev, orders, stage)
         yield ev
 

@@ -93,7 +93,8 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Embedded:
         places = todo.pop()
         try:
             rows = _ask(embedder, [texts[i] for i in places], answer)
-        except (ProviderUnavailable, RateLimited):
+        except (ProviderUnavailable, RateLimited) as error:
+            error.calls, error.tokens = answer.calls, answer.tokens
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the others
             refused = _refused(error, places)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
@@ -24,17 +25,22 @@ log = logging.getLogger("evervec")
 NOBODYS_FAULT = (ProviderUnavailable, RateLimited)
 _LONGEST_PAUSE = 60.0
 _LONGEST_SPREAD = 10.0
-_PROBE_SECONDS = 60.0
 
 
 class Gatekeeper:
     """One process's view of the gate before one provider."""
 
-    def __init__(self, store: Store, name: str, holder: str, settings: Settings) -> None:
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        settings: Settings,
+        on_shut: Callable[[], object] = lambda: None,
+    ) -> None:
         self._store = store
+        self._on_shut = on_shut
         self._name = name
         self._note = f"gate {name}"
-        self._holder = holder
         self._settings = settings
         self._seen = (0, 0.0)  # revision of the note, and when this worker may come back
         self._known: Gate | None = None
@@ -47,6 +53,7 @@ class Gatekeeper:
             return None
         self._known = gate = _read(note)
         if self._seen[0] != note.revision:
+            self._on_shut()
             pause = max(0.0, gate.until - self._store.now())
             spread = min(self._settings.backoff_jitter * pause, _LONGEST_SPREAD)
             self._seen = (note.revision, gate.until + self._settings.rng.random() * spread)
@@ -69,13 +76,20 @@ class Gatekeeper:
             return False
         if gate is None:
             return True
-        if self._store.lock(f"probe {self._name}", self._holder, _PROBE_SECONDS) is None:
+        lock = f"probe {self._name}"
+        # each try is a holder of its own, for as long as a provider that hangs can take
+        token = self._store.lock(
+            lock, secrets.token_hex(8), 3 * self._settings.provider_seconds + 60
+        )
+        if token is None:
             return False
         try:
             probe()
         except NOBODYS_FAULT as error:
             self.shut(error, again=True)
             return False
+        finally:
+            self._store.unlock(lock, token)
         self.open()
         return True
 
@@ -90,6 +104,7 @@ class Gatekeeper:
             if self._store.put_note(self._note, value, note.revision if note else None):
                 break
         self._known = new
+        self._on_shut()
         if old is None or again:
             seconds = new.until - self._store.now()
             log.warning(
