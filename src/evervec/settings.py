@@ -48,7 +48,7 @@ class Settings:
     poll_seconds: float = _setting(
         0.0,
         "how often a worker looks for what other processes wrote; "
-        "0: 0.1 s on SQLite, 1 s on PostgreSQL, which tells of it",
+        "0: 0.1 s on SQLite and DuckDB, 1 s on PostgreSQL, which tells of it",
         least=0,
     )
     lease_seconds: float = _setting(60.0, "how long a claim holds without renewal", least=0.05)
@@ -57,7 +57,7 @@ class Settings:
     )
     wait_seconds: float = _setting(30.0, "how long `wait` waits when not told", least=0)
     busy_seconds: float = _setting(
-        5.0, "how long to wait for a lock held by another process", least=0
+        5.0, "how long to wait for a lock held by another process or transaction", least=0
     )
     keep_done_days: float = _setting(
         7.0, "how long done jobs, attempts and tombstones stay", least=0

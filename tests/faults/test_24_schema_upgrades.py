@@ -4,32 +4,36 @@ import itertools
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from evervec import StoreError
+from evervec.stores.duckdb import schema as duckdb_schema
 from evervec.stores.postgres import schema as postgres_schema
 from evervec.stores.sqlite import schema as sqlite_schema
 from support.fault_checks import assert_true_to, open_store, settle
-from support.places import Place, connect, integrity, query
+from support.places import Place, connect, integrity, kind_of, query
 from support.postgres import DATABASES
 from support.processes import Start
 
 VERSION = "select value from evervec_meta where key = 'schema'"
 NOTHING = {
     "sqlite": "select 1 from sqlite_schema",
+    "duckdb": "select 1 from duckdb_tables() where not internal",
     "postgres": "select 1 from pg_namespace where nspname = 'evervec'",
 }
-META = {"sqlite": "evervec_meta", "postgres": "evervec.meta"}
-LATEST = {"sqlite": sqlite_schema.LATEST, "postgres": postgres_schema.LATEST}
-STEPS = {
-    "sqlite": sum(len(sqlite_schema.statements(n + 1)) for n in range(LATEST["sqlite"])),
-    "postgres": sum(len(postgres_schema.statements(n + 1)) for n in range(LATEST["postgres"])),
+META = {"sqlite": "evervec_meta", "duckdb": "evervec_meta", "postgres": "evervec.meta"}
+SCHEMAS: dict[str, Any] = {
+    "sqlite": sqlite_schema,
+    "duckdb": duckdb_schema,
+    "postgres": postgres_schema,
 }
-
-
-def kind_of(place: Place) -> str:
-    return "sqlite" if isinstance(place, Path) else "postgres"
+LATEST: dict[str, int] = {kind: schema.LATEST for kind, schema in SCHEMAS.items()}
+STEPS = {
+    kind: sum(len(schema.statements(n + 1)) for n in range(schema.LATEST))
+    for kind, schema in SCHEMAS.items()
+}
 
 
 def latest(place: Place) -> int:
@@ -52,6 +56,15 @@ def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Place]
 @pytest.fixture
 def path(fresh: Callable[[], Place]) -> Place:
     return fresh()
+
+
+@pytest.fixture(params=["sqlite", "duckdb", "postgres"])
+def alone(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A place where nothing is yet, for one process at a time."""
+    if request.param == "postgres":
+        return DATABASES.create()
+    file = tmp_path / "fresh.db"
+    return file if request.param == "sqlite" else f"duckdb:///{file}"
 
 
 def test_24_processes_that_open_a_new_file_at_once_make_it_once(
@@ -99,9 +112,10 @@ def test_24_a_file_of_the_applications_own_is_waited_for_while_it_is_written(
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 def test_24_an_upgrade_killed_midway_leaves_a_file_that_opens(
-    path: Place, start: Start, share: float
+    alone: Place, start: Start, share: float
 ) -> None:
     """It was one transaction: the next to open the file begins it anew."""
+    path = alone
     step = f"statement {int(share * STEPS[kind_of(path)])};"
     victim = start("open", path, pause={"upgrading": step})
     victim.at("upgrading", step)
@@ -170,8 +184,9 @@ def test_24_one_that_cannot_wait_for_an_upgrade_says_so(path: Place, start: Star
         assert_true_to(ev, path, {str(first.pid): f"written by {first.pid}"})
 
 
-def test_24_a_store_that_a_newer_evervec_made_is_refused(path: Place) -> None:
+def test_24_a_store_that_a_newer_evervec_made_is_refused(alone: Place) -> None:
     """It says so, and what to do, and changes nothing."""
+    path = alone
     open_store(path).close()
     newer = latest(path) + 1
     conn = connect(path)

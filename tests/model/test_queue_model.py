@@ -6,6 +6,7 @@ latest version of every live record once, nothing of deleted ones, and search ag
 """
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -32,7 +33,8 @@ class Synced(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(self.pair, Path("/nowhere"), max_attempts=FOREVER)
+        self.folder = TemporaryDirectory()
+        self.world = World(self.pair, Path(self.folder.name), max_attempts=FOREVER)
         self.ev = self.world.ev
         self.live: dict[str, str] = {}
         self.boxes: dict[str, list[str]] = {}
@@ -47,6 +49,7 @@ class Synced(RuleBasedStateMachine):
             self.settle()
         finally:
             self.world.close()
+            self.folder.cleanup()
 
     # what callers do
 
@@ -241,4 +244,22 @@ TestSyncedInPostgres = SyncedInPostgres.TestCase
 TestSyncedInPostgres.settings = settings(
     TestSynced.settings,
     max_examples=max(5, settings.default.max_examples // 10 if settings.default else 0),
+)
+
+
+class SyncedInDuckdb(Synced):
+    """The same in a file for one process, which is closed and opened again now and then."""
+
+    pair = ("duckdb", "duckdb")
+
+    @rule()
+    def open_again(self) -> None:
+        self.ev.close()
+        self.ev = self.world.open()
+
+
+TestSyncedInDuckdb = SyncedInDuckdb.TestCase
+TestSyncedInDuckdb.settings = settings(
+    TestSynced.settings,
+    max_examples=max(3, settings.default.max_examples // 20 if settings.default else 0),
 )

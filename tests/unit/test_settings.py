@@ -1,6 +1,7 @@
 """Settings: one name each, from `open` or the environment, refused when they cannot be."""
 
 import re
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,20 @@ def test_paths_and_urls_name_the_same_store(tmp_path: Path) -> None:
     for given in (str(path), f"sqlite:///{path}"):
         with evervec.open(given, embedder="hashing") as ev:
             assert ev.get(KIND, "1") is not None
+
+
+@pytest.mark.parametrize(
+    ("package", "url", "extra"),
+    [("duckdb", "duckdb:///x.duckdb", "duckdb"), ("psycopg", "postgresql://h/d", "postgres")],
+)
+def test_a_driver_that_is_missing_is_told_with_the_command_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch, package: str, url: str, extra: str
+) -> None:
+    for name in [n for n in sys.modules if n.startswith(f"evervec.stores.{extra}")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    with pytest.raises(SettingsError, match=rf"{package}: pip install 'evervec\[{extra}\]'"):
+        evervec.open(url)
 
 
 @pytest.mark.parametrize("url", ["mysql://host/db", "sqlite://host/x", "http://x", "redis://"])

@@ -56,6 +56,14 @@ class Matrix:
             np.empty(0, np.bool_),
         )
 
+    def fork(self) -> Matrix:
+        """The same rows, to be changed unnoticed by those who search this one meanwhile. Only
+        the latest fork may be changed."""
+        other = Matrix(self.dimensions)
+        other._dead = self._dead
+        other._rows = self._rows._replace(alive=self._rows.alive.copy())
+        return other
+
     def __len__(self) -> int:
         return self._rows.size - self._dead
 

@@ -168,15 +168,19 @@ class RowsIndex:
     def _refresh(self, conn: Connection, block: _Block, version: int, tenant: str) -> None:
         from evervec.indexes.matrix import Matrix
 
-        if block.matrix is not None:
+        matrix = block.matrix
+        if matrix is not None:
+            # others go on with the old one: between what is gone and what is new it would be wrong
+            matrix = matrix.fork()
             gone = conn.execute(self.sql.removals, (version, tenant, block.upto)).fetchall()
-            block.matrix.discard([row[0] for row in gone])
+            matrix.discard([row[0] for row in gone])
         rows = conn.execute(self.sql.feed, (version, tenant, block.upto))
         while batch := rows.fetchmany(4096):
             points, records, hashes, vectors = zip(*batch, strict=True)
-            if block.matrix is None:
-                block.matrix = Matrix(len(vectors[0]) // 4)
-            block.matrix.append(points, records, hashes, vectors)
+            if matrix is None:
+                matrix = Matrix(len(vectors[0]) // 4)
+            matrix.append(points, records, hashes, vectors)
+        block.matrix = matrix
 
     def _evict(self) -> None:
         def used() -> int:

@@ -74,23 +74,21 @@ class Connections:
         self._busy_seconds = busy_seconds
         self._closed = False
         check_path(path, "evervec.duckdb")
-        with self._explained():
+        try:
             self.file = File.open(path)
+        except duckdb.Error as error:
+            raise self._explain(error) from error
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
         """A connection for queries; each statement sees what is committed by then."""
         self._check_open()
-        idle = self.file.idle
         with self._explained():
-            try:
-                raw = idle.pop()
-            except IndexError:
-                raw = self.file.writer.cursor()
+            raw = self.file.borrow()
             try:
                 yield Session(raw)
             finally:
-                idle.append(raw)
+                self.file.give_back(raw)
 
     @contextmanager
     def snapshot(self) -> Iterator[Session]:
@@ -207,12 +205,16 @@ class Connections:
                 f"the store {self.name} was opened before this process was forked; DuckDB lets "
                 f"only one process in, and that is process {self.file.pid}"
             )
+        if self.file.broken:
+            with self._explained():
+                self.file.mend()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
         try:
             yield
         except duckdb.Error as error:
+            self.file.broken |= isinstance(error, duckdb.FatalException)
             raise self._explain(error) from error
 
     def _explain(self, error: duckdb.Error) -> StoreError:
@@ -231,8 +233,8 @@ _EXPLANATIONS = {
     "No space left": "the disk is full, so nothing was written to {name}; what was saved before is "
     "safe: free some space and go on",
     "not a valid DuckDB": "{name} is not a DuckDB database: give another path",
-    "database has been invalidated": "{name} failed in a way that needs it to be opened anew; what "
-    "was saved before is safe: close it, and open it again",
+    "database has been invalidated": "{name} could not be written, so nothing was; what was saved "
+    "before is safe, and the next call opens it anew",
     "Connection Error": "the connection was closed: get another from ev.connection()",
 }
 

@@ -36,7 +36,10 @@ class File:
         self.writer = _connect(path)
         self.lock = threading.RLock()
         """held for the whole of every transaction that writes"""
-        self.idle: list[Raw] = []
+        self.broken = False
+        """DuckDB has given up on the file, and has to be started anew"""
+        self._readers: weakref.WeakSet[Raw] = weakref.WeakSet()
+        self._idle: list[Raw] = []
         self.written = 0
         """the last number that was taken when a transaction of our own last ended"""
         self.slots: weakref.WeakKeyDictionary[Raw, int] = weakref.WeakKeyDictionary()
@@ -68,9 +71,36 @@ class File:
                 return
             del File._all[self.path]
             with self.lock:
-                for conn in (*self.slots, *self.idle, self._aside, self.writer):
-                    conn.close()
-                self.idle.clear()
+                self._close()
+
+    def _close(self) -> None:
+        self._idle.clear()
+        for conn in (*self.slots, *self._readers, self._aside, self.writer):
+            conn.close()
+        self._readers.clear()
+
+    def mend(self) -> None:
+        """Start the engine anew if it has given up, as it does when it cannot write the file
+        itself; what was committed is in its log."""
+        with self.lock:
+            if self.broken:
+                self._close()
+                self.writer = _connect(self.path)
+                self._aside = self.writer.cursor()
+                self.broken = False
+
+    def borrow(self) -> Raw:
+        """A connection to read with."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            conn = self.writer.cursor()
+            self._readers.add(conn)
+            return conn
+
+    def give_back(self, conn: Raw) -> None:
+        if conn in self._readers:  # else it is of an engine that has given up
+            self._idle.append(conn)
 
     def take(self, count: int) -> range:
         """So many fresh numbers of the store's one counter.
@@ -136,9 +166,12 @@ class File:
 
 
 def _connect(path: Path) -> Raw:
+    is_new = not path.exists()
     try:
         return duckdb.connect(str(path))
     except duckdb.IOException as error:
+        if is_new:  # what it has begun to make is no database, and would be refused from now on
+            path.unlink(missing_ok=True)
         held = _HOLDER.search(str(error))
         if held is None:
             raise

@@ -13,7 +13,7 @@ from evervec.stores.duckdb.engine import SQL
 from evervec.stores.sql import leases
 from evervec.stores.sql.batches import columns
 from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.jobs import JobRow, Lease, company, leased_jobs
+from evervec.stores.sql.jobs import Lease, leased_jobs, together
 from evervec.stores.sql.leases import held_rows
 
 _ANY = 1 << 62
@@ -40,7 +40,7 @@ class Leases(Changes, leases.Leases):
                 return []
             which = None if versions is None else list(versions)
             due = (limit, now, which, _ANY if suspects else 0)
-            rows = _together(conn.execute(SQL.due_jobs, due).fetchall(), limit)
+            rows = together(conn.execute(SQL.due_jobs, due).fetchall(), limit)
             if not rows:
                 return []
             token, until = secrets.token_urlsafe(12), now + lease
@@ -72,15 +72,3 @@ class Leases(Changes, leases.Leases):
     def _reveal(self, conn: Connection, finishes: Sequence[Finish], now: float) -> None:
         self.fresh_number(conn)  # so that what is remembered of them is looked up again
         super()._reveal(conn, finishes, now)
-
-
-def _together(rows: list[JobRow], limit: int) -> list[JobRow]:
-    """Of due jobs those to be claimed at once; one whose worker crashed with fewer others."""
-    if not any(row[-1] for row in rows):
-        return rows
-    most, crashes = _company(rows[0], limit), rows[0][-1]
-    return [r for r in rows if r[-1] == crashes and _company(r, limit) == most][:most]
-
-
-def _company(row: JobRow, limit: int) -> int:
-    return company(row[-1], row[8], row[9], limit)

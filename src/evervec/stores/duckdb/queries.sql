@@ -31,6 +31,11 @@ order by v.kind, v.version
 -- name: touch_versions
 update evervec_versions set last_sync_at = $1 where version = any ($2::bigint[])
 
+-- name: any_known
+select 1 from evervec_records
+where tenant = $1 and kind = $2 and id in (select unnest($3::varchar[]))
+limit 1
+
 -- name: known_records
 select r.id, r.record, r.state, r.seq, r.hash, r.weight, r.created_at, r.updated_at, r.version,
        r.metadata, r.data, r.born, j.job_id, j.status, j.op, j.box is not null, l.seq
@@ -82,46 +87,53 @@ from (select unnest($2::bigint[]) as seq, unnest($3::bigint[]) as record) as n
 where r.record = n.record
 
 -- name: index_words
-insert into evervec_words (record, word, in_title, in_text)
-select record, md5_number_lower(word), sum(in_title), sum(in_text)
+insert into evervec_words (record, word, times)
+select record, md5_number_lower(word), count(*)
 from (
-    select unnest($1::bigint[]) as record, 1 as in_title, 0 as in_text,
-           string_split(unnest($2::varchar[]), ' ') as words
-    union all
-    select unnest($1::bigint[]), 0, 1, string_split(unnest($3::varchar[]), ' ')
-) as n, unnest(n.words) as w (word)
+    select record, unnest(string_split(words, ' ')) as word
+    from (select unnest($1::bigint[]) as record, unnest($2::varchar[]) as words) as n) as w
 where word <> ''
 group by record, word
 
 -- name: unindex_words
 delete from evervec_words where record in (select unnest($1::bigint[]))
 
--- name: put_jobs
-insert into evervec_jobs as j
+-- name: insert_jobs
+insert into evervec_jobs
     (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
      created_at, box)
 select unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::bigint[]), $1,
        unnest($6::varchar[]), 'pending', unnest($7::bigint[]), unnest($8::double[]),
        unnest($9::bigint[]), unnest($10::bigint[]), $2, unnest($11::varchar[])
-on conflict (record, version) do update set
-    op = excluded.op,
-    seq = excluded.seq,
+
+-- name: replace_jobs
+-- an upsert would take four times as long as this does for jobs that are there
+update evervec_jobs as j
+set op = n.op,
+    seq = n.seq,
     -- to open without a box means to open the one that is there
-    box = case when excluded.op = 'open' and excluded.box is null then j.box else excluded.box end,
-    max_attempts = excluded.max_attempts,
+    box = case when n.op = 'open' and n.box is null then j.box else n.box end,
+    max_attempts = n.max_attempts,
     priority = case
-        when j.status in ('pending', 'processing') then greatest(j.priority, excluded.priority)
-        else excluded.priority end,
+        when j.status in ('pending', 'processing') then greatest(j.priority, n.priority)
+        else n.priority end,
     -- a waiting job keeps its place; one in process may wait for its next pass
     scheduled_for = case
         when j.status = 'pending' or j.status = 'processing' and j.seq > j.claimed_seq
-            then least(j.scheduled_for, excluded.scheduled_for)
-        else excluded.scheduled_for end,
+            then least(j.scheduled_for, n.scheduled_for)
+        else n.scheduled_for end,
     attempts = case when j.status = 'processing' then j.attempts else 0 end,
     crashes = case when j.status = 'processing' then j.crashes else 0 end,
     error = case when j.status = 'processing' then j.error end,
     completed_at = case when j.status = 'processing' then j.completed_at end,
     status = case when j.status = 'processing' then j.status else 'pending' end
+from (
+    select unnest($1::bigint[]) as record, unnest($2::bigint[]) as version,
+           unnest($3::varchar[]) as op, unnest($4::bigint[]) as priority,
+           unnest($5::double[]) as scheduled_for, unnest($6::bigint[]) as seq,
+           unnest($7::bigint[]) as max_attempts, unnest($8::varchar[]) as box) as n
+where j.record = n.record and j.version = n.version
+returning j.record, j.version
 
 -- name: job_columns
 j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.claimed_seq, j.status, j.priority,
@@ -420,13 +432,13 @@ where r.tenant = $1 and r.kind = $2 and r.id = $3 and (r.state <> 'deleted' or r
     select 1 from evervec_ledger as l where l.record = r.record and l.seq >= $4)
 
 -- name: match_text
--- BM25 over the tenant's live records, with words of a title counted twice
+-- BM25 over the tenant's live records
 with live as (
     select record, kind, metadata, words, length(words) as size from evervec_records
     where tenant = $1 and state = 'live'),
 every as (select count(*) as many, avg(size) as size from live),
 hits as (
-    select w.record, w.word::varchar as term, 2 * w.in_title + w.in_text as times
+    select w.record, w.word::varchar as term, w.times
     from evervec_words as w
     where w.word = any (list_transform($4::varchar[], lambda x: md5_number_lower(x)))
     union all

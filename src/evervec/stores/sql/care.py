@@ -60,6 +60,20 @@ class Care(Engine):
                 conn.execute(self.sql.forsake, (self.listed(records),))
         return len(records)
 
+    def purge_history(self, before: float, limit: int = 1000) -> int:
+        with self.db.writing(durable=False) as conn:
+            gone: int = conn.execute(self.sql.purge_attempts, (before, limit)).rowcount
+            removals = conn.execute(self.sql.purge_removed, (before, limit)).fetchall()
+            if removals:
+                conn.execute(self.sql.removals_purged, max(removals))
+                gone += len(removals)
+            if found := conn.execute(self.sql.forgotten, (before, limit)).fetchall():
+                records = self.listed(row[0] for row in found)
+                conn.execute(self.sql.forget_points, (records,))
+                conn.execute(self.sql.forget_ledger, (records,))
+                gone += conn.execute(self.sql.forget_records, (records,)).rowcount
+        return gone
+
     def paused(self) -> bool:
         with self.db.reading() as conn:
             return bool(conn.execute(self.sql.paused).fetchone()[0])

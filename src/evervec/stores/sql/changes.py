@@ -182,7 +182,11 @@ class Changes(Batches):
                      attempts, box)
                 )  # fmt: skip
         if values:
-            db.execute(self.sql.put_jobs, (tenant, now, *columns(values)))
+            self._write_jobs(db, tenant, now, values)
+
+    def _write_jobs(self, db: Connection, tenant: str, now: float, values: list[Values]) -> None:
+        """Each job once: job_id, record, version, op, priority, due, seq, attempts, box."""
+        db.execute(self.sql.put_jobs, (tenant, now, *columns(values)))
 
 
 def stub_values(row: Row, tenant: str, kind: str, now: float) -> Values:

@@ -85,6 +85,18 @@ def company(crashes: int, attempts: int, max_attempts: int, limit: int) -> int:
     return max(1, shrunk)
 
 
+def together(rows: list[JobRow], limit: int) -> list[JobRow]:
+    """Of due jobs, as rows of `claim_columns`, those to be claimed at once."""
+    if not any(row[-1] for row in rows):
+        return rows
+
+    def companions(row: JobRow) -> int:
+        return company(row[-1], row[8], row[9], limit)
+
+    most, crashes = companions(rows[0]), rows[0][-1]
+    return [row for row in rows if row[-1] == crashes and companions(row) == most][:most]
+
+
 class Standing(NamedTuple):
     """A job's row at the moment its holder comes back to it."""
 

@@ -1,4 +1,4 @@
-"""Purging and reopening, and what an SQLite file needs from time to time."""
+"""Reopening, and what an SQLite file needs from time to time."""
 
 from __future__ import annotations
 
@@ -13,19 +13,6 @@ from evervec.stores.sqlite.leases import Leases
 
 class Care(Leases, care.Care):
     """The part of the store that operators use."""
-
-    def purge_history(self, before: float, limit: int = 1000) -> int:
-        with self.db.writing(durable=False) as conn:
-            gone = conn.execute(SQL.purge_attempts, (before, limit)).rowcount
-            removals = conn.execute(SQL.purge_removed, (before, limit)).fetchall()
-            if removals:
-                conn.execute(SQL.removals_purged, max(removals))
-                gone += len(removals)
-            records = listed(r[0] for r in conn.execute(SQL.forgotten, (before, limit)))
-            conn.execute(SQL.forget_points, (records,))
-            conn.execute(SQL.forget_ledger, (records,))
-            gone += conn.execute(SQL.forget_records, (records,)).rowcount
-        return gone
 
     def tend(self) -> None:
         self.db.checkpoint()

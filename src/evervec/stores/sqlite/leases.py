@@ -10,13 +10,12 @@ from typing import Any
 from evervec.model import Job, Outcome, as_datetime
 from evervec.stores.base import Loaded, Unreadable
 from evervec.stores.sql.jobs import (
-    JobRow,
     Lease,
     after_crash,
     attempt_row,
-    company,
     holds,
     leased_jobs,
+    together,
 )
 from evervec.stores.sql.jobs import loaded as read_loaded
 from evervec.stores.sqlite.engine import SQL, listed
@@ -76,12 +75,7 @@ class Leases(Finishing):
             else:
                 which = (*due, listed(versions), left)
                 rows += conn.execute(SELECT_DUE + SQL.due_at_priority_of, which)
-        if not rows:
-            return rows
-        if not any(row[-1] for row in rows):
-            return rows
-        most, crashes = _company(rows[0], limit), rows[0][-1]
-        return [r for r in rows if r[-1] == crashes and _company(r, limit) == most][:most]
+        return together(rows, limit)
 
     def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | Unreadable | None]:
         loaded: list[Loaded | Unreadable | None] = []
@@ -174,10 +168,6 @@ def _rows_to_load(
             return
         for job in jobs[done:]:
             yield from _rows_to_load(conn, [job])
-
-
-def _company(row: JobRow, limit: int) -> int:
-    return company(row[-1], row[8], row[9], limit)
 
 
 def priorities(conn: sqlite3.Connection) -> Iterator[int]:
