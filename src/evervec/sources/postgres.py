@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +24,10 @@ from evervec.stores.postgres.connections import Session
 
 SQL = Queries.read("evervec.sources", "postgres.sql")
 R = TypeVar("R")
+
+_PART = r"""(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)"""
+_SQL_NAME = re.compile(rf"{_PART}(?:\.{_PART})?")
+"""what `to_regclass` can read, which raises for the rest"""
 
 # whatever this session shows to others, keys are written as the triggers write them
 _OUTPUT = "; ".join(f"set local {name} = {value}" for name, value in OUTPUT.items())
@@ -246,20 +251,11 @@ def _find(conn: Session, attachment: Attachment) -> Table | None:
     """The table that a name means: where it was attached, as it stands, or as SQL reads it."""
     name = attachment.table
     place = (*attachment.place, None, None)[:2]
-    row = conn.execute(SQL.find_table, (name, _is_sql_name(name), *place)).fetchone()
+    row = conn.execute(SQL.find_table, (name, bool(_SQL_NAME.fullmatch(name)), *place)).fetchone()
     if row is None:
         return None
     columns = {name: Column(*rest) for name, *rest in conn.execute(SQL.columns, (row[0],))}
     return Table._make((*row, columns))
-
-
-def _is_sql_name(name: str) -> bool:
-    """Whether `to_regclass` can read it, which raises for what it cannot."""
-    parts = name.split(".")
-    return len(parts) <= 2 and all(
-        part and (part.replace("_", "a").isalnum() or (part[0] == part[-1] == '"'))
-        for part in parts
-    )
 
 
 def _check(conn: Session, attachment: Attachment) -> Table:

@@ -3,8 +3,8 @@
 The function runs with the rights of whoever attached the table, so that the application's
 role needs none on the schema evervec. So it must run nothing of anybody else's: its
 search_path is fixed, values become text by their type's own output (`format`, never a cast,
-which a type's owner can define), and rows are compared as they are stored (`*<>`, which knows
-no operator of theirs either, and sees what `=` would call the same).
+which a type's owner can define), and rows are compared as they are stored (`record_image_ne`
+knows no operator of theirs either, and sees what `=` would call the same).
 
 Keys are logged once for each statement. Tables that may also be written through their parent or
 through their partitions log row by row.
@@ -120,7 +120,9 @@ def _statement_body(attachment: Attachment, table: Table) -> str:
     kind = literal(attachment.kind)
     owned = " and coalesce(o.tenant, '') = coalesce(n.tenant, '')" if attachment.tenant else ""
     watched = [c for c in attachment.columns if table.columns[c].virtual]
-    differs = "true" if watched else "o.id is null or n.id is null or o.image *<> n.image"
+    differs = (
+        "true" if watched else "o.id is null or n.id is null or record_image_ne(o.image, n.image)"
+    )
     return f"""
 begin
     if tg_op = 'TRUNCATE' then
@@ -155,10 +157,10 @@ end
 def _row_body(attachment: Attachment, table: Table) -> str:
     virtual = any(table.columns[column].virtual for column in attachment.columns)
     old, new = _columns(attachment, "old"), _columns(attachment, "new")
-    differs = "true" if virtual else f"row({old}) *<> row({new})"
+    differs = "true" if virtual else f"record_image_ne(row({old}), row({new}))"
     moves = [*attachment.key, *([attachment.tenant] if attachment.tenant else [])]
     parts = [", ".join(f"{row}.{quoted(c)}" for c in moves) for row in ("old", "new")]
-    moved = f"row({parts[0]}) *<> row({parts[1]})"
+    moved = f"record_image_ne(row({parts[0]}), row({parts[1]}))"
     return f"""
 begin
     if tg_op = 'TRUNCATE' then
