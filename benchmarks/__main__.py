@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from benchmarks.table import Line, show
 
-QUICK_NAMES = ("queue", "ingest", "backlog", "freshness", "search", "edits")
+QUICK_NAMES = ("queue", "ingest", "backlog", "freshness", "search", "edits", "attached")
 NAMES = (*QUICK_NAMES, "local", "retrieval")
 """The last two embed with a real model for minutes, and run only when named."""
 

@@ -52,6 +52,8 @@ class Attachment:
     owner: str = "default"
     place: tuple[str, ...] = ()
     """schema and name, where the same name may mean another table to another session"""
+    types: tuple[str, ...] = ()
+    """of the key's columns, where it matters that they stay the same"""
     sql: tuple[str, ...] = field(default=(), compare=False)
     """what attaching does to the database"""
 
@@ -67,7 +69,7 @@ class Attachment:
     @classmethod
     def load(cls, text: str) -> Attachment:
         read: dict[str, Any] = json.loads(text)
-        for name in ("key", "text", "metadata", "place"):
+        for name in ("key", "text", "metadata", "place", "types"):
             read[name] = tuple(read.get(name, ()))
         return cls(**read)
 

@@ -75,7 +75,8 @@ class PostgresSource(Following[Session]):
                     f"{table.role} may not attach {attachment.table}: have its owner run "
                     f"GRANT {', '.join(lacks).upper()} ON {table.name} TO {quoted(table.role)}"
                 )
-        planned = replace(attachment, place=table.place)
+        types = tuple(table.columns[column].type for column in attachment.key)
+        planned = replace(attachment, place=table.place, types=types)
         return replace(planned, sql=tuple(statements(planned, table)))
 
     def attach(self, attachment: Attachment) -> None:
@@ -267,6 +268,12 @@ def _check(conn: Session, attachment: Attachment) -> Table:
     if gone := [column for column in attachment.columns if column not in table.columns]:
         raise TableChanged(
             f"{attachment.table} has no column {', '.join(gone)} any more: attach it anew"
+        )
+    types = tuple(table.columns[column].type for column in attachment.key)
+    if attachment.types not in ((), types):
+        raise TableChanged(
+            f"the key of {attachment.table} is {', '.join(types)} now, and was "
+            f"{', '.join(attachment.types)}: attach it anew"
         )
     if hidden := _unreadable(attachment, table):
         raise TableChanged(
