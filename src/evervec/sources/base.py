@@ -156,8 +156,9 @@ class Source(Protocol):
         table does not have, or its role may not do."""
         ...
 
-    def attach(self, attachment: Attachment) -> None:
-        """Make the triggers, and take note of it; attached before, all of it is done anew."""
+    def attach(self, attachment: Attachment, *, backfill: bool = True) -> None:
+        """Make the triggers, and take note of it; attached before, all of it is done anew.
+        Without `backfill` the rows that are there are the caller's affair."""
 
     def detach(self, kind: str) -> bool:
         """Drop the triggers and all that is noted of it; False when there was nothing."""

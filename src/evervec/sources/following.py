@@ -20,6 +20,8 @@ from evervec.stores.base import Expected, Store
 Conn = TypeVar("Conn")
 Changed = dict[tuple[str, str], dict[str, None]]
 """ids by tenant and kind, each once"""
+START = "[]"
+"""the position of a backfill that has not begun"""
 _AT_ONCE = 5000
 
 

@@ -15,7 +15,7 @@ import psycopg
 
 from evervec.errors import InvalidArgument, StoreError
 from evervec.sources.base import Attached, Attachment, Row, TableChanged
-from evervec.sources.following import Following
+from evervec.sources.following import START, Following
 from evervec.sources.naming import prefix, quoted
 from evervec.sources.postgres_triggers import OUTPUT, Column, Table, events, statements, text_of
 from evervec.stores.named import Queries
@@ -79,12 +79,14 @@ class PostgresSource(Following[Session]):
         planned = replace(attachment, place=table.place, types=types)
         return replace(planned, sql=tuple(statements(planned, table)))
 
-    def attach(self, attachment: Attachment) -> None:
+    def attach(self, attachment: Attachment, *, backfill: bool = True) -> None:
         planned = self.plan(attachment)
         with self._db.writing(durable=True) as conn:
             for statement in planned.sql:
                 conn.execute(statement)
-            conn.execute(SQL.put_attached, (planned.kind, planned.dump()))
+            conn.execute(
+                SQL.put_attached, (planned.kind, planned.dump(), START if backfill else None)
+            )
         self._store.wake()
 
     def detach(self, kind: str) -> bool:

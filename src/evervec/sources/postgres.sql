@@ -46,8 +46,8 @@ where t.tgrelid = $1 and not t.tgisinternal and starts_with(t.tgname, $2)
 select definition, position is null from evervec.attached order by kind
 
 -- name: put_attached
-insert into evervec.attached (kind, definition, position) values ($1, $2, '[]')
-on conflict (kind) do update set definition = excluded.definition, position = '[]'
+insert into evervec.attached (kind, definition, position) values ($1, $2, $3)
+on conflict (kind) do update set definition = excluded.definition, position = excluded.position
 
 -- name: drop_attached
 delete from evervec.attached where kind = $1

@@ -10,7 +10,7 @@ from typing import Any
 
 from evervec.errors import InvalidArgument
 from evervec.sources.base import Attached, Attachment, Row, TableChanged
-from evervec.sources.following import Following
+from evervec.sources.following import START, Following
 from evervec.sources.naming import literal, prefix, quoted
 from evervec.stores.named import Queries
 from evervec.stores.sqlite import SqliteStore
@@ -51,13 +51,15 @@ class SqliteSource(Following[sqlite3.Connection]):
                 )
         return replace(attachment, sql=tuple(_triggers(attachment).values()))
 
-    def attach(self, attachment: Attachment) -> None:
+    def attach(self, attachment: Attachment, *, backfill: bool = True) -> None:
         planned = self.plan(attachment)
         with self._db.writing(durable=True) as conn:
             self._drop_triggers(conn, attachment.kind)
             for statement in planned.sql:
                 conn.execute(statement)
-            conn.execute(SQL.put_attached, (attachment.kind, attachment.dump()))
+            conn.execute(
+                SQL.put_attached, (attachment.kind, attachment.dump(), START if backfill else None)
+            )
         self._store.wake()
 
     def detach(self, kind: str) -> bool:

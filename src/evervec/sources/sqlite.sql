@@ -4,8 +4,8 @@
 select definition, position is null from evervec_attached order by kind
 
 -- name: put_attached
-insert into evervec_attached (kind, definition, position) values (?, ?, '[]')
-on conflict (kind) do update set definition = excluded.definition, position = '[]'
+insert into evervec_attached (kind, definition, position) values (?, ?, ?)
+on conflict (kind) do update set definition = excluded.definition, position = excluded.position
 
 -- name: drop_attached
 delete from evervec_attached where kind = ?
