@@ -18,7 +18,7 @@ from support.places import Place
 from support.processes import Child, Start, children, until
 
 SEED = 6
-SETTINGS = {"lease_seconds": 1.0, "poll_seconds": 0.1, "max_attempts": 1000}
+SETTINGS = {"poll_seconds": 0.1, "max_attempts": 1000, "hnsw_rows": 0}
 """as many attempts as it takes: no record is to be buried because its workers were killed"""
 
 
@@ -116,14 +116,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def rewritten_under_load(
-    place: Place, start: Start, *, rows: int, kill_every: float, seconds: float
+    place: Place, start: Start, *, rows: int, kill_every: float, seconds: float, lease: float
 ) -> None:
-    writer = Writer(place, rows)
+    writer, settings = Writer(place, rows), {**SETTINGS, "lease_seconds": lease}
 
     def worker() -> Child:
-        return start("work", place, settings=SETTINGS)
+        return start("work", place, settings=settings)
 
-    with open_store(place, **SETTINGS) as ev:
+    with open_store(place, **settings) as ev:
         writer.fill()
         ev.attach("items", kind="item", text="body", metadata=["author"])
         workers = [worker(), worker()]
@@ -135,7 +135,7 @@ def rewritten_under_load(
                 workers.pop(0).kill()
                 workers.append(worker())
         assert writer.statements > 20
-        until(lambda: _is_quiet(ev), "the queue to be empty", seconds=1800)
+        until(lambda: _is_quiet(ev), "the queue to be empty", seconds=60 + rows / 20)
         for child in workers:
             child.terminate()
         settle(ev)
@@ -144,7 +144,7 @@ def rewritten_under_load(
 
 
 def _is_quiet(ev: Evervec) -> bool:
-    time.sleep(0.1)
+    threading.Event().wait(0.2)
     stats = ev.queue.stats()
     return stats.pending == stats.processing == 0
 
@@ -160,10 +160,10 @@ def _assert_same(ev: Evervec, writer: Writer) -> None:
 
 
 def test_a_table_rewritten_while_workers_are_killed(place: Place, start: Start) -> None:
-    rewritten_under_load(place, start, rows=2000, kill_every=1.0, seconds=2)
+    rewritten_under_load(place, start, rows=2000, kill_every=1.0, seconds=2, lease=1.0)
 
 
 @pytest.mark.long
 def test_a_large_table_rewritten_while_workers_are_killed(place: Place, start: Start) -> None:
     rows = 20_000 if isinstance(place, Path) else 100_000
-    rewritten_under_load(place, start, rows=rows, kill_every=4.0, seconds=90)
+    rewritten_under_load(place, start, rows=rows, kill_every=4.0, seconds=60, lease=10.0)
