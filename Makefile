@@ -14,7 +14,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check bench clean
+.PHONY: help demo test long check bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ demo: $(VENV)/.core  ## see it work
 
 test: check  ## check, then run every test
 	$(BIN)/pytest -n $(JOBS) --dist worksteal $(TESTS) $(ARGS)
+
+long: $(VENV)/.dev  ## run the tests that take minutes
+	$(BIN)/pytest -m long -o faulthandler_timeout=3600 $(TESTS) $(ARGS)
 
 check: $(VENV)/.dev  ## lint, format, types and layers
 	$(BIN)/ruff check

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from benchmarks.table import Line, show
 
-QUICK_NAMES = ("queue", "ingest", "backlog", "freshness", "search", "edits", "providers")
+QUICK_NAMES = ("queue", "ingest", "backlog", "freshness", "search", "edits", "providers", "attached")
 NAMES = (*QUICK_NAMES, "postgres", "local", "retrieval")
 """The last three take minutes, for a server or a real model, and run only when named."""
 

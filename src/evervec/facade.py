@@ -425,7 +425,7 @@ class Evervec:
         gone = 0
         for one in mine:
             self._source().detach(one.kind)
-            gone += 0 if keep_records else self._delete_all(one.kind)
+            gone += self.tables.let_go(self.store, one.kind, keep=keep_records)
         return gone
 
     def _source(self) -> Source:
@@ -435,21 +435,6 @@ class Evervec:
                 "ev.queue.enqueue in your own transaction"
             )
         return self.tables.source
-
-    def _delete_all(self, kind: str) -> int:
-        gone = 0
-        for collection in self.store.collections(None, {}):
-            after = 0
-            while collection.kind == kind and (
-                found := self.store.expected(None, collection.version, after, 1000)
-            ):
-                ids: dict[str, list[str]] = {}
-                for record in found:
-                    ids.setdefault(record.tenant, []).append(record.id)
-                for tenant, mine in ids.items():
-                    gone += sum(t.accepted for t in self.store.delete(tenant, kind, mine))
-                after = found[-1].record
-        return gone
 
     def verify(self, repair: bool = False) -> VerifyReport:
         """Compare the index with the records, and those with the tables that are attached;

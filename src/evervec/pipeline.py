@@ -24,9 +24,9 @@ from evervec.model import Change, Chunk, Job, Op, Point, Status
 from evervec.provider import Provider
 from evervec.queue import Queue
 from evervec.settings import Settings
-from evervec.sources.base import Attachment
+from evervec.sources.base import Attachment, Row, TableChanged
 from evervec.stores.base import Draft, Finish, KindSpec, Loaded, Store, Unreadable
-from evervec.tables import Tables
+from evervec.tables import UNFIT, FoundRow, Tables
 from evervec.vector_cache import VectorCache
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-AttachedRow = tuple[Attachment, Mapping[str, Any] | None]
 _OF_WINDOW = 0.86
 
 
@@ -134,11 +133,13 @@ def chunker_for(embedder: Embedder, tokens: int) -> ContentChunker:
     return ContentChunker(most, measure=Measure(embedder.model, count))
 
 
-def _read(attachment: Attachment, row: Mapping[str, Any] | None) -> Draft | None:
+def _read(attachment: Attachment, row: Row | TableChanged | None) -> Draft | None:
     """The record that a row of an attached table is."""
+    if isinstance(row, TableChanged):
+        raise _Refused(str(row), permanent=False)
     try:
         return None if row is None else attachment.draft(row)
-    except (InvalidRecord, ValueError, LookupError, AttributeError) as error:
+    except UNFIT as error:
         raise _Refused(
             f"its row of {attachment.table} cannot be a record: {describe(error)}", permanent=True
         ) from error
@@ -226,7 +227,7 @@ class Pipeline:
 
     def _rows(
         self, loaded: Iterable[tuple[Job, Loaded | Unreadable | None]]
-    ) -> Mapping[int, AttachedRow]:
+    ) -> Mapping[int, FoundRow]:
         """The rows of attached tables that the jobs are of."""
         fetched = [job for job, x in loaded if isinstance(x, Loaded) and x.op is Op.LOAD]
         return self._tables.rows_of([job for job in fetched if not self._loader(job.kind)])
@@ -235,7 +236,7 @@ class Pipeline:
         known = self._kinds.get(kind)
         return known.load if known else None
 
-    def _prepare(self, job: Job, loaded: Loaded | Unreadable, row: AttachedRow | None) -> Item:
+    def _prepare(self, job: Job, loaded: Loaded | Unreadable, row: FoundRow | None) -> Item:
         if isinstance(loaded, Unreadable):
             error = f"the record cannot be read ({loaded.error}); add it again"
             return Item(job, job.seq, error=error, permanent=True)
@@ -261,7 +262,7 @@ class Pipeline:
         return item
 
     def _content(
-        self, item: Item, loaded: Loaded, row: AttachedRow | None
+        self, item: Item, loaded: Loaded, row: FoundRow | None
     ) -> tuple[str | None, str | None]:
         """Title and text to embed; no text: its points are to go."""
         draft = None

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from evervec.errors import InvalidRecord
 from evervec.model import Job
-from evervec.sources.base import Attached, Attachment, Source
-from evervec.stores.base import Draft, Store
+from evervec.sources.base import Attached, Attachment, Row, Source, TableChanged
+from evervec.stores.base import Draft, Expected, Store
+
+FoundRow = tuple[Attachment, Row | TableChanged | None]
+"""the row of a job, or why it cannot be read"""
+UNFIT = (InvalidRecord, ValueError, LookupError, AttributeError, ArithmeticError, TypeError)
+"""what a row raises that cannot be a record"""
 
 _FOLDED_AT_ONCE = 5000
 _COMPARED_AT_ONCE = 2000
@@ -45,8 +50,56 @@ class Tables:
         attachment = self.by_kind().get(kind)
         if self.source is None or attachment is None:
             return {}
-        return self.source.rows(attachment, ids, whole=True)
+        try:
+            return self.source.whole(attachment, ids)
+        except TableChanged:
+            return {}
 
+    def rows_of(self, jobs: Sequence[Job]) -> dict[int, FoundRow]:
+        """By job, its attachment and its row as it is now; None for a row that is gone, or is
+        another tenant's. Jobs of kinds that are not attached are left out."""
+        if self.source is None or not jobs:
+            return {}
+        wanted: dict[str, list[Job]] = defaultdict(list)
+        for job in jobs:
+            wanted[job.kind].append(job)
+        found: dict[int, FoundRow] = {}
+        for kind, attachment in self.by_kind().items():
+            mine = wanted.get(kind, [])
+            try:
+                rows = self.source.rows(attachment, [job.record_id for job in mine]) if mine else {}
+            except TableChanged as error:
+                found.update((job.job_id, (attachment, error)) for job in mine)
+                continue
+            for job in mine:
+                row = rows.get(job.record_id)
+                if row is not None and attachment.tenant_of(row) != job.tenant:
+                    row = None
+                found[job.job_id] = (attachment, row)
+        return found
+
+    def let_go(self, store: Store, kind: str, *, keep: bool) -> int:
+        """Delete the records of a kind that is no longer attached, or, to keep them, have those
+        embedded as they stand whose rows were still to be read; how many were deleted."""
+        gone = 0
+        for collection in store.collections(None, {}):
+            after = 0
+            while collection.kind == kind and (
+                found := store.expected(None, collection.version, after, _FILLED_AT_ONCE)
+            ):
+                after = found[-1].record
+                ids: dict[tuple[str, bool], list[str]] = defaultdict(list)
+                for record in found:
+                    if not keep or record.busy:
+                        ids[record.tenant, keep and record.live].append(record.id)
+                for (tenant, stays), mine in ids.items():
+                    if stays:
+                        store.enqueue(tenant, kind, mine, loaded=False)
+                    else:
+                        gone += sum(ticket.accepted for ticket in store.delete(tenant, kind, mine))
+        return 0 if keep else gone
+
+    # verify
     def compare(self, store: Store, *, repair: bool) -> tuple[int, int, int]:
         """Records that are missing, stale, and orphaned beside the rows of their tables; `repair`
         enqueues them. What a job is about to settle is left out."""
@@ -71,44 +124,21 @@ class Tables:
     ) -> Iterator[tuple[str, list[str], list[str]]]:
         """By tenant, ids of rows that have no record, and of those whose record differs."""
         assert self.source is not None
-        position: Sequence[Any] = ()
-        while rows := self.source.page(attachment, position, _COMPARED_AT_ONCE):
-            position = [rows[-1][column] for column in attachment.key]
-            drafts: dict[str, dict[str, Draft]] = defaultdict(dict)
-            for row in rows:
-                if all(row[column] is not None for column in attachment.key):
-                    try:
-                        draft = attachment.draft(row)
-                    except (InvalidRecord, ValueError, LookupError):
-                        continue  # its job failed, and says why
-                    if draft is not None:
-                        drafts[attachment.tenant_of(row)][draft.id] = draft
-            for tenant, mine in drafts.items():
-                off = self._differing(store, attachment, tenant, mine)
-                if any(off):  # a writer or worker may have been between the two looks
-                    self.follow()
-                    again = self.source.rows(attachment, [*off[0], *off[1]])
-                    still = {id: d for id, row in again.items() if (d := attachment.draft(row))}
-                    off = self._differing(store, attachment, tenant, still)
+        behind: Sequence[Any] = ()
+        while rows := self.source.page(attachment, behind, _COMPARED_AT_ONCE):
+            behind = rows[-1].key
+            for tenant, drafts in _drafts(attachment, rows).items():
+                off = _differing(store, attachment.kind, tenant, drafts)
+                if suspects := [*off[0], *off[1]]:
+                    again = self._look_again(attachment, suspects)
+                    still = _drafts(attachment, again.values()).get(tenant, {})
+                    off = _differing(store, attachment.kind, tenant, still)
                 yield tenant, *off
-
-    def _differing(
-        self, store: Store, attachment: Attachment, tenant: str, drafts: Mapping[str, Draft]
-    ) -> tuple[list[str], list[str]]:
-        known = store.digests(tenant, attachment.kind, list(drafts))
-        lost = [id for id in drafts if id not in known]
-        old = [
-            id
-            for id, d in drafts.items()
-            if id in known and not known[id].busy
-            and known[id][:3] != (d.hash, d.metadata, d.weight)
-        ]  # fmt: skip
-        return lost, old
 
     def _without_rows(
         self, store: Store, attachment: Attachment
     ) -> Iterator[tuple[str, list[str]]]:
-        """By tenant, ids of live records whose rows are gone."""
+        """By tenant, ids of live records whose rows are gone, or have no text."""
         assert self.source is not None
         for collection in store.collections(None, {}):
             after = 0
@@ -117,31 +147,68 @@ class Tables:
             ):
                 after = found[-1].record
                 live = [record for record in found if record.live and not record.busy]
-                rows = self.source.rows(attachment, [record.id for record in live])
-                gone: dict[str, list[str]] = defaultdict(list)
-                for record in live:
-                    row = rows.get(record.id)
-                    if row is None or attachment.tenant_of(row) != record.tenant:
-                        gone[record.tenant].append(record.id)
-                yield from gone.items()
+                gone = _gone(attachment, live, self.source.rows(attachment, [r.id for r in live]))
+                for tenant, ids in gone.items():
+                    again = self._look_again(attachment, ids)
+                    suspects = [r for r in live if r.tenant == tenant and r.id in again]
+                    still = _gone(attachment, suspects, again).get(tenant, [])
+                    known = store.digests(tenant, attachment.kind, still)
+                    yield tenant, [id for id in still if id in known and not known[id].busy]
 
-    def rows_of(
-        self, jobs: Sequence[Job]
-    ) -> dict[int, tuple[Attachment, Mapping[str, Any] | None]]:
-        """By job, its attachment and its row as it is now; None for a row that is gone, or is
-        another tenant's. Jobs of kinds that are not attached are left out."""
-        if self.source is None or not jobs:
-            return {}
-        wanted: dict[str, list[Job]] = defaultdict(list)
-        for job in jobs:
-            wanted[job.kind].append(job)
-        found: dict[int, tuple[Attachment, Mapping[str, Any] | None]] = {}
-        for kind, attachment in self.by_kind().items():
-            mine = wanted.get(kind, [])
-            rows = self.source.rows(attachment, [job.record_id for job in mine]) if mine else {}
-            for job in mine:
-                row = rows.get(job.record_id)
-                if row is not None and attachment.tenant_of(row) != job.tenant:
-                    row = None
-                found[job.job_id] = (attachment, row)
-        return found
+    def _look_again(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row | None]:
+        """The rows of some records, less those with a change that nobody has made a job of: a
+        writer or a worker may have been between two looks. What is no longer in the log has its
+        job by now, so it shows at the next look at the records."""
+        assert self.source is not None
+        rows = self.source.rows(attachment, ids)
+        self.follow()
+        logged = self.source.logged(attachment.kind, ids)
+        return {id: rows.get(id) for id in ids if id not in logged}
+
+
+def _drafts(attachment: Attachment, rows: Iterable[Row | None]) -> dict[str, dict[str, Draft]]:
+    """The records that rows should be, by tenant and id."""
+    drafts: dict[str, dict[str, Draft]] = defaultdict(dict)
+    for row in rows:
+        if row is not None and (draft := _draft(attachment, row)):
+            drafts[attachment.tenant_of(row)][draft.id] = draft
+    return drafts
+
+
+def _draft(attachment: Attachment, row: Row) -> Draft | None:
+    try:
+        return attachment.draft(row)
+    except UNFIT:
+        return None  # its job failed, and says why
+
+
+def _gone(
+    attachment: Attachment, records: Iterable[Expected], rows: Mapping[str, Row | None]
+) -> dict[str, list[str]]:
+    """By tenant, the ids of those records that no row stands for."""
+    gone: dict[str, list[str]] = defaultdict(list)
+    for record in records:
+        row = rows.get(record.id)
+        if row is None or attachment.tenant_of(row) != record.tenant or _is_blank(attachment, row):
+            gone[record.tenant].append(record.id)
+    return gone
+
+
+def _is_blank(attachment: Attachment, row: Row) -> bool:
+    try:
+        return attachment.draft(row) is None
+    except UNFIT:
+        return False
+
+
+def _differing(
+    store: Store, kind: str, tenant: str, drafts: Mapping[str, Draft]
+) -> tuple[list[str], list[str]]:
+    known = store.digests(tenant, kind, list(drafts))
+    lost = [id for id in drafts if id not in known]
+    old = [
+        id
+        for id, d in drafts.items()
+        if id in known and not known[id].busy and known[id][:3] != (d.hash, d.metadata, d.weight)
+    ]
+    return lost, old

@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # each module is imported only when one of its commands runs
 _COMMANDS = {
     "records": ("add", "get", "delete", "search"),
-    "tables": ("attach", "detach", "sync"),
+    "tables": ("attach", "detach", "import-pgai", "sync"),
     "jobs": ("jobs", "job", "history", "retry", "recover", "purge", "cancel", "pause", "resume"),
     "care": ("init", "status", "worker", "backfill", "verify", "versions", "doctor", "demo"),
 }

@@ -1,8 +1,9 @@
-"""Commands for what the application has already: attach, detach, sync."""
+"""Commands for what the application has already: attach, detach, import-pgai, sync."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -59,6 +60,43 @@ def detach(where: Where, table: str, keep_records: bool, as_json: bool) -> None:
         print_json({"table": table, "records": gone})
     else:
         click.echo(f"{table} is detached; {gone} records go with it")
+
+
+@command("import-pgai", "evervec --store postgresql://localhost/app import-pgai --dry-run")
+@click.argument("vectorizer", required=False)
+@click.option("--kind", help="The kind of its records.  [the table's name]")
+@click.option("--metadata", multiple=True, help="A column to filter by; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be taken over.")
+@click.option("--drop-vectorizer", is_flag=True, help="Have pgai drop its trigger and queue then.")
+@as_json
+def import_pgai(where: Where, vectorizer: str | None, kind: str | None,
+                metadata: tuple[str, ...], dry_run: bool, drop_vectorizer: bool,
+                as_json: bool) -> None:  # fmt: skip
+    """Take over a table from pgai, with its vectors; VECTORIZER is a name or number."""
+    from evervec.pgai import take_over
+
+    with where.opened(make=True) as ev:
+        report = take_over(
+            ev, vectorizer, kind=kind, metadata=metadata, dry_run=dry_run, drop=drop_vectorizer
+        )
+    if as_json:
+        print_json(asdict(report))
+        return
+    would = "would be " if dry_run else ""
+    click.echo(f"{report.table} {would or 'is '}attached as {report.kind}")
+    click.echo(f"{report.taken} of {report.rows} rows {would}taken over with their vectors")
+    if report.left:
+        click.echo(f"{report.left} rows are left for `evervec worker` to embed")
+    if report.sample is not None:
+        click.echo(
+            f"stored and fresh vectors of the same texts: cosine {report.sample:.3f} or more"
+        )
+    for note in report.notes:
+        click.echo(f"note: {note}")
+    if report.dropped:
+        click.echo("pgai has dropped its trigger and queue; the vectors it made are still there")
+    elif not dry_run:
+        click.echo("pgai's own trigger still runs: stop its worker, and use --drop-vectorizer")
 
 
 @command("sync", "evervec sync docs/ --watch")

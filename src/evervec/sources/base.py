@@ -11,15 +11,27 @@ import json
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import date, datetime
-from datetime import time as clock_time
-from decimal import Decimal
 from typing import Any, NamedTuple, Protocol
-from uuid import UUID
 
 from evervec.drafts import make_draft
-from evervec.errors import InvalidArgument
+from evervec.errors import EvervecError, InvalidArgument
+from evervec.sources.values import as_json, as_words
 from evervec.stores.base import Draft
+
+
+class TableChanged(EvervecError):
+    """A table is no longer as it was attached; the message says how, and what to do."""
+
+
+class Row(NamedTuple):
+    """A row of an attached table, as workers read it."""
+
+    id: str
+    """its key, as the record has it"""
+    tenant: str | None
+    values: Mapping[str, Any]
+    key: Sequence[Any]
+    """its key, as the engine goes on behind it"""
 
 
 @dataclass(frozen=True)
@@ -38,6 +50,10 @@ class Attachment:
     tenant: str | None = None
     """the column that says whose a row is; None: all are the owner's"""
     owner: str = "default"
+    place: tuple[str, ...] = ()
+    """schema and name, where the same name may mean another table to another session"""
+    types: tuple[str, ...] = ()
+    """of the key's columns, where it matters that they stay the same"""
     sql: tuple[str, ...] = field(default=(), compare=False)
     """what attaching does to the database"""
 
@@ -53,8 +69,8 @@ class Attachment:
     @classmethod
     def load(cls, text: str) -> Attachment:
         read: dict[str, Any] = json.loads(text)
-        for name in ("key", "text", "metadata"):
-            read[name] = tuple(read[name])
+        for name in ("key", "text", "metadata", "place", "types"):
+            read[name] = tuple(read.get(name, ()))
         return cls(**read)
 
     def id_of(self, values: Sequence[Any]) -> str:
@@ -73,26 +89,26 @@ class Attachment:
             read = None
         return [str(v) for v in read] if isinstance(read, list) else []
 
-    def tenant_of(self, row: Mapping[str, Any]) -> str:
-        value = row[self.tenant] if self.tenant else None
-        return self.owner if value is None else str(value)
+    def tenant_of(self, row: Row) -> str:
+        return row.tenant or self.owner
 
-    def draft(self, row: Mapping[str, Any]) -> Draft | None:
+    def draft(self, row: Row) -> Draft | None:
         """The record that a row is; None for one without any text."""
-        words = {column: _words(row[column]) for column in self.text}
+        values = row.values
+        words = {column: as_words(values[column]) for column in self.text}
         if self.template is not None:
             text = self.template.format_map(words) if any(words.values()) else ""
         else:
             text = "\n\n".join(word for word in words.values() if word)
         if not text.strip():
             return None
-        weight = row[self.weight] if self.weight else None
+        weight = values[self.weight] if self.weight else None
         return make_draft(
             text,
             {
-                "id": self.id_of([row[column] for column in self.key]),
-                "title": _words(row[self.title]) if self.title else None,
-                "metadata": {column: _plain(row[column]) for column in self.metadata},
+                "id": row.id,
+                "title": as_words(values[self.title]) if self.title else None,
+                "metadata": {column: as_json(values[column]) for column in self.metadata},
                 "weight": None if weight is None else min(1.0, max(0.0, float(weight))),
             },
         )
@@ -137,11 +153,12 @@ class Source(Protocol):
 
     def plan(self, attachment: Attachment) -> Attachment:
         """The attachment with the SQL that attaching runs; `InvalidArgument` names what the
-        table does not have."""
+        table does not have, or its role may not do."""
         ...
 
-    def attach(self, attachment: Attachment) -> None:
-        """Make the triggers, and take note of it; attached before, it is done anew."""
+    def attach(self, attachment: Attachment, *, backfill: bool = True) -> None:
+        """Make the triggers, and take note of it; attached before, all of it is done anew.
+        Without `backfill` the rows that are there are the caller's affair."""
 
     def detach(self, kind: str) -> bool:
         """Drop the triggers and all that is noted of it; False when there was nothing."""
@@ -157,49 +174,27 @@ class Source(Protocol):
         """Make jobs of what the triggers logged; how many log rows were folded."""
         ...
 
+    def logged(self, kind: str, ids: Sequence[str]) -> set[str]:
+        """Those of the ids that are still in the log."""
+        ...
+
     def backfill(self, limit: int, priority: int) -> int:
-        """Enqueue a slice of rows that were there before, in order of their keys; how many."""
+        """Enqueue a slice of the rows that were there before, in order of their keys, and then
+        of the records that have no row any more; how many were looked at."""
         ...
 
     def count(self, attachment: Attachment) -> int:
         """About how many rows the table has."""
         ...
 
-    def page(
-        self, attachment: Attachment, position: Sequence[Any], limit: int
-    ) -> list[Mapping[str, Any]]:
-        """Rows in order of their keys, from the one behind `position`."""
+    def page(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
+        """Rows in order of their keys, from the one behind a key; `TableChanged`."""
         ...
 
-    def rows(
-        self, attachment: Attachment, ids: Sequence[str], *, whole: bool = False
-    ) -> dict[str, Mapping[str, Any]]:
-        """The rows that there are now, by record id, with the columns that matter, or all."""
+    def rows(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
+        """The rows that there are now, by record id; `TableChanged`."""
         ...
 
-
-def _words(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bytes | memoryview):
-        return bytes(value).decode("utf-8", "replace").replace("\0", " ")
-    return str(value).replace("\0", " ")
-
-
-def _plain(value: Any) -> Any:
-    """A column's value as JSON can hold it."""
-    if isinstance(value, str | int | float | bool | None):
-        return value
-    if isinstance(value, datetime | date | clock_time):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
-    if isinstance(value, UUID):
-        return str(value)
-    if isinstance(value, bytes | memoryview):
-        return bytes(value).hex()
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(v) for v in value]
-    return str(value)
+    def whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+        """The rows that there are now with all of their columns, as the driver gives them."""
+        ...

@@ -1,55 +1,57 @@
-"""Attached tables in the PostgreSQL store's own database.
+"""Attached tables in the PostgreSQL store's own database: finding, following and reading them.
 
-A trigger function for each attachment runs with the rights of whoever attached it, so that
-the application's role needs none on the schema evervec. It appends keys to a log, once for
-each statement; partitioned tables, whose partitions may be written by themselves, log row
-by row.
+`postgres_triggers` has what is put on them.
 """
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
-from evervec.errors import InvalidArgument
-from evervec.sources.base import Attached, Attachment
+import psycopg
+
+from evervec.errors import InvalidArgument, StoreError
+from evervec.sources.base import Attached, Attachment, Row, TableChanged
+from evervec.sources.following import START, Following
+from evervec.sources.naming import prefix, quoted
+from evervec.sources.postgres_triggers import OUTPUT, Column, Table, events, statements, text_of
 from evervec.stores.named import Queries
 from evervec.stores.postgres import PostgresStore
 from evervec.stores.postgres.connections import Session
 
 SQL = Queries.read("evervec.sources", "postgres.sql")
+R = TypeVar("R")
+
+_PART = r"""(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)"""
+_SQL_NAME = re.compile(rf"{_PART}(?:\.{_PART})?")
+"""what `to_regclass` can read, which raises for the rest"""
+
+# whatever this session shows to others, keys are written as the triggers write them
+_OUTPUT = "; ".join(f"set local {name} = {value}" for name, value in OUTPUT.items())
+_AS_THEY_ARE = frozenset(
+    {
+        "text", "varchar", "bpchar", "name", "int2", "int4", "int8", "float4", "float8", "bool",
+        "numeric", "uuid", "json", "jsonb", "bytea",
+    }
+)  # fmt: skip
 
 
-class _Column(NamedTuple):
-    type: str
-    comparable: bool
-    """values of its type can be told apart by `=`"""
-
-
-class _Table(NamedTuple):
-    oid: int
-    name: str
-    """quoted, with its schema"""
-    partitioned: bool
-    rows: int
-    columns: dict[str, _Column]
-
-
-class PostgresSource:
+class PostgresSource(Following[Session]):
     """Triggers, log and rows of attached tables."""
 
+    _store: PostgresStore
+
     def __init__(self, store: PostgresStore) -> None:
-        self._store = store
+        super().__init__(store)
         self._db = store.db
 
     # attaching
     def plan(self, attachment: Attachment) -> Attachment:
         with self._db.reading() as conn:
-            table = _find(conn, attachment.table)
+            table = _find(conn, attachment)
             if table is None:
                 raise InvalidArgument(
                     f"there is no table {attachment.table!r} in {self._store.url}: give its name "
@@ -66,101 +68,100 @@ class PostgresSource:
                     f"{', '.join(attachment.key)} is not a key of {attachment.table}: name the "
                     "columns of its primary key, or of a unique index without conditions"
                 )
-        return replace(attachment, sql=tuple(_statements(attachment, table)))
+            lacks = [] if table.may_trigger else ["trigger"]
+            lacks += ["select"] if _unreadable(attachment, table) else []
+            if lacks:
+                raise InvalidArgument(
+                    f"{table.role} may not attach {attachment.table}: have its owner run "
+                    f"GRANT {', '.join(lacks).upper()} ON {table.name} TO {quoted(table.role)}"
+                )
+        types = tuple(table.columns[column].type for column in attachment.key)
+        planned = replace(attachment, place=table.place, types=types)
+        return replace(planned, sql=tuple(statements(planned, table)))
 
-    def attach(self, attachment: Attachment) -> None:
+    def attach(self, attachment: Attachment, *, backfill: bool = True) -> None:
         planned = self.plan(attachment)
         with self._db.writing(durable=True) as conn:
             for statement in planned.sql:
                 conn.execute(statement)
-            conn.execute(SQL.put_attached, (attachment.kind, attachment.dump()))
+            conn.execute(
+                SQL.put_attached, (planned.kind, planned.dump(), START if backfill else None)
+            )
         self._store.wake()
 
     def detach(self, kind: str) -> bool:
         with self._db.writing(durable=True) as conn:
-            conn.execute(f"drop function if exists evervec.{_prefix(kind)}() cascade")
+            conn.execute(f"drop function if exists evervec.{prefix(kind)}() cascade")
             conn.execute(SQL.drop_changes, (kind,))
             return conn.execute(SQL.drop_attached, (kind,)).rowcount == 1
 
     def attached(self) -> list[Attached]:
         with self._db.reading() as conn:
-            return _attached(conn)
+            return _loaded(conn.execute(SQL.attached))
 
     def trouble(self, attachment: Attachment) -> str | None:
         with self._db.reading() as conn:
-            return _trouble(conn, attachment)
+            try:
+                table = _check(conn, attachment)
+            except TableChanged as error:
+                return str(error)
+            there = dict(
+                conn.execute(SQL.triggers, (table.oid, prefix(attachment.kind))).fetchall()
+            )
+        wanted = {f"{prefix(attachment.kind)}_{event}" for event in events(table)}
+        if missing := sorted(wanted - there.keys()):
+            return (
+                f"{attachment.table} lacks the trigger {', '.join(missing)}, so changes go "
+                "unnoticed: attach it anew"
+            )
+        if off := sorted(name for name, fires in there.items() if not fires):
+            return (
+                f"{attachment.table} has its trigger {', '.join(off)} disabled, so changes go "
+                "unnoticed: enable it, then attach the table anew"
+            )
+        return None
 
     # following
-    def fold(self, limit: int) -> int:
+    def logged(self, kind: str, ids: Sequence[str]) -> set[str]:
         with self._db.reading() as conn:
-            if not conn.execute(SQL.any_changes).fetchone()[0]:
-                return 0
+            found = {id for (id,) in conn.execute(SQL.logged, (kind,))}
+        return set(ids) if None in found else found & set(ids)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Session]:
         with self._db.writing(durable=False) as conn:
-            rows = conn.execute(SQL.take_changes, (limit,)).fetchall()
-            known = {a.attachment.kind: a.attachment for a in _attached(conn)}
-            changed: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-            for kind, tenant, id in rows:
-                if kind not in known:
-                    continue
-                if id is None:  # truncated
-                    for owner, gone in self._all_of(kind):
-                        changed[owner, kind][gone] = None
-                else:
-                    changed[known[kind].owner if tenant is None else tenant, kind][id] = None
-            self._enqueue(conn, changed, 0)
-        return len(rows)
+            conn.execute(_OUTPUT)
+            yield conn
 
-    def _all_of(self, kind: str) -> list[tuple[str, str]]:
-        found: list[tuple[str, str]] = []
-        for collection in self._store.collections(None, {}):
-            after = 0
-            while collection.kind == kind and (
-                records := self._store.expected(None, collection.version, after, 5000)
-            ):
-                found += [(record.tenant, record.id) for record in records if record.live]
-                after = records[-1].record
-        return found
+    def _raw(self, conn: Session) -> Any:
+        return conn.raw
 
-    def backfill(self, limit: int, priority: int) -> int:
+    def _any_changes(self) -> bool:
         with self._db.reading() as conn:
-            if not conn.execute(SQL.any_unfinished).fetchone()[0]:
-                return 0
-        with self._db.writing(durable=False) as conn:
-            row = conn.execute(SQL.unfinished).fetchone()
-            if row is None:  # another worker is at it
-                return 0
-            attachment, position = Attachment.load(row[0]), json.loads(row[1])
-            table = _find(conn, attachment.table)
-            if table is None or _trouble(conn, attachment) is not None:
-                return 0
-            tenant = f"t.{_quoted(attachment.tenant)}::text" if attachment.tenant else "null"
-            chosen = f"{_texts(attachment, 't')}, {tenant}"
-            found = _behind(conn, attachment, table, chosen, position, limit)
-            changed: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-            for *key, owner in found:
-                if None not in key:
-                    whose = attachment.owner if owner is None else owner
-                    changed[whose, attachment.kind][attachment.id_of(key)] = None
-            self._enqueue(conn, changed, priority)
-            last = json.dumps(found[-1][:-1]) if len(found) == limit else None
-            conn.execute(SQL.set_position, (last, attachment.kind))
-        return len(found)
+            return bool(conn.execute(SQL.any_changes).fetchone()[0])
 
-    def _enqueue(
-        self,
-        conn: Session,
-        changed: Mapping[tuple[str, str], Mapping[str, None]],
-        priority: int,
-    ) -> None:
-        for (tenant, kind), ids in sorted(changed.items()):
-            self._store.enqueue(
-                tenant, kind, list(ids), loaded=True, priority=priority, conn=conn.raw
-            )
+    def _take_changes(self, conn: Session, limit: int) -> list[tuple[str, str | None, str | None]]:
+        return conn.execute(SQL.take_changes, (limit,)).fetchall()
+
+    def _attached(self, conn: Session) -> list[Attached]:
+        # held until the end, so that who detaches it finds all jobs that were made of its log
+        return _loaded(conn.execute(f"{SQL.attached} for key share"))
+
+    def _any_unfinished(self) -> bool:
+        with self._db.reading() as conn:
+            return bool(conn.execute(SQL.any_unfinished).fetchone()[0])
+
+    def _unfinished(self, conn: Session) -> list[tuple[Attachment, str]]:
+        rows = conn.execute(SQL.unfinished).fetchall()
+        return [(Attachment.load(text), position) for text, position in rows]
+
+    def _set_position(self, conn: Session, kind: str, position: str | None) -> None:
+        conn.execute(SQL.set_position, (position, kind))
 
     # reading
     def count(self, attachment: Attachment) -> int:
         with self._db.reading() as conn:
-            table = _find(conn, attachment.table)
+            table = _find(conn, attachment)
             if table is None:
                 return 0
             if table.rows > 100_000:
@@ -168,262 +169,169 @@ class PostgresSource:
             count: int = conn.execute(f"select count(*) from {table.name}").fetchone()[0]
         return count
 
-    def page(
-        self, attachment: Attachment, position: Sequence[Any], limit: int
-    ) -> list[Mapping[str, Any]]:
-        with self._db.reading() as conn:
-            table = _find(conn, attachment.table)
-            if table is None:
-                return []
-            chosen = _chosen(attachment, attachment.columns)
-            found = _behind(conn, attachment, table, chosen, position, limit)
-        return [dict(zip(attachment.columns, row, strict=True)) for row in found]
+    def page(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
+        with self._reading() as conn:
+            return self._page(conn, attachment, attachment.columns, behind, limit)
 
-    def rows(
-        self, attachment: Attachment, ids: Sequence[str], *, whole: bool = False
-    ) -> dict[str, Mapping[str, Any]]:
-        keys = [key for id in ids if len(key := attachment.key_of(id)) == len(attachment.key)]
-        with self._db.reading() as conn:
-            table = _find(conn, attachment.table)
-            if table is None or not keys:
-                return {}
-            columns = tuple(table.columns) if whole else attachment.columns
-            wanted = [list(column) for column in zip(*keys, strict=True)]
-            places = ", ".join(f"${n + 1}::text[]" for n in range(len(wanted)))
-            names = ", ".join(f"k{n}" for n in range(len(wanted)))
-            same = " and ".join(
-                f"t.{_quoted(column)} = w.k{n}::{table.columns[column].type}"
-                for n, column in enumerate(attachment.key)
+    def _page(
+        self,
+        conn: Session,
+        attachment: Attachment,
+        columns: Sequence[str],
+        behind: Sequence[Any],
+        limit: int,
+    ) -> list[Row]:
+        table = _check(conn, attachment)
+        key = [f"t.{quoted(column)}" for column in attachment.key]
+        known = " and ".join(f"{column} is not null" for column in key)
+        types = [table.columns[column].type for column in attachment.key]
+        marks = ", ".join(f"${n + 2}::text::{type}" for n, type in enumerate(types))
+        beyond = f"and ({', '.join(key)}) > ({marks})" if behind else ""
+        return [
+            _row(attachment, columns, found)
+            for found in conn.execute(
+                f"select {_chosen(attachment, table, columns)} from {table.name} as t "
+                f"where {known} {beyond} order by {', '.join(key)} limit $1",
+                (limit, *behind),
             )
-            chosen = ", ".join(f"t.{_quoted(column)}" for column in columns)
-            found = conn.execute(
-                f"select {_texts(attachment, 't')}, {chosen} from unnest({places}) as w ({names}) "
-                f"join {table.name} as t on {same}",
-                wanted,
-            ).fetchall()
-        size = len(attachment.key)
-        rows: dict[str, Mapping[str, Any]] = {}
-        for row in found:
-            read = dict(zip(columns, row[size:], strict=True))
-            if not whole:
-                read.update(zip(attachment.key, row[:size], strict=True))
-            rows[attachment.id_of(row[:size])] = read
-        return rows
+        ]
+
+    def rows(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
+        def read(some: Sequence[str]) -> dict[str, Row]:
+            with self._reading() as conn:
+                table = _check(conn, attachment)
+                chosen = _chosen(attachment, table, attachment.columns)
+                found = _among(conn, attachment, table, chosen, some)
+            rows = (_row(attachment, attachment.columns, row) for row in found)
+            return {row.id: row for row in rows}
+
+        return _around_bad_values(read, ids)
+
+    def whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+        def read(some: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+            with self._reading() as conn:
+                table = _check(conn, attachment)
+                columns = [c for c, column in table.columns.items() if column.readable]
+                chosen = ", ".join(
+                    [_keys(attachment), "null", *(f"t.{quoted(column)}" for column in columns)]
+                )
+                found = _among(conn, attachment, table, chosen, some)
+            rows = (_row(attachment, columns, row) for row in found)
+            return {row.id: row.values for row in rows}
+
+        return _around_bad_values(read, ids)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Session]:
+        with self._db.snapshot() as conn:
+            conn.execute(_OUTPUT)
+            yield conn
 
 
-def _attached(conn: Session) -> list[Attached]:
-    rows = conn.execute(SQL.attached).fetchall()
+def _loaded(rows: Iterable[tuple[str, bool]]) -> list[Attached]:
     return [Attached(Attachment.load(text), done) for text, done in rows]
 
 
-def _find(conn: Session, name: str) -> _Table | None:
-    """The table that a name means: as it stands, or as SQL reads it."""
-    row = conn.execute(SQL.find_table, (name, _is_sql_name(name))).fetchone()
+def _around_bad_values(
+    read: Callable[[Sequence[str]], dict[str, R]], ids: Sequence[str]
+) -> dict[str, R]:
+    """An id that is no value of the key's type, or a value that no Python object can hold, must
+    not keep the other rows from being read: halve until it is alone."""
+    if not ids:
+        return {}
+    try:
+        return read(ids)
+    except StoreError as error:
+        if not isinstance(error.__cause__, psycopg.DataError):
+            raise
+    if len(ids) == 1:
+        return {}
+    half = len(ids) // 2
+    return _around_bad_values(read, ids[:half]) | _around_bad_values(read, ids[half:])
+
+
+def _find(conn: Session, attachment: Attachment) -> Table | None:
+    """The table that a name means: where it was attached, as it stands, or as SQL reads it."""
+    name = attachment.table
+    place = (*attachment.place, None, None)[:2]
+    row = conn.execute(SQL.find_table, (name, bool(_SQL_NAME.fullmatch(name)), *place)).fetchone()
     if row is None:
         return None
-    columns = {
-        column: _Column(type, comparable)
-        for column, type, comparable in conn.execute(SQL.columns, (row[0],))
-    }
-    oid, qualified, partitioned, rows = row
-    return _Table(oid, qualified, partitioned, rows, columns)
+    columns = {name: Column(*rest) for name, *rest in conn.execute(SQL.columns, (row[0],))}
+    return Table._make((*row, columns))
 
 
-def _is_sql_name(name: str) -> bool:
-    """Whether `to_regclass` can read it, which raises for what it cannot."""
-    parts = name.split(".")
-    return len(parts) <= 2 and all(
-        part and (part.replace("_", "a").isalnum() or (part[0] == part[-1] == '"'))
-        for part in parts
-    )
-
-
-def _trouble(conn: Session, attachment: Attachment) -> str | None:
-    table = _find(conn, attachment.table)
+def _check(conn: Session, attachment: Attachment) -> Table:
+    table = _find(conn, attachment)
     if table is None:
-        return f"the table {attachment.table} is gone: detach it, or attach its new name"
-    gone = [column for column in attachment.columns if column not in table.columns]
-    if gone:
-        return f"{attachment.table} has no column {', '.join(gone)} any more: attach it anew"
-    prefix = _prefix(attachment.kind)
-    there = dict(conn.execute(SQL.triggers, (table.oid, prefix)).fetchall())
-    wanted = {f"{prefix}_{event}" for event in _events(table)}
-    off = sorted((wanted - there.keys()) | {name for name, disabled in there.items() if disabled})
-    if off:
-        return (
-            f"{attachment.table} lacks the trigger {', '.join(off)}, or it is disabled, so "
-            "changes go unnoticed: attach it anew"
+        raise TableChanged(
+            f"the table {attachment.table} is gone: detach it, or attach its new name"
         )
-    return None
+    if gone := [column for column in attachment.columns if column not in table.columns]:
+        raise TableChanged(
+            f"{attachment.table} has no column {', '.join(gone)} any more: attach it anew"
+        )
+    types = tuple(table.columns[column].type for column in attachment.key)
+    if attachment.types not in ((), types):
+        raise TableChanged(
+            f"the key of {attachment.table} is {', '.join(types)} now, and was "
+            f"{', '.join(attachment.types)}: attach it anew"
+        )
+    if hidden := _unreadable(attachment, table):
+        raise TableChanged(
+            f"{table.role} may not read {', '.join(hidden)} of {attachment.table}: have its owner "
+            f"run GRANT SELECT ON {table.name} TO {quoted(table.role)}"
+        )
+    return table
 
 
-def _behind(
-    conn: Session,
-    attachment: Attachment,
-    table: _Table,
-    chosen: str,
-    position: Sequence[Any],
-    limit: int,
+def _unreadable(attachment: Attachment, table: Table) -> list[str]:
+    return [column for column in attachment.columns if not table.columns[column].readable]
+
+
+def _among(
+    conn: Session, attachment: Attachment, table: Table, chosen: str, ids: Sequence[str]
 ) -> list[tuple[Any, ...]]:
-    """Rows in order of their keys, behind a key whose parts are texts."""
-    key = ", ".join(f"t.{_quoted(column)}" for column in attachment.key)
-    behind = ""
-    if position:
-        marks = ", ".join(
-            f"${n + 2}::text::{table.columns[column].type}"
-            for n, column in enumerate(attachment.key)
-        )
-        behind = f"where ({key}) > ({marks})"
+    keys = [key for id in ids if len(key := attachment.key_of(id)) == len(attachment.key)]
+    if not keys:
+        return []
+    wanted = [list(column) for column in zip(*keys, strict=True)]
+    places = ", ".join(f"${n + 1}::text[]" for n in range(len(wanted)))
+    names = ", ".join(f"k{n}" for n in range(len(wanted)))
+    same = " and ".join(
+        f"t.{quoted(column)} = w.k{n}::{table.columns[column].type}"
+        for n, column in enumerate(attachment.key)
+    )
     return conn.execute(
-        f"select {chosen} from {table.name} as t {behind} order by {key} limit $1",
-        (limit, *(str(value) for value in position)),
+        f"select {chosen} from unnest({places}) as w ({names}) join {table.name} as t on {same}",
+        wanted,
     ).fetchall()
 
 
-def _chosen(attachment: Attachment, columns: Sequence[str]) -> str:
-    """Columns, those of the key as texts, as ids have them."""
-    return ", ".join(
-        f"t.{_quoted(column)}{'::text' if column in attachment.key else ''}" for column in columns
+def _keys(attachment: Attachment) -> str:
+    return ", ".join(text_of(f"t.{quoted(column)}") for column in attachment.key)
+
+
+def _chosen(attachment: Attachment, table: Table, columns: Sequence[str]) -> str:
+    """Key and tenant as the triggers write them, then columns."""
+    tenant = text_of(f"t.{quoted(attachment.tenant)}") if attachment.tenant else "null"
+    values = [_value(f"t.{quoted(column)}", table.columns[column]) for column in columns]
+    return ", ".join([_keys(attachment), tenant, *values])
+
+
+def _value(name: str, column: Column) -> str:
+    """A column in a form that does not depend on who asks, and that Python can always hold:
+    its dates end with the year 9999, and begin with 1."""
+    if column.base in _AS_THEY_ARE:
+        return name
+    if column.category == "A":
+        return f"to_json({name})"
+    return f"to_json({name}) #>> '{{}}'" if column.category == "D" else f"{name}::text"
+
+
+def _row(attachment: Attachment, columns: Sequence[str], found: Sequence[Any]) -> Row:
+    size = len(attachment.key)
+    key, values = found[:size], found[size + 1 :]
+    return Row(
+        attachment.id_of(key), found[size] or None, dict(zip(columns, values, strict=True)), key
     )
-
-
-def _texts(attachment: Attachment, row: str) -> str:
-    return ", ".join(f"{row}.{_quoted(column)}::text" for column in attachment.key)
-
-
-def _events(table: _Table) -> tuple[str, ...]:
-    if table.partitioned:
-        return ("rows", "truncate")
-    return ("insert", "update", "delete", "truncate")
-
-
-def _statements(attachment: Attachment, table: _Table) -> list[str]:
-    """The function and its triggers."""
-    name = _prefix(attachment.kind)
-    function = f"evervec.{name}"
-    body = _row_body(attachment, table) if table.partitioned else _statement_body(attachment, table)
-    rights = "security definer set search_path = pg_catalog, pg_temp"
-    statements = [
-        f"drop function if exists {function}() cascade",
-        f"create function {function}() returns trigger language plpgsql {rights} as $ev${body}$ev$",
-        f"revoke all on function {function}() from public",
-    ]
-    call = f"execute function {function}()"
-    if table.partitioned:
-        statements.append(
-            f"create trigger {name}_rows after insert or update or delete on {table.name} "
-            f"for each row {call}"
-        )
-    else:
-        old, new = "old table as old_rows", "new table as new_rows"
-        for event, seen in (("insert", new), ("update", f"{old} {new}"), ("delete", old)):
-            statements.append(
-                f"create trigger {name}_{event} after {event} on {table.name} "
-                f"referencing {seen} for each statement {call}"
-            )
-    statements.append(
-        f"create trigger {name}_truncate after truncate on {table.name} for each statement {call}"
-    )
-    return statements
-
-
-def _statement_body(attachment: Attachment, table: _Table) -> str:
-    """Keys of what a statement changed: of an update only where a watched column differs, and
-    both keys where the key or the tenant does."""
-    joined = " and ".join(f"o.{_quoted(c)} = n.{_quoted(c)}" for c in attachment.key)
-    first = _quoted(attachment.key[0])
-    differs = _differs(attachment, table, attachment.columns)
-    moved = _differs(attachment, table, [attachment.tenant]) if attachment.tenant else "false"
-    return f"""
-begin
-    if tg_op = 'INSERT' then
-        {_log(attachment, "n")} from new_rows as n;
-    elsif tg_op = 'DELETE' then
-        {_log(attachment, "o")} from old_rows as o;
-    elsif tg_op = 'TRUNCATE' then
-        {_log_all(attachment)};
-    else
-        {_log(attachment, "n")} from new_rows as n left join old_rows as o on {joined}
-        where o.{first} is null or {differs};
-        {_log(attachment, "o")} from old_rows as o left join new_rows as n on {joined}
-        where n.{first} is null or {moved};
-    end if;
-    return null;
-end
-"""
-
-
-def _row_body(attachment: Attachment, table: _Table) -> str:
-    old_values, new_values = _values(attachment, "old"), _values(attachment, "new")
-    columns = attachment.columns
-    differs = _differs(attachment, table, columns, "old", "new")
-    moves = [*attachment.key, *([attachment.tenant] if attachment.tenant else [])]
-    moved = _differs(attachment, table, moves, "old", "new")
-    insert = "insert into evervec.changes (kind, tenant, id) values"
-    return f"""
-begin
-    if tg_op = 'TRUNCATE' then
-        {_log_all(attachment)};
-    elsif tg_op = 'INSERT' then
-        {insert} ({new_values});
-    elsif tg_op = 'DELETE' then
-        {insert} ({old_values});
-    elsif {differs} then
-        {insert} ({new_values});
-        if {moved} then
-            {insert} ({old_values});
-        end if;
-    end if;
-    return null;
-end
-"""
-
-
-def _differs(
-    attachment: Attachment,
-    table: _Table,
-    columns: Sequence[str],
-    old: str = "o",
-    new: str = "n",
-) -> str:
-    parts = []
-    for column in columns:
-        cast = "" if table.columns[column].comparable else "::text"
-        name = _quoted(column)
-        parts.append(f"{old}.{name}{cast} is distinct from {new}.{name}{cast}")
-    return "(" + " or ".join(parts) + ")"
-
-
-def _log(attachment: Attachment, row: str) -> str:
-    values = _values(attachment, row)
-    return f"insert into evervec.changes (kind, tenant, id) select {values}"
-
-
-def _log_all(attachment: Attachment) -> str:
-    return (
-        "insert into evervec.changes (kind, tenant, id) "
-        f"values ({_literal(attachment.kind)}, null, null)"
-    )
-
-
-def _values(attachment: Attachment, row: str) -> str:
-    """Kind, tenant and id of a row: of several columns a JSON list of their texts."""
-    texts = [f"{row}.{_quoted(column)}::text" for column in attachment.key]
-    id = texts[0]
-    if len(texts) > 1:
-        parts = " || ',' || ".join(f"to_json({text})::text" for text in texts)
-        id = f"'[' || {parts} || ']'"
-    tenant = f"{row}.{_quoted(attachment.tenant)}::text" if attachment.tenant else "null"
-    return f"{_literal(attachment.kind)}, {tenant}, {id}"
-
-
-def _prefix(kind: str) -> str:
-    return f"attached_{blake2b(kind.encode(), digest_size=6).hexdigest()}"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

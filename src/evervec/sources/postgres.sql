@@ -1,22 +1,31 @@
 -- The queries of attached tables in PostgreSQL.
 
 -- name: find_table
-select c.oid, format('%I.%I', n.nspname, c.relname), c.relkind = 'p',
-       greatest(c.reltuples, 0)::bigint
+-- where it was attached, or as it stands, or as SQL reads it; by row: a parent or a part
+select c.oid::bigint, n.nspname::text, c.relname::text, format('%I.%I', n.nspname, c.relname),
+       c.relkind = 'p' or exists (select 1 from pg_inherits as i where c.oid in (i.inhrelid, i.inhparent)),
+       greatest(c.reltuples, 0)::bigint, has_table_privilege(c.oid, 'trigger'),
+       current_user::text
 from pg_class as c
 join pg_namespace as n on n.oid = c.relnamespace
-where c.oid = coalesce(to_regclass(quote_ident($1)), case when $2 then to_regclass($1) end)
-    and c.relkind in ('r', 'p')
+where c.relkind in ('r', 'p') and case
+    when $3::text is not null then n.nspname = $3 and c.relname = $4
+    else c.oid = coalesce(to_regclass(quote_ident($1)), case when $2 then to_regclass($1) end) end
 
 -- name: columns
-select a.attname, format_type(a.atttypid, a.atttypmod),
-       exists (select 1 from pg_operator as o
-               where o.oprname = '=' and o.oprleft = a.atttypid and o.oprright = a.atttypid)
-           or a.atttypid in ('character varying'::regtype)
-           or (select t.typtype in ('e', 'd', 'r', 'm') or t.typcategory = 'A'
-               from pg_type as t where t.oid = a.atttypid)
+with recursive bare (attnum, oid) as (
+    select attnum, atttypid from pg_attribute
+    where attrelid = $1 and attnum > 0 and not attisdropped
+    union all
+    select b.attnum, t.typbasetype from bare as b
+    join pg_type as t on t.oid = b.oid and t.typtype = 'd')
+select a.attname::text, format_type(a.atttypid, a.atttypmod), t.typname::text,
+       t.typcategory::text, a.attgenerated = 'v',
+       has_column_privilege(a.attrelid, a.attnum, 'select')
 from pg_attribute as a
-where a.attrelid = $1 and a.attnum > 0 and not a.attisdropped
+join bare as b on b.attnum = a.attnum
+join pg_type as t on t.oid = b.oid and t.typtype <> 'd'
+where a.attrelid = $1
 order by a.attnum
 
 -- name: is_key
@@ -30,15 +39,15 @@ select exists (
             = (select array_agg(k order by k) from unnest($2::text[]) as k))
 
 -- name: triggers
-select t.tgname, t.tgenabled = 'D' from pg_trigger as t
+select t.tgname::text, t.tgenabled in ('O', 'A') from pg_trigger as t
 where t.tgrelid = $1 and not t.tgisinternal and starts_with(t.tgname, $2)
 
 -- name: attached
 select definition, position is null from evervec.attached order by kind
 
 -- name: put_attached
-insert into evervec.attached (kind, definition, position) values ($1, $2, '[]')
-on conflict (kind) do update set definition = excluded.definition, position = '[]'
+insert into evervec.attached (kind, definition, position) values ($1, $2, $3)
+on conflict (kind) do update set definition = excluded.definition, position = excluded.position
 
 -- name: drop_attached
 delete from evervec.attached where kind = $1
@@ -55,13 +64,16 @@ where ctid = any (array (
     select ctid from evervec.changes limit $1 for update skip locked))
 returning kind, tenant, id
 
+-- name: logged
+select id from evervec.changes where kind = $1
+
 -- name: any_unfinished
 select exists (select 1 from evervec.attached where position is not null)
 
 -- name: unfinished
 select definition, position from evervec.attached
 where position is not null
-limit 1
+order by kind
 for update skip locked
 
 -- name: set_position

@@ -3,12 +3,9 @@
 -- name: attached
 select definition, position is null from evervec_attached order by kind
 
--- name: definition
-select definition from evervec_attached where kind = ?
-
 -- name: put_attached
-insert into evervec_attached (kind, definition, position) values (?, ?, '[]')
-on conflict (kind) do update set definition = excluded.definition, position = '[]'
+insert into evervec_attached (kind, definition, position) values (?, ?, ?)
+on conflict (kind) do update set definition = excluded.definition, position = excluded.position
 
 -- name: drop_attached
 delete from evervec_attached where kind = ?
@@ -25,11 +22,24 @@ select number, kind, tenant, id from evervec_changes order by number limit ?
 -- name: folded
 delete from evervec_changes where number <= ?
 
+-- name: logged
+select id from evervec_changes where kind = ?
+
 -- name: unfinished
-select definition, position from evervec_attached where position is not null limit 1
+select definition, position from evervec_attached where position is not null order by kind
 
 -- name: set_position
 update evervec_attached set position = ? where kind = ?
 
 -- name: triggers
 select name from sqlite_schema where type = 'trigger' and name like 'evervec\_attached\_%' escape '\'
+
+-- name: is_table
+select 1 from sqlite_schema
+where type = 'table' and name = ? collate nocase and sql not like 'create virtual%'
+
+-- name: primary_key
+select name from pragma_table_xinfo(?) where pk > 0
+
+-- name: unique_indexes
+select name from pragma_index_list(?) where "unique" and not partial

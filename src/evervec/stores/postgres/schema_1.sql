@@ -109,6 +109,9 @@ create table evervec.changes (
     id text collate "C"
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
+-- A publication for all tables lets only rows be deleted that can be told apart.
+alter table evervec.changes replica identity full;
+
 -- Rows change state twice in their life, so pages keep room for that, and vacuum comes early.
 create table evervec.jobs (
     job_id bigint primary key,

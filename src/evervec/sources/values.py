@@ -1,0 +1,52 @@
+"""What a column holds, as text to embed and as JSON to filter by: the same on every machine."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from datetime import time as clock_time
+from decimal import Decimal
+from typing import Any
+
+
+def as_words(value: Any) -> str:
+    """A column's value as a reader would write it."""
+    if value is None:
+        return ""
+    if isinstance(value, bytes | memoryview):
+        return _clean(bytes(value).decode("utf-8", "replace"))
+    if isinstance(value, Mapping | list | tuple):
+        return json.dumps(as_json(value), ensure_ascii=False)
+    return _clean(str(as_json(value) if isinstance(value, date | clock_time) else value))
+
+
+def as_json(value: Any) -> Any:
+    """A column's value as JSON can hold it."""
+    if isinstance(value, str):
+        return _clean(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, int | None):  # bool too
+        return value
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC).isoformat()
+    if isinstance(value, date | clock_time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            return str(value)
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, bytes | memoryview):
+        return bytes(value).hex()
+    if isinstance(value, Mapping):
+        return {str(k): as_json(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [as_json(v) for v in value]
+    return _clean(str(value))
+
+
+def _clean(text: str) -> str:
+    """Without what no store takes."""
+    return text.replace("\0", " ")
