@@ -14,14 +14,15 @@ from collections.abc import Sequence
 from benchmarks.table import Line, show
 
 QUICK_NAMES = ("queue", "ingest", "backlog", "freshness", "search", "edits")
-NAMES = (*QUICK_NAMES, "local", "retrieval")
-"""The last two embed with a real model for minutes, and run only when named."""
+NAMES = (*QUICK_NAMES, "indexes", "local", "retrieval")
+"""The last three run only when named: the engines of the first take minutes, and the others
+embed with a real model."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "name", nargs="*", help=f"which of {', '.join(NAMES)}; default all but the last two"
+        "name", nargs="*", help=f"which of {', '.join(NAMES)}; default all but the last three"
     )
     parser.add_argument("--quick", action="store_true", help="smaller numbers, within a minute")
     given = parser.parse_args(arguments)

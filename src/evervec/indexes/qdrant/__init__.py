@@ -128,7 +128,9 @@ class QdrantIndex:
         """New points first and what is over last, so that a record is never without."""
         engine = self._engine
         first, then, last = [], [], []
-        absent = []
+        absent, gone = [], []
+        # a guard that is right for all: what came meanwhile with a seq between is read back
+        least = min(plan.change.seq for plan in plans)
         for plan in plans:
             not_newer = engine.between("seq", lte=plan.change.seq)
             points = [(id, *content) for id, content in plan.new.items()]
@@ -142,11 +144,15 @@ class QdrantIndex:
                 if plan.there[id].payload["position"] != place:
                     where = engine.all(engine.ids([id]), not_newer)
                     then.append(engine.set_payload({"position": place}, where))
-            if plan.gone:
+            over = [id for id in plan.gone if plan.there[id].payload["seq"] <= least]
+            gone += over
+            if len(over) < len(plan.gone):
                 last.append(engine.delete(engine.all(engine.ids(plan.gone), not_newer)))
+        if gone:
+            last.append(
+                engine.delete(engine.all(engine.ids(gone), engine.between("seq", lte=least)))
+            )
         if absent:
-            # one guard for all: a point that came meanwhile with a seq between is read back
-            least = min(plan.change.seq for plan in plans)
             first.append(
                 engine.upsert(absent, engine.all(engine.between("seq", lte=least)), there=False)
             )
