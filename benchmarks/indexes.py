@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 import evervec
 from benchmarks.made_up import DIMENSIONS, NoCost, texts, vectors
-from benchmarks.rounds import Measured, percentiles, take_turns
+from benchmarks.rounds import percentiles
 from benchmarks.table import Line, at_most
 from evervec.chunking import hash_text
 from evervec.model import Change, Point
@@ -31,6 +31,7 @@ from evervec.model import Change, Point
 _BATCH, _TENANTS, _SHELVES, _LIMIT = 256, 10, 10, 30
 Vector = NDArray[np.float32]
 Put = Callable[[list["Row"]], object]
+Calls = list[dict[str, Callable[[], object]]]
 Ask = Callable[[str, int, Vector], list[int]]
 
 
@@ -55,26 +56,60 @@ class Row:
 
 def run(*, quick: bool) -> Sequence[Line]:
     lines: list[Line] = []
-    for name, url, direct, batches in (
-        ("LanceDB", "lancedb://{}/vectors", _lancedb, 20 if quick else 80),
-        ("qdrant-edge", "qdrant-edge://{}/edge", _edge, 20 if quick else 80),
+    for name, url, direct in (
+        ("LanceDB", "lancedb://{}/vectors", _lancedb),
+        ("qdrant-edge", "qdrant-edge://{}/edge", _edge),
     ):
-        rows = _rows(batches * _BATCH)
-        found = take_turns(
-            {
-                "evervec": partial(_through_evervec, url=url, rows=rows),
-                "direct": partial(_measure_direct, direct=direct, rows=rows),
-            },
-            1 if quick else 3,
-        )
-        lines += _compare(name, found)
+        with TemporaryDirectory(prefix="evervec-bench-") as folder:
+            lines += _beside(name, Path(folder), url, direct, 20 if quick else 120)
     return [*lines, *_edits(300 if quick else 2000)]
 
 
-def _compare(name: str, found: dict[str, Measured]) -> Iterator[Line]:
-    for what in ("load a batch", "write a batch again", "filtered search"):
-        mine, other = found["evervec"][what], found["direct"][what]
-        yield Line(f"{name}: {what}", "ms", mine, "called directly", other, at_most(1.3))
+def _beside(
+    name: str, folder: Path, url: str, direct: Callable[[Path], tuple[Put, Ask]], batches: int
+) -> Iterator[Line]:
+    """Batch by batch and question by question in turns, so that a slow moment is nobody's alone.
+    Means of writes, so that what is put off counts too; the middle of searches."""
+    ev, version = _open(folder, url)
+    (folder / "direct").mkdir()
+    ways = {"evervec": _ways(ev, version), "direct": direct(folder / "direct")}
+    with ev:
+        for what, some in (
+            ("load a batch", _rows(batches * _BATCH)),
+            ("write a batch again", _rows(batches // 2 * _BATCH, seq=2)),
+        ):
+            calls: Calls = [
+                {n: partial(put, b) for n, (put, _) in ways.items()} for b in _batches(some)
+            ]
+            spent = {n: 1000 * float(np.mean(s)) for n, s in _in_turns(calls).items()}
+            yield _line(name, what, spent)
+        asked = enumerate(vectors(200, seed=3))
+        questions: Calls = [
+            {
+                n: partial(ask, f"tenant-{p % _TENANTS}", p % _SHELVES, v)
+                for n, (_, ask) in ways.items()
+            }
+            for p, v in asked
+        ]
+        yield _line(
+            name, "filtered search", {n: percentiles(s)[0] for n, s in _in_turns(questions).items()}
+        )
+
+
+def _line(name: str, what: str, spent: dict[str, float]) -> Line:
+    mine, other = spent["evervec"], spent["direct"]
+    return Line(f"{name}: {what}", "ms", mine, "called directly", other, at_most(1.3))
+
+
+def _in_turns(calls: Calls) -> dict[str, list[float]]:
+    """Seconds of each call, by who makes it; another is first each time."""
+    spent: dict[str, list[float]] = {name: [] for name in calls[0]}
+    for turn, ways in enumerate(calls):
+        for name in sorted(ways, reverse=turn % 2 == 1):
+            start = time.perf_counter()
+            ways[name]()
+            spent[name].append(time.perf_counter() - start)
+    return spent
 
 
 def _batches(rows: list[Row]) -> Iterator[list[Row]]:
@@ -84,18 +119,6 @@ def _batches(rows: list[Row]) -> Iterator[list[Row]]:
 def _rows(count: int, seq: int = 1) -> list[Row]:
     made, block = texts(count, 40, seed=seq), vectors(count, seed=seq)
     return [Row(n, text, block[n - 1], seq) for n, text in enumerate(made, 1)]
-
-
-def _measure(put: Put, ask: Ask, rows: list[Row]) -> Measured:
-    """Means of writes, so that what is put off counts too; the middle of searches."""
-    again = _rows(len(rows) // 2, seq=2)
-    seconds = {}
-    for what, some in (("load a batch", rows), ("write a batch again", again)):
-        start = time.perf_counter()
-        for batch in _batches(some):
-            put(batch)
-        seconds[what] = 1000 * (time.perf_counter() - start) / (len(some) / _BATCH)
-    return {**seconds, "filtered search": _searches(ask, 100)}
 
 
 def _searches(ask: Ask, count: int) -> float:
@@ -126,19 +149,7 @@ def _ways(ev: evervec.Evervec, version: int) -> tuple[Put, Ask]:
     return put, ask
 
 
-def _through_evervec(folder: Path, *, url: str, rows: list[Row]) -> Measured:
-    ev, version = _open(folder, url)
-    with ev:
-        return _measure(*_ways(ev, version), rows)
-
-
 # directly
-def _measure_direct(
-    folder: Path, *, direct: Callable[[Path], tuple[Put, Ask]], rows: list[Row]
-) -> Measured:
-    return _measure(*direct(folder), rows)
-
-
 def _lancedb(folder: Path) -> tuple[Put, Ask]:
     import lancedb
     from lancedb.index import Bitmap, BTree, LabelList

@@ -18,7 +18,7 @@ from evervec.errors import IndexUnavailable
 from evervec.filters import matches, parse_filter
 from evervec.indexes.base import Held
 from evervec.indexes.qdrant.engine import CollectionGone, Engine, Shape, Stored
-from evervec.indexes.qdrant.filtering import pushed_down
+from evervec.indexes.qdrant.filtering import pushed_down, says_it_all
 from evervec.indexes.separate import Collections, folded
 from evervec.model import Change, Match, Matches
 from evervec.settings import Settings
@@ -193,14 +193,15 @@ class QdrantIndex:
         where = engine.all(
             engine.equals("tenant", tenant), engine.any_of("version", [version]), *must, but=but
         )
-        fields = ("record", "hash", *(["metadata"] if conditions else []))
+        again = () if says_it_all(conditions) else conditions
+        fields = ("record", "hash", *(["metadata"] if again else []))
         wanted = 2 * limit + 8  # a record may be found by several of its chunks
         while True:
             points = self._nearest(version, vector, where, fields, wanted)
             good = (
                 Match(p.payload["record"], bytes.fromhex(p.payload["hash"]), p.score)
                 for p in points
-                if not conditions or matches(p.payload["metadata"], conditions)
+                if not again or matches(p.payload["metadata"], again)
             )
             found = Matches.of(good, limit)
             if len(found) >= limit or len(points) < wanted:
