@@ -101,7 +101,7 @@ class Table:
         where = f"removed_at is null and record > {after}"
         where += "" if upto is None else f" and record <= {upto}"
         where += "" if tenant is None else f" and tenant = {text(tenant)}"
-        rows = self._read(lambda t: _rows(t, where, ["record", "tenant", "hash"]))
+        rows = self._read(lambda t: _rows(t, where, ["record", "tenant", "hash", "seq"]))
         return sorted((Held(**row) for row in rows), key=lambda h: h.record)
 
     def _read(self, ask: Callable[[Any], list[Row]]) -> list[Row]:

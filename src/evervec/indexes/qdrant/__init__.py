@@ -34,6 +34,7 @@ _POINTS = uuid.UUID("6b2d9a52-4c1f-4d0e-9a39-0f3f6d1c9e57")
 _TRIES = 5
 _AT_ONCE = 1000
 _ROUNDS = 10
+_HELD = ("record", "tenant", "hash", "seq")
 _FIELDS = ("record", "seq", "position")
 
 
@@ -218,7 +219,7 @@ class QdrantIndex:
         ]
         if tenant is not None:
             must.append(engine.equals("tenant", tenant))
-        where, fields = engine.all(*must), ("record", "tenant", "hash")
+        where, fields = engine.all(*must), _HELD
         points = self._all(version, where, fields)
         return sorted((_held(p) for p in points), key=lambda h: h.record)
 
@@ -228,7 +229,7 @@ class QdrantIndex:
 
         def take_out(name: str) -> int:
             where = engine.all(engine.ids(wanted))
-            found = engine.scroll(name, where, ("record", "tenant", "hash"))
+            found = engine.scroll(name, where, _HELD)
             ids = [point.id for point in found if _held(point) == wanted[point.id]]
             if ids:
                 engine.update(name, [engine.delete(engine.all(engine.ids(ids)))])
@@ -320,4 +321,4 @@ def _common(change: Change) -> dict[str, Any]:
 
 def _held(point: Stored) -> Held:
     p = point.payload
-    return Held(p["record"], p["tenant"], bytes.fromhex(p.get("hash", "")))
+    return Held(p["record"], p["tenant"], bytes.fromhex(p.get("hash", "")), p["seq"])
