@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("evervec")
 
 _TRIES = 4
-_TIDY_AFTER = 44
+_TIDY_AFTER = 54
 """commits, two for each write: the fence and the change"""
 _INDEX_FROM = 2000
 """rows from which on looking things up beats reading all of them"""
