@@ -103,13 +103,18 @@ def _compare(expected: list[Expected], held: list[Held]) -> _Findings:
         ]
         if not record.hashes or record.hashes - set(hashes):
             findings.missing.add(record.record)
-        elif not record.current:
+        elif not record.current or any(_is_behind(point, record) for point in there):
             findings.stale.add(record.record)
         if len(hashes) > len(set(hashes)):
             findings.doubled.add(record.record)
     for there in points.values():
         findings.orphans += there
     return findings
+
+
+def _is_behind(point: Held, record: Expected) -> bool:
+    """The text may be the same and the metadata older: an index put back from a backup."""
+    return point.seq is not None and point.seq < record.seq
 
 
 def _mend(store: Store, index: Index, collection: Collection, findings: _Findings) -> int:

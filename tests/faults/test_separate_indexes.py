@@ -186,6 +186,30 @@ def test_28_an_index_that_loses_its_data_is_rebuilt(ev: Evervec, place: Apart) -
     assert [h.id for h in ev.search("note", mode="semantic", filter={"shelf": 3})] == ["1"]
 
 
+@pytest.mark.parametrize("place", [("sqlite", "lancedb")], indirect=True, ids="-".join)
+def test_28_an_index_put_back_from_an_old_backup_is_brought_up_to_date(
+    ev: Evervec, place: Apart, tmp_path: Path
+) -> None:
+    """Deleted, changed and new records, and one whose metadata alone is older."""
+    add(ev, NOTES)
+    ev.process_all()
+    folder = Path(place.vectors.removeprefix("lancedb://"))
+    shutil.copytree(folder, tmp_path / "backup")
+    ev.delete("note", "0")
+    add(ev, {"1": FIRST, "new": SECOND})
+    ev.add("note", NOTES["2"], id="2", metadata={"shelf": 3})
+    ev.process_all()
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "backup", folder)
+
+    report = ev.verify(repair=True)
+    assert (report.missing, report.stale, report.orphaned) == (2, 1, 2)
+    ev.process_all()
+    left = {id: text for id, text in NOTES.items() if id != "0"}
+    assert_true_to(ev, place.path, {**left, "1": FIRST, "new": SECOND})
+    assert [h.id for h in ev.search("note", mode="semantic", filter={"shelf": 3})] == ["2"]
+
+
 def lose(place: Apart) -> None:
     if place.server:
         place.server.lose_everything()

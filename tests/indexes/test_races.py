@@ -1,14 +1,14 @@
 """One writer is held between its look at what is there and its write, while a newer one writes."""
 
-import importlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from evervec.chunking import hash_text
+from evervec.indexes.lancedb.rows import Columns
 from evervec.model import Change
 from indexes.conftest import Make
 from support import qdrant_server
@@ -30,20 +30,19 @@ def words_in(world: World) -> set[bytes]:
 @contextmanager
 def lance_pause(world: World, meanwhile: Callable[[], None]) -> Iterator[None]:
     """Run `meanwhile` when the first writer knows what is there and is about to commit."""
-    lance: Any = importlib.import_module("evervec.indexes.lancedb.table")
-    as_table, once = lance.as_table, threading.Lock()
+    as_table, once = Columns.as_table, threading.Lock()
 
-    def held_up(rows: Sequence[Any], dimensions: int) -> Any:
+    def held_up(self: Columns) -> Any:
         if once.acquire(blocking=False):
             world.clock.move(400)  # its turn is over: whoever waits gets it
             meanwhile()
-        return as_table(rows, dimensions)
+        return as_table(self)
 
-    lance.as_table = held_up
+    Columns.as_table = held_up  # type: ignore[method-assign]
     try:
         yield
     finally:
-        lance.as_table = as_table
+        Columns.as_table = as_table  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from evervec import InvalidInput, Job, ProviderUnavailable, RateLimited, Status
+from evervec import IndexUnavailable, InvalidInput, Job, ProviderUnavailable, RateLimited, Status
 from evervec.embedders.base import PROBE
+from evervec.model import Change
+from evervec.pipeline import Cost
 from support.world import KIND, World, add_all, assert_in_step, job_of, paragraph, step, work
 
 
@@ -101,6 +103,32 @@ def test_an_outage_in_the_middle_of_a_batch_keeps_what_was_embedded(memory: Worl
     work(memory.ev)
     assert sorted(set(memory.embedder.texts) - {PROBE}) == [f"text {n}" for n in range(6)]
     assert memory.ev.verify().clean
+
+
+def test_a_batch_that_must_be_written_again_is_paid_for_once(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index that is away stops the write, and not the account."""
+    spent: list[object] = []
+    monkeypatch.setattr(memory.ev.provider, "record", lambda s: spent.extend(s.values()))
+    memory.ev.add(KIND, "alpha", id="1")
+    batch, _ = memory.ev.pipeline.prepare(claim(memory))
+    memory.ev.pipeline.embed(batch)
+    batch.costs = [Cost(range(1), 1, 7)]
+    apply, tries = memory.ev.index.apply, iter([True])
+
+    def away_once(changes: Sequence[Change], conn: object = None) -> None:
+        if next(tries, False):
+            raise IndexUnavailable
+        apply(changes, conn)
+
+    monkeypatch.setattr(memory.ev.index, "apply", away_once)
+    with pytest.raises(IndexUnavailable):
+        memory.ev.pipeline.write(batch)
+    assert memory.ev.pipeline.write(batch).succeeded == 1
+    assert len(spent) == 1
+    (attempt,) = memory.ev.queue.history(KIND, "1")
+    assert attempt.tokens == 7
 
 
 def test_a_record_is_written_only_with_all_of_its_chunks(memory: World) -> None:

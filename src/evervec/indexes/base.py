@@ -9,7 +9,7 @@ of every search. `tests/conformance` says the same in tests.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from evervec.model import Change, Matches
@@ -26,6 +26,8 @@ class Held:
     record: int
     tenant: str
     hash: bytes
+    seq: int | None = field(default=None, compare=False)
+    """of the change that it was last written by; None where it cannot be behind the store"""
 
 
 class Index(Protocol):

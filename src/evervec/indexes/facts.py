@@ -11,6 +11,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from evervec.filters import Scalar, comparable, is_number
@@ -33,23 +34,26 @@ class Facts(NamedTuple):
 
 def facts_of(metadata: Mapping[str, Any]) -> Facts:
     terms: dict[str, None] = {}
-    ends: dict[str, tuple[str, str]] = {}
+    least: dict[str, str] = {}
+    most: dict[str, str] = {}
     for name, value in metadata.items():
         if value is None:
             continue
         terms[present(name)] = None
-        for item in comparable(value):
+        for item in comparable(value) if isinstance(value, list | dict) else (value,):
             if item is None:
                 continue
             terms[term(name, item)] = None
             if not isinstance(item, bool):
                 where, place = ordered(name, item), rank(item)
-                low, high = ends.get(where, (place, place))
-                ends[where] = (min(low, place), max(high, place))
-    lows, highs = zip(*ends.values(), strict=True) if ends else ((), ())
-    return Facts(list(terms), list(ends), list(lows), list(highs))
+                if place <= least.setdefault(where, place):
+                    least[where] = place
+                if place >= most.setdefault(where, place):
+                    most[where] = place
+    return Facts(list(terms), list(least), list(least.values()), list(most.values()))
 
 
+@lru_cache(4096)
 def present(name: str) -> str:
     """The fact that a field is there and not null."""
     return json.dumps(name, ensure_ascii=False)

@@ -203,6 +203,8 @@ class Expected:
     """the ledger was made since the kind's way to cut its texts last changed"""
     job: Status | None
     hashes: frozenset[bytes] = field(default_factory=frozenset)
+    seq: int = 0
+    """of the change that the ledger was last written by"""
 
     @property
     def busy(self) -> bool:

@@ -7,7 +7,7 @@ seq stops whatever comes late. All rows of a record have the seq of its last cha
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NOTHING = Facts([], [], [], [])
 Row = dict[str, Any]
+_to_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def schema(dimensions: int) -> pa.Schema:
@@ -49,61 +50,60 @@ def schema(dimensions: int) -> pa.Schema:
     )
 
 
-def place_id(record: int, position: int) -> str:
-    return f"{record}/{position}"
+class Columns:
+    """New rows of a table, column by column."""
 
+    def __init__(self, dimensions: int) -> None:
+        self._schema = schema(dimensions)
+        self._dimensions = dimensions
+        self._rows: dict[str, tuple[Any, ...]] = {}
+        self._nothing = np.zeros(dimensions, np.float32)
 
-def rows_of(
-    change: Change, there: Mapping[bytes, Row], nothing: NDArray[np.float32], now: float
-) -> list[Row]:
-    """The rows that a record is to have; `there`: those that it has, by hash."""
-    common: Row = {
-        "record": change.record,
-        "seq": change.seq,
-        "tenant": change.tenant,
-        "kind": change.kind,
-        "record_id": change.id,
-        "weight": change.weight,
-        "updated_at": round(change.updated_at * 1e6),
-    }
-    if not change.points and not change.kept:
-        return [_row(common, NOTHING, 0, b"", "", nothing) | {"metadata": "{}", "removed_at": now}]
-    facts = facts_of(change.metadata)
-    common["metadata"] = json.dumps(dict(change.metadata), ensure_ascii=False)
-    common["removed_at"] = None
-    made = [_row(common, facts, p.position, p.hash, p.text, p.vector) for p in change.points]
-    made += [
-        _row(common, facts, place, hash, there[hash]["text"], there[hash]["vector"])
-        for hash, place in change.kept.items()
-        if hash in there
-    ]
-    return made
+    def __len__(self) -> int:
+        return len(self._rows)
 
+    def __contains__(self, id: str) -> bool:
+        return id in self._rows
 
-def _row(
-    common: Row, facts: Facts, place: int, hash: bytes, text: str, vector: NDArray[np.float32]
-) -> Row:
-    return {
-        **common,
-        **facts._asdict(),
-        "id": place_id(common["record"], place),
-        "position": place,
-        "hash": hash,
-        "text": text,
-        "vector": vector,
-    }
+    def add(self, change: Change, there: Mapping[bytes, Row], now: float) -> None:
+        """The rows that a record is to have; `there`: those that it has, by hash."""
+        whose = (change.record, change.seq, change.tenant, change.kind, change.id)
+        moment = round(change.updated_at * 1e6)
+        if not change.points and not change.kept:
+            nothing = ("{}", change.weight, moment, now, *NOTHING)
+            self._put(whose, 0, b"", "", nothing, self._nothing)
+            return
+        metadata = _to_json(dict(change.metadata))
+        what = (metadata, change.weight, moment, None, *facts_of(change.metadata))
+        for hash, place in change.kept.items():
+            if hash in there:
+                row = there[hash]
+                self._put(whose, place, hash, row["text"], what, row["vector"])
+        for p in change.points:
+            self._put(whose, p.position, p.hash, p.text, what, p.vector)
 
+    def _put(
+        self,
+        whose: tuple[Any, ...],
+        place: int,
+        hash: bytes,
+        text: str,
+        what: tuple[Any, ...],
+        vector: NDArray[np.float32],
+    ) -> None:
+        id = f"{whose[0]}/{place}"
+        self._rows[id] = (id, *whose, place, hash, text, *what, vector)
 
-def as_table(rows: Sequence[Row], dimensions: int) -> pa.Table:
-    shape = schema(dimensions)
-    columns = []
-    for field in shape:
-        if field.name == "vector":
-            block = np.concatenate([row["vector"] for row in rows]).astype(np.float32, copy=False)
-            columns.append(pa.FixedSizeListArray.from_arrays(pa.array(block), dimensions))
-        else:
-            columns.append(pa.array([row[field.name] for row in rows], field.type))
-    return pa.table(columns, schema=shape)
+    def as_table(self) -> pa.Table:
+        """All of them, in the order of the schema."""
+        *columns, vectors = zip(*self._rows.values(), strict=True)
+        made = [
+            pa.array(column, field.type)
+            for column, field in zip(columns, self._schema, strict=False)
+        ]
+        flat = pa.array(np.concatenate(vectors).astype(np.float32, copy=False))
+        made.append(pa.FixedSizeListArray.from_arrays(flat, self._dimensions))
+        return pa.table(made, schema=self._schema)
 
 
 def as_rows(found: pa.Table) -> list[Row]:

@@ -25,7 +25,7 @@ from evervec.errors import IndexUnavailable
 from evervec.filters import Condition, matches
 from evervec.indexes.base import Held
 from evervec.indexes.lancedb.filtering import clause, numbers, text, texts
-from evervec.indexes.lancedb.rows import Row, as_rows, as_table, rows_of, schema
+from evervec.indexes.lancedb.rows import Columns, Row, as_rows, schema
 from evervec.indexes.separate import folded
 from evervec.model import Change, Match, Matches
 
@@ -35,13 +35,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("evervec")
 
 _TRIES = 4
-_TIDY_AFTER = 44
+_TIDY_AFTER = 54
 """commits, two for each write: the fence and the change"""
 _INDEX_FROM = 2000
 """rows from which on looking things up beats reading all of them"""
 _SCALARS: dict[str, Any] = {"id": BTree, "record": BTree, "tenant": Bitmap, "terms": LabelList}
+_EVERY_RECORD = 1 << 63
 _ALL = (1 << 32) - 1
 _AT_ONCE = 10_000
+_LARGE = 1_000_000
 
 
 class Table:
@@ -52,11 +54,14 @@ class Table:
         self.name = name
         self._dimensions = dimensions
         self._ann_rows = ann_rows
-        self._nothing = np.zeros(dimensions, np.float32)
         self._reader: Any = None
         self._writer: Any = None
         self._opening = threading.Lock()
         self._tidied = 0
+        self._seen = 0
+        """the version that this process left the table at"""
+        self._highest = _EVERY_RECORD
+        """no record above this one was in it then"""
 
     # reading
     def search(
@@ -96,7 +101,7 @@ class Table:
         where = f"removed_at is null and record > {after}"
         where += "" if upto is None else f" and record <= {upto}"
         where += "" if tenant is None else f" and tenant = {text(tenant)}"
-        rows = self._read(lambda t: _rows(t, where, ["record", "tenant", "hash"]))
+        rows = self._read(lambda t: _rows(t, where, ["record", "tenant", "hash", "seq"]))
         return sorted((Held(**row) for row in rows), key=lambda h: h.record)
 
     def _read(self, ask: Callable[[Any], list[Row]]) -> list[Row]:
@@ -127,31 +132,43 @@ class Table:
         self._commit(lambda table: self._merge(table, latest, now))
 
     def _merge(self, table: Any, changes: list[Change], now: float) -> None:
-        columns = ["id", "record", "seq", "hash", "removed_at"]
-        if any(c.kept for c in changes):
-            columns += ["text", "vector"]
-        where = f"record in ({numbers(c.record for c in changes)})"
-        there: dict[int, list[Row]] = defaultdict(list)
-        for row in _rows(table, where, columns):
-            there[row["record"]].append(row)
-        new: dict[str, Row] = {}
+        there = self._present(table, changes)
+        new = Columns(self._dimensions)
         gone: list[str] = []
         for change in changes:
-            present = there[change.record]
+            present = there.get(change.record, ())
             if any(row["seq"] > change.seq for row in present):
                 continue  # something newer is there, or was removed
             by_hash = {row["hash"]: row for row in present if row["removed_at"] is None}
-            made = {r["id"]: r for r in rows_of(change, by_hash, self._nothing, now)}
-            new |= made
-            gone += [row["id"] for row in present if row["id"] not in made]
-        if not new:
+            new.add(change, by_hash, now)
+            gone += [row["id"] for row in present if row["id"] not in new]
+        self._highest = max(self._highest, *(c.record for c in changes))
+        if not len(new):
             if gone:
                 table.delete(f"id in ({texts(gone)})")
             return
         merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
         if gone:
             merge = merge.when_not_matched_by_source_delete(f"id in ({texts(gone)})")
-        merge.execute(as_table(list(new.values()), self._dimensions))
+        merge.execute(new.as_table())
+
+    def _present(self, table: Any, changes: list[Change]) -> dict[int, list[Row]]:
+        """What is there of the changes' records. Those above all that were ever written are
+        new, which saves a look for each batch of a first load."""
+        there: dict[int, list[Row]] = defaultdict(list)
+        records = [c.record for c in changes if c.record <= self._highest]
+        if not records:
+            return there
+        columns = ["id", "record", "seq", "hash", "removed_at"]
+        if any(c.kept for c in changes):
+            columns += ["text", "vector"]
+        first, last = min(records), max(records)
+        where = f"record in ({numbers(records)})"
+        if last - first < 2 * len(records):
+            where = f"record >= {first} and record <= {last}"
+        for row in _rows(table, where, columns):
+            there[row["record"]].append(row)
+        return there
 
     def remove(self, points: Sequence[Held]) -> int:
         wanted = {(p.record, p.tenant, p.hash) for p in points}
@@ -185,11 +202,14 @@ class Table:
                 try:
                     table = self._open_to_write()
                     table.checkout_latest()
+                    if table.version != self._seen:  # others wrote since
+                        self._highest = _EVERY_RECORD
                     table.restore(table.version)  # the fence
                     work(table)
+                    self._seen = table.version
                     break
                 except (RuntimeError, OSError, ValueError) as error:
-                    self._writer = None  # it may be of a table that is no more
+                    self._writer, self._seen = None, 0  # it may be of a table that is no more
                     if not left:
                         raise
                     log.info("%s is written again: %s", self.name, _first_line(error))
@@ -202,6 +222,7 @@ class Table:
                 self.name, schema=shape, exist_ok=True
             )
             self._tidied = self._writer.version - len(self._writer.list_versions())
+            self._seen, self._highest = self._writer.version, _highest(self._writer)
         return self._writer
 
     # care
@@ -230,6 +251,14 @@ class Table:
 
 def _rows(table: Any, where: str, columns: list[str], limit: int = _ALL) -> list[Row]:
     return as_rows(table.search().where(where).select(columns).limit(limit).to_arrow())
+
+
+def _highest(table: Any) -> int:
+    """The highest record; that of a very large table is not looked for."""
+    if table.count_rows() > _LARGE:
+        return _EVERY_RECORD
+    found = table.search().select(["record"]).limit(_ALL).to_arrow()
+    return max(found.column("record").to_numpy(), default=0)
 
 
 def _open(db: Any, name: str) -> Any:

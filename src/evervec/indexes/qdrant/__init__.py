@@ -18,7 +18,7 @@ from evervec.errors import IndexUnavailable
 from evervec.filters import matches, parse_filter
 from evervec.indexes.base import Held
 from evervec.indexes.qdrant.engine import CollectionGone, Engine, Shape, Stored
-from evervec.indexes.qdrant.filtering import pushed_down
+from evervec.indexes.qdrant.filtering import pushed_down, says_it_all
 from evervec.indexes.separate import Collections, folded
 from evervec.model import Change, Match, Matches
 from evervec.settings import Settings
@@ -34,6 +34,7 @@ _POINTS = uuid.UUID("6b2d9a52-4c1f-4d0e-9a39-0f3f6d1c9e57")
 _TRIES = 5
 _AT_ONCE = 1000
 _ROUNDS = 10
+_HELD = ("record", "tenant", "hash", "seq")
 _FIELDS = ("record", "seq", "position")
 
 
@@ -128,7 +129,9 @@ class QdrantIndex:
         """New points first and what is over last, so that a record is never without."""
         engine = self._engine
         first, then, last = [], [], []
-        absent = []
+        absent, gone = [], []
+        # a guard that is right for all: what came meanwhile with a seq between is read back
+        least = min(plan.change.seq for plan in plans)
         for plan in plans:
             not_newer = engine.between("seq", lte=plan.change.seq)
             points = [(id, *content) for id, content in plan.new.items()]
@@ -142,11 +145,15 @@ class QdrantIndex:
                 if plan.there[id].payload["position"] != place:
                     where = engine.all(engine.ids([id]), not_newer)
                     then.append(engine.set_payload({"position": place}, where))
-            if plan.gone:
+            over = [id for id in plan.gone if plan.there[id].payload["seq"] <= least]
+            gone += over
+            if len(over) < len(plan.gone):
                 last.append(engine.delete(engine.all(engine.ids(plan.gone), not_newer)))
+        if gone:
+            last.append(
+                engine.delete(engine.all(engine.ids(gone), engine.between("seq", lte=least)))
+            )
         if absent:
-            # one guard for all: a point that came meanwhile with a seq between is read back
-            least = min(plan.change.seq for plan in plans)
             first.append(
                 engine.upsert(absent, engine.all(engine.between("seq", lte=least)), there=False)
             )
@@ -187,14 +194,15 @@ class QdrantIndex:
         where = engine.all(
             engine.equals("tenant", tenant), engine.any_of("version", [version]), *must, but=but
         )
-        fields = ("record", "hash", *(["metadata"] if conditions else []))
+        again = () if says_it_all(conditions) else conditions
+        fields = ("record", "hash", *(["metadata"] if again else []))
         wanted = 2 * limit + 8  # a record may be found by several of its chunks
         while True:
             points = self._nearest(version, vector, where, fields, wanted)
             good = (
                 Match(p.payload["record"], bytes.fromhex(p.payload["hash"]), p.score)
                 for p in points
-                if not conditions or matches(p.payload["metadata"], conditions)
+                if not again or matches(p.payload["metadata"], again)
             )
             found = Matches.of(good, limit)
             if len(found) >= limit or len(points) < wanted:
@@ -211,7 +219,7 @@ class QdrantIndex:
         ]
         if tenant is not None:
             must.append(engine.equals("tenant", tenant))
-        where, fields = engine.all(*must), ("record", "tenant", "hash")
+        where, fields = engine.all(*must), _HELD
         points = self._all(version, where, fields)
         return sorted((_held(p) for p in points), key=lambda h: h.record)
 
@@ -221,7 +229,7 @@ class QdrantIndex:
 
         def take_out(name: str) -> int:
             where = engine.all(engine.ids(wanted))
-            found = engine.scroll(name, where, ("record", "tenant", "hash"))
+            found = engine.scroll(name, where, _HELD)
             ids = [point.id for point in found if _held(point) == wanted[point.id]]
             if ids:
                 engine.update(name, [engine.delete(engine.all(engine.ids(ids)))])
@@ -313,4 +321,4 @@ def _common(change: Change) -> dict[str, Any]:
 
 def _held(point: Stored) -> Held:
     p = point.payload
-    return Held(p["record"], p["tenant"], bytes.fromhex(p.get("hash", "")))
+    return Held(p["record"], p["tenant"], bytes.fromhex(p.get("hash", "")), p["seq"])

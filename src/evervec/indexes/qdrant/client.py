@@ -258,7 +258,7 @@ class ClientEngine:
                 with_payload=list(fields),
             )
         )
-        return [Stored(str(p.id), p.payload or {}, p.score) for p in answer.points]
+        return [Stored("", p.payload or {}, p.score) for p in answer.points]
 
     def close(self) -> None:
         self._client.close()

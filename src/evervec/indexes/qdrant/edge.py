@@ -193,7 +193,7 @@ class EdgeEngine:
             with_payload=list(fields),
         )  # fmt: skip
         found = self._call(lambda: self._shards[collection].query(request))
-        return [Stored(str(p.id), p.payload or {}, p.score) for p in found]
+        return [Stored("", p.payload or {}, p.score) for p in found]
 
     def close(self) -> None:
         """Give up one use of it; the last one closes the folder."""

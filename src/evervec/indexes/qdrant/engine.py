@@ -124,7 +124,7 @@ class Engine(Protocol):
         fields: Sequence[str],
         limit: int,
     ) -> list[Stored]:
-        """The nearest that pass, best first."""
+        """The nearest that pass, best first; their ids are left out."""
         ...
 
     def close(self) -> None: ...

@@ -17,6 +17,15 @@ from evervec.indexes.qdrant.engine import Engine
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 
 
+def says_it_all(conditions: Sequence[Condition]) -> bool:
+    """Whether what passes in Qdrant needs no second look: equal texts are the same anywhere."""
+    return all(
+        isinstance(value, str)
+        for c in conditions
+        for value in (c.value if c.op == "in" else (c.value if c.op == "eq" else None,))
+    ) and all(_path(c.field) for c in conditions)
+
+
 def pushed_down(engine: Engine, conditions: Sequence[Condition]) -> tuple[list[Any], list[Any]]:
     """What points must pass, and what they must not."""
     must: list[Any] = []
