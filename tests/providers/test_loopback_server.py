@@ -544,6 +544,7 @@ def test_going_down_ends_the_calls_under_way(
 def test_the_end_of_a_server_waits_for_no_call_and_leaves_no_thread(
     pool: ThreadPoolExecutor, behaviour: Behaviour
 ) -> None:
+    before = set(threading.enumerate())
     with ProviderServer(behaviour) as server, openai_at(server.openai_url, max_retries=0) as client:
         calls = [
             pool.submit(client.embeddings.create, model=SMALL, input=f"text {n}") for n in range(3)
@@ -552,8 +553,8 @@ def test_the_end_of_a_server_waits_for_no_call_and_leaves_no_thread(
         begin = time.monotonic()
         server.close()
         assert time.monotonic() - begin < 1
-        left = [t.name for t in threading.enumerate() if t.name.startswith("provider-")]
-        assert left == []
+        new = set(threading.enumerate()) - before
+        assert [t.name for t in new if t.name.startswith("provider-")] == []
         for call in calls:
             assert isinstance(call.exception(10), openai.APIConnectionError)
 

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,10 +41,13 @@ class SmallDisk:
     def fill(self, leave: int = 0) -> None:
         self.clear()
         with self._ballast.open("wb") as ballast:
-            space = os.statvfs(self.folder)
-            size = space.f_bavail * space.f_frsize - leave
-            if size > 0:
-                os.posix_fallocate(ballast.fileno(), 0, size)
+            for _ in range(100):  # somebody may write in between
+                space = os.statvfs(self.folder)
+                size = space.f_bavail * space.f_frsize - leave
+                with suppress(OSError):
+                    if size > 0:
+                        os.posix_fallocate(ballast.fileno(), 0, size)
+                    return
 
     def clear(self) -> None:
         self._ballast.unlink(missing_ok=True)
