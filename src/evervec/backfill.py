@@ -47,14 +47,16 @@ class Backfiller:
     ) -> Backfill:
         """Enqueue all that lacks current vectors; `progress` is told how many were looked at."""
         self._pipeline.serves()
-        if not dry_run:
-            self._store.collections(None, self._ways_to_cut(kind))
+        recut = self._ways_to_cut(kind)
+        if recut and not dry_run:
+            self._store.describe(recut)
+            recut = {}  # what the ledger says is of before that
         records = rendered = size = enqueued = 0
         for slice_ in self._render(kind, dry_run=dry_run):
             rendered += len(slice_)
             size += sum(len(draft.text) for draft in slice_)
         for collection in self._serving(kind):
-            for looked_at, lacking in self._lacking(collection, recut=self._recuts(collection)):
+            for looked_at, lacking in self._lacking(collection, recut=collection.version in recut):
                 records += len(lacking)
                 size += self._store.sizes(lacking)
                 if not dry_run:
@@ -65,7 +67,7 @@ class Backfiller:
                 self._note_done(collection)
         tokens = round(size / 4)
         return Backfill(
-            records, rendered, tokens, self._pipeline.provider.spending.money(tokens),
+            records, rendered, tokens, self._pipeline.models.spending.money(tokens),
             enqueued + (0 if dry_run else rendered),
         )  # fmt: skip
 
@@ -90,27 +92,36 @@ class Backfiller:
             self._note_done(collection)
         self._store.unlock("backfill", lock)
 
+    # for a version that is being built
+    def fill(self, collection: Collection, after: int) -> tuple[int, int | None]:
+        """Enqueue the next records behind number `after` that it lacks; how many, and up to which
+        record all were looked at: None when those were the last."""
+        while found := self._store.expected(None, collection.version, after, _SLICE):
+            after = found[-1].record
+            lacking = [e.record for e in found if _lacks(e, False)]
+            if lacking:
+                return self._enqueue(collection, lacking), after
+        return 0, None
+
     # parts
     def _serving(self, kind: str | None) -> list[Collection]:
         return [
             c
-            for c in self._store.collections(None, {})
+            for c in self._store.collections()
             if c.state != "retired" and c.spec is not None and kind in (None, c.kind)
         ]
 
-    def _ways_to_cut(self, kind: str | None) -> dict[str, KindSpec]:
-        """How this process cuts the kinds that need no code of another."""
-        default = self._pipeline.default_chunker
-        return {
-            c.kind: known.spec(default) if known else KindSpec(default.spec)
-            for c in self._serving(kind)
-            if c.spec == self._pipeline.model and ((known := self._kinds.get(c.kind)) or not c.app)
-        }
-
-    def _recuts(self, collection: Collection) -> bool:
-        """Whether this process would cut its texts in another way than they were."""
-        wanted = self._ways_to_cut(collection.kind).get(collection.kind)
-        return wanted is not None and wanted.chunker != collection.chunker
+    def _ways_to_cut(self, kind: str | None) -> dict[int, KindSpec]:
+        """By version, how this process cuts the kinds that need no code of another, where that
+        is not how they were."""
+        ways = {}
+        for c in self._serving(kind):
+            known, model = self._kinds.get(c.kind), self._pipeline.models.of(c.spec)
+            if model and (known or not c.app):
+                way = known.spec(model.chunker) if known else KindSpec(model.chunker.spec)
+                if way.chunker != c.chunker:
+                    ways[c.version] = way
+        return ways
 
     def _lacking(self, collection: Collection, *, recut: bool) -> Iterator[tuple[int, list[int]]]:
         """Slices: how many were looked at, and which of them lack current vectors."""

@@ -16,13 +16,15 @@ from typing import Any
 
 from evervec.backfill import Backfiller
 from evervec.drafts import check_name, make_draft, read_envelope, record_id
-from evervec.embedders.base import Embedder, spec_of
+from evervec.embedders.base import Embedder
 from evervec.errors import InvalidArgument, InvalidRecord, JobFailed, VersionMismatch, WaitTimeout
 from evervec.housekeeping import Housekeeping
 from evervec.indexes.base import Index
 from evervec.kinds import Kind
+from evervec.migrate import Migration, Migrations
 from evervec.model import (
     Backfill,
+    Estimate,
     Hits,
     Job,
     Op,
@@ -33,10 +35,12 @@ from evervec.model import (
     VerifyReport,
     Version,
 )
-from evervec.opening import open_embedder, open_index, open_source, open_store
+from evervec.models import Models
+from evervec.opening import open_embedder, open_index, open_model, open_source, open_store
 from evervec.pipeline import Pipeline
 from evervec.provider import Provider
 from evervec.queue import Queue
+from evervec.sampling import estimate
 from evervec.search import Search
 from evervec.settings import Settings
 from evervec.sources.base import Attachment, Source, attachment
@@ -95,28 +99,40 @@ class Evervec:
         self.embedder_because = embedder_because
         self._opened_embedder = opened_embedder
         self._kinds: dict[str, Kind] = {}
-        self._model = spec_of(embedder)
-        self._check_versions()
         self.provider = Provider(embedder, store, settings)
-        self.queue = Queue(store, settings, tenant, self._kinds, self.provider)
+        self.models = Models(self.provider, store, settings, open_model)
+        self._check_versions()
+        self.queue = Queue(store, settings, tenant, self._kinds, self.models)
         self.tables = Tables(open_source(store))
         self.pipeline = Pipeline(
-            store, index, self.provider, self.queue, self._kinds, self.tables, settings
+            store, index, self.models, self.queue, self._kinds, self.tables, settings
         )
         self._backfiller = Backfiller(store, self.pipeline, self._kinds, settings)
+        self._migrations = Migrations(
+            store, index, self.models, self._backfiller, self.queue.worker, settings
+        )
         self.housekeeping = Housekeeping(store, index, self.queue, self.tables, settings)
-        self._search = Search(store, index, self.provider, self._kinds, settings, tenant)
+        self._search = Search(store, index, self.models, self._kinds, settings, tenant)
 
     def _check_versions(self) -> None:
-        for c in self.store.collections(self._model, {}):
-            if c.state == "serving" and self._model and c.spec and c.spec != self._model:
-                raise VersionMismatch(
-                    f"{self.store.url} serves {c.kind!r} with vectors of {c.spec.provider} "
-                    f"{c.spec.model!r} ({c.spec.dimensions} dimensions), but was opened with "
-                    f"{self._model.provider} {self._model.model!r} ({self._model.dimensions}); "
-                    "vectors of two models cannot be compared: open it with the first, or with "
-                    "another store"
-                )
+        """A model that serves no kind cannot be what the caller means; another process may have
+        changed the store's."""
+        collections, main = self.store.collections(), self.models.main
+        if main is None:
+            return
+        served = [c for c in collections if c.state == "serving" and c.spec]
+        if served and not any(c.spec and main.makes(c.spec) for c in served):
+            spec = served[-1].spec
+            assert spec is not None
+            raise VersionMismatch(
+                f"{self.store.url} serves {served[-1].kind!r} with vectors of {spec.provider} "
+                f"{spec.model!r} ({spec.dimensions} dimensions, version {spec.name!r}), but was "
+                f"opened with {main.spec.provider} {main.spec.model!r} ({main.spec.dimensions}); "
+                "vectors of two models cannot be compared: open it with the first, then change "
+                "it with ev.migrate(embedder=...), or `evervec migrate`, while searches go on"
+            )
+        if any(c.spec is None for c in collections):
+            self.store.adopt(main.spec)
 
     def __enter__(self) -> Evervec:
         return self
@@ -127,6 +143,7 @@ class Evervec:
     def close(self) -> None:
         self.index.close()
         self.store.close()
+        self.models.close()
         if self._opened_embedder and hasattr(self.embedder, "close"):
             self.embedder.close()
 
@@ -218,7 +235,7 @@ class Evervec:
         return draft
 
     def _check_boxable(self, draft: Draft) -> None:
-        if draft.boxed and self._model is None:
+        if draft.boxed and self.models.main is None:
             raise InvalidArgument(
                 "a boxed record appears only once embedded, and this store was opened without "
                 "an embedder: give one, or add it without boxed"
@@ -332,7 +349,55 @@ class Evervec:
 
     def versions(self) -> list[Version]:
         """The embedding versions of each kind."""
-        return self.store.versions()
+        templates = {kind: self.store.note(f"template {kind}") for kind in self._kinds_there()}
+        return [
+            replace(v, template=note.value if (note := templates.get(v.kind)) else "")
+            for v in self.store.versions()
+        ]
+
+    def _kinds_there(self) -> set[str]:
+        return {c.kind for c in self.store.collections()}
+
+    # another model
+    def migrate(
+        self,
+        embedder: str | Embedder,
+        *,
+        version: str | None = None,
+        kind: str | None = None,
+        switch: bool = False,
+    ) -> Migration:
+        """Change to another model while searches and writes go on: its vectors are built beside
+        the old ones by the workers, and serve after `migration.switch()`; or with `switch=True`
+        as soon as they are complete and checked. The same call again takes the same migration
+        up. `version`: the new version's name; `kind`: only that one."""
+        if version is not None:
+            check_name("version", version)
+        if kind is not None:
+            check_name("kind", kind)
+        made, _ = open_embedder(embedder, self.store, self.settings)
+        return self._migrations.begin(made, version, kind, switch=switch)
+
+    def migration(self) -> Migration | None:
+        """The migration that is under way, or can still be rolled back."""
+        return self._migrations.current()
+
+    def estimate(self, embedder: str | Embedder, *, kind: str | None = None) -> Estimate:
+        """What `migrate` would take, by a sample that is embedded once."""
+        made, _ = open_embedder(embedder, self.store, self.settings)
+        if made.dimensions == 0:
+            raise InvalidArgument("the noop embedder makes no vectors: give another one")
+        return estimate(
+            self.store,
+            self.models.add(made),
+            [
+                c
+                for c in self.store.collections()
+                if c.state == "serving" and kind in (None, c.kind)
+            ],
+            self._kinds,
+            self.settings.concurrency,
+        )
 
     # working
     def process_all(self, progress: Callable[[int], object] | None = None) -> ProcessResult:
@@ -367,7 +432,10 @@ class Evervec:
         if concurrency is not None and concurrency < 1:
             raise InvalidArgument(f"concurrency must be at least 1, not {concurrency}")
         starting = self._backfiller.at_start()
-        return Worker(self.pipeline, self.housekeeping, starting, self.settings, concurrency)
+        return Worker(
+            self.pipeline, self.housekeeping, starting, self._migrations.step, self.settings,
+            concurrency,
+        )  # fmt: skip
 
     def backfill(
         self,

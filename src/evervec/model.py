@@ -362,6 +362,12 @@ class ModelSpec:
     model: str
     dimensions: int
 
+    def makes_as(self, other: ModelSpec) -> bool:
+        """Whether their vectors can be compared, whatever the versions are called."""
+        return (self.provider, self.model, self.dimensions) == (
+            other.provider, other.model, other.dimensions,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Version:
@@ -375,6 +381,55 @@ class Version:
     state: str
     items: int
     last_sync_at: datetime | None
+    chunker: str = ""
+    """how its texts are cut"""
+    template: str = ""
+    """a fingerprint of how its kind's records become text"""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a migration would take."""
+
+    records: int
+    chunks: int
+    tokens: int
+    money: float
+    """by the price that is set"""
+    seconds: float
+    """of embedding, at the pace of a sample"""
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationStatus:
+    """How far a migration has come."""
+
+    version: str
+    """the new one"""
+    state: str
+    """building, switched, rolled back, finished (the old version is retired), or gone"""
+    kinds: tuple[str, ...]
+    records: int
+    current: int
+    """records whose new vectors are of their present text"""
+    pending: int
+    """jobs for the new version that wait or are being done"""
+    failed: int
+    behind: int
+    """records that the old version has, and the new one lacks or has in an older state"""
+    enqueued: bool
+    """all that was there before it began is enqueued"""
+    switches_by_itself: bool
+
+    @property
+    def complete(self) -> bool:
+        """It could be switched now."""
+        return self.enqueued and self.behind == 0
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is left to wait for: what is behind has failed."""
+        return self.enqueued and self.behind <= self.failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,3 +465,15 @@ class VerifyReport:
     @property
     def clean(self) -> bool:
         return not (self.missing or self.stale or self.orphaned or self.doubled)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How a new version answers beside the old one."""
+
+    queries: int
+    overlap: float | None
+    """the share of the best `k` that both find, on average; None with nothing to compare"""
+    k: int
+    report: VerifyReport
+    """of the new version"""

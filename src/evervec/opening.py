@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from evervec.embedders.base import Embedder
 from evervec.errors import SettingsError
 from evervec.indexes.base import Index
+from evervec.model import ModelSpec
 from evervec.settings import Settings
 from evervec.sources.base import Source
 from evervec.stores.base import Store
@@ -211,23 +212,24 @@ def _openai_key(settings: Settings) -> str:
 def _automatic(store: Store, settings: Settings) -> Chosen:
     """The model whose vectors the store serves, whether it can be reached or not: nothing else
     takes its place. For a new store, the first provider that there is."""
-    served = [c.spec for c in store.collections(None, {}) if c.state == "serving" and c.spec]
+    served = [c.spec for c in store.collections() if c.state == "serving" and c.spec]
     if not served:
         return _first(settings)
-    spec = served[0]
-    if spec.provider not in _EMBEDDERS:
-        return _waiting(
-            f"{store.url} serves vectors of {spec.provider} {spec.model}, which only its own "
-            "program can make"
-        )
-    model = str(spec.dimensions) if spec.provider == "hashing" else spec.model
     try:
-        return _chosen(
-            _named(spec.provider, model, replace(settings, dimensions=spec.dimensions)),
-            "the store serves its vectors",
-        )
+        return _chosen(open_model(served[-1], settings), "the store serves its vectors")
     except SettingsError as error:
         return _waiting(str(error))
+
+
+def open_model(spec: ModelSpec, settings: Settings) -> Embedder:
+    """The embedder that made a version's vectors."""
+    if spec.provider not in _EMBEDDERS:
+        raise SettingsError(
+            f"the store has vectors of {spec.provider} {spec.model}, which only its own program "
+            "can make"
+        )
+    model = str(spec.dimensions) if spec.provider == "hashing" else spec.model
+    return _named(spec.provider, model, replace(settings, dimensions=spec.dimensions))
 
 
 def _first(settings: Settings) -> Chosen:

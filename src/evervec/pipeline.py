@@ -9,32 +9,42 @@ until all of its chunks are there.
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evervec.chunking import Chunker, ContentChunker, Measure, chunk, parse_chunker
+from evervec.chunking import Chunker, chunk, parse_chunker
 from evervec.drafts import make_draft
-from evervec.embedders.base import Embedder, count_tokens, describe, spec_of
+from evervec.embedders.base import count_tokens, describe
 from evervec.errors import InvalidInput, InvalidRecord
 from evervec.indexes.base import Index
 from evervec.kinds import Kind
 from evervec.limits.gate import NOBODYS_FAULT
 from evervec.model import Change, Chunk, Job, Op, Point, Status
-from evervec.provider import Provider
+from evervec.models import Model, Models
 from evervec.queue import Queue
 from evervec.settings import Settings
 from evervec.sources.base import Attachment, Row, TableChanged
-from evervec.stores.base import Draft, Finish, KindSpec, Loaded, Store, Unreadable
+from evervec.stores.base import (
+    Collection,
+    Draft,
+    Finish,
+    KindSpec,
+    Loaded,
+    Store,
+    Unreadable,
+)
 from evervec.tables import UNFIT, FoundRow, Tables
-from evervec.vector_cache import VectorCache
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
-_OF_WINDOW = 0.86
+_PATIENCE = 0.1
+"""seconds that work for one model waits for the answer of another's provider"""
 
 
 class _Refused(Exception):
@@ -74,9 +84,10 @@ class Cost(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """Records that go through the stages together."""
+    """Records that go through the stages together, all for one model."""
 
     items: list[Item]
+    model: Model
     texts: list[str] = field(default_factory=list)
     rows: dict[bytes, int] = field(default_factory=dict)
     """the row of `texts` and `vectors` that a chunk's hash has; below 0: of `vectors` alone"""
@@ -122,17 +133,6 @@ class Written:
         self.errors.extend(other.errors)
 
 
-def chunker_for(embedder: Embedder, tokens: int) -> ContentChunker:
-    """How texts are cut for a model: in its own tokens where it counts them, else in bytes, of
-    which about four make one. What it looks at has to hold title and headings too."""
-    window = getattr(embedder, "window", None)
-    most = min(tokens, round(_OF_WINDOW * window)) if window else tokens
-    count = getattr(embedder, "count_tokens", None)
-    if count is None:
-        return ContentChunker(4 * most)
-    return ContentChunker(most, measure=Measure(embedder.model, count))
-
-
 def _read(attachment: Attachment, row: Row | TableChanged | None) -> Draft | None:
     """The record that a row of an attached table is."""
     if isinstance(row, TableChanged):
@@ -146,13 +146,13 @@ def _read(attachment: Attachment, row: Row | TableChanged | None) -> Draft | Non
 
 
 class Pipeline:
-    """The stages over one store, index and embedder."""
+    """The stages over one store and index, for all models of this process."""
 
     def __init__(
         self,
         store: Store,
         index: Index,
-        provider: Provider,
+        models: Models,
         queue: Queue,
         kinds: Mapping[str, Kind],
         tables: Tables,
@@ -160,60 +160,104 @@ class Pipeline:
     ) -> None:
         self.store = store
         self.index = index
-        self.provider = provider
+        self.models = models
         self.queue = queue
         self._kinds = kinds
         self._tables = tables
         self._settings = settings
-        self.model = spec_of(provider.embedder)
-        self._cache = VectorCache.of(store, self.model, settings.vector_cache_mb)
-        self.default_chunker = chunker_for(provider.embedder, settings.chunk_tokens)
         self._chunkers: dict[int, Chunker] = {}
+        self._makers: dict[int, Model] = {}
+        self._away: list[Model] = []
         self.memory = settings.memory_mb << 19
         """characters of text held at once: a half of the setting, for what is made of them"""
 
     def serves(self) -> list[int]:
-        """The versions whose jobs this process can do: its model's, cut in a way it knows."""
-        if self.model is None:
-            return []
-        specs = {name: kind.spec(self.default_chunker) for name, kind in self._kinds.items()}
-        found = self.store.collections(self.model, specs)
-        if blank := {c.kind: KindSpec(self.default_chunker.spec) for c in found if not c.chunker}:
-            found = self.store.collections(self.model, {**blank, **specs})
+        """The versions whose jobs this process can do: of models that it has, cut in a way it
+        knows."""
         served = []
-        for c in found:
-            kind = self._kinds.get(c.kind)
+        for c in self._described():
+            model, kind = self.models.of(c.spec), self._kinds.get(c.kind)
+            if model is None or c.state == "retired":
+                continue
             chunker = kind.chunker if kind else None
-            chunker = chunker or parse_chunker(c.chunker, self.default_chunker)
-            if c.spec == self.model and chunker and (kind or not c.app):
+            chunker = chunker or parse_chunker(c.chunker, model.chunker)
+            if chunker and (kind or not c.app):
                 self._chunkers[c.version] = chunker
+                self._makers[c.version] = model
                 served.append(c.version)
         return served
+
+    def _described(self) -> list[Collection]:
+        """The store's collections, after it was told what this process knows of them."""
+        found = self.store.collections()
+        spec = self.models.for_new_kinds(found)
+        if spec and any(c.spec is None for c in found):
+            self.store.adopt(spec)
+            found = self.store.collections()
+        told = {c.version: way for c in found if (way := self._untold(c))}
+        if told:
+            self.store.describe(told)
+            found = self.store.collections()
+        return found
+
+    def _untold(self, c: Collection) -> KindSpec | None:
+        """How this process cuts a collection's texts, if the store does not know."""
+        model, kind = self.models.of(c.spec), self._kinds.get(c.kind)
+        if model is None or not (kind or not c.chunker):
+            return None
+        way = kind.spec(model.chunker) if kind else KindSpec(model.chunker.spec)
+        return None if (way.chunker, way.app) == (c.chunker, c.app) else way
+
+    def ready(self, stopping: Callable[[], bool] = lambda: False) -> bool:
+        """Whether the provider of any model may be called now."""
+        models = list(self.models)
+        if len(models) > 1:  # one that hangs must not hold up those that do not
+            models.sort(key=lambda model: model.provider.gate() is not None)
+        ready = [m for m in models[:1] if m.provider.ready(stopping)]
+        deadline = time.monotonic() + (_PATIENCE if ready else math.inf)
+        ready += [
+            m
+            for m in models[1:]
+            if m.provider.ready(lambda: stopping() or time.monotonic() > deadline)
+        ]
+        self._away = [m for m in models if m not in ready]
+        return bool(ready)
+
+    @property
+    def waits(self) -> float:
+        """Seconds until it is worth asking again whether a provider is ready; 0 when one is."""
+        return min((m.provider.waits for m in self.models), default=0.0)
 
     def claim(self, limit: int, *, suspects: bool = True) -> list[Job]:
         """Lease the next jobs that this process can do; `suspects`: also what killed workers."""
         self._tables.follow()
         served = self.serves()
+        if self._away:
+            served = [version for version in served if self._makers[version] not in self._away]
         return self.queue.claim(limit, versions=served, suspects=suspects) if served else []
 
     def prepare(self, jobs: Sequence[Job]) -> tuple[Batch, Sequence[Job]]:
-        """Load, cut and compare claimed jobs; those behind the first so many that memory is
-        set for are given back for a later call."""
-        loaded = self.store.load(jobs, self.memory)
-        rows = self._rows(zip(jobs, loaded, strict=False))
-        batch = Batch([], suspect=jobs[0].crashes > 0)
-        for job, found in zip(jobs, loaded, strict=False):
+        """Load, cut and compare claimed jobs; those of another model than the first, and those
+        behind the first so many that memory is set for, are given back for a later call."""
+        model = self._makers[jobs[0].version]
+        mine = [job for job in jobs if self._makers[job.version] is model]
+        others = [job for job in jobs if self._makers[job.version] is not model]
+        loaded = self.store.load(mine, self.memory)
+        rows = self._rows(zip(mine, loaded, strict=False))
+        batch = Batch([], model, suspect=jobs[0].crashes > 0)
+        for job, found in zip(mine, loaded, strict=False):
             if found is not None:  # else it was cancelled, and nobody waits for it
                 batch.items.append(self._prepare(job, found, rows.get(job.job_id)))
         self._gather(batch)
-        return batch, jobs[len(loaded) :]
+        return batch, mine[len(loaded) :] + others
 
     def _gather(self, batch: Batch) -> None:
         """The texts to embed, each once; not those whose vectors are known from elsewhere."""
         fresh = {
             hash: (text, item.job) for item in batch.items for hash, (_, text) in item.fresh.items()
         }
-        known = self._cache.find([text for text, _ in fresh.values()]) if self._cache else {}
+        cache = batch.model.cache
+        known = cache.find([text for text, _ in fresh.values()]) if cache else {}
         for hash, (text, job) in fresh.items():
             vector = known.get(text)
             if vector is not None:
@@ -319,7 +363,7 @@ class Pipeline:
     def calls(self, batch: Batch) -> list[range]:
         """The provider calls that a batch needs, as rows of its texts: as many in one as the
         provider takes."""
-        embedder = self.provider.embedder
+        embedder = batch.model.provider.embedder
         size, most = max(1, embedder.max_batch), getattr(embedder, "max_tokens", None)
         if most is not None:
             tokens = [count_tokens(embedder, text) for text in batch.texts]
@@ -338,7 +382,7 @@ class Pipeline:
     def call(self, batch: Batch, rows: range) -> None:
         """One provider call; the batch keeps its vectors, its errors, or its outage."""
         try:
-            answer = self.provider.embed(batch.texts[rows.start : rows.stop])
+            answer = batch.model.provider.embed(batch.texts[rows.start : rows.stop])
         except NOBODYS_FAULT as error:
             batch.outage = error
             batch.costs.append(Cost(rows, error.calls, error.tokens))
@@ -361,9 +405,9 @@ class Pipeline:
         written = Written()
         self._account(batch)
         batch.counted.clear()
-        if self._cache and batch.vectors:
+        if batch.model.cache and batch.vectors:
             texts = enumerate(batch.texts)
-            self._cache.keep({t: batch.vectors[r] for r, t in texts if r in batch.vectors})
+            batch.model.cache.keep({t: batch.vectors[r] for r, t in texts if r in batch.vectors})
         finishes, failures, waiting = [], [], []
         for item in batch.items:
             self._settle(item, batch)
@@ -405,7 +449,7 @@ class Pipeline:
                 batch.tokens[row] = batch.tokens.get(row, 0) + tokens
                 calls, so_far = spent.get(batch.owners[row], (0.0, 0.0))
                 spent[batch.owners[row]] = (calls + each, so_far + tokens)
-        self.provider.record(spent)
+        batch.model.provider.record(spent)
 
     def _settle(self, item: Item, batch: Batch) -> None:
         """A record fails by the first of its chunks that failed."""

@@ -20,7 +20,7 @@ from evervec.drafts import are_plain_ids, check_name, check_when, record_id
 from evervec.errors import InvalidArgument, InvalidRecord, LeaseLost
 from evervec.kinds import Kind
 from evervec.model import Attempt, EnqueueResult, Job, Stats, Status, as_seconds
-from evervec.provider import Provider
+from evervec.models import Models
 from evervec.retry import backoff
 from evervec.settings import Settings
 from evervec.stores.base import Draft, Failure, Finish, Store
@@ -44,13 +44,13 @@ class Queue:
         settings: Settings,
         tenant: str,
         kinds: Mapping[str, Kind],
-        provider: Provider,
+        models: Models,
     ) -> None:
         self._store = store
         self._settings = settings
         self._tenant = tenant
         self._kinds = kinds
-        self._provider = provider
+        self._models = models
         self.worker = worker_name()
 
     # putting in
@@ -185,12 +185,15 @@ class Queue:
 
     # looking
     def stats(self) -> Stats:
+        providers = [model.provider for model in self._models]
+        gates = (provider.gate() for provider in providers)
+        spending = self._models.spending
         return replace(
             self._store.stats(self._tenant),
-            in_flight=self._provider.in_flight,
-            gate=self._provider.gate(),
-            capped=self._provider.spending.capped(),
-            spent_today=self._provider.spending.today(self._tenant),
+            in_flight=sum(provider.in_flight for provider in providers),
+            gate=next((gate for gate in gates if gate), None),
+            capped=spending.capped(),
+            spent_today=spending.today(self._tenant),
         )
 
     def status(self, kind: str, id: str | int) -> Job | None:

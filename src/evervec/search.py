@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 from evervec.chunking import SizeChunker, parse_chunker
 from evervec.drafts import check_text
-from evervec.embedders.base import describe, spec_of
+from evervec.embedders.base import describe
 from evervec.errors import IndexUnavailable, InvalidArgument
 from evervec.filters import Condition, matches, parse_filter
 from evervec.indexes.base import Index
 from evervec.kinds import Kind, Rescore
 from evervec.model import Hit, Hits, Matches, quick_maker
-from evervec.provider import Provider
+from evervec.models import Model, Models
 from evervec.settings import Settings
 from evervec.stores.base import Candidate, Collection, Found, Store
 from evervec.stores.ledger import find_chunk
@@ -51,14 +51,24 @@ class _Read(NamedTuple):
         return matches(metadata, conditions)
 
 
+class _Serving(NamedTuple):
+    """The vectors that a kind is searched by."""
+
+    kind: str
+    version: int
+    name: str
+    model: Model
+    whole: int
+    """the bytes up to which a text is one chunk for sure"""
+
+
 class _Memory:
     """What searches read of versions and records: true as long as the store's mark is this."""
 
-    def __init__(self, mark: int, serving: list[tuple[str, int]], whole: dict[str, int]) -> None:
+    def __init__(self, mark: int, serving: list[_Serving]) -> None:
         self.mark = mark
         self.serving = serving
-        self.whole = whole
-        """by kind: the bytes up to which a text is one chunk for sure"""
+        self.whole = {s.kind: s.whole for s in serving}
         self.standing: dict[int, tuple[float, float, float] | None] = {}
         """by record, None for one that is not alive: strength, time of its update, seconds of decay"""
         self.found: dict[int, _Read] = {}
@@ -76,18 +86,17 @@ class Search:
         self,
         store: Store,
         index: Index,
-        provider: Provider,
+        models: Models,
         kinds: Mapping[str, Kind],
         settings: Settings,
         tenant: str,
     ) -> None:
         self._store = store
         self._index = index
-        self._provider = provider
+        self._models = models
         self._kinds = kinds
         self._settings = settings
         self._tenant = tenant
-        self._model = spec_of(provider.embedder)
         self._chunker = SizeChunker(4 * settings.chunk_tokens)
         self._memory: _Memory | None = None
 
@@ -103,7 +112,7 @@ class Search:
         parse_filter(filter)
         limit = k * self._settings.overfetch
         memory = self._recall()
-        serving = [version for name, version in memory.serving if kind in (None, name)]
+        serving = [s for s in memory.serving if kind in (None, s.kind)]
         matches = None
         if mode != "text" and serving:
             matches = self._by_vector(query, serving, limit, filter, memory)
@@ -114,39 +123,46 @@ class Search:
         near = matches.similarity if matches else {}
         ranked = self._rank(memory, near, scores, via)[:k]
         hits = self._hits(query, memory, ranked, matches or Matches({}), scores, serving)
-        version = self._model.name if self._model and matches is not None else None
-        return Hits(hits, via=via, version=version)
+        names = sorted({s.name for s in serving}) if matches is not None else ()
+        return Hits(hits, via=via, version=", ".join(names) or None)
 
     def _recall(self) -> _Memory:
         """What is remembered of versions and records; nothing once anything was written."""
         mark, memory = self._store.mark(), self._memory
         if memory is None or memory.mark != mark or memory.full:
-            serving = [
-                c
-                for c in self._store.collections(None, {})
-                if c.state == "serving" and c.spec is not None and c.spec == self._model
-            ]
-            memory = self._memory = _Memory(
-                mark,
-                [(c.kind, c.version) for c in serving],
-                {c.kind: self._whole(c) for c in serving},
-            )
+            memory = self._memory = _Memory(mark, self._serving())
         return memory
+
+    def _serving(self) -> list[_Serving]:
+        """Of each kind the version that serves; where this process cannot make the vector of a
+        question for that, the one that stands by, which gets every change too."""
+        chosen: dict[str, _Serving] = {}
+        for state in ("serving", "standby"):
+            for c in self._store.collections():
+                if c.state == state and c.kind not in chosen and (model := self._models.of(c.spec)):
+                    assert c.spec is not None
+                    chosen[c.kind] = _Serving(
+                        c.kind, c.version, c.spec.name, model, self._whole(c, model)
+                    )
+        return list(chosen.values())
 
     def _by_vector(
         self,
         query: str,
-        serving: list[int],
+        serving: list[_Serving],
         limit: int,
         filter: Mapping[str, Any] | None,
         memory: _Memory,
     ) -> Matches | None:
         """The nearest records of all kinds; None when model or index is away."""
         try:
-            vector = self._provider.embed_query(query)
+            models = dict.fromkeys(s.model for s in serving)
+            vectors = {model: model.provider.embed_query(query) for model in models}
             found = [
-                self._index.search(version, self._tenant, vector, limit, filter, memory.mark)
-                for version in serving
+                self._index.search(
+                    s.version, self._tenant, vectors[s.model], limit, filter, memory.mark
+                )
+                for s in serving
             ]
         except IndexUnavailable as error:
             log.warning("search answers from text alone: %s", error)
@@ -197,10 +213,10 @@ class Search:
         strength = rescore.base + rescore.gain * candidate.weight
         return strength, candidate.updated_at, rescore.days * 86400
 
-    def _whole(self, collection: Collection) -> int:
+    def _whole(self, collection: Collection, model: Model) -> int:
         kind = self._kinds.get(collection.kind)
         chunker = kind.chunker if kind else None
-        chunker = chunker or parse_chunker(collection.chunker, self._chunker)
+        chunker = chunker or parse_chunker(collection.chunker, model.chunker)
         return getattr(chunker, "whole", 0)
 
     def forget(self) -> None:
@@ -227,13 +243,13 @@ class Search:
         ranked: list[tuple[float, int]],
         matches: Matches,
         scores: Mapping[int, float],
-        serving: list[int],
+        serving: list[_Serving],
     ) -> list[Hit]:
         """What is shown of the best records, each with its best chunk."""
         near = matches.similarity
         known = self._read(memory, [record for _, record in ranked])
         long = [r for _, r in ranked if r in near and r in known and known[r].whole is None]
-        ledgers = self._store.ledgers(long, serving) if long else {}
+        ledgers = self._store.ledgers(long, [s.version for s in serving]) if long else {}
         hits = []
         for rank, record in ranked:
             if record not in known:

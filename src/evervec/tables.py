@@ -82,7 +82,7 @@ class Tables:
         """Delete the records of a kind that is no longer attached, or, to keep them, have those
         embedded as they stand whose rows were still to be read; how many were deleted."""
         gone = 0
-        for collection in store.collections(None, {}):
+        for collection in store.collections():
             after = 0
             while collection.kind == kind and (
                 found := store.expected(None, collection.version, after, _FILLED_AT_ONCE)
@@ -140,7 +140,7 @@ class Tables:
     ) -> Iterator[tuple[str, list[str]]]:
         """By tenant, ids of live records whose rows are gone, or have no text."""
         assert self.source is not None
-        for collection in store.collections(None, {}):
+        for collection in store.collections():
             after = 0
             while collection.kind == attachment.kind and (
                 found := store.expected(None, collection.version, after, _COMPARED_AT_ONCE)

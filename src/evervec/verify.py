@@ -8,7 +8,7 @@ that looks wrong is looked at again before it is reported.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
 from evervec.indexes.base import Held, Index
@@ -45,13 +45,20 @@ class _Findings:
         return bool(self.missing or self.stale or self.doubled or self.orphans)
 
 
-def verify(store: Store, index: Index, tenant: str | None, *, repair: bool = False) -> VerifyReport:
-    """Compare all collections that serve or are being built; `repair` mends just what is off:
-    it takes out orphans at once and enqueues the rest."""
+def verify(
+    store: Store,
+    index: Index,
+    tenant: str | None,
+    *,
+    repair: bool = False,
+    versions: Container[int] | None = None,
+) -> VerifyReport:
+    """Compare all collections that serve or are being built, or some `versions`; `repair` mends
+    just what is off: it takes out orphans at once and enqueues the rest."""
     checked = repaired = 0
     counts = dict.fromkeys(("missing", "stale", "orphaned", "doubled"), 0)
-    for collection in store.collections(None, {}):
-        if collection.state == "retired":
+    for collection in store.collections():
+        if collection.state == "retired" or (versions and collection.version not in versions):
             continue
         for after, upto, expected in _slices(store, collection, tenant):
             checked += sum(record.live for record in expected)

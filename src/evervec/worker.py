@@ -112,6 +112,7 @@ class Worker:
         pipeline: Pipeline,
         housekeeping: Housekeeping,
         starting: Iterator[int],
+        migrate: Callable[[], int],
         settings: Settings,
         concurrency: int | None = None,
     ) -> None:
@@ -119,6 +120,7 @@ class Worker:
         self._store = pipeline.store
         self._housekeeping = housekeeping
         self._starting = starting  # a backfill, a slice at a time
+        self._migrate = migrate
         self._settings = settings
         self._concurrency = concurrency or settings.concurrency
         self._calls = Calls(self._concurrency)
@@ -230,7 +232,7 @@ class Worker:
         now = time.monotonic()
         if now < self._next_filling:
             return False
-        filled = self._housekeeping.backfill_tables()
+        filled = self._housekeeping.backfill_tables() or self._migrate()
         self._next_filling = now if filled else now + 1.0
         return filled > 0
 
@@ -249,7 +251,7 @@ class Worker:
 
     def _take_in(self) -> bool:
         if not self._claimed:
-            if not self._pipeline.provider.ready(self._stopping.is_set):
+            if not self._pipeline.ready(self._stopping.is_set):
                 return False
             # what may kill this process must not take others along
             alone = not self._flying
@@ -320,7 +322,7 @@ class Worker:
 
     def _sleep(self, seen: int) -> None:
         """Until woken, a job falls due, or the poll interval ends."""
-        paused = self._pipeline.provider.waits
+        paused = self._pipeline.waits
         if paused > 0:
             self._stopping.wait(min(paused, 1.0))
             return

@@ -237,7 +237,7 @@ def test_repair_never_drops_the_boxed_update_of_a_dead_letter(world: World) -> N
     work(world.ev)
     ticket = world.ev.add(KIND, "giraffe", id="1", boxed=True)
     fail_for_good(world.ev)
-    (collection,) = world.ev.store.collections(None, {})
+    (collection,) = world.ev.store.collections()
     points = world.ev.index.held(collection.version, None, 0, None)
     world.ev.index.remove(collection.version, points)
     assert world.ev.verify(repair=True).missing == 1

@@ -96,7 +96,7 @@ def test_tokens_are_never_used_twice(world: World) -> None:
 def test_only_jobs_of_the_wanted_versions_are_claimed(world: World) -> None:
     world.ev.add("a", "x", id="1")
     world.ev.add("b", "x", id="2")
-    versions = {c.kind: c.version for c in world.ev.store.collections(None, {})}
+    versions = {c.kind: c.version for c in world.ev.store.collections()}
     assert [j.kind for j in world.ev.queue.claim(9, versions=[versions["b"]])] == ["b"]
     assert world.ev.queue.claim(9, versions=[]) == []
     assert [j.kind for j in world.ev.queue.claim(9, versions=list(versions.values()))] == ["a"]
@@ -158,7 +158,7 @@ def test_next_due_is_the_soonest_schedule_or_lease_end(world: World) -> None:
 def test_next_due_counts_only_the_wanted_versions(world: World) -> None:
     world.ev.add("a", "x", id="1", delay=10)
     world.ev.add("b", "x", id="2", delay=20)
-    versions = {c.kind: c.version for c in world.ev.store.collections(None, {})}
+    versions = {c.kind: c.version for c in world.ev.store.collections()}
     assert world.ev.store.next_due([versions["b"]]) == START + 20
     assert world.ev.store.next_due([]) is None
 

@@ -14,7 +14,7 @@ WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta")
 
 
 def version_of(ev: Evervec, kind: str = KIND) -> int:
-    (found,) = [c.version for c in ev.store.collections(None, {}) if c.kind == kind]
+    (found,) = [c.version for c in ev.store.collections() if c.kind == kind]
     return found
 
 

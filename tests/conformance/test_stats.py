@@ -77,8 +77,8 @@ def test_versions_name_the_model_and_count_its_records(world: World) -> None:
 def test_a_version_is_adopted_by_the_first_embedder_that_comes(world: World) -> None:
     noop = world.without_embedder()
     noop.add(KIND, "alpha", id="1")
-    assert [c.spec for c in world.ev.store.collections(None, {})] == [None]
+    assert [c.spec for c in world.ev.store.collections()] == [None]
     work(world.ev)
-    (collection,) = world.ev.store.collections(None, {})
+    (collection,) = world.ev.store.collections()
     assert collection.spec is not None
     assert collection.spec.model == "hashing-64"

@@ -51,7 +51,7 @@ def test_counts_are_the_tenants_own(world: World, other: Evervec) -> None:
 
 
 def test_verify_looks_at_the_tenants_own_only(world: World, other: Evervec) -> None:
-    (collection,) = world.ev.store.collections(None, {})
+    (collection,) = world.ev.store.collections()
     points = world.ev.index.held(collection.version, None, 0, None)
     assert world.ev.index.remove(collection.version, points) == 2
     report = other.verify(repair=True)

@@ -8,7 +8,7 @@ from support.world import KIND, World, add_all, assert_in_step, fail_for_good, h
 
 
 def version_of(world: World) -> int:
-    (collection,) = world.ev.store.collections(None, {})
+    (collection,) = world.ev.store.collections()
     return collection.version
 
 

@@ -19,7 +19,7 @@ RECORD, SEQ = 1001, 10**6
 
 
 def version_of(world: World) -> int:
-    (collection,) = world.ev.store.collections(None, {})
+    (collection,) = world.ev.store.collections()
     return collection.version
 
 

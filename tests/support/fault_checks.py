@@ -9,7 +9,7 @@ import numpy as np
 import evervec
 from evervec.chunking import chunk
 from evervec.embedders.hashing import HashingEmbedder
-from evervec.pipeline import chunker_for
+from evervec.models import chunker_for
 from evervec.stores.ledger import unpack_chunks
 from support.places import Place, integrity, query, vector_of
 from support.process_worker import DIMENSIONS

@@ -181,7 +181,7 @@ Held = dict[tuple[str, str, str], list[bytes]]
 def held(ev: Evervec) -> Held:
     """Tenant, kind and id of all that the index holds, with the hashes of its points."""
     found: Held = defaultdict(list)
-    for collection in ev.store.collections(None, {}):
+    for collection in ev.store.collections():
         names = {
             e.record: (e.tenant, e.kind, e.id)
             for e in ev.store.expected(None, collection.version, 0, 1_000_000)

@@ -67,7 +67,7 @@ def test_traces_of_deleted_records_go_with_their_jobs(memory: World) -> None:
     work(memory.ev)
     memory.clock.move(8 * DAY)
     sweep(memory)
-    (collection,) = memory.ev.store.collections(None, {})
+    (collection,) = memory.ev.store.collections()
     assert memory.ev.store.expected(None, collection.version, 0, 10) == []
 
 

@@ -63,6 +63,9 @@ class Index(Protocol):
         """Take out points that should not be there."""
         ...
 
+    def drop(self, version: int) -> None:
+        """Take out all of a collection, for good: its version is retired."""
+
     def tend(self, before: float) -> None:
         """What the index itself needs from time to time. What it keeps of records that were
         removed before then, it may forget."""

@@ -50,3 +50,11 @@ select record, tenant, hash from evervec_points
 where record > $1 and ($2::bigint is null or record <= $2) and version = $3
     and ($4::varchar is null or tenant = $4) and vector is not null
 order by record
+
+-- name: drop_points
+delete from evervec_points
+where point in (select point from evervec_points where version = $1 limit $2)
+
+-- name: drop_removals
+delete from evervec_removed
+where removal in (select removal from evervec_removed where version = $1 limit $2)

@@ -311,6 +311,14 @@ class PgvectorIndex:
             gone: int = db.execute(table.sql(SQL.remove_points), rows).rowcount
         return gone
 
+    def drop(self, version: int) -> None:
+        table = self._table(version, 0)
+        with self._db.writing(durable=True) as db:
+            if table is not None:
+                db.execute(table.sql(SQL.drop_table))
+            db.execute(SQL.drop_removals, (version,))
+        self._tables.pop(version, None)
+
     def tend(self, before: float) -> None:
         """The store's own care is enough."""
 

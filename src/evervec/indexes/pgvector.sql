@@ -101,3 +101,9 @@ where c.oid = $1::text::regclass
 
 -- name: take_building
 select pg_try_advisory_lock(1702260082, $1::integer)
+
+-- name: drop_table
+drop table if exists {points}
+
+-- name: drop_removals
+delete from evervec.removals where version = $1

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Rows = list[tuple[Any, ...]]
 _TOMBSTONE = b""
+_SLICE = 5000
 
 
 class _Block:
@@ -205,6 +206,16 @@ class RowsIndex:
             gone = [(tenant, point) for tenant, point in found if point is not None]
             self._remove(db, version, gone)
         return len(gone)
+
+    def drop(self, version: int) -> None:
+        gone = -1
+        while gone:  # a slice at a time, so that nobody waits for long
+            with self._db.writing(durable=False) as db:
+                gone = db.execute(self.sql.drop_points, (version, _SLICE)).rowcount
+                gone += db.execute(self.sql.drop_removals, (version, _SLICE)).rowcount
+        with self._lock:
+            for key in [key for key in self._blocks if key[0] == version]:
+                del self._blocks[key]
 
     def tend(self, before: float) -> None:
         """The store's own care is enough."""

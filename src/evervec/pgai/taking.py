@@ -21,6 +21,7 @@ from evervec.embedders.base import spec_of
 from evervec.errors import InvalidArgument, ProviderUnavailable, RateLimited
 from evervec.facade import Evervec
 from evervec.model import Chunk, Job, Op
+from evervec.models import Model
 from evervec.pgai.definition import Stored, Vectorizer, vectorizers
 from evervec.pipeline import Batch, Item
 from evervec.sources.base import Attachment, Row, attachment
@@ -212,6 +213,11 @@ def _pieces(chosen: Vectorizer, text: str, chunks: Sequence[Stored]) -> Pieces:
     return pieces
 
 
+def _main(ev: Evervec) -> Model:
+    assert ev.models.main is not None
+    return ev.models.main
+
+
 def _write(
     ev: Evervec,
     planned: Attachment,
@@ -223,7 +229,7 @@ def _write(
     jobs, there = _claimed(ev, planned, rows)
     loaded = ev.store.load(jobs, 1 << 40)
     now = ev.tables.rows_of(jobs)  # read behind the jobs, so not older than what they want
-    batch, rest = Batch([]), []
+    batch, rest = Batch([], _main(ev)), []
     for job, found in zip(jobs, loaded, strict=True):
         row = now[job.job_id][1] if job.job_id in now else None
         draft = planned.draft(row) if isinstance(row, Row) else None
@@ -251,7 +257,7 @@ def _claimed(ev: Evervec, planned: Attachment, rows: Sequence[Row]) -> tuple[lis
         wanted += len(missing)
         ev.store.enqueue(tenant, planned.kind, missing, loaded=True)
     served = set(ev.pipeline.serves())
-    mine = [c.version for c in ev.store.collections(None, {}) if c.kind == planned.kind]
+    mine = [c.version for c in ev.store.collections() if c.kind == planned.kind]
     versions = [version for version in mine if version in served]
     return (ev.queue.claim(wanted, versions=versions) if wanted and versions else []), there
 

@@ -102,7 +102,7 @@ class Following(ABC, Generic[Conn]):
     def _records(
         self, kind: str, after: int = 0, limit: int = _AT_ONCE
     ) -> Iterator[list[Expected]]:
-        for collection in self._store.collections(None, {}):
+        for collection in self._store.collections():
             if collection.kind == kind and collection.state == "serving":
                 while found := self._store.expected(None, collection.version, after, limit):
                     yield found

@@ -212,6 +212,20 @@ class Expected:
         return self.job in (Status.PENDING, Status.PROCESSING)
 
 
+class Progress(NamedTuple):
+    """How far a version has come."""
+
+    records: int
+    """live ones of its kind"""
+    current: int
+    """those of them whose vectors are of their present text"""
+    pending: int
+    """jobs that wait or are being done"""
+    failed: int
+    behind: int
+    """records that the version that serves has in a later state, or has alone"""
+
+
 class Note(NamedTuple):
     """A small value that all processes of a store share; `revision` is another with each change."""
 
@@ -269,12 +283,15 @@ class Store(Protocol):
         ...
 
     # the worker's way
-    def collections(
-        self, model: ModelSpec | None, kinds: Mapping[str, KindSpec]
-    ) -> list[Collection]:
-        """All collections, after `model` adopted those that no embedder had yet and `kinds`
-        left word of how they are cut."""
+    def collections(self) -> list[Collection]:
+        """One for each kind and embedding version, the oldest first."""
         ...
+
+    def adopt(self, model: ModelSpec) -> None:
+        """Collections that no embedder has yet are of this model from now on."""
+
+    def describe(self, ways: Mapping[int, KindSpec]) -> None:
+        """Leave word, by version, of how texts are cut."""
 
     def claim(
         self,
@@ -399,6 +416,38 @@ class Store(Protocol):
         ...
 
     def versions(self) -> list[Version]: ...
+
+    # another model
+    def begin_versions(self, model: ModelSpec, kinds: Sequence[str]) -> None:
+        """A second version of each kind: it is built beside the one that serves, and from now on
+        every change is meant for both."""
+
+    def all_know(self, version: int) -> bool:
+        """Whether every transaction has ended that began before the version became what it is,
+        and so may write for others than it should."""
+        ...
+
+    def join_version(self, version: int, limit: int = 1000) -> int:
+        """Give a version that is being built the jobs for records that have yet to appear (boxed,
+        or to be loaded), a slice of them; how many it was."""
+        ...
+
+    def progress(self, version: int) -> Progress: ...
+
+    def switch_versions(self, serve: Sequence[int], *, force: bool = False) -> int:
+        """Let those versions serve, and those that did so stand by, in one step. While they lack
+        records that the others have, nothing is changed but by `force`; how many they lack."""
+        ...
+
+    def retire_versions(self, versions: Sequence[int]) -> None:
+        """Changes are no longer meant for them."""
+
+    def drop_version(self, version: int, limit: int = 1000) -> int:
+        """Drop a slice of the jobs and ledger of a retired version; 0 when none are left."""
+        ...
+
+    def forget_version(self, version: int) -> None:
+        """A retired version of which nothing is left was never there."""
 
     # search
     def mark(self) -> int:

@@ -78,6 +78,13 @@ class LanceIndex:
         with self._turns.turn():
             return table.remove(points)
 
+    def drop(self, version: int) -> None:
+        table = self._table(version)
+        if table is not None:
+            with self._turns.turn():
+                table.drop()
+            self._tables.pop(version, None)
+
     def tend(self, before: float) -> None:
         for collection in self._collections.all():
             table = self._table(collection.version)

@@ -226,6 +226,10 @@ class Table:
         return self._writer
 
     # care
+    def drop(self) -> None:
+        with _explained(self._folder):
+            lancedb.connect(self._folder).drop_table(self.name, ignore_missing=True)
+
     @property
     def untidy(self) -> bool:
         return self._writer is not None and self._writer.version - self._tidied >= _TIDY_AFTER

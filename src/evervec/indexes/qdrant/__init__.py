@@ -237,6 +237,18 @@ class QdrantIndex:
 
         return self._on(version, take_out, 0) if points else 0
 
+    def drop(self, version: int) -> None:
+        engine = self._engine
+        mine = engine.all(engine.any_of("version", [version]))
+
+        def take_out(name: str) -> None:
+            engine.update(name, [engine.delete(mine)])
+            if not engine.scroll(name, engine.all(), ("record",), 1):  # other kinds may have it too
+                engine.drop(name)
+                self._ready.discard(name)
+
+        self._on(version, take_out, None)
+
     def tend(self, before: float) -> None:
         for collection in self._collections.all():
             self._on(collection.version, lambda name: self._tend(name, before), None)

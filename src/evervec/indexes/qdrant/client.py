@@ -142,6 +142,9 @@ class ClientEngine:
     def has(self, collection: str) -> bool:
         return self._call(lambda: self._client.collection_exists(collection))
 
+    def drop(self, collection: str) -> None:
+        self._call(lambda: self._client.delete_collection(collection))
+
     def tend(self, collection: str) -> None:
         """A server tends itself."""
 

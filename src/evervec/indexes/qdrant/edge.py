@@ -5,6 +5,7 @@ One process at a time; within it, all that open the same folder share one engine
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -89,6 +90,13 @@ class EdgeEngine:
                 return False
             self._shards[collection] = self._call(lambda: edge.EdgeShard.load(str(path)))
             return True
+
+    def drop(self, collection: str) -> None:
+        with self._making:
+            shard = self._shards.pop(collection, None)
+            if shard is not None:
+                self._call(shard.close)
+            shutil.rmtree(self._path(collection), ignore_errors=True)
 
     def _path(self, collection: str) -> Path:
         return self._folder / quote(collection, safe="")

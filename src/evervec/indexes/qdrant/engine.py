@@ -64,6 +64,9 @@ class Engine(Protocol):
 
     def has(self, collection: str) -> bool: ...
 
+    def drop(self, collection: str) -> None:
+        """Take it away with all that is in it."""
+
     def tend(self, collection: str) -> None:
         """What the engine does not do by itself."""
 

@@ -23,16 +23,12 @@ class Changes(Engine, changes.Changes):
         super().__init__(db, clock, max_attempts)
         self.stems = Stems()
 
-    def _targets(self, kind: str) -> list[int]:
-        with self.db.reading() as conn:
+    def _targets(self, db: Connection, kind: str) -> list[int]:
+        with self.db.reading() as conn:  # not as the caller's transaction saw it when it began
             targets = [row[0] for row in conn.execute(SQL.targets, (kind,))]
-            if targets:
-                return targets
-            with self.db.file.lock:
-                targets = [row[0] for row in conn.execute(SQL.targets, (kind,))]
-                if not targets:  # nobody was faster
-                    targets = [self.fresh_number(conn)]
-                    self.db.file.aside(SQL.add_version, [targets[0], kind, self.now()])
+            if not targets:
+                targets = [self.fresh_number(conn)]
+                self.db.file.aside(SQL.add_version, [targets[0], kind, self.now()])
         return targets
 
     def _known(

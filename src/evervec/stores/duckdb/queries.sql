@@ -2,8 +2,8 @@
 
 -- name: targets
 select version from evervec_versions
-where kind = $1 and state in ('serving', 'building')
-order by state desc, version
+where kind = $1 and state <> 'retired'
+order by state <> 'serving', version
 
 -- name: add_version
 insert into evervec_versions (version, kind, state, created_at) values ($1, $2, 'serving', $3)
@@ -15,16 +15,17 @@ order by version
 
 -- name: adopt
 update evervec_versions set name = $1, provider = $2, model = $3, dimensions = $4
-where version = $5 and name = ''
+where name = ''
 
--- name: describe_kind
+-- name: describe_version
 update evervec_versions
 set cut_since = case when chunker in ('', $1) then cut_since else $2 end, chunker = $1, app = $3
 where version = $4
 
 -- name: versions
 select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
-       (select count(*) from evervec_ledger as l where l.version = v.version), v.last_sync_at
+       (select count(*) from evervec_ledger as l where l.version = v.version), v.last_sync_at,
+       v.chunker
 from evervec_versions as v
 order by v.kind, v.version
 
@@ -422,14 +423,22 @@ select max(completed_at) from evervec_jobs
 where status = 'done' and ($1::varchar is null or tenant = $1)
 
 -- name: settled
-select status, finished_seq from evervec_jobs where job_id = $1 and tenant = $2
+-- of its own version while there is no other that serves
+select j.status, j.finished_seq
+from evervec_jobs as mine
+join evervec_versions as v on v.version = mine.version
+join evervec_versions as s on s.kind = v.kind and s.state = 'serving'
+join evervec_jobs as j on j.record = mine.record and j.version = s.version
+where mine.job_id = $1 and mine.tenant = $2
 
 -- name: never_embedded
 select 1 from evervec_records as r
 -- a real delete has a later seq than that with which the record appeared
 where r.tenant = $1 and r.kind = $2 and r.id = $3 and (r.state <> 'deleted' or r.seq = r.born)
     and not exists (
-    select 1 from evervec_ledger as l where l.record = r.record and l.seq >= $4)
+    select 1 from evervec_ledger as l
+    join evervec_versions as v on v.version = l.version and v.state = 'serving'
+    where l.record = r.record and l.seq >= $4)
 
 -- name: match_text
 -- BM25 over the tenant's live records
@@ -598,3 +607,63 @@ delete from evervec_workers where worker = $1
 
 -- name: workers
 select worker, version, started_at, seen_at, held, done from evervec_workers order by worker
+
+-- name: begin_version
+insert into evervec_versions (version, kind, state, name, provider, model, dimensions, created_at)
+values ($1, $2, 'building', $3, $4, $5, $6, $7)
+
+-- name: to_appear
+-- what the serving version's jobs still have to let appear, and the other has no job for
+select j.record, j.tenant, j.op, j.priority, j.scheduled_for, j.seq, j.max_attempts, j.box
+from evervec_versions as v
+join evervec_versions as s on s.kind = v.kind and s.state = 'serving'
+join evervec_jobs as j on j.version = s.version
+left join evervec_jobs as n on n.record = j.record and n.version = v.version
+where v.version = $1 and j.op in ('open', 'load') and j.status <> 'done' and n.job_id is null
+order by j.record
+limit $2
+
+-- name: progress
+select count(*), coalesce(sum(case when l.seq >= r.seq then 1 else 0 end), 0)
+from evervec_versions as v
+join evervec_records as r on r.kind = v.kind and r.state = 'live'
+left join evervec_ledger as l on l.record = r.record and l.version = v.version
+where v.version = $1
+
+-- name: version_jobs
+select coalesce(sum(case when status in ('pending', 'processing') then 1 else 0 end), 0),
+       coalesce(sum(case when status = 'failed' then 1 else 0 end), 0)
+from evervec_jobs
+where version = $1
+
+-- name: behind
+-- records that the serving version has in a later state than this one
+select count(*)
+from evervec_versions as v
+join evervec_versions as s on s.kind = v.kind and s.state = 'serving'
+join evervec_jobs as j on j.version = v.version and j.status <> 'done'
+join evervec_ledger as theirs on theirs.record = j.record and theirs.version = s.version
+left join evervec_ledger as mine on mine.record = j.record and mine.version = v.version
+where v.version = $1 and theirs.seq > coalesce(mine.seq, 0)
+
+-- name: stand_by
+update evervec_versions set state = 'standby'
+where state = 'serving' and kind in (select kind from evervec_versions where version in (select unnest($1::bigint[])))
+
+-- name: serve
+update evervec_versions set state = 'serving' where version in (select unnest($1::bigint[]))
+
+-- name: retire
+update evervec_versions set state = 'retired' where version in (select unnest($1::bigint[])) and state <> 'serving'
+
+-- name: drop_version_jobs
+delete from evervec_jobs
+where job_id in (select job_id from evervec_jobs where version = $1 limit $2)
+
+-- name: drop_version_ledger
+delete from evervec_ledger
+where version = $1
+    and record in (select record from evervec_ledger where version = $1 limit $2)
+
+-- name: forget_version
+delete from evervec_versions where version = $1 and state = 'retired'

@@ -22,12 +22,14 @@ from evervec.stores.sql.records import Row
 class Changes(Engine, changes.Changes):
     """The part of the store that takes what callers write."""
 
-    def _targets(self, kind: str) -> list[int]:
-        with self.db.reading() as db:
-            targets = [row[0] for row in db.execute(SQL.targets, (kind,))]
+    def _targets(self, db: Connection, kind: str) -> list[int]:
+        targets = [row[0] for row in db.execute(SQL.targets, (kind,))]
+        if targets:
+            return targets
+        with self.db.reading() as aside:
             while not targets:
-                db.execute(SQL.add_version, (kind,))
-                targets = [row[0] for row in db.execute(SQL.targets, (kind,))]
+                aside.execute(SQL.add_version, (kind,))
+                targets = [row[0] for row in aside.execute(SQL.targets, (kind,))]
         return targets
 
     def lock_records(self, db: Connection, records: Sequence[int]) -> None:

@@ -35,8 +35,8 @@ class Changes(Batches):
     def save(
         self, tenant: str, kind: str, drafts: Sequence[Draft], conn: Any = None
     ) -> list[Ticket]:
-        targets = self._targets(kind)
         with self.db.writing(durable=True, conn=conn) as db:
+            targets = self._targets(db, kind)
             now = self.moment(db)
             tickets: dict[int, Ticket] = {}
             places = list(range(len(drafts)))
@@ -92,9 +92,11 @@ class Changes(Batches):
         self.wake()
         return tickets_of_deletes(kind, ids, rows, {r.id for r in gone})
 
-    def _targets(self, kind: str) -> list[int]:
-        """The versions that a change of this kind has to reach, the serving one first. A new
-        kind's is made in a transaction of its own: two callers need not wait for each other."""
+    def _targets(self, db: Connection, kind: str) -> list[int]:
+        """The versions that a change of this kind has to reach, the serving one first. They are
+        read inside the change's own transaction: whoever begins another version can see who does
+        not know of it. A new kind's first one is made in a transaction of its own, so that two
+        callers need not wait for each other."""
         raise NotImplementedError
 
     def _known(

@@ -30,8 +30,8 @@ class Enqueueing(Changes):
         conn: Any = None,
     ) -> list[EnqueueResult]:
         plan = Draft("", "", b"", priority=priority, delay=delay, max_attempts=max_attempts)
-        targets = self._targets(kind)
         with self.db.writing(durable=True, conn=conn) as db:
+            targets = self._targets(db, kind)
             now = self.moment(db)
             results = self._enqueue_new(db, tenant, kind, ids, targets, plan, now)
             left = set(ids) - results.keys()

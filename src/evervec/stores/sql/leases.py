@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from evervec.model import Job, Outcome
 from evervec.stores.base import Draft, Loaded, Unreadable
 from evervec.stores.sql.batches import retried
-from evervec.stores.sql.changes import NewJob
+from evervec.stores.sql.changes import NewJob, Values
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.finishing import Finishing, put_back_row
 from evervec.stores.sql.jobs import JobRow, after_crash, attempt_row, loaded
@@ -93,6 +93,27 @@ class Leases(Finishing):
                 conn.execute(self.sql.drop_ledger, ledgers)
         self.wake()
         return len(found)
+
+    @retried
+    def join_version(self, version: int, limit: int = 1000) -> int:
+        with self.db.writing(durable=False) as conn:
+            now = self.moment(conn)
+            which = (version, limit)
+            records = [row[0] for row in conn.execute(self.sql.to_appear, which)]
+            self.lock_records(conn, records)
+            # once more: some may have been overtaken until they were locked
+            found = [row for row in conn.execute(self.sql.to_appear, which) if row[0] in records]
+            numbers = self.take_numbers(conn, len(found)) if found else iter(())
+            jobs: dict[str, list[Values]] = defaultdict(list)
+            for record, tenant, *what in found:
+                op, priority, due, seq, attempts, box = what
+                jobs[tenant].append(
+                    (next(numbers), record, version, op, priority, due, seq, attempts, box)
+                )
+            for tenant, group in jobs.items():
+                self._write_jobs(conn, tenant, now, group)
+        self.wake()
+        return len(records)
 
 
 def held_rows(jobs: Sequence[Job]) -> tuple[list[int], list[str | None]]:

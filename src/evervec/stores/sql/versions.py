@@ -3,47 +3,104 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from evervec.model import ModelSpec, Version, as_datetime
-from evervec.stores.base import Collection, KindSpec
+from evervec.stores.base import Collection, KindSpec, Progress
 from evervec.stores.sql.engine import Connection, Engine
 
 
 class Versions(Engine):
     """The part of the store that knows which model made which vectors."""
 
-    def collections(
-        self, model: ModelSpec | None, kinds: Mapping[str, KindSpec]
-    ) -> list[Collection]:
+    def collections(self) -> list[Collection]:
         with self.db.reading() as conn:
-            found = self._collections(conn)
-        blank = [c.version for c in found if c.spec is None] if model else []
-        described = [
-            (spec.chunker, int(spec.app), c.version)
-            for c in found
-            if (spec := kinds.get(c.kind)) and (c.chunker, c.app) != (spec.chunker, spec.app)
-        ]
-        if not blank and not described:
-            return found
+            return [
+                Collection(
+                    version, kind, state, chunker, bool(app), cut_since,
+                    ModelSpec(name, provider, model, dimensions) if name else None,
+                )
+                for version, kind, state, chunker, app, cut_since, name, provider, model, dimensions
+                in conn.execute(self.sql.collections)
+            ]  # fmt: skip
+
+    def adopt(self, model: ModelSpec) -> None:
         with self.db.writing(durable=True) as conn:
-            if model:
-                identity = (model.name, model.provider, model.model, model.dimensions)
-                conn.executemany(self.sql.adopt, [(*identity, version) for version in blank])
+            conn.execute(
+                self.sql.adopt, (model.name, model.provider, model.model, model.dimensions)
+            )
+            self.fresh_number(conn)
+
+    def describe(self, ways: Mapping[int, KindSpec]) -> None:
+        with self.db.writing(durable=True) as conn:
             now = self.fresh_number(conn)
             conn.executemany(
-                self.sql.describe_kind, [(cut, now, *rest) for cut, *rest in described]
+                self.sql.describe_version,
+                [(way.chunker, now, int(way.app), version) for version, way in ways.items()],
             )
-            return self._collections(conn)
 
     def versions(self) -> list[Version]:
         with self.db.reading() as conn:
             rows = conn.execute(self.sql.versions).fetchall()
         return [
-            Version(name, kind, provider, model, dimensions, state, items, as_datetime(synced))
-            for name, kind, provider, model, dimensions, state, items, synced in rows
+            Version(
+                name, kind, provider, model, dimensions, state, items, as_datetime(synced), chunker
+            )
+            for name, kind, provider, model, dimensions, state, items, synced, chunker in rows
         ]
 
+    # another model
+    def begin_versions(self, model: ModelSpec, kinds: Sequence[str]) -> None:
+        identity = (model.name, model.provider, model.model, model.dimensions)
+        with self.db.writing(durable=True) as conn:
+            now = self.moment(conn)
+            for kind in kinds:
+                number = self.fresh_number(conn)
+                conn.execute(self.sql.begin_version, (number, kind, *identity, now))
+
+    def all_know(self, version: int) -> bool:
+        return True
+
+    def progress(self, version: int) -> Progress:
+        with self.db.snapshot() as conn:
+            records, current = conn.execute(self.sql.progress, (version,)).fetchone()
+            pending, failed = conn.execute(self.sql.version_jobs, (version,)).fetchone()
+            behind = conn.execute(self.sql.behind, (version,)).fetchone()[0]
+        return Progress(int(records), int(current), int(pending), int(failed), behind)
+
+    def switch_versions(self, serve: Sequence[int], *, force: bool = False) -> int:
+        with self.db.writing(durable=True) as conn:
+            self.halt_finishes(conn)
+            behind = 0
+            for version in serve:
+                behind += conn.execute(self.sql.behind, (version,)).fetchone()[0]
+            if behind and not force:
+                return behind
+            conn.execute(self.sql.stand_by, (self.listed(serve),))
+            conn.execute(self.sql.serve, (self.listed(serve),))
+            self.fresh_number(conn)
+        self.wake()
+        return behind
+
+    def halt_finishes(self, conn: Connection) -> None:
+        """Until the transaction ends nobody finishes a job, where others could."""
+
+    def retire_versions(self, versions: Sequence[int]) -> None:
+        with self.db.writing(durable=True) as conn:
+            conn.execute(self.sql.retire, (self.listed(versions),))
+            self.fresh_number(conn)
+
+    def drop_version(self, version: int, limit: int = 1000) -> int:
+        with self.db.writing(durable=False) as conn:
+            gone: int = conn.execute(self.sql.drop_version_jobs, (version, limit)).rowcount
+            gone += conn.execute(self.sql.drop_version_ledger, (version, limit)).rowcount
+        return gone
+
+    def forget_version(self, version: int) -> None:
+        with self.db.writing(durable=True) as conn:
+            conn.execute(self.sql.forget_version, (version,))
+
+    # locks
     def lock(self, name: str, holder: str, seconds: float) -> str | None:
         with self.db.writing(durable=False) as conn:
             now = self.moment(conn)
@@ -56,13 +113,3 @@ class Versions(Engine):
     def unlock(self, name: str, token: str) -> None:
         with self.db.writing(durable=False) as conn:
             conn.execute(self.sql.drop_lock, (name, token))
-
-    def _collections(self, conn: Connection) -> list[Collection]:
-        return [
-            Collection(
-                version, kind, state, chunker, bool(app), cut_since,
-                ModelSpec(name, provider, model, dimensions) if name else None,
-            )
-            for version, kind, state, chunker, app, cut_since, name, provider, model, dimensions
-            in conn.execute(self.sql.collections)
-        ]  # fmt: skip

@@ -22,6 +22,23 @@ class Care(Leases, care.Care):
             answer: str = conn.execute("pragma quick_check(1)").fetchone()[0]
         return None if answer == "ok" else answer
 
+    def join_version(self, version: int, limit: int = 1000) -> int:
+        with self.db.writing(durable=False) as conn:
+            now = self.now()
+            found = conn.execute(SQL.to_appear, (version, limit)).fetchall()
+            number = self.take_numbers(conn, len(found)) if found else 0
+            conn.executemany(
+                SQL.put_job,
+                [
+                    (number + place, record, version, tenant, op, priority, due, seq, attempts,
+                     now, box)
+                    for place, (record, tenant, op, priority, due, seq, attempts, box)
+                    in enumerate(found)
+                ],
+            )  # fmt: skip
+        self.wake()
+        return len(found)
+
     def reopen(
         self, version: int, records: Sequence[int], *, forget: bool, priority: int = 0
     ) -> int:

@@ -5,8 +5,8 @@ update evervec_meta set value = value + ? where key = 'counter' returning value
 
 -- name: targets
 select version from evervec_versions
-where kind = ? and state in ('serving', 'building')
-order by state desc, version
+where kind = ? and state <> 'retired'
+order by state <> 'serving', version
 
 -- name: add_version
 insert into evervec_versions (version, kind, state, created_at) values (?, ?, 'serving', ?)
@@ -18,16 +18,17 @@ order by version
 
 -- name: adopt
 update evervec_versions set name = ?, provider = ?, model = ?, dimensions = ?
-where version = ? and name = ''
+where name = ''
 
--- name: describe_kind
+-- name: describe_version
 update evervec_versions
 set cut_since = iif(chunker in ('', ?1), cut_since, ?2), chunker = ?1, app = ?3
 where version = ?4
 
 -- name: versions
 select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
-       (select count(*) from evervec_ledger as l where l.version = v.version), v.last_sync_at
+       (select count(*) from evervec_ledger as l where l.version = v.version), v.last_sync_at,
+       v.chunker
 from evervec_versions as v
 order by v.kind, v.version
 
@@ -374,14 +375,22 @@ where outcome = 'done' and (?1 is null or tenant = ?1)
 select max(completed_at) from evervec_jobs where status = 'done' and (?1 is null or tenant = ?1)
 
 -- name: settled
-select status, finished_seq from evervec_jobs where job_id = ? and tenant = ?
+-- of its own version while there is no other that serves
+select j.status, j.finished_seq
+from evervec_jobs as mine
+join evervec_versions as v on v.version = mine.version
+join evervec_versions as s on s.kind = v.kind and s.state = 'serving'
+join evervec_jobs as j on j.record = mine.record and j.version = s.version
+where mine.job_id = ?1 and mine.tenant = ?2
 
 -- name: never_embedded
 select 1 from evervec_records as r
 -- a real delete has a later seq than that with which the record appeared
 where r.tenant = ? and r.kind = ? and r.id = ? and (r.state <> 'deleted' or r.seq = r.born)
     and not exists (
-    select 1 from evervec_ledger as l where l.record = r.record and l.seq >= ?)
+    select 1 from evervec_ledger as l
+    join evervec_versions as v on v.version = l.version and v.state = 'serving'
+    where l.record = r.record and l.seq >= ?)
 
 -- name: mark
 select value from evervec_meta where key = 'counter'
@@ -515,3 +524,63 @@ delete from evervec_workers where worker = ?
 
 -- name: workers
 select worker, version, started_at, seen_at, held, done from evervec_workers order by worker
+
+-- name: begin_version
+insert into evervec_versions (version, kind, state, name, provider, model, dimensions, created_at)
+values (?, ?, 'building', ?, ?, ?, ?, ?)
+
+-- name: to_appear
+-- what the serving version's jobs still have to let appear, and the other has no job for
+select j.record, j.tenant, j.op, j.priority, j.scheduled_for, j.seq, j.max_attempts, j.box
+from evervec_versions as v
+join evervec_versions as s on s.kind = v.kind and s.state = 'serving'
+join evervec_jobs as j on j.version = s.version
+left join evervec_jobs as n on n.record = j.record and n.version = v.version
+where v.version = ?1 and j.op in ('open', 'load') and j.status <> 'done' and n.job_id is null
+order by j.record
+limit ?2
+
+-- name: progress
+select count(*), coalesce(sum(case when l.seq >= r.seq then 1 else 0 end), 0)
+from evervec_versions as v
+join evervec_records as r on r.kind = v.kind and r.state = 'live'
+left join evervec_ledger as l on l.record = r.record and l.version = v.version
+where v.version = ?1
+
+-- name: version_jobs
+select coalesce(sum(case when status in ('pending', 'processing') then 1 else 0 end), 0),
+       coalesce(sum(case when status = 'failed' then 1 else 0 end), 0)
+from evervec_jobs
+where version = ?1
+
+-- name: behind
+-- records that the serving version has in a later state than this one
+select count(*)
+from evervec_versions as v
+join evervec_versions as s on s.kind = v.kind and s.state = 'serving'
+join evervec_jobs as j on j.version = v.version and j.status <> 'done'
+join evervec_ledger as theirs on theirs.record = j.record and theirs.version = s.version
+left join evervec_ledger as mine on mine.record = j.record and mine.version = v.version
+where v.version = ?1 and theirs.seq > coalesce(mine.seq, 0)
+
+-- name: stand_by
+update evervec_versions set state = 'standby'
+where state = 'serving' and kind in (select kind from evervec_versions where version in (select value from json_each(?1)))
+
+-- name: serve
+update evervec_versions set state = 'serving' where version in (select value from json_each(?1))
+
+-- name: retire
+update evervec_versions set state = 'retired' where version in (select value from json_each(?1)) and state <> 'serving'
+
+-- name: drop_version_jobs
+delete from evervec_jobs
+where job_id in (select job_id from evervec_jobs where version = ?1 limit ?2)
+
+-- name: drop_version_ledger
+delete from evervec_ledger
+where version = ?1
+    and record in (select record from evervec_ledger where version = ?1 limit ?2)
+
+-- name: forget_version
+delete from evervec_versions where version = ?1 and state = 'retired'
