@@ -35,13 +35,17 @@ if _typing.TYPE_CHECKING:
     from evervec.facade import open as open
     from evervec.kinds import Kind as Kind
     from evervec.kinds import Rescore as Rescore
+    from evervec.migrate import Migration as Migration
     from evervec.model import Attempt as Attempt
     from evervec.model import Backfill as Backfill
+    from evervec.model import Comparison as Comparison
     from evervec.model import EnqueueResult as EnqueueResult
+    from evervec.model import Estimate as Estimate
     from evervec.model import Gate as Gate
     from evervec.model import Hit as Hit
     from evervec.model import Hits as Hits
     from evervec.model import Job as Job
+    from evervec.model import MigrationStatus as MigrationStatus
     from evervec.model import Outcome as Outcome
     from evervec.model import ProcessResult as ProcessResult
     from evervec.model import Record as Record
@@ -66,8 +70,9 @@ _HOMES = {
     "SettingsError StoreError VersionMismatch WaitTimeout",
     "facade": "Evervec open",
     "kinds": "Kind Rescore",
-    "model": "Attempt Backfill EnqueueResult Gate Hit Hits Job Outcome ProcessResult Record Spend "
-    "Stats Status Ticket VerifyReport Version",
+    "migrate": "Migration",
+    "model": "Attempt Backfill Comparison EnqueueResult Estimate Gate Hit Hits Job MigrationStatus "
+    "Outcome ProcessResult Record Spend Stats Status Ticket VerifyReport Version",
     "queue": "Queue",
     "settings": "Settings",
     "sources.base": "Attachment",

@@ -108,7 +108,7 @@ class Evervec:
             store, index, self.models, self.queue, self._kinds, self.tables, settings
         )
         self._backfiller = Backfiller(store, self.pipeline, self._kinds, settings)
-        self._migrations = Migrations(
+        self.migrations = Migrations(
             store, index, self.models, self._backfiller, self.queue.worker, settings
         )
         self.housekeeping = Housekeeping(store, index, self.queue, self.tables, settings)
@@ -376,11 +376,11 @@ class Evervec:
         if kind is not None:
             check_name("kind", kind)
         made, _ = open_embedder(embedder, self.store, self.settings)
-        return self._migrations.begin(made, version, kind, switch=switch)
+        return self.migrations.begin(made, version, kind, switch=switch)
 
     def migration(self) -> Migration | None:
         """The migration that is under way, or can still be rolled back."""
-        return self._migrations.current()
+        return self.migrations.current()
 
     def estimate(self, embedder: str | Embedder, *, kind: str | None = None) -> Estimate:
         """What `migrate` would take, by a sample that is embedded once."""
@@ -433,7 +433,7 @@ class Evervec:
             raise InvalidArgument(f"concurrency must be at least 1, not {concurrency}")
         starting = self._backfiller.at_start()
         return Worker(
-            self.pipeline, self.housekeeping, starting, self._migrations.step, self.settings,
+            self.pipeline, self.housekeeping, starting, self.migrations.step, self.settings,
             concurrency,
         )  # fmt: skip
 

@@ -108,7 +108,7 @@ class Migrations:
         for c in reversed(found):
             if c.spec and c.state != "retired" and model.makes(c.spec):
                 return c.spec
-        taken = {c.spec.name for c in found if c.spec}
+        taken = {c.spec.name for c in found if c.spec and c.state != "retired"}
         names = [model.spec.name, f"{model.spec.name}-{model.spec.dimensions}"]
         names += [f"{names[1]}-{number}" for number in range(2, len(taken) + 3)]
         return replace(model.spec, name=next(name for name in names if name not in taken))
@@ -240,9 +240,18 @@ class Migrations:
         self.store.retire_versions([c.version for c in gone])
         self.store.wake()
 
+    def finish(self) -> None:
+        """Take away at once what is left of retired versions."""
+        for c in self.store.collections():
+            if c.state == "retired" and self.store.all_know(c.version):
+                time.sleep(min(_GRACE, max(0.0, _GRACE - self._retired_for(c))))
+                self._drop(c)
+
+    def _retired_for(self, c: Collection) -> float:
+        return self.store.now() - float(self._get(f"retired {c.version}") or 0.0)
+
     def _drop_in_time(self, c: Collection) -> None:
-        since = float(self._get(f"retired {c.version}") or 0.0)
-        if self.store.now() - since >= _GRACE and self.store.all_know(c.version):
+        if self._retired_for(c) >= _GRACE and self.store.all_know(c.version):
             self._drop(c)
 
     def _drop(self, c: Collection) -> None:

@@ -94,6 +94,9 @@ class QdrantServer:
             return 409, {"status": {"error": f"Collection `{name}` already exists!"}}
         return 200, self.client.create_collection(name, vectors_config=asked.vectors)
 
+    def _delete(self, _: Any, name: str) -> Answer:
+        return 200, self.client.delete_collection(name)
+
     def _index(self, given: Any, name: str) -> Answer:
         asked = models.CreateFieldIndex.model_validate(given)
         with warnings.catch_warnings():
@@ -132,6 +135,7 @@ _ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
     ("GET", "/", QdrantServer._root),
     ("GET", f"{_C}/exists", QdrantServer._exists),
     ("PUT", _C, QdrantServer._create),
+    ("DELETE", _C, QdrantServer._delete),
     ("PUT", f"{_C}/index", QdrantServer._index),
     ("POST", f"{_C}/points/batch", QdrantServer._batch),
     ("POST", f"{_C}/points/scroll", QdrantServer._scroll),
@@ -161,7 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
             answer = {"result": answer, "status": "ok", "time": 0.0}
         self._send(status, answer)
 
-    do_GET = do_PUT = do_POST = _handle  # noqa: N815 - as the base class calls them
+    do_GET = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 - as the base class calls them
 
     def _send(self, status: int, answer: Any) -> None:
         body = json.dumps(answer, default=_plain).encode()

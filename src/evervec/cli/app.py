@@ -26,10 +26,12 @@ _COMMANDS = {
     "records": ("add", "get", "delete", "search"),
     "tables": ("attach", "detach", "import-pgai", "sync"),
     "jobs": ("jobs", "job", "history", "retry", "recover", "purge", "cancel", "pause", "resume"),
-    "care": ("init", "status", "worker", "backfill", "verify", "versions", "doctor", "demo"),
+    "migrate": ("migrate", "versions"),
+    "care": ("init", "status", "worker", "backfill", "verify", "doctor", "demo"),
 }
 _TITLES = {
-    "records": "Records", "tables": "What you have already", "jobs": "Jobs", "care": "Running it",
+    "records": "Records", "tables": "What you have already", "jobs": "Jobs", "migrate": "Models",
+    "care": "Running it",
 }  # fmt: skip
 _HOMES = {name: home for home, names in _COMMANDS.items() for name in names}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from evervec.cli.app import Where, as_json, command
-from evervec.cli.output import ago, duration, print_json, print_table, progress
+from evervec.cli.output import ago, duration, print_json, progress
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
@@ -198,35 +198,6 @@ def verify(where: Where, repair: bool, as_json: bool) -> int:
         else:
             click.echo("`evervec verify --repair` mends them")
     return 0 if report.clean or (repair and report.repaired) else 1
-
-
-@command("versions", "evervec versions")
-@as_json
-def versions(where: Where, as_json: bool) -> None:
-    """Which model made which vectors."""
-    with where.opened() as ev:
-        found = ev.versions()
-    if as_json:
-        print_json(found)
-    elif not found:
-        click.echo("no vectors yet")
-    else:
-        print_table(
-            ("kind", "version", "provider", "model", "dimensions", "state", "records", "last sync"),
-            [
-                (
-                    v.kind,
-                    v.name,
-                    v.provider,
-                    v.model,
-                    v.dimensions,
-                    v.state,
-                    v.items,
-                    v.last_sync_at,
-                )
-                for v in found
-            ],
-        )
 
 
 @command("doctor", "evervec doctor")

@@ -1,0 +1,375 @@
+"""Changing the model: two versions in step, one switch, a way back, and nothing left behind."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from evervec import Evervec, InvalidArgument, InvalidTransition, Kind, VersionMismatch
+from evervec.embedders.hashing import HashingEmbedder
+from support.world import (
+    KIND,
+    ScriptedEmbedder,
+    World,
+    add_all,
+    assert_in_step,
+    fail_for_good,
+    job_of,
+    work,
+)
+
+TEXTS = {str(number): f"{word} text" for number, word in enumerate(("alpha", "beta", "gamma"))}
+
+
+class Other(HashingEmbedder):
+    """Another model, which only this program can make."""
+
+    name = "other"
+
+    def __init__(self, dimensions: int = 48) -> None:
+        super().__init__(dimensions)
+        self.model = "other-1"
+        self.texts: list[str] = []
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.texts += texts
+        return np.asarray(-super().embed(texts), np.float32)
+
+
+def drive(ev: Evervec) -> None:
+    """Do all that workers would do, until nothing is left."""
+    while ev.migrations.step() or work(ev).processed:
+        pass
+
+
+@pytest.fixture
+def filled(world: World) -> World:
+    add_all(world.ev, KIND, *TEXTS.values())
+    work(world.ev)
+    return world
+
+
+def states(ev: Evervec) -> dict[str, str]:
+    return {version.name: version.state for version in ev.versions()}
+
+
+def found(ev: Evervec, query: str) -> tuple[str | None, list[str]]:
+    hits = ev.search(query, 1, mode="semantic")
+    return hits.version, [hit.id for hit in hits]
+
+
+def test_a_new_version_is_built_while_the_old_one_serves(filled: World) -> None:
+    ev, other = filled.ev, Other()
+    migration = ev.migrate(other)
+    assert states(ev) == {"hashing-64": "serving", "other-1": "building"}
+    assert found(ev, "beta") == ("hashing-64", ["1"])
+    drive(ev)
+    status = migration.status()
+    assert (status.state, status.records, status.current, status.behind) == ("building", 3, 3, 0)
+    assert status.complete
+    assert sorted(other.texts) == sorted(TEXTS.values())
+    assert found(ev, "beta") == ("hashing-64", ["1"])
+    assert ev.verify().clean
+    migration.switch()
+    assert states(ev) == {"hashing-64": "standby", "other-1": "serving"}
+    assert found(ev, "beta") == ("other-1", ["1"])
+    assert migration.status().state == "switched"
+
+
+def test_what_is_written_meanwhile_reaches_both(filled: World) -> None:
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    ev.add(KIND, "delta text", id="3")
+    ev.add(KIND, "alpha changed", id="0")
+    ev.delete(KIND, "1")
+    work(ev)  # before anything that was there is enqueued
+    drive(ev)
+    ev.add(KIND, "epsilon text", id="4")
+    drive(ev)
+    now = {"0": "alpha changed", "2": TEXTS["2"], "3": "delta text", "4": "epsilon text"}
+    for name in ("other-1", "hashing-64"):
+        assert ev.verify().clean
+        (migration.rollback if name == "hashing-64" else migration.switch)()
+        for id, text in now.items():
+            assert found(ev, text) == (name, [id])
+        assert {hit.id for hit in ev.search("text", 10, mode="semantic")} == now.keys()
+
+
+def test_a_rollback_finds_the_old_version_in_step(filled: World) -> None:
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    drive(ev)
+    migration.switch()
+    ev.add(KIND, "zeta text", id="9")
+    drive(ev)
+    migration.rollback()
+    assert migration.status().state == "rolled back"
+    assert found(ev, "zeta") == ("hashing-64", ["9"])
+    migration.switch()  # and forth
+    assert found(ev, "zeta") == ("other-1", ["9"])
+
+
+def test_a_retired_version_leaves_nothing_behind(filled: World) -> None:
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    drive(ev)
+    migration.switch()
+    (old,) = [c.version for c in ev.store.collections() if c.state == "standby"]
+    migration.retire()
+    assert states(ev)["hashing-64"] == "retired"
+    ev.migrations.step()
+    assert ev.index.held(old, None, 0, None)  # a search may still be at it
+    filled.clock.move(10)
+    ev.migrations.step()
+    assert states(ev) == {"other-1": "serving"}
+    assert not ev.index.held(old, None, 0, None)
+    assert {job.embedding_version for job in ev.queue.jobs()} == {"other-1"}
+    assert migration.status().state == "finished"
+    assert ev.migration() is None
+    assert_in_step(ev, TEXTS)
+    with pytest.raises(InvalidTransition, match="nothing to go back to"):
+        migration.rollback()
+
+
+def test_a_migration_can_be_cancelled_and_begun_again(filled: World) -> None:
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    ev.migrations.step()
+    ev.store.claim(1, worker="elsewhere", lease=60)
+    migration.cancel()
+    again = ev.migrate(Other())
+    drive(ev)
+    assert again.status().complete
+    again.switch()
+    assert found(ev, "gamma") == ("other-1", ["2"])
+    assert ev.verify().clean
+    with pytest.raises(InvalidTransition, match="cannot be cancelled"):
+        again.cancel()
+
+
+def test_it_can_be_taken_up_from_anywhere(filled: World) -> None:
+    ev = filled.ev
+    ev.migrate(Other())
+    ev.migrations.step()
+    second = filled.tenant("another")
+    resumed = second.migrate(Other())
+    assert resumed.version == "other-1"
+    drive(second)
+    assert resumed.status().complete
+    current = ev.migration()
+    assert current is not None
+    current.switch()
+    assert found(ev, "alpha") == ("other-1", ["0"])
+
+
+def test_it_switches_by_itself_once_complete_and_checked(filled: World) -> None:
+    ev = filled.ev
+    migration = ev.migrate(Other(), switch=True)
+    drive(ev)
+    ev.migrations.step()
+    assert migration.wait(1).state == "switched"
+    assert found(ev, "alpha") == ("other-1", ["0"])
+
+
+def test_no_switch_before_it_lacks_nothing(filled: World) -> None:
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    with pytest.raises(InvalidTransition, match="still being built"):
+        migration.switch()
+    while ev.migrations.step():
+        pass
+    with pytest.raises(InvalidTransition, match="lacks 3 records"):
+        migration.switch(timeout=0)
+    assert found(ev, "alpha") == ("hashing-64", ["0"])
+    migration.switch(force=True)
+    assert ev.search("alpha", mode="semantic") == []
+
+
+def test_a_record_that_the_new_model_refuses_is_told(filled: World) -> None:
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    while ev.migrations.step():
+        pass
+    jobs = ev.queue.claim(10)
+    ev.queue.fail(jobs[0], "too odd", permanent=True)
+    for job in jobs[1:]:
+        ev.queue.release(job)
+    drive(ev)
+    status = migration.wait(1)
+    assert (status.failed, status.behind, status.complete) == (1, 1, False)
+    with pytest.raises(InvalidTransition, match="1 of its jobs failed"):
+        migration.switch(timeout=0)
+    ev.queue.retry_failed()
+    drive(ev)
+    migration.switch()
+
+
+def test_one_at_a_time(filled: World) -> None:
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    with pytest.raises(InvalidTransition, match="already"):
+        ev.migrate(HashingEmbedder(32))
+    drive(ev)
+    migration.switch()
+    with pytest.raises(InvalidTransition, match="way back"):
+        ev.migrate(HashingEmbedder(32))
+
+
+def test_opening_with_another_model_says_what_to_do(filled: World) -> None:
+    ev = filled.ev
+    for other in (Other(), Other(64)):  # as many dimensions are not the same vectors
+        with pytest.raises(VersionMismatch, match="migrate"):
+            Evervec(ev.store, ev.index, other, ev.tenant, ev.settings)
+
+
+def test_who_was_there_before_the_switch_goes_on_with_what_stands_by(filled: World) -> None:
+    """A process that cannot make the new model's vectors still finds every change; one that can
+    be told by name takes the new one."""
+    ev = filled.ev
+    before = filled.tenant(ev.tenant)
+    migration = ev.migrate(Other())
+    drive(ev)
+    migration.switch()
+    ev.add(KIND, "omega text", id="7")
+    drive(ev)
+    assert found(before, "omega") == ("hashing-64", ["7"])
+    assert found(ev, "omega") == ("other-1", ["7"])
+    migration.retire()
+    assert before.search("omega").via == "text"
+
+
+def test_a_process_of_before_takes_up_a_model_that_has_a_name(filled: World) -> None:
+    ev = filled.ev
+    before = filled.tenant(ev.tenant)
+    migration = ev.migrate("hashing:32")
+    drive(before)  # which has never heard of it
+    migration.switch()
+    assert found(before, "alpha") == ("hashing-32", ["0"])
+    before.add("letter", "a new kind", id="1")
+    drive(before)
+    assert {v.name for v in before.versions() if v.kind == "letter"} == {"hashing-32"}
+
+
+def test_boxed_and_loaded_records_appear_in_both(filled: World) -> None:
+    ev = filled.ev
+    rows = {"7": "seventh row", "8": "eighth row"}
+    ev.register(Kind("row", load=rows.get))
+    ev.add(KIND, "boxed text", id="b", boxed=True)
+    ev.queue.enqueue("row", "7")
+    migration = ev.migrate(Other())
+    ev.add(KIND, "late box", id="c", boxed=True)
+    ev.queue.enqueue("row", "8")
+    drive(ev)
+    migration.switch()
+    assert ev.verify().clean
+    for query, id in (("boxed", "b"), ("late", "c"), ("seventh", "7"), ("eighth", "8")):
+        assert found(ev, query) == ("other-1", [id])
+
+
+def test_a_ticket_is_settled_when_what_serves_has_it(filled: World) -> None:
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    drive(ev)
+    ticket = ev.add(KIND, "theta text", id="5")
+    versions = {c.spec.name: c.version for c in ev.store.collections() if c.spec}
+    jobs = ev.queue.claim(10, versions=[versions["hashing-64"]])
+    batch, _ = ev.pipeline.prepare(jobs)
+    ev.pipeline.embed(batch)
+    ev.pipeline.write(batch)
+    assert ev.store.settled(ev.tenant, ticket) == "done"
+    with pytest.raises(InvalidTransition, match="lacks 1 records"):
+        migration.switch(timeout=0)
+    migration.switch(force=True)
+    assert ev.store.settled(ev.tenant, ticket) is None
+    drive(ev)
+    assert ev.store.settled(ev.tenant, ticket) == "done"
+
+
+def test_a_dead_letter_of_the_old_version_does_not_hold_the_new_one_up(filled: World) -> None:
+    ev = filled.ev
+    ev.add(KIND, "unlucky text", id="6")
+    fail_for_good(ev, "6")
+    migration = ev.migrate(Other())
+    drive(ev)
+    assert migration.status().complete
+    assert job_of(ev, "6").status == "failed"
+    migration.switch()
+    assert found(ev, "unlucky") == ("other-1", ["6"])
+
+
+def test_a_comparison_tells_how_the_answers_differ(filled: World) -> None:
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    drive(ev)
+    compared = migration.compare(k=1)
+    assert (compared.queries, compared.overlap) == (3, 1.0)
+    assert compared.report.clean
+    assert compared.report.checked == 3
+    assert migration.compare(["alpha", "beta"], k=1).queries == 2
+
+
+def test_an_estimate_is_of_all_records(filled: World) -> None:
+    told = filled.ev.estimate(Other())
+    assert (told.records, told.chunks) == (3, 3)
+    assert told.tokens > 0
+    assert told.seconds > 0
+    assert states(filled.ev) == {"hashing-64": "serving"}
+
+
+def test_bad_requests_say_what_is_wrong(world: World) -> None:
+    with pytest.raises(InvalidArgument, match="nothing to migrate"):
+        world.ev.migrate(Other())
+    add_all(world.ev, KIND, "alpha")
+    with pytest.raises(InvalidArgument, match="noop"):
+        world.ev.migrate("noop")
+    with pytest.raises(InvalidArgument, match="kind 'typo'"):
+        world.ev.migrate(Other(), kind="typo")
+    work(world.ev)
+    with pytest.raises(InvalidArgument, match="another name"):
+        world.ev.migrate(Other(), version="hashing-64")
+
+
+def test_a_kind_without_vectors_takes_the_new_model_at_once(world: World) -> None:
+    bare = world.without_embedder()
+    bare.add(KIND, "alpha", id="1")
+    world.ev.add("letter", "beta", id="1")
+    work(world.ev)
+    assert states(world.ev) == {"hashing-64": "serving"}
+
+
+def test_only_some_kinds_can_change(filled: World) -> None:
+    ev = filled.ev
+    add_all(ev, "letter", "alpha letter")
+    work(ev)
+    migration = ev.migrate(Other(), kind="letter")
+    drive(ev)
+    migration.switch()
+    named = {(v.kind, v.name): v.state for v in ev.versions()}
+    assert named == {
+        (KIND, "hashing-64"): "serving",
+        ("letter", "hashing-64"): "standby",
+        ("letter", "other-1"): "serving",
+    }
+    assert {hit.kind for hit in ev.search("alpha", 2, mode="semantic")} == {KIND, "letter"}
+    assert filled.tenant(ev.tenant).search("alpha").via == "hybrid"
+
+
+def test_an_embedder_that_is_away_holds_up_only_its_own_version(filled: World) -> None:
+    ev, other = filled.ev, ScriptedEmbedder(16)
+
+    def refuse(texts: Sequence[str]) -> None:
+        raise ConnectionError("away")
+
+    other.before = refuse
+    migration = ev.migrate(other)
+    while ev.migrations.step():
+        pass
+    work(ev)
+    ev.add(KIND, "kappa text", id="8")
+    ev.process_all()
+    assert found(ev, "kappa") == ("hashing-64", ["8"])
+    other.before = None
+    filled.clock.move(600)
+    ev.process_all()
+    assert migration.status().complete
