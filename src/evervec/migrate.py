@@ -27,7 +27,8 @@ from evervec.verify import verify
 log = logging.getLogger("evervec")
 
 _LOCK = "migration"
-_LOCK_SECONDS = 60.0
+_LOCK_SECONDS = 5.0
+"""it only spares work: two that do the same do no harm"""
 _GRACE = 5.0
 """seconds for which a search may go on with a version that was just retired"""
 _LOOK_AGAIN = 0.05

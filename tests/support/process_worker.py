@@ -294,6 +294,17 @@ def add(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
         stage.reach("added", ticket.id)
 
 
+def traffic(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
+    """Write, search and work for ever, and say what was acknowledged."""
+    from support.traffic import Traffic
+
+    def say(id: str, text: str | None) -> None:
+        stage.reach("wrote", json.dumps([id, text]))
+
+    with Traffic(ev, orders.count, say), ev.worker():
+        threading.Event().wait()
+
+
 def hold_the_lock(orders: Orders, stage: Stage) -> None:
     """Hold the write lock of the file, as a program that knows nothing of evervec might."""
     conn = sqlite3.connect(orders.store, isolation_level=None)
@@ -305,6 +316,7 @@ def hold_the_lock(orders: Orders, stage: Stage) -> None:
 
 ACTIONS = {
     "add": add,
+    "traffic": traffic,
     "work": work,
     "work off": work_off,
     "claim": claim,
