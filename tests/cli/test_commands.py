@@ -346,3 +346,22 @@ def test_a_folder_is_kept_in_step(run: Run, notes: Path) -> None:
     (notes / "page.html").unlink()
     assert run("sync", "notes").stdout.strip() == "1 added, 1 unchanged, 2 deleted, 1 skipped"
     assert json.loads(run("sync", "notes", "--json").stdout)["unchanged"] == 2
+
+
+def test_a_model_is_changed_and_changed_back(run: Run, notes: Path) -> None:
+    run("add", "note", "notes")
+    plan = json.loads(run("migrate", "hashing:64", "--dry-run", "--json").stdout)
+    assert plan["records"] == 3
+    assert "no change of the model" in run("migrate", code=1).stderr
+    assert "--switch lets it serve" in run("migrate", "hashing:64").stdout
+    assert "3 records checked: all as they should be" in run("migrate", "--compare").stdout
+    assert "hashing-64 (note): switched" in run("migrate", "--switch").stdout
+    # a store that serves another model than the one in the settings says so
+    assert "evervec migrate" in run("search", "tea", code=1).stderr
+    auto = ("--embedder", "hashing:64")
+    assert "All about tea" in run(*auto, "search", "where is tea grown", "-k", "1").stdout
+    assert "rolled back" in run(*auto, "migrate", "--rollback").stdout
+    assert "gone" in run("migrate", "--cancel").stdout
+    assert "give one of" in run("migrate", "hashing:64", "--retire", code=2).stderr
+    states = [v["state"] for v in json.loads(run("versions", "--json").stdout)]
+    assert states == ["serving"]

@@ -18,7 +18,8 @@ NAMES = {
     "InvalidTransition", "Job", "JobFailed", "Kind", "LeaseLost", "Outcome", "ProcessResult",
     "ProviderUnavailable", "Queue", "RateLimited", "Record", "Rescore", "Settings",
     "SettingsError", "SizeChunker", "ContentChunker", "Measure", "Stats", "Status", "StoreError", "Ticket", "VerifyReport",
-    "Version", "VersionMismatch", "WaitTimeout", "Worker", "open",
+    "Version", "VersionMismatch", "WaitTimeout", "Worker", "open", "Comparison", "Estimate",
+    "Migration", "MigrationStatus",
 }  # fmt: skip
 
 
