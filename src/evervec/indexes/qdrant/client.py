@@ -200,7 +200,7 @@ class ClientEngine:
         ]
         listed = models.PointsList.model_construct(points=made)
         if self._version() >= (1, 16):
-            listed.update_filter = guard
+            listed.update_filter = self.all(guard)
         if there and self.only_updates():
             listed.update_mode = models.UpdateMode.UPDATE_ONLY
         return models.UpsertOperation.model_construct(upsert=listed)
@@ -210,7 +210,8 @@ class ClientEngine:
             set_payload=models.SetPayload(payload=payload, filter=where)
         )
 
-    def delete(self, where: Any) -> Any:
+    def delete(self, ids: Sequence[str], *guards: Any) -> Any:
+        where = self.all(self.ids(ids), *guards)
         return models.DeleteOperation(delete=models.FilterSelector(filter=where))
 
     # what it does

@@ -151,14 +151,13 @@ class EdgeEngine:
             edge.Point(id, {} if vector is None else vector.tolist(), payload)
             for id, vector, payload in points
         ]
-        mode = edge.UpdateMode.UpdateOnly if there else None
-        return UpdateOperation.upsert_points(made, condition=guard, update_mode=mode)
+        return UpdateOperation.upsert_points(made)  # nobody came between: see `turn`
 
     def set_payload(self, payload: dict[str, Any], where: Any) -> Any:
         return UpdateOperation.set_payload_by_filter(where, payload)
 
-    def delete(self, where: Any) -> Any:
-        return UpdateOperation.delete_points_by_filter(where)
+    def delete(self, ids: Sequence[str], *guards: Any) -> Any:
+        return UpdateOperation.delete_points(list(ids))
 
     # what it does
     def update(self, collection: str, changes: Sequence[Any]) -> None:

@@ -101,10 +101,12 @@ class Engine(Protocol):
         there: bool,
     ) -> Any:
         """Points by id; those that are there are replaced if they pass the guard. `there`: all
-        are, and one that is gone by now stays so. Older servers know neither."""
+        are, and one that is gone by now stays so. Older servers know neither, and where looking
+        and writing are one step there is no need of either."""
 
     def set_payload(self, payload: dict[str, Any], where: Any) -> Any: ...
-    def delete(self, where: Any) -> Any: ...
+    def delete(self, ids: Sequence[str], *guards: Any) -> Any:
+        """Those of them that pass the guards."""
 
     # what it does
     def update(self, collection: str, changes: Sequence[Any]) -> None:
