@@ -93,8 +93,11 @@ def test_a_server_that_takes_no_arrays_gets_single_calls_for_good(
 def test_no_more_than_four_single_calls_are_under_way_whoever_asks(
     ollama_at: Make, server: ProviderServer
 ) -> None:
-    server.behave(arrays=False, slots=0)
+    server.behave(arrays=False)
     embedder = ollama_at()
+    embedder.embed(TEXTS)  # from now on it asks singly
+    server.forget()
+    server.behave(slots=0)
     with ThreadPoolExecutor(3) as pool:
         calls = [pool.submit(embedder.embed, TEXTS) for _ in range(3)]
         until(lambda: server.seen().in_flight == 4)

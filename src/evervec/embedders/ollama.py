@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evervec.embedders.base import PROBE, Answer, BadAnswer
 from evervec.embedders.http import Http, Reply
+from evervec.embedders.spread import Spread
 from evervec.errors import EmbedderError, InvalidInput, RateLimited, SettingsError
 
 DEFAULT_MODEL = "mxbai-embed-large"
@@ -46,7 +46,7 @@ class OllamaEmbedder:
         self._asked = dimensions
         self._singly = False
         self._oldest = False  # it has only /api/embeddings
-        self._threads = ThreadPoolExecutor(_SINGLE_CALLS, "evervec-ollama")
+        self._singles = Spread(_SINGLE_CALLS)
         self.dimensions = dimensions or _NATIVE.get(self.model.partition(":")[0]) or self._native()
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -67,7 +67,7 @@ class OllamaEmbedder:
         return self._one_by_one(given)
 
     def _one_by_one(self, texts: list[str]) -> Answer:
-        answers = list(self._threads.map(self._tried, texts))
+        answers = self._singles.map(self._tried, texts)
         refused = [i for i, answer in enumerate(answers) if isinstance(answer, InvalidInput)]
         for answer in answers:
             if isinstance(answer, EmbedderError) and not isinstance(answer, InvalidInput):
@@ -127,7 +127,6 @@ class OllamaEmbedder:
             ) from None
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False)
         self._http.close()
 
 
