@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from evervec.embedders.base import PROBE, Answer, BadAnswer
+from evervec.embedders.base import Answer, BadAnswer
 from evervec.embedders.http import Http, Reply
 from evervec.embedders.spread import Spread
-from evervec.errors import EmbedderError, InvalidInput, RateLimited, SettingsError
+from evervec.errors import EmbedderError, InvalidInput, RateLimited
 
 DEFAULT_MODEL = "mxbai-embed-large"
 _NATIVE = {
@@ -47,7 +47,11 @@ class OllamaEmbedder:
         self._singly = False
         self._oldest = False  # it has only /api/embeddings
         self._singles = Spread(_SINGLE_CALLS)
-        self.dimensions = dimensions or _NATIVE.get(self.model.partition(":")[0]) or self._native()
+        self.dimensions = (
+            dimensions
+            or _NATIVE.get(self.model.partition(":")[0])
+            or self._http.native(self.model, self.embed_query)
+        )
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return self.ask(texts).vectors
@@ -115,16 +119,6 @@ class OllamaEmbedder:
             return self._http.post("/api/embeddings", payload, seconds)
         more = {"dimensions": self._asked} if self._asked else {}
         return self._http.post("/api/embed", {"model": self.model, "input": given, **more}, seconds)
-
-    def _native(self) -> int:
-        try:
-            return len(self.embed_query(PROBE)[0])
-        except EmbedderError as error:
-            self.close()
-            raise SettingsError(
-                f"the dimensions of {self.model!r} are not known, and Ollama cannot be asked now "
-                f"({error}): give dimensions="
-            ) from None
 
     def close(self) -> None:
         self._http.close()

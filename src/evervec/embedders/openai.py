@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evervec.embedders.base import PROBE, Answer, BadAnswer
+from evervec.embedders.base import Answer, BadAnswer
 from evervec.embedders.http import Http, Reply, limit_pause
-from evervec.errors import EmbedderError, ProviderUnavailable, SettingsError
+from evervec.errors import ProviderUnavailable
 
 DEFAULT_MODEL = "text-embedding-3-small"
 DEFAULT_DIMENSIONS = 1024
@@ -44,7 +44,11 @@ class OpenAIEmbedder:
         shortened = self.model.startswith("text-embedding-3")
         self._asked = dimensions or (DEFAULT_DIMENSIONS if shortened else 0)
         self._sends_dimensions = shortened
-        self.dimensions = self._asked or _NATIVE.get(self.model) or self._native()
+        self.dimensions = (
+            self._asked
+            or _NATIVE.get(self.model)
+            or self._http.native(self.model, self.embed_query)
+        )
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return self.ask(texts).vectors
@@ -75,17 +79,6 @@ class OpenAIEmbedder:
             tokens if isinstance(tokens, int) else 0,
             limit_pause(reply.headers),
         )
-
-    def _native(self) -> int:
-        """The dimensions of a model that is not known by name."""
-        try:
-            return len(self.embed_query(PROBE)[0])
-        except EmbedderError as error:
-            self.close()
-            raise SettingsError(
-                f"the dimensions of {self.model!r} are not known, and the provider cannot be asked "
-                f"now ({error}): give dimensions="
-            ) from None
 
     def close(self) -> None:
         self._http.close()

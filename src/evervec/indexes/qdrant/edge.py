@@ -9,14 +9,14 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from urllib.parse import quote
 
 import qdrant_edge as edge
 from qdrant_edge import FieldCondition, UpdateOperation
 
 from evervec.errors import IndexUnavailable, SettingsError
-from evervec.indexes.qdrant.engine import PAYLOAD_INDEXES, Shape, Stored
+from evervec.indexes.qdrant.engine import PAYLOAD_INDEXES, Ends, Shape, Stored
 
 if TYPE_CHECKING:
     import numpy as np
@@ -113,16 +113,8 @@ class EdgeEngine:
     def any_of(self, key: str, values: Iterable[int]) -> Any:
         return FieldCondition(key, match=edge.MatchAny(list(values)))
 
-    def between(
-        self,
-        key: str,
-        *,
-        gt: float | None = None,
-        gte: float | None = None,
-        lt: float | None = None,
-        lte: float | None = None,
-    ) -> Any:
-        return FieldCondition(key, range=edge.RangeFloat(gt=gt, gte=gte, lt=lt, lte=lte))
+    def between(self, key: str, **ends: Unpack[Ends]) -> Any:
+        return FieldCondition(key, range=edge.RangeFloat(**ends))
 
     def empty(self, key: str) -> Any:
         return edge.IsEmptyCondition(key)
