@@ -15,8 +15,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from evervec.filters import Condition, parse_filter
-from evervec.indexes.base import Held
-from evervec.model import Change, Matches
+from evervec.indexes.base import Held, Matches
+from evervec.model import Change
 from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection, Database
 

@@ -24,11 +24,11 @@ from lancedb.index import Bitmap, BTree, IvfHnswSq, LabelList
 
 from evervec.errors import IndexUnavailable
 from evervec.filters import Condition, matches
-from evervec.indexes.base import Held
+from evervec.indexes.base import Held, Match, Matches
 from evervec.indexes.lancedb.filtering import clause, numbers, text, texts
 from evervec.indexes.lancedb.rows import Columns, Row, as_rows, schema
 from evervec.indexes.separate import folded
-from evervec.model import Change, Match, Matches
+from evervec.model import Change
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

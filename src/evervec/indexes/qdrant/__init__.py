@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from evervec.errors import IndexUnavailable
 from evervec.filters import matches, parse_filter
-from evervec.indexes.base import Held
+from evervec.indexes.base import Held, Match, Matches
 from evervec.indexes.qdrant.engine import CollectionGone, Engine, Shape, Stored
 from evervec.indexes.qdrant.filtering import pushed_down, says_it_all
 from evervec.indexes.separate import Collections, folded
-from evervec.model import Change, Match, Matches
+from evervec.model import Change
 from evervec.settings import Settings
 from evervec.stores.base import Store
 
