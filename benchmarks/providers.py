@@ -4,21 +4,29 @@
 (`tests/support/provider`), in another process. Beside evervec stands what the server allows:
 8 calls in every 50 ms. The first line is by the server's log, from the start of the first call
 to the end of the last one; the second is `process_all` as a whole, from the first claim to the
-last commit. The records are prose, of sentences and paragraphs; below are the same words without
-a single full stop, which are more work to cut.
+last commit. Beside it stands, too, what a bare client reaches here with 8 threads that do nothing
+but send the same texts and read the answers: a busy machine holds both back. The records are
+prose, of sentences and paragraphs; below are the same words without a single full stop, which
+are more work to cut.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from base64 import b64decode
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import httpx
+import numpy as np
 
 import evervec
 from benchmarks.made_up import texts
 from benchmarks.rounds import Measured, stopwatch, take_turns
 from benchmarks.table import Line, at_least
+from evervec.chunking import ContentChunker, chunk
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -37,13 +45,15 @@ def run(*, quick: bool) -> Sequence[Line]:
             {
                 "prose": lambda folder: _evervec(folder, prose, server),
                 "words": lambda folder: _evervec(folder, words, server),
+                "bare": lambda folder: _bare(prose, server),
             },
             rounds=3 if quick else 7,
         )
     most, beside = _SLOTS / _LATENCY, f"{_SLOTS} in {_LATENCY * 1000:g} ms"
-    found, plain = medians["prose"], medians["words"]
+    found, plain, bare = medians["prose"], medians["words"], medians["bare"]
     return [
         Line("calls, by the server's log", "/s", found["log"], beside, most, at_least(0.9)),
+        Line("  of the same calls", "/s", found["log"], "a bare client", bare["log"]),
         Line("calls, process_all", "/s", found["whole"], beside, most),
         Line("  records", "/s", found["records"]),
         Line("  processor time a record", "µs", found["cost"]),
@@ -77,13 +87,37 @@ def _evervec(folder: Path, made: list[str], server: ProviderProcess) -> Measured
         busy = time.process_time() - busy
         getattr(ev.embedder, "close", int)()
     assert result.succeeded == len(made)
+    rate, peak = _seen(server)
+    return {
+        "log": rate,
+        "whole": len(server.calls()) / watch.seconds,
+        "records": len(made) / watch.seconds,
+        "cost": 1e6 * busy / len(made),
+        "peak": peak,
+    }
+
+
+def _bare(made: list[str], server: ProviderProcess) -> Measured:
+    pieces = [piece for text in made for piece in chunk(ContentChunker(), None, text)[1]]
+    server.forget()
+    with httpx.Client(headers={"Authorization": "Bearer sk-any"}) as client:
+
+        def call(start: int) -> None:
+            asked = {
+                "model": "text-embedding-3-small", "dimensions": 1024,
+                "encoding_format": "base64", "input": pieces[start : start + _BATCH],
+            }  # fmt: skip
+            answer = client.post(f"{server.openai_url}/embeddings", json=asked).json()
+            np.stack([np.frombuffer(b64decode(row["embedding"]), "<f4") for row in answer["data"]])
+
+        with ThreadPoolExecutor(_SLOTS) as threads:
+            list(threads.map(call, range(0, len(pieces), _BATCH)))
+    return {"log": _seen(server)[0]}
+
+
+def _seen(server: ProviderProcess) -> tuple[float, float]:
+    """Calls a second, and how many were under way at most."""
     calls, seen = server.calls(), server.seen()
     assert seen.statuses == {200: len(calls)}
     took = max(call.end or 0.0 for call in calls) - min(call.start for call in calls)
-    return {
-        "log": len(calls) / took,
-        "whole": len(calls) / watch.seconds,
-        "records": len(made) / watch.seconds,
-        "cost": 1e6 * busy / len(made),
-        "peak": float(seen.peak),
-    }
+    return len(calls) / took, float(seen.peak)

@@ -6,7 +6,7 @@ datetimes here and plain seconds since the epoch inside the stores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -283,45 +283,6 @@ class Change:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     weight: float = 1.0
     updated_at: float = 0.0
-
-
-class Match(NamedTuple):
-    """A record that an index found, by its best chunk."""
-
-    record: int
-    hash: bytes
-    similarity: float
-
-
-@dataclass(slots=True)
-class Matches:
-    """What an index found, best first, each record once. In columns, because a search looks at
-    three times as many as it shows, and at the chunk of hardly any."""
-
-    similarity: dict[int, float]
-    """by record"""
-    hashes: bytes = b""
-    """of their chunks, 16 bytes each, in the same order"""
-
-    @classmethod
-    def of(cls, matches: Iterable[Match], limit: int) -> Matches:
-        """The `limit` best records, from matches in any order."""
-        best: dict[int, Match] = {}
-        for match in sorted(matches, key=lambda m: -m.similarity):
-            best.setdefault(match.record, match)
-        found = list(best.values())[:limit]
-        return cls({m.record: m.similarity for m in found}, b"".join(m.hash for m in found))
-
-    def hash_of(self, record: int) -> bytes:
-        at = 16 * list(self.similarity).index(record)
-        return self.hashes[at : at + 16]
-
-    def __iter__(self) -> Iterator[Match]:
-        for place, (record, similarity) in enumerate(self.similarity.items()):
-            yield Match(record, self.hashes[16 * place : 16 * place + 16], similarity)
-
-    def __len__(self) -> int:
-        return len(self.similarity)
 
 
 @dataclass(frozen=True, slots=True)

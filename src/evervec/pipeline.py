@@ -379,10 +379,10 @@ class Pipeline:
         batch.calls_left = len(calls)
         return calls
 
-    def call(self, batch: Batch, rows: range) -> None:
+    def call(self, batch: Batch, rows: range, stopping: Callable[[], bool] = lambda: False) -> None:
         """One provider call; the batch keeps its vectors, its errors, or its outage."""
         try:
-            answer = batch.model.provider.embed(batch.texts[rows.start : rows.stop])
+            answer = batch.model.provider.embed(batch.texts[rows.start : rows.stop], stopping)
         except NOBODYS_FAULT as error:
             batch.outage = error
             batch.costs.append(Cost(rows, error.calls, error.tokens))

@@ -78,11 +78,14 @@ class Provider:
         """Seconds until it is worth asking again whether it is ready."""
         return self._gates.waits
 
-    def embed(self, texts: Sequence[str]) -> Embedded:
-        """Vectors of texts, as `embedders.base.embed` gives them, within all limits."""
+    def embed(self, texts: Sequence[str], stopping: Callable[[], bool] = lambda: False) -> Embedded:
+        """Vectors of texts, as `embedders.base.embed` gives them, within all limits; what must
+        wait for the minute's budget is left when `stopping`."""
         if self._budget.set:
             tokens = sum(count_tokens(self.embedder, text) for text in texts)
             while wait := self._budget.take(tokens):
+                if stopping():
+                    raise RateLimited(wait, "the minute's budget is used up")
                 time.sleep(min(wait, 1.0))
         with self._ramp:
             gate = self._gates.gate()

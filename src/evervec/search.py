@@ -19,9 +19,9 @@ from evervec.drafts import check_text
 from evervec.embedders.base import describe
 from evervec.errors import IndexUnavailable, InvalidArgument
 from evervec.filters import Condition, matches, parse_filter
-from evervec.indexes.base import Index
+from evervec.indexes.base import Index, Matches
 from evervec.kinds import Kind, Rescore
-from evervec.model import Hit, Hits, Matches, quick_maker
+from evervec.model import Hit, Hits, quick_maker
 from evervec.models import Model, Models
 from evervec.settings import Settings
 from evervec.stores.base import Candidate, Collection, Found, Store

@@ -31,10 +31,11 @@ class Calls:
     """Threads that make provider calls. They are daemons: one that hangs cannot keep the
     process from ending."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, stopping: Callable[[], bool]) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self.done: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._count = count
+        self._stopping = stopping
 
     def start(self) -> None:
         for number in range(self._count):
@@ -48,7 +49,7 @@ class Calls:
         def task() -> None:
             try:
                 if batch.outage is None:
-                    pipeline.call(batch, rows)
+                    pipeline.call(batch, rows, self._stopping)
             except BaseException as error:  # noqa: BLE001 - the batch must come back in any case
                 for row in rows:
                     batch.errors.setdefault(row, _as_exception(error))
@@ -123,14 +124,14 @@ class Worker:
         self._migrate = migrate
         self._settings = settings
         self._concurrency = concurrency or settings.concurrency
-        self._calls = Calls(self._concurrency)
+        self._stopping = threading.Event()
+        self._calls = Calls(self._concurrency, self._stopping.is_set)
         self._heartbeat = Heartbeat(pipeline.queue.renew_many, settings.lease_seconds / 3)
         self._claimed: Sequence[Job] = ()
         self._flying: list[Batch] = []
         self._total = Written()
         self._forever = False
         self._progress: Callable[[int], object] | None = None
-        self._stopping = threading.Event()
         self._stop_at = float("inf")
         self._backfilled = 0
         self._next_filling = 0.0

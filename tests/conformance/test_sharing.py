@@ -8,7 +8,7 @@ import pytest
 
 from evervec.model import Spend
 from evervec.stores.base import Store
-from support.engines import OWN_PAIRS, STORES
+from support.engines import OWN_PAIRS, SHARED_PAIRS
 from support.world import World
 
 
@@ -20,11 +20,12 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
-@pytest.fixture
-def shared_world(world: World) -> World:
-    if not STORES[world.store_name].shared:
-        pytest.skip("it is opened once")
-    return world
+@pytest.fixture(params=[pair for pair in OWN_PAIRS if pair in SHARED_PAIRS], ids="-".join)
+def shared_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """Those that may be opened several times."""
+    world = World(request.param, tmp_path)
+    yield world
+    world.close()
 
 
 def at_once(*tasks: Callable[[], object]) -> None:

@@ -1,3 +1,4 @@
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -6,7 +7,7 @@ import pytest
 from evervec import Evervec
 from support.fault_checks import open_store
 from support.places import Place
-from support.postgres import DATABASES
+from support.postgres import DATABASES, GIVEN
 from support.processes import Start, children
 
 
@@ -18,13 +19,20 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a store with children leave out DuckDB, which lets in one process alone."""
-    items[:] = [item for item in items if not _shares_a_duckdb_file(item)]
+    items[:] = [item for item in items if _applies(item)]
 
 
-def _shares_a_duckdb_file(item: pytest.Item) -> bool:
+def _applies(item: pytest.Item) -> bool:
+    """Not to DuckDB, which lets in one process alone, where a store is shared with children;
+    not to a server that was given, or is another user's, what would stop it."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
-    return params.get("path") == "duckdb" and "start" in getattr(item, "fixturenames", ())
+    needs = set(getattr(item, "fixturenames", ()))
+    given = bool(os.environ.get(GIVEN))
+    return not (
+        (params.get("path") == "duckdb" and "start" in needs)
+        or (given and "own_server" in needs)
+        or ((given or os.getuid() != 0) and "freeze" in needs)
+    )
 
 
 @pytest.fixture(params=["sqlite", "postgres", "duckdb"])

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -27,6 +27,31 @@ def path() -> Iterator[str]:
     postgres.DATABASES.give_back(url)
 
 
+@pytest.fixture
+def own_server() -> Iterator[postgres.Server]:
+    """A server that may be restarted."""
+    folder = Path(f"{os.environ[postgres.FOLDER]}-restarted-{os.getpid()}")
+    server = postgres.Server(folder)
+    yield server
+    server.stop()
+    postgres.remove(folder)
+
+
+@pytest.fixture
+def freeze() -> Iterator[Callable[[list[int]], None]]:
+    """Stops processes of the server, until the end of the test."""
+    frozen: list[int] = []
+
+    def stop(pids: list[int]) -> None:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+            frozen.append(pid)
+
+    yield stop
+    for pid in frozen:
+        os.kill(pid, signal.SIGCONT)
+
+
 def add_all(ev: Evervec, notes: dict[str, str]) -> None:
     """Add records, each again until the store took it."""
     for id, text in notes.items():
@@ -42,39 +67,32 @@ def add_all(ev: Evervec, notes: dict[str, str]) -> None:
 
 
 def test_20_workers_go_on_after_the_server_was_restarted(
-    start: Start,
+    own_server: postgres.Server, start: Start
 ) -> None:
     """A server of the test's own is stopped under two workers, once idle and once at work."""
-    if os.environ.get(postgres.GIVEN):
-        pytest.skip("a server that was given is not restarted")
-    folder = Path(f"{os.environ[postgres.FOLDER]}-restarted-{os.getpid()}")
-    server = postgres.Server(folder)
-    try:
-        with open_store(server.url, **QUICK) as ev:
-            workers = [start("work", server.url, settings=QUICK) for _ in range(2)]
-            until(lambda: len(_listeners(server.url)) == 2, "the workers to be there")
-            notes = dict(NOTES)
-            add_all(ev, notes)
-            until(lambda: ev.queue.stats().done == len(notes), "the first notes to be done")
-            for turn in range(2):
-                more = {f"{turn}-{id}": f"turn {turn} of {text}" for id, text in NOTES.items()}
-                ev.queue.enqueue_many("note", [str(n) for n in range(20)])  # something to be at
-                server.stop()
-                with pytest.raises(StoreError):
-                    ev.add("note", "nobody takes this", id="x")
-                server.start()
-                add_all(ev, more)
-                notes |= more
-            until(
-                lambda: ev.queue.stats().done == len(notes),
-                "all notes to be done",
-            )
-            assert [worker.log for worker in workers if not worker.running] == []
-            settle(ev)
-            assert_true_to(ev, server.url, notes)
-    finally:
-        server.stop()
-        postgres.remove(folder)
+    server = own_server
+    with open_store(server.url, **QUICK) as ev:
+        workers = [start("work", server.url, settings=QUICK) for _ in range(2)]
+        until(lambda: len(_listeners(server.url)) == 2, "the workers to be there")
+        notes = dict(NOTES)
+        add_all(ev, notes)
+        until(lambda: ev.queue.stats().done == len(notes), "the first notes to be done")
+        for turn in range(2):
+            more = {f"{turn}-{id}": f"turn {turn} of {text}" for id, text in NOTES.items()}
+            ev.queue.enqueue_many("note", [str(n) for n in range(20)])  # something to be at
+            server.stop()
+            with pytest.raises(StoreError):
+                ev.add("note", "nobody takes this", id="x")
+            server.start()
+            add_all(ev, more)
+            notes |= more
+        until(
+            lambda: ev.queue.stats().done == len(notes),
+            "all notes to be done",
+        )
+        assert [worker.log for worker in workers if not worker.running] == []
+        settle(ev)
+        assert_true_to(ev, server.url, notes)
 
 
 def test_20_workers_go_on_through_a_storm_of_terminated_connections(
@@ -180,28 +198,17 @@ def test_21_a_worker_that_is_told_need_not_poll(path: str, start: Start) -> None
 
 
 def test_21_a_listener_that_hears_nothing_costs_no_more_than_the_poll(
-    path: str, start: Start
+    path: str, start: Start, freeze: Callable[[list[int]], None]
 ) -> None:
     """Its connection is frozen on the server's side: nobody is told that it is dead."""
     with open_store(path, poll_seconds=0.5) as ev:
         start("work", path, settings={"poll_seconds": 0.5})
         until(lambda: _listeners(path), "the worker to listen")
-        frozen = _listeners(path)
-        _signal(frozen, signal.SIGSTOP)
-        try:
-            began = time.monotonic()
-            ticket = ev.add("note", "the text", id="a")
-            ev.wait(ticket, 20)
-            assert time.monotonic() - began < 5
-        finally:
-            _signal(frozen, signal.SIGCONT)
-
-
-def _signal(pids: list[int], number: signal.Signals) -> None:
-    if os.environ.get(postgres.GIVEN) or os.getuid() != 0:
-        pytest.skip("the server's processes are not ours to freeze")
-    for pid in pids:
-        os.kill(pid, number)
+        freeze(_listeners(path))
+        began = time.monotonic()
+        ticket = ev.add("note", "the text", id="a")
+        ev.wait(ticket, 20)
+        assert time.monotonic() - began < 5
 
 
 def test_21_a_listener_whose_connection_is_cut_listens_again(path: str) -> None:

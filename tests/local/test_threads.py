@@ -10,12 +10,14 @@ from evervec.embedders.spread import Spread, processors
 
 
 def test_results_come_in_the_order_of_what_was_given() -> None:
-    assert Spread().map(lambda n: n * n, list(range(100))) == [n * n for n in range(100)]
-    assert Spread().map(str, []) == []
+    assert Spread(processors()).map(lambda n: n * n, list(range(100))) == [
+        n * n for n in range(100)
+    ]
+    assert Spread(processors()).map(str, []) == []
 
 
 def test_several_callers_share_the_processors() -> None:
-    spread, lock = Spread(), threading.Lock()
+    spread, lock = Spread(processors()), threading.Lock()
     running, most = 0, 0
 
     def do(_: int) -> None:
@@ -44,7 +46,7 @@ def test_an_error_of_any_thread_is_raised_and_ends_the_work() -> None:
         done.append(n)
 
     with pytest.raises(ValueError, match="three"):
-        Spread().map(do, list(range(1000)))
+        Spread(processors()).map(do, list(range(1000)))
     assert len(done) < 1000
 
 

@@ -9,10 +9,20 @@ import pytest
 
 import evervec
 from evervec import Evervec
+from evervec.embedders.base import BadAnswer
+from evervec.embedders.http import ProviderFault
 from evervec.embedders.ollama import OllamaEmbedder
 from evervec.embedders.openai import OpenAIEmbedder
 from support.provider import ProviderServer
 
+BREAKS = [
+    pytest.param({"hang": "poison"}, ProviderFault, "did not answer within", id="hang"),
+    pytest.param({"truncated": "poison"}, BadAnswer, "not JSON", id="truncated"),
+    pytest.param({"cut": "poison"}, ProviderFault, "broke off", id="cut"),
+    pytest.param({"nan": "poison"}, BadAnswer, "zero or not finite", id="NaN"),
+    pytest.param({"zero": "poison"}, BadAnswer, "zero or not finite", id="zero"),
+]
+"""What a text does to any provider: its behaviour, and what is said of it."""
 ENVIRONMENT = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OLLAMA_HOST", "EVERVEC_EMBEDDER")
 
 

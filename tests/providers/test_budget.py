@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 
@@ -157,3 +158,17 @@ def test_calls_that_look_for_a_bad_text_are_in_the_budget_too(
     calls = [(call.start, 1) for call in server.calls()]
     assert most_in_a_minute(calls) <= 20 + 12  # those of the call under way; the next ones wait
     assert calls[-1][0] - calls[0][0] >= 60
+
+
+def test_a_worker_that_ends_does_not_wait_for_the_next_minute(
+    opened: Open, server: ProviderServer
+) -> None:
+    ev = opened(provider_batch=1, requests_per_minute=1)
+    add_all(ev, KIND, "now", "a minute later")
+    with ev.worker():
+        until(lambda: server.seen().calls == 1)
+        start = time.monotonic()
+    assert time.monotonic() - start < 10
+    later = ev.queue.jobs(status="pending")
+    assert [job.attempts for job in later] == [0] * (2 - ev.queue.stats().done)
+    assert server.seen().calls == 1

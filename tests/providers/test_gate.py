@@ -198,6 +198,28 @@ def test_only_one_tries_at_a_time_however_long_it_takes(
     assert not tries_too(server, *waiting, clock=clock)
 
 
+def test_the_gate_is_open_before_another_may_try(
+    two: tuple[Evervec, Evervec],
+    server: ProviderServer,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server.behave(down=True)
+    work(two[0])
+    server.behave(down=False)
+    clock.move(100)
+    unlock, found = two[0].store.unlock, []
+
+    def noting(name: str, token: str) -> None:
+        if name.startswith("probe"):
+            found.append(two[1].queue.stats().gate)
+        unlock(name, token)
+
+    monkeypatch.setattr(two[0].store, "unlock", noting)
+    work(two[0])
+    assert found == [None]
+
+
 def test_two_workers_of_one_opening_do_not_try_at_once_either(
     waiting: tuple[Evervec, Evervec], server: ProviderServer
 ) -> None:

@@ -9,7 +9,9 @@ import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import pytest
@@ -92,14 +94,35 @@ class StintedDisk:
         conn.execute(f"pragma max_page_count = {most}").fetchall()
 
 
+@cache
+def mounts() -> bool:
+    """Whether a real disk can be had."""
+    if os.geteuid():
+        return False
+    with TemporaryDirectory() as folder:
+        if not _mount(Path(folder), "1m"):
+            return False
+        _unmount(Path(folder))
+    return True
+
+
+def _mount(folder: Path, size: str) -> bool:
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+def _unmount(folder: Path) -> None:
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
 @contextmanager
 def small_disk(folder: Path, monkeypatch: pytest.MonkeyPatch, size: str = "6m") -> Iterator[Disk]:
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
-    if os.geteuid() or subprocess.run(command, check=False, capture_output=True).returncode:
+    if not mounts():
         yield StintedDisk(folder, monkeypatch)
         return
+    assert _mount(folder, size)
     try:
         yield SmallDisk(folder)
     finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        _unmount(folder)

@@ -17,8 +17,7 @@ from support.provider import vectors
 from support.provider_process import ProviderProcess
 
 DIMENSIONS = 8
-MANY, FEWER = 10_000, 2_000
-"""notes in a file, and in a database, which takes longer over each of them"""
+NOTES = 10_000
 
 
 class Provided:
@@ -39,8 +38,7 @@ class Provided:
 
     def add_notes(self) -> dict[str, str]:
         """The notes that wait."""
-        count = MANY if isinstance(self.place, Path) else FEWER
-        notes = {str(n): f"note {n} about the orchard and the barn" for n in range(count)}
+        notes = {str(n): f"note {n} about the orchard and the barn" for n in range(NOTES)}
         self.add(notes)
         return notes
 

@@ -116,7 +116,7 @@ class _Row:
     def __init__(self, text: str, parts: Sequence[Block], chunker: ContentChunker) -> None:
         self._most = chunker.most - chunker.overlap
         self._least = chunker.least
-        self._ranks = [_rank(text, part) for part in parts]
+        self._ranks = _ranks(text, parts)
         self._begins: list[int] = []
         self._ends: list[int] = []
         """where the parts begin and end, by their sizes and those of the gaps between them"""
@@ -166,10 +166,18 @@ class _Row:
         return self._ends[behind - 1] - self._begins[first]
 
 
-def _rank(text: str, part: Block) -> int:
-    """All of the part tells apart only those whose first words are the same, as in a log."""
-    words = text[part.start : min(part.end, part.start + _FIRST_WORDS)]
-    return part.level << 64 | _hash(words) << 32 | _hash(text[part.start : part.end])
+def _ranks(text: str, parts: Sequence[Block]) -> list[int]:
+    """How good a place to cut at the start of each part is, the best first."""
+    ranks = [
+        part.level << 64 | _hash(text[part.start : min(part.end, part.start + _FIRST_WORDS)]) << 32
+        for part in parts
+    ]
+    if len(set(ranks)) < len(ranks):  # first words that are the same, as in a log
+        return [
+            rank | _hash(text[part.start : part.end])
+            for rank, part in zip(ranks, parts, strict=True)
+        ]
+    return ranks
 
 
 def _hash(text: str) -> int:

@@ -44,9 +44,11 @@ Place = tuple[int, int]
 """where a part starts, and how good a place that is to cut at"""
 
 
-def divide(text: str, block: Block, most: int, count: Count) -> Iterator[Block]:
+def divide(text: str, block: Block, most: int, count: Count) -> list[Block]:
     """Parts of a block of at most `most`, measured, and as coarse as can be."""
-    return _divided(text, block, most, count, 0)
+    found: list[Block] = []
+    _divide(text, block, most, count, 0, found)
+    return found
 
 
 def late_start(text: str, start: int, end: int, most: int, count: Count) -> int:
@@ -61,36 +63,43 @@ def late_start(text: str, start: int, end: int, most: int, count: Count) -> int:
     return end
 
 
-def _divided(text: str, block: Block, most: int, count: Count, way: int) -> Iterator[Block]:
-    places = _WAYS[way](text, block.start, block.end)
+def _divide(text: str, block: Block, most: int, count: Count, way: int, found: list[Block]) -> None:
+    while way < len(_WAYS):
+        places = _WAYS[way](text, block.start, block.end)
+        way += 1
+        if places:
+            break
+    else:
+        found += _halved(text, block, most, count)
+        return
     for part in _parts(text, block, places, min(_TINY, most // 16)):
         part.size = count(text[part.start : part.end])
         if part.size <= most:
-            yield part
-        elif way + 1 < len(_WAYS):
-            yield from _divided(text, part, most, count, way + 1)
+            found.append(part)
         else:
-            yield from _halved(text, part, most, count)
+            _divide(text, part, most, count, way, found)
 
 
-def _parts(text: str, block: Block, places: Iterator[Place], tiny: int) -> Iterator[Block]:
+def _parts(text: str, block: Block, places: list[Place], tiny: int) -> list[Block]:
     """The parts between places, without the space at their ends; the first part is as good
     to cut at as the block itself. What is tiny is not worth a part of its own."""
     start, level = block.start, block.level
+    found = []
     for place, next_level in places:
-        if not start < place < block.end or parts_character(text, place):
-            continue
         if place - start < tiny and next_level >= level:
+            continue
+        if not start < place < block.end or parts_character(text, place):
             continue
         end = start + len(text[start:place].rstrip())
         if end > start:
-            yield Block(start, end, level, block.context)
+            found.append(Block(start, end, level, block.context))
         start, level = place, next_level
-    yield Block(start, block.end, level, block.context)
+    found.append(Block(start, block.end, level, block.context))
+    return found
 
 
-def _lines(text: str, start: int, end: int) -> Iterator[Place]:
-    last = start
+def _lines(text: str, start: int, end: int) -> list[Place]:
+    last, found = start, []
     for match in _LINE.finditer(text, start, end):
         line = match.group()
         if line.isspace():
@@ -98,21 +107,21 @@ def _lines(text: str, start: int, end: int) -> Iterator[Place]:
         crowded = text.count("\n", last, match.start()) < 2
         last = match.end()
         place = match.start() + len(line) - len(line.lstrip())
-        yield place, LINE + indent_of(line) + (_CROWDED if crowded else 0)
+        found.append((place, LINE + indent_of(line) + (_CROWDED if crowded else 0)))
+    return found
 
 
-def _ends(level: int, end_of: re.Pattern[str]) -> Callable[[str, int, int], Iterator[Place]]:
-    def places(text: str, start: int, end: int) -> Iterator[Place]:
-        for match in end_of.finditer(text, start, end):
-            yield match.end(), level
+def _ends(level: int, end_of: re.Pattern[str]) -> Callable[[str, int, int], list[Place]]:
+    def places(text: str, start: int, end: int) -> list[Place]:
+        return [(match.end(), level) for match in end_of.finditer(text, start, end)]
 
     return places
 
 
-def _chosen(text: str, start: int, end: int) -> Iterator[Place]:
+def _chosen(text: str, start: int, end: int) -> list[Place]:
     """The places whose hash of the three characters before is the least for some way around."""
     if end - start <= 2 * _REACH:
-        return
+        return []
     codes = np.frombuffer(text[start:end].encode("utf-32-le", "surrogatepass"), np.uint32)
     hashes = codes * np.uint32(0x9E3779B1)
     hashes[1:] ^= codes[:-1] * np.uint32(0x85EBCA6B)
@@ -121,8 +130,7 @@ def _chosen(text: str, start: int, end: int) -> Iterator[Place]:
     least = np.lib.stride_tricks.sliding_window_view(hashes, _REACH).min(axis=1)
     middle = hashes[_REACH:-_REACH]
     chosen = (middle < least[: len(middle)]) & (middle < least[_REACH + 1 :][: len(middle)])
-    for place in np.flatnonzero(chosen).tolist():
-        yield start + _REACH + place + 1, _RUN
+    return [(start + _REACH + place + 1, _RUN) for place in np.flatnonzero(chosen).tolist()]
 
 
 def _halved(text: str, part: Block, most: int, count: Count) -> Iterator[Block]:

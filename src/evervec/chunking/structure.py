@@ -189,6 +189,8 @@ class _Reader:
 
 def _fences(text: str) -> dict[int, int]:
     """Where the fences that are closed start and end."""
+    if "```" not in text and "~~~" not in text:
+        return {}
     marks = list(_FENCE.finditer(text))
     found, place = {}, 0
     while place < len(marks):

@@ -112,6 +112,9 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Embedded:
                 todo += _halves(places)
         else:
             good = _usable(rows)
+            if len(places) == len(texts) and good.all():  # as nearly always: copy nothing
+                answer.vectors = rows
+                continue
             answer.vectors[[i for i, g in zip(places, good, strict=True) if g]] = rows[good]
             bad = [i for i, g in zip(places, good, strict=True) if not g]
             if bad and len(places) == 1:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from evervec.embedders.native import native
 from evervec.embedders.once import Once
-from evervec.embedders.spread import Spread
+from evervec.embedders.spread import Spread, processors
 from evervec.errors import SettingsError
 
 Pooling = Literal["mean", "cls"]
@@ -51,7 +51,7 @@ class Encoder:
         outputs = {made.name: made for made in self._session.get_outputs()}
         self._output = outputs.get(_SENTENCE) or next(iter(outputs.values()))
         self._pooling = pooling
-        self._processors = Spread()
+        self._processors = Spread(processors())
         self._counter = Once(lambda: _counter(tokenizer))
 
     @property

@@ -11,12 +11,12 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from evervec.embedders.base import BadAnswer
+from evervec.embedders.base import PROBE, BadAnswer
 from evervec.errors import (
     EmbedderError,
     InvalidInput,
@@ -122,6 +122,17 @@ class Http:
         except ValueError:
             read = None
         return Reply(response.status_code, response.headers, read, content[:500].decode("latin-1"))
+
+    def native(self, model: str, embed_query: Callable[[str], Any]) -> int:
+        """The dimensions of a model that is not known by name, asked of the provider."""
+        try:
+            return len(embed_query(PROBE)[0])
+        except EmbedderError as error:
+            self.close()
+            raise SettingsError(
+                f"the dimensions of {model!r} are not known, and {self.name} cannot be asked now "
+                f"({error}): give dimensions="
+            ) from None
 
     def judged(self, reply: Reply, message: str) -> Any:
         """The content of a good reply; else what `message`, the provider's words, means."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evervec.embedders.base import PROBE, Answer, BadAnswer
+from evervec.embedders.base import Answer, BadAnswer
 from evervec.embedders.http import Http, Reply
-from evervec.errors import EmbedderError, InvalidInput, RateLimited, SettingsError
+from evervec.embedders.spread import Spread
+from evervec.errors import EmbedderError, InvalidInput, RateLimited
 
 DEFAULT_MODEL = "mxbai-embed-large"
 _NATIVE = {
@@ -46,8 +46,12 @@ class OllamaEmbedder:
         self._asked = dimensions
         self._singly = False
         self._oldest = False  # it has only /api/embeddings
-        self._threads = ThreadPoolExecutor(_SINGLE_CALLS, "evervec-ollama")
-        self.dimensions = dimensions or _NATIVE.get(self.model.partition(":")[0]) or self._native()
+        self._singles = Spread(_SINGLE_CALLS)
+        self.dimensions = (
+            dimensions
+            or _NATIVE.get(self.model.partition(":")[0])
+            or self._http.native(self.model, self.embed_query)
+        )
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return self.ask(texts).vectors
@@ -67,7 +71,7 @@ class OllamaEmbedder:
         return self._one_by_one(given)
 
     def _one_by_one(self, texts: list[str]) -> Answer:
-        answers = list(self._threads.map(self._tried, texts))
+        answers = self._singles.map(self._tried, texts)
         refused = [i for i, answer in enumerate(answers) if isinstance(answer, InvalidInput)]
         for answer in answers:
             if isinstance(answer, EmbedderError) and not isinstance(answer, InvalidInput):
@@ -116,18 +120,7 @@ class OllamaEmbedder:
         more = {"dimensions": self._asked} if self._asked else {}
         return self._http.post("/api/embed", {"model": self.model, "input": given, **more}, seconds)
 
-    def _native(self) -> int:
-        try:
-            return len(self.embed_query(PROBE)[0])
-        except EmbedderError as error:
-            self.close()
-            raise SettingsError(
-                f"the dimensions of {self.model!r} are not known, and Ollama cannot be asked now "
-                f"({error}): give dimensions="
-            ) from None
-
     def close(self) -> None:
-        self._threads.shutdown(wait=False)
         self._http.close()
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import binascii
-from base64 import b64decode
+from binascii import a2b_base64
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evervec.embedders.base import PROBE, Answer, BadAnswer
+from evervec.embedders.base import Answer, BadAnswer
 from evervec.embedders.http import Http, Reply, limit_pause
-from evervec.errors import EmbedderError, ProviderUnavailable, SettingsError
+from evervec.errors import ProviderUnavailable
 
 DEFAULT_MODEL = "text-embedding-3-small"
 DEFAULT_DIMENSIONS = 1024
@@ -45,7 +44,11 @@ class OpenAIEmbedder:
         shortened = self.model.startswith("text-embedding-3")
         self._asked = dimensions or (DEFAULT_DIMENSIONS if shortened else 0)
         self._sends_dimensions = shortened
-        self.dimensions = self._asked or _NATIVE.get(self.model) or self._native()
+        self.dimensions = (
+            self._asked
+            or _NATIVE.get(self.model)
+            or self._http.native(self.model, self.embed_query)
+        )
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return self.ask(texts).vectors
@@ -77,17 +80,6 @@ class OpenAIEmbedder:
             limit_pause(reply.headers),
         )
 
-    def _native(self) -> int:
-        """The dimensions of a model that is not known by name."""
-        try:
-            return len(self.embed_query(PROBE)[0])
-        except EmbedderError as error:
-            self.close()
-            raise SettingsError(
-                f"the dimensions of {self.model!r} are not known, and the provider cannot be asked "
-                f"now ({error}): give dimensions="
-            ) from None
-
     def close(self) -> None:
         self._http.close()
 
@@ -103,19 +95,19 @@ def _error(reply: Reply) -> dict[str, Any]:
 def _vectors(data: Any, count: int) -> NDArray[np.float32]:
     """Rows in the order of the texts, whatever order they came in."""
     try:
-        places = [item["index"] for item in data]
-        if sorted(places) != list(range(count)):
-            raise BadAnswer(f"the provider answered {count} texts with {len(places)} vectors")
-        rows: list[Any] = [None] * count
-        for place, item in zip(places, data, strict=True):
-            rows[place] = _vector(item["embedding"])
-        return np.stack(rows) if rows else np.empty((0, 0), np.float32)
-    except (KeyError, TypeError, ValueError, binascii.Error) as error:
+        found = {item["index"]: item["embedding"] for item in data}
+        if len(data) != count or found.keys() != set(range(count)):
+            raise BadAnswer(f"the provider answered {count} texts with {len(data)} vectors")
+        return _read([found[place] for place in range(count)])
+    except (KeyError, TypeError, ValueError) as error:
         raise BadAnswer(f"the provider's answer cannot be read: {error!r}") from None
 
 
-def _vector(embedding: Any) -> NDArray[np.float32]:
+def _read(rows: list[Any]) -> NDArray[np.float32]:
     """From base64 of little-endian floats, or from numbers, where a server knows no base64."""
-    if isinstance(embedding, str):
-        return np.frombuffer(b64decode(embedding, validate=True), "<f4")
-    return np.asarray(embedding, np.float32)
+    if not all(isinstance(row, str) for row in rows):
+        return np.asarray(rows, np.float32)
+    read = [a2b_base64(row, strict_mode=True) for row in rows]
+    if len({len(row) for row in read}) > 1:
+        raise ValueError("vectors of several lengths")
+    return np.frombuffer(b"".join(read), "<f4").reshape(len(rows), -1)

@@ -1,4 +1,4 @@
-"""Spreads work over the processors without keeping the process from ending.
+"""Spreads work over threads without keeping the process from ending.
 
 The pools of the standard library finish all that was given to them before a process may
 end, however long that takes. These threads are daemons that live for one call.
@@ -17,10 +17,10 @@ R = TypeVar("R")
 
 
 class Spread:
-    """As many things at once as there are processors, whoever asks for them."""
+    """So many things at once, whoever asks for them."""
 
-    def __init__(self) -> None:
-        self._count = processors()
+    def __init__(self, count: int) -> None:
+        self._count = count
         self._free = threading.BoundedSemaphore(self._count)
 
     def map(self, do: Callable[[T], R], items: Sequence[T]) -> list[R]:
@@ -42,7 +42,7 @@ class Spread:
                     errors.append(error)
 
         helpers = [
-            threading.Thread(target=work, name="evervec-local", daemon=True)
+            threading.Thread(target=work, name="evervec-spread", daemon=True)
             for _ in range(min(self._count, len(items)) - 1)
         ]
         for helper in helpers:

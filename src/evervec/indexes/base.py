@@ -8,11 +8,11 @@ of every search. `tests/conformance` says the same in tests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from evervec.model import Change, Matches
+from evervec.model import Change
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +28,45 @@ class Held:
     hash: bytes
     seq: int | None = field(default=None, compare=False)
     """of the change that it was last written by; None where it cannot be behind the store"""
+
+
+class Match(NamedTuple):
+    """A record that an index found, by its best chunk."""
+
+    record: int
+    hash: bytes
+    similarity: float
+
+
+@dataclass(slots=True)
+class Matches:
+    """What an index found, best first, each record once. In columns, because a search looks at
+    three times as many as it shows, and at the chunk of hardly any."""
+
+    similarity: dict[int, float]
+    """by record"""
+    hashes: bytes = b""
+    """of their chunks, 16 bytes each, in the same order"""
+
+    @classmethod
+    def of(cls, matches: Iterable[Match], limit: int) -> Matches:
+        """The `limit` best records, from matches in any order."""
+        best: dict[int, Match] = {}
+        for match in sorted(matches, key=lambda m: -m.similarity):
+            best.setdefault(match.record, match)
+        found = list(best.values())[:limit]
+        return cls({m.record: m.similarity for m in found}, b"".join(m.hash for m in found))
+
+    def hash_of(self, record: int) -> bytes:
+        at = 16 * list(self.similarity).index(record)
+        return self.hashes[at : at + 16]
+
+    def __iter__(self) -> Iterator[Match]:
+        for place, (record, similarity) in enumerate(self.similarity.items()):
+            yield Match(record, self.hashes[16 * place : 16 * place + 16], similarity)
+
+    def __len__(self) -> int:
+        return len(self.similarity)
 
 
 class Index(Protocol):

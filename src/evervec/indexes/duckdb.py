@@ -22,7 +22,7 @@ class DuckdbIndex(RowsIndex):
     def __init__(self, db: Connections, clock: Any, cache_mb: int) -> None:
         super().__init__(db, db.url, clock, cache_mb)
         self._file = db.file
-        self.mark = db.mark  # type: ignore[method-assign]
+        self._mark = db.mark
 
     def take_numbers(self, db: Connection, wanted: int) -> range:
         return self._file.take(wanted)
@@ -36,3 +36,6 @@ class DuckdbIndex(RowsIndex):
     def filter_clause(self, conditions: tuple[Condition, ...]) -> tuple[str, list[Any]]:
         given = Filter(conditions, taken=2)
         return given.clause, given.values
+
+    def mark(self) -> int:
+        return self._mark()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evervec.model import Matches
+from evervec.indexes.base import Matches
 
 HASH = np.dtype("V16")
 

@@ -22,8 +22,8 @@ import psycopg
 
 from evervec.errors import EvervecError, IndexUnavailable
 from evervec.filters import parse_filter
-from evervec.indexes.base import Held
-from evervec.model import Change, Match, Matches
+from evervec.indexes.base import Held, Match, Matches
+from evervec.model import Change
 from evervec.settings import Settings
 from evervec.stores.named import Queries
 from evervec.stores.postgres.connections import Connections, Session

@@ -8,14 +8,15 @@ is brought up to date by reading only what was added since, whoever wrote it.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from evervec.filters import Condition, parse_filter
-from evervec.indexes.base import Held
-from evervec.model import Change, Matches
+from evervec.indexes.base import Held, Matches
+from evervec.model import Change
 from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection, Database
 
@@ -39,7 +40,7 @@ class _Block:
         self.upto = 0
 
 
-class RowsIndex:
+class RowsIndex(ABC):
     """Vectors in the store's own file; `apply` joins the store's transaction. An engine brings
     the queries, and says how it takes many rows at once."""
 
@@ -54,25 +55,25 @@ class RowsIndex:
         self._blocks: OrderedDict[tuple[int, str], _Block] = OrderedDict()
         self._lock = threading.Lock()
 
+    @abstractmethod
     def take_numbers(self, db: Connection, wanted: int) -> range:
         """Fresh numbers of the store's counter."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, db: Connection, query: str, rows: Rows) -> None:
         """Do the same for each of some rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def listed(self, values: Iterable[Any]) -> Any:
         """Values as one parameter of a query."""
-        raise NotImplementedError
 
+    @abstractmethod
     def filter_clause(self, conditions: tuple[Condition, ...]) -> tuple[str, list[Any]]:
         """A clause to add to `filtered`, and its parameters."""
-        raise NotImplementedError
 
+    @abstractmethod
     def mark(self) -> int:
         """The store's mark."""
-        raise NotImplementedError
 
     def apply(self, changes: Sequence[Change], conn: Any = None) -> None:
         context = nullcontext(conn) if conn is not None else self._db.writing(durable=True)
@@ -217,7 +218,7 @@ class RowsIndex:
             for key in [key for key in self._blocks if key[0] == version]:
                 del self._blocks[key]
 
-    def tend(self, before: float) -> None:
+    def tend(self, before: float) -> None:  # noqa: B027 - nothing is what most need
         """The store's own care is enough."""
 
     def close(self) -> None:

@@ -85,12 +85,12 @@ class Gatekeeper:
             return False
         try:
             probe()
+            self.open()  # before the lock is given back: nobody else needs to try it
         except NOBODYS_FAULT as error:
             self.shut(error, again=True)
             return False
         finally:
             self._store.unlock(lock, token)
-        self.open()
         return True
 
     def shut(self, error: EmbedderError, *, again: bool = False) -> None:

@@ -77,7 +77,7 @@ class Exchange(BaseHTTPRequestHandler):
                 raise ConnectionAbortedError("the client left")
 
     def pause(self, seconds: float) -> None:
-        """Let time pass."""
+        """Take as long as the provider that this stands for: its latency, its drips."""
         if seconds <= 0:
             return
         end = time.monotonic() + seconds
@@ -85,7 +85,7 @@ class Exchange(BaseHTTPRequestHandler):
         try:
             if not self.link.sock.recv(1, socket.MSG_PEEK):
                 raise ConnectionAbortedError("the client left")
-            time.sleep(max(0.0, end - time.monotonic()))  # it has sent its next request already
+            time.sleep(max(0.0, end - time.monotonic()))  # its next request is there already
         except TimeoutError:
             return
         finally:

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evervec.filters import parse_filter
-from evervec.indexes.base import Held
+from evervec.indexes.base import Held, Matches
 from evervec.indexes.lancedb.table import Table
 from evervec.indexes.separate import Collections
 from evervec.indexes.turns import Turns
-from evervec.model import Change, Matches
+from evervec.model import Change
 from evervec.settings import Settings
 from evervec.stores.base import Collection, Store
 

@@ -1,9 +1,10 @@
 """One table: written in single commits that nobody can come between, read as of now.
 
-A write begins with a fence, a commit that changes nothing. LanceDB refuses what was begun
-before another's fence and is committed after it. So between looking at what a record has
-and replacing it nobody else writes, and one who slept in between (and lost his turn, his
-lease, or both) finds his commit refused, whatever the store's lock says.
+Whoever finds that the last commit was not his own begins with a fence, a commit that changes
+nothing. LanceDB refuses what was begun before another's fence and is committed after it. So
+between looking at what a record has and replacing it nobody else writes, and one who slept in
+between (and lost his turn, his lease, or both) finds his commit refused, whatever the store's
+lock says.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from lancedb.index import Bitmap, BTree, IvfHnswSq, LabelList
 
 from evervec.errors import IndexUnavailable
 from evervec.filters import Condition, matches
-from evervec.indexes.base import Held
+from evervec.indexes.base import Held, Match, Matches
 from evervec.indexes.lancedb.filtering import clause, numbers, text, texts
 from evervec.indexes.lancedb.rows import Columns, Row, as_rows, schema
 from evervec.indexes.separate import folded
-from evervec.model import Change, Match, Matches
+from evervec.model import Change
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("evervec")
 
 _TRIES = 4
-_TIDY_AFTER = 54
-"""commits, two for each write: the fence and the change"""
+_TIDY_AFTER = 32
+"""commits"""
 _INDEX_FROM = 2000
 """rows from which on looking things up beats reading all of them"""
 _SCALARS: dict[str, Any] = {"id": BTree, "record": BTree, "tenant": Bitmap, "terms": LabelList}
@@ -59,7 +60,9 @@ class Table:
         self._opening = threading.Lock()
         self._tidied = 0
         self._seen = 0
-        """the version that this process left the table at"""
+        """the version that the table was last found or left at"""
+        self._mine = 0
+        """the version that this writer's last commit made"""
         self._highest = _EVERY_RECORD
         """no record above this one was in it then"""
 
@@ -204,12 +207,13 @@ class Table:
                     table.checkout_latest()
                     if table.version != self._seen:  # others wrote since
                         self._highest = _EVERY_RECORD
-                    table.restore(table.version)  # the fence
+                    if table.version != self._mine:
+                        table.restore(table.version)  # the fence
                     work(table)
-                    self._seen = table.version
+                    self._seen = self._mine = table.version
                     break
                 except (RuntimeError, OSError, ValueError) as error:
-                    self._writer, self._seen = None, 0  # it may be of a table that is no more
+                    self._writer, self._mine = None, 0  # it may be of a table that is no more
                     if not left:
                         raise
                     log.info("%s is written again: %s", self.name, _first_line(error))

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from evervec.errors import IndexUnavailable
 from evervec.filters import matches, parse_filter
-from evervec.indexes.base import Held
+from evervec.indexes.base import Held, Match, Matches
 from evervec.indexes.qdrant.engine import CollectionGone, Engine, Shape, Stored
 from evervec.indexes.qdrant.filtering import pushed_down, says_it_all
 from evervec.indexes.separate import Collections, folded
-from evervec.model import Change, Match, Matches
+from evervec.model import Change
 from evervec.settings import Settings
 from evervec.stores.base import Store
 
@@ -133,31 +133,29 @@ class QdrantIndex:
         # a guard that is right for all: what came meanwhile with a seq between is read back
         least = min(plan.change.seq for plan in plans)
         for plan in plans:
-            not_newer = engine.between("seq", lte=plan.change.seq)
             points = [(id, *content) for id, content in plan.new.items()]
             absent += [p for p in points if p[0] not in plan.there]
             if again := [p for p in points if p[0] in plan.there]:
-                first.append(engine.upsert(again, engine.all(not_newer), there=True))
+                first.append(engine.upsert(again, self._not_newer(plan), there=True))
             if plan.kept:
-                where = engine.all(engine.ids(plan.kept), not_newer)
+                where = engine.all(engine.ids(plan.kept), self._not_newer(plan))
                 then.append(engine.set_payload(plan.common, where))
             for id, place in plan.kept.items():
                 if plan.there[id].payload["position"] != place:
-                    where = engine.all(engine.ids([id]), not_newer)
+                    where = engine.all(engine.ids([id]), self._not_newer(plan))
                     then.append(engine.set_payload({"position": place}, where))
             over = [id for id in plan.gone if plan.there[id].payload["seq"] <= least]
             gone += over
             if len(over) < len(plan.gone):
-                last.append(engine.delete(engine.all(engine.ids(plan.gone), not_newer)))
+                last.append(engine.delete(plan.gone, self._not_newer(plan)))
         if gone:
-            last.append(
-                engine.delete(engine.all(engine.ids(gone), engine.between("seq", lte=least)))
-            )
+            last.append(engine.delete(gone, engine.between("seq", lte=least)))
         if absent:
-            first.append(
-                engine.upsert(absent, engine.all(engine.between("seq", lte=least)), there=False)
-            )
+            first.append(engine.upsert(absent, engine.between("seq", lte=least), there=False))
         return first + then + last
+
+    def _not_newer(self, plan: _Plan) -> Any:
+        return self._engine.between("seq", lte=plan.change.seq)
 
     def _overtaken(self, collection: str, version: int, plans: list[_Plan]) -> list[Change]:
         """What must be written again. Where somebody newer was faster, what was put beside
@@ -170,7 +168,7 @@ class QdrantIndex:
             if any(point.payload["seq"] > seq for point in there.values()):
                 mine = [i for i in plan.new if i not in plan.there or not engine.only_updates()]
                 as_written = engine.between("seq", gte=seq, lte=seq)
-                stale.append(engine.delete(engine.all(engine.ids(mine), as_written)))
+                stale.append(engine.delete(mine, as_written))
             elif any(
                 id not in there or there[id].payload["seq"] != seq for id in (*plan.new, *plan.kept)
             ):
@@ -232,7 +230,7 @@ class QdrantIndex:
             found = engine.scroll(name, where, _HELD)
             ids = [point.id for point in found if _held(point) == wanted[point.id]]
             if ids:
-                engine.update(name, [engine.delete(engine.all(engine.ids(ids)))])
+                engine.update(name, [engine.delete(ids)])
             return len(ids)
 
         return self._on(version, take_out, 0) if points else 0
@@ -259,8 +257,7 @@ class QdrantIndex:
         for _ in range(_ROUNDS):
             found = engine.scroll(name, old, ("record",), _AT_ONCE)
             if found:
-                where = engine.all(engine.ids(point.id for point in found))
-                engine.update(name, [engine.delete(where)])
+                engine.update(name, [engine.delete([point.id for point in found])])
             if len(found) < _AT_ONCE:
                 break
         engine.tend(name)

@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from urllib.parse import urlsplit
 
 from qdrant_client import QdrantClient, models
@@ -17,7 +17,7 @@ from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
 from evervec.errors import IndexUnavailable, SettingsError
 from evervec.indexes.qdrant.breaker import Breaker
-from evervec.indexes.qdrant.engine import PAYLOAD_INDEXES, CollectionGone, Shape, Stored
+from evervec.indexes.qdrant.engine import PAYLOAD_INDEXES, CollectionGone, Ends, Shape, Stored
 from evervec.settings import Settings
 
 if TYPE_CHECKING:
@@ -155,16 +155,8 @@ class ClientEngine:
     def any_of(self, key: str, values: Iterable[int]) -> Any:
         return models.FieldCondition(key=key, match=models.MatchAny(any=list(values)))
 
-    def between(
-        self,
-        key: str,
-        *,
-        gt: float | None = None,
-        gte: float | None = None,
-        lt: float | None = None,
-        lte: float | None = None,
-    ) -> Any:
-        return models.FieldCondition(key=key, range=models.Range(gt=gt, gte=gte, lt=lt, lte=lte))
+    def between(self, key: str, **ends: Unpack[Ends]) -> Any:
+        return models.FieldCondition(key=key, range=models.Range(**ends))
 
     def empty(self, key: str) -> Any:
         return models.IsEmptyCondition(is_empty=models.PayloadField(key=key))
@@ -203,7 +195,7 @@ class ClientEngine:
         ]
         listed = models.PointsList.model_construct(points=made)
         if self._version() >= (1, 16):
-            listed.update_filter = guard
+            listed.update_filter = self.all(guard)
         if there and self.only_updates():
             listed.update_mode = models.UpdateMode.UPDATE_ONLY
         return models.UpsertOperation.model_construct(upsert=listed)
@@ -213,7 +205,8 @@ class ClientEngine:
             set_payload=models.SetPayload(payload=payload, filter=where)
         )
 
-    def delete(self, where: Any) -> Any:
+    def delete(self, ids: Sequence[str], *guards: Any) -> Any:
+        where = self.all(self.ids(ids), *guards)
         return models.DeleteOperation(delete=models.FilterSelector(filter=where))
 
     # what it does

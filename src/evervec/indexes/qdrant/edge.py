@@ -10,14 +10,14 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from urllib.parse import quote
 
 import qdrant_edge as edge
 from qdrant_edge import FieldCondition, UpdateOperation
 
 from evervec.errors import IndexUnavailable, SettingsError
-from evervec.indexes.qdrant.engine import PAYLOAD_INDEXES, Shape, Stored
+from evervec.indexes.qdrant.engine import PAYLOAD_INDEXES, Ends, Shape, Stored
 
 if TYPE_CHECKING:
     import numpy as np
@@ -121,16 +121,8 @@ class EdgeEngine:
     def any_of(self, key: str, values: Iterable[int]) -> Any:
         return FieldCondition(key, match=edge.MatchAny(list(values)))
 
-    def between(
-        self,
-        key: str,
-        *,
-        gt: float | None = None,
-        gte: float | None = None,
-        lt: float | None = None,
-        lte: float | None = None,
-    ) -> Any:
-        return FieldCondition(key, range=edge.RangeFloat(gt=gt, gte=gte, lt=lt, lte=lte))
+    def between(self, key: str, **ends: Unpack[Ends]) -> Any:
+        return FieldCondition(key, range=edge.RangeFloat(**ends))
 
     def empty(self, key: str) -> Any:
         return edge.IsEmptyCondition(key)
@@ -159,14 +151,13 @@ class EdgeEngine:
             edge.Point(id, {} if vector is None else vector.tolist(), payload)
             for id, vector, payload in points
         ]
-        mode = edge.UpdateMode.UpdateOnly if there else None
-        return UpdateOperation.upsert_points(made, condition=guard, update_mode=mode)
+        return UpdateOperation.upsert_points(made)  # nobody came between: see `turn`
 
     def set_payload(self, payload: dict[str, Any], where: Any) -> Any:
         return UpdateOperation.set_payload_by_filter(where, payload)
 
-    def delete(self, where: Any) -> Any:
-        return UpdateOperation.delete_points_by_filter(where)
+    def delete(self, ids: Sequence[str], *guards: Any) -> Any:
+        return UpdateOperation.delete_points(list(ids))
 
     # what it does
     def update(self, collection: str, changes: Sequence[Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, Unpack
 
 from evervec.errors import IndexUnavailable
 
@@ -50,6 +50,16 @@ class Shape(NamedTuple):
     replicas: int
 
 
+class Ends(TypedDict, total=False):
+    """Of what a number lies between."""
+
+    gt: float
+    gte: float
+    lt: float
+    lte: float | None
+    """None: there is no such end"""
+
+
 class Engine(Protocol):
     """Methods raise `IndexUnavailable` when it is away."""
 
@@ -75,15 +85,7 @@ class Engine(Protocol):
         """None: it has no way to say that."""
 
     def any_of(self, key: str, values: Iterable[int]) -> Any: ...
-    def between(
-        self,
-        key: str,
-        *,
-        gt: float | None = None,
-        gte: float | None = None,
-        lt: float | None = None,
-        lte: float | None = None,
-    ) -> Any: ...
+    def between(self, key: str, **ends: Unpack[Ends]) -> Any: ...
     def empty(self, key: str) -> Any:
         """Absent, null or a list of nothing."""
 
@@ -104,10 +106,12 @@ class Engine(Protocol):
         there: bool,
     ) -> Any:
         """Points by id; those that are there are replaced if they pass the guard. `there`: all
-        are, and one that is gone by now stays so. Older servers know neither."""
+        are, and one that is gone by now stays so. Older servers know neither, and where looking
+        and writing are one step there is no need of either."""
 
     def set_payload(self, payload: dict[str, Any], where: Any) -> Any: ...
-    def delete(self, where: Any) -> Any: ...
+    def delete(self, ids: Sequence[str], *guards: Any) -> Any:
+        """Those of them that pass the guards."""
 
     # what it does
     def update(self, collection: str, changes: Sequence[Any]) -> None:

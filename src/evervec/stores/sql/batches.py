@@ -7,6 +7,7 @@ An engine brings the statements, and whatever it has to do around them.
 from __future__ import annotations
 
 import functools
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ParamSpec, TypeVar
 
@@ -46,9 +47,9 @@ def columns(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
 class Batches(Engine):
     """The base of the parts of such an engine."""
 
+    @abstractmethod
     def take_numbers(self, conn: Any, count: int) -> Iterator[int]:
         """So many fresh numbers, each larger than the one before."""
-        raise NotImplementedError
 
     def tell(self) -> None:
         """`wake` for what stands behind all others, or no longer waits."""

@@ -7,6 +7,7 @@ of a record the later has the larger one.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -92,12 +93,12 @@ class Changes(Batches):
         self.wake()
         return tickets_of_deletes(kind, ids, rows, {r.id for r in gone})
 
+    @abstractmethod
     def _targets(self, db: Connection, kind: str) -> list[int]:
         """The versions that a change of this kind has to reach, the serving one first. They are
         read inside the change's own transaction: whoever begins another version can see who does
         not know of it. A new kind's first one is made in a transaction of its own, so that two
         callers need not wait for each other."""
-        raise NotImplementedError
 
     def _known(
         self, db: Connection, tenant: str, kind: str, ids: set[str], version: int
@@ -151,13 +152,13 @@ class Changes(Batches):
         self._put_jobs(db, tenant, targets, now, jobs)
         return lost
 
+    @abstractmethod
     def _insert(self, db: Connection, tenant: str, kind: str, values: list[Values]) -> set[str]:
         """Insert new records; the ids of those that another transaction inserted before."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _update(self, db: Connection, tenant: str, values: list[Values]) -> None:
         """Give records other content."""
-        raise NotImplementedError
 
     def _update_quietly(self, db: Connection, values: list[Values]) -> None:
         db.execute(self.sql.update_quietly, columns(values))
@@ -166,9 +167,9 @@ class Changes(Batches):
         """Take the content of records away; `values`: each seq and record."""
         db.execute(self.sql.delete_records, (now, *columns(values)))
 
+    @abstractmethod
     def _words(self, draft: Draft) -> tuple[str, str]:
         """Title and text as full text gets them."""
-        raise NotImplementedError
 
     def _put_jobs(
         self, db: Connection, tenant: str, targets: list[int], now: float, jobs: Iterable[NewJob]

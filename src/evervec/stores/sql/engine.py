@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
@@ -38,7 +39,7 @@ class Database(Protocol):
     def writing(self, *, durable: bool, conn: Any = None) -> AbstractContextManager[Any]: ...
 
 
-class Engine:
+class Engine(ABC):
     """The base of a store's parts."""
 
     sql: ClassVar[Queries]
@@ -59,14 +60,14 @@ class Engine:
         """The time inside a transaction, by the clock that rules leases."""
         return self.now()
 
+    @abstractmethod
     def fresh_number(self, conn: Connection) -> int:
         """A number larger than every seq before; `mark` is another one after it."""
-        raise NotImplementedError
 
     @staticmethod
+    @abstractmethod
     def listed(values: Iterable[Any]) -> Any:
         """Values as one parameter of a query."""
-        raise NotImplementedError
 
     def connection(self) -> Any:
         raise InvalidArgument(

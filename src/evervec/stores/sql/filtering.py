@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any
 
 from evervec.filters import Condition, Scalar
@@ -10,7 +11,7 @@ from evervec.filters import Condition, Scalar
 COMPARE = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 
-class Filter:
+class Filter(ABC):
     """A clause that begins with `and`, over the records `r`, and its parameters, which stand
     behind `taken` others. An engine says how it looks into JSON."""
 
@@ -24,23 +25,23 @@ class Filter:
         self.values.append(value)
         return f"${self._taken + len(self.values)}"
 
+    @abstractmethod
     def items(self, field: str, test: str) -> str:
         """Whether the field's own value, or an item of it where it is a list, passes a test of
         `item`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_something(self) -> str:
         """A test that only null fails."""
-        raise NotImplementedError
 
-    def is_boolean(self, value: bool) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def is_boolean(self, value: bool) -> str: ...
 
-    def is_text(self, op: str, value: str) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def is_text(self, op: str, value: str) -> str: ...
 
-    def is_number(self, op: str, value: int | float) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def is_number(self, op: str, value: int | float) -> str: ...
 
     def _clause(self, c: Condition) -> str:
         if c.op == "eq":
