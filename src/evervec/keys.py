@@ -108,18 +108,21 @@ class Keys:
     def check(self, given: Iterable[str]) -> dict[str, Key | None]:
         """Which of some texts are keys that open something now; None for those that are not.
         The store is asked each time, so that a key revoked anywhere is of no use at once."""
-        parts = {text: found.groups() for text in given if (found := _SHAPE.fullmatch(text))}
-        known = self._store.find_keys([id for id, _ in parts.values()]) if parts else {}
+        parts = {text: _SHAPE.fullmatch(text) for text in given}
+        ids = [found[1] for found in parts.values() if found]
+        known = self._store.find_keys(ids) if ids else {}
         now = self._store.now()
-        return {text: _opened(known, *parts.get(text, ("", "")), now) for text in given}
+        return {
+            text: _opened(known.get(found[1]), found[2], now) if found else None
+            for text, found in parts.items()
+        }
 
     def used(self, when: Mapping[str, float]) -> None:
         """Note when keys were last used, by their ids."""
         self._store.use_keys(when)
 
 
-def _opened(known: Mapping[str, StoredKey], id: str, secret: str, now: float) -> Key | None:
-    stored = known.get(id)
+def _opened(stored: StoredKey | None, secret: str, now: float) -> Key | None:
     # compared in any case, so that time does not tell whether the id exists
     same = hmac.compare_digest(_hash(secret), stored.hash if stored else _NO_HASH)
     if not same or stored is None or stored.revoked_at is not None:

@@ -157,7 +157,9 @@ class Settings:
     rate_per_second: float = _setting(100.0, "requests a second that an agent may make", least=0.01)
     rate_burst: int = _setting(200, "requests that an agent may make at once", least=1)
     redis_url: str = _setting(
-        "", "Redis that all processes share the rate limit in; empty: each counts alone", secret=True
+        "",
+        "Redis that all processes share the rate limit in; empty: each counts alone",
+        secret=True,
     )
     clock: Callable[[], float] = _setting(time.time, "seconds since the epoch")
     rng: random.Random = field(

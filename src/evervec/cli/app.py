@@ -27,9 +27,11 @@ _COMMANDS = {
     "tables": ("attach", "detach", "import-pgai", "sync"),
     "jobs": ("jobs", "job", "history", "retry", "recover", "purge", "cancel", "pause", "resume"),
     "care": ("init", "status", "worker", "backfill", "verify", "versions", "doctor", "demo"),
+    "service": ("serve", "keys"),
 }
 _TITLES = {
     "records": "Records", "tables": "What you have already", "jobs": "Jobs", "care": "Running it",
+    "service": "For other programs",
 }  # fmt: skip
 _HOMES = {name: home for home, names in _COMMANDS.items() for name in names}
 

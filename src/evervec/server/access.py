@@ -77,7 +77,7 @@ class Access:
             if not allowance:
                 raise _too_often(limits, allowance)
         except Problem as problem:
-            await problem.response(scope["request_id"])(scope, receive, send)  # type: ignore[arg-type]
+            await problem.response(scope["request_id"])(scope, receive, send)
             return
 
         async def sending(message: Message) -> None:

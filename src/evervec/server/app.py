@@ -43,9 +43,7 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
     for module in _ROUTERS:
         app.include_router(module.router)
     app.add_middleware(Access, service=service)
-    app.add_middleware(
-        Requests, most_bytes=int(ev.settings.server_body_mb * 1e6), count=counts
-    )
+    app.add_middleware(Requests, most_bytes=int(ev.settings.server_body_mb * 1e6), count=counts)
     for kind in (EvervecError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, answer_problem)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]

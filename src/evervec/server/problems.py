@@ -25,7 +25,10 @@ MEDIA_TYPE = "application/problem+json"
 class ProblemDocument(BaseModel):
     """What every error looks like (RFC 9457)."""
 
-    type: str = "about:blank"
+    type: str = Field(
+        examples=["urn:evervec:InvalidRecord"],
+        description="the library's error, if it is one of those; else `about:blank`",
+    )
     title: str = Field(examples=["Unprocessable Content"])
     status: int = Field(examples=[422])
     detail: str = Field(examples=["text: is empty"])
@@ -42,17 +45,19 @@ class Problem(HTTPException):
         status: int,
         detail: str,
         *,
+        type: str = "about:blank",
         error: str | None = None,
         headers: Mapping[str, str] | None = None,
         **members: Any,
     ) -> None:
         super().__init__(status, detail, dict(headers or {}))
+        self.type = type
         self.error = error or detail
         self.members = members
 
-    def document(self, request_id: str | None = None) -> dict[str, Any]:
+    def document(self, request_id: str | None) -> dict[str, Any]:
         found = {
-            "type": "about:blank",
+            "type": self.type,
             "title": HTTPStatus(self.status_code).phrase,
             "status": self.status_code,
             "detail": self.detail,
@@ -62,11 +67,12 @@ class Problem(HTTPException):
         }
         return {name: value for name, value in found.items() if value is not None}
 
-    def response(self, request_id: str | None = None) -> Response:
-        body = json.dumps(self.document(request_id), ensure_ascii=False).encode(
-            "utf-8", "backslashreplace"
-        )
-        return Response(body, self.status_code, self.headers, MEDIA_TYPE)
+    def encoded(self, request_id: str | None) -> bytes:
+        words = json.dumps(self.document(request_id), ensure_ascii=False)
+        return words.encode("utf-8", "backslashreplace")
+
+    def response(self, request_id: str | None) -> Response:
+        return Response(self.encoded(request_id), self.status_code, self.headers, MEDIA_TYPE)
 
 
 _PLAIN = {
@@ -91,12 +97,14 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, RequestValidationError):
         return Problem(422, "; ".join(_sentence(part) for part in error.errors()))
     if isinstance(error, HTTPException):
-        return Problem(error.status_code, _PLAIN.get(error.status_code, error.detail), headers=error.headers)
+        plain = _PLAIN.get(error.status_code, error.detail)
+        return Problem(error.status_code, plain, headers=error.headers)
     for kind, status in _STATUS:
         if isinstance(error, kind):
             position = getattr(error, "position", None)
             later = {"Retry-After": "1"} if status == 503 else {}
-            return Problem(status, str(error), headers=later, position=position)
+            name = f"urn:evervec:{type(error).__name__}"
+            return Problem(status, str(error), type=name, headers=later, position=position)
     raise error
 
 

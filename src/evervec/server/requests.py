@@ -60,7 +60,7 @@ class Requests:
             if status:  # too late for another answer: the connection is cut
                 raise
             problem = _unforeseen(error)
-            await problem.response(id)(scope, receive, sending)  # type: ignore[arg-type]
+            await problem.response(id)(scope, receive, sending)
         finally:
             self._count(scope, status)
             log.info(

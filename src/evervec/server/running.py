@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
 
-from evervec.errors import SettingsError, StoreError
+from evervec.errors import EvervecError, SettingsError
 from evervec.facade import Evervec
 from evervec.keys import Keys
 from evervec.server.access import is_loopback
@@ -64,8 +65,9 @@ def _bind(host: str, port: int) -> socket.socket:
         (family, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return socket.create_server(address[:2], family=family, backlog=2048)
     except OSError as error:
-        raise StoreError(
-            f"port {port} of {host} cannot be had ({error.strerror}): give another with --port"
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        raise EvervecError(
+            f"{host}, port {port} cannot be listened on ({why}): give another with --host or --port"
         ) from None
 
 

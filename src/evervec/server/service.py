@@ -160,7 +160,7 @@ class Service:
     def note_uses(self) -> None:
         used, self._used = self._used, {}
         if used:
-            self.keys.used(used)
+            self.keys.used(dict(used))
 
     def close(self) -> None:
         """After the last request: the store stays open, it is its opener's."""

@@ -19,7 +19,8 @@ class Spool:
     """Bytes written at one end and read at the other, in order, by one task each."""
 
     def __init__(self) -> None:
-        self._file = SpooledTemporaryFile(max_size=_IN_MEMORY)
+        # closed by whoever reads it to its end
+        self._file = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
         self._read = self._written = 0
         self._changed = asyncio.Event()
         self._ended = False

@@ -75,16 +75,21 @@ class LineIn(RecordIn):
 async def batch(
     request: Request,
     view: Writing,
-    kind: Annotated[
-        str | None, Query(min_length=1, description="of lines that name none")
-    ] = None,
+    kind: Annotated[str | None, Query(min_length=1, description="of lines that name none")] = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Tickets come while lines are still being sent. With an `Idempotency-Key`, lines without an
     id get the same one whenever the batch is sent."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given not in (MEDIA_TYPE, "application/jsonl", "application/json-lines", "application/ndjson"):
-        raise Problem(415, f"a batch is NDJSON (Content-Type: {MEDIA_TYPE}), not {given or 'unnamed'}")
+    if given not in (
+        MEDIA_TYPE,
+        "application/jsonl",
+        "application/json-lines",
+        "application/ndjson",
+    ):
+        raise Problem(
+            415, f"a batch is NDJSON (Content-Type: {MEDIA_TYPE}), not {given or 'unnamed'}"
+        )
     spool = Spool()
     work = asyncio.create_task(_Batch(view, kind, idempotency_key).work(request, spool))
     if not await spool.filled():
@@ -128,7 +133,7 @@ class _Batch:
             if problem and not self._position:
                 raise problem
             if problem:
-                spool.write(problem.response(request.scope["request_id"]).body + b"\n")
+                spool.write(problem.encoded(request.scope["request_id"]) + b"\n")
         finally:
             spool.end()
 
@@ -198,7 +203,9 @@ class _Batch:
             most = self._settings.server_batch
             raise Problem(413, f"a batch may hold {most:,} records (server_batch): send another")
         given = LineIn.model_validate_json(line)
-        check_value(given.model_dump(include={"metadata", "data"}), line, self._settings.server_depth)
+        check_value(
+            given.model_dump(include={"metadata", "data"}), line, self._settings.server_depth
+        )
         given.kind = kind = given.kind or self._kind
         if kind is None:
             raise Problem(422, "kind: is missing; name it in the line, or for all as ?kind=")
@@ -216,7 +223,9 @@ class _Batch:
         else:
             found = problem_of(error)
         detail = f"record at position {position}: {found.detail}"
-        return Problem(found.status_code, detail, headers=found.headers, position=position)
+        return Problem(
+            found.status_code, detail, type=found.type, headers=found.headers, position=position
+        )
 
 
 def _runs(drafts: list[tuple[str, Draft]]) -> Iterator[tuple[str, list[Draft]]]:

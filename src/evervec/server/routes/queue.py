@@ -36,7 +36,9 @@ router = APIRouter(prefix="/v1/queue", tags=["queue"], route_class=CheckedRoute)
 async def stats(view: Reading) -> Response:
     """Of the tenant; a platform admin sees all tenants together, or one with `?tenant=`."""
     found = await view.run(view.queue.stats)
-    if not view.everyone:  # calls are made for all tenants: a tenant sees no more than it could have
+    if (
+        not view.everyone
+    ):  # calls are made for all tenants: a tenant sees no more than it could have
         found = replace(found, in_flight=min(found.in_flight, found.processing))
     return answer(StatsOut, found)
 
