@@ -232,6 +232,9 @@ class Queue:
             raise InvalidArgument(f"there is no status {status!r}; there are {known}") from None
         if limit < 1:
             raise InvalidArgument(f"limit must be at least 1, not {limit}")
+        for what, name in (("kind", kind), ("id", id)):
+            if name is not None:
+                check_name(what, name)
         return self._store.jobs(
             self._tenant, status=wanted, kind=kind, id=id, after=after, limit=limit
         )

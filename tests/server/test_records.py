@@ -169,6 +169,12 @@ def test_the_same_again_enqueues_nothing_and_an_old_version_is_not_accepted(
     assert old["accepted"] is False
 
 
+def test_a_mistyped_parameter_is_noticed(http: httpx.Client) -> None:
+    refused = http.get("/v1/records?knd=note")
+    assert refused.status_code == 422
+    assert "did you mean 'kind'" in refused.json()["detail"]
+
+
 def test_adds_that_come_at_once_share_commits(served: Served, ev: Evervec) -> None:
     """And each gets its own ticket."""
     saves: list[int] = []

@@ -81,7 +81,9 @@ def serving() -> Iterator[Serve]:
 class ServiceProcess:
     """`evervec serve` as a user starts it."""
 
-    def __init__(self, folder: Path, *args: str, port: int = 0, **environ: str) -> None:
+    def __init__(
+        self, folder: Path, *args: str, port: int = 0, wait: bool = True, **environ: str
+    ) -> None:
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / f"service-{self.port}.log"
@@ -94,6 +96,10 @@ class ServiceProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
+        if wait:
+            self.until_alive()
+
+    def until_alive(self) -> None:
         until_alive(self.url, lambda: self._process.poll() is None)
 
     @property

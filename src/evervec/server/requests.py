@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import logging
 import re
@@ -10,6 +11,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -110,17 +112,30 @@ class CheckedRequest(Request):
 
 
 class CheckedRoute(APIRoute):
-    """Routes that read their bodies as `CheckedRequest` does."""
+    """Routes that read their bodies as `CheckedRequest` does, and refuse parameters that they do
+    not have: a mistyped `?tenant=` must not pass for none."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
+        known = _parameters(self.dependant)
 
         async def checked(request: Request) -> Response:
+            for name in request.query_params:
+                if name not in known:
+                    close = difflib.get_close_matches(name, known, 1)
+                    hint = f"did you mean {close[0]!r}?" if close else "/docs lists those there are"
+                    raise Problem(422, f"there is no parameter {name[:40]!r}; {hint}")
             if self.body_field is not None:
                 _check_media_type(request)
             return await handle(CheckedRequest(request.scope, request.receive))
 
         return checked
+
+
+def _parameters(dependant: Dependant) -> set[str]:
+    """The names that a route's query may have."""
+    own = {field.alias for field in dependant.query_params}
+    return own.union(*map(_parameters, dependant.dependencies))
 
 
 def _check_media_type(request: Request) -> None:

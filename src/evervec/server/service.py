@@ -67,7 +67,7 @@ class Service:
     def __init__(self, ev: Evervec, limiter: Limiter | None = None) -> None:
         self.ev = ev
         self.keys = Keys(ev.store)
-        self.limiter = limiter or make_limiter(ev.settings)
+        self.limiter = make_limiter(ev.settings) if limiter is None else limiter
         self.every_queue = Queue(ev.store, ev.settings, None, {}, ev.provider)
         self.stopping = asyncio.Event()
         self.save = Together("save", self._save_all)

@@ -9,35 +9,29 @@ is that document.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Iterator
 from itertools import groupby
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import Field, TypeAdapter, ValidationError
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.requests import Request
+from starlette.responses import Response
 
 from evervec.errors import EvervecError
 from evervec.model import Ticket
 from evervec.server.access import View, Writing
 from evervec.server.problems import Problem, documented, problem_of
 from evervec.server.repeats import IdempotencyKey, made_id
-from evervec.server.requests import check_value
+from evervec.server.requests import CheckedRoute, Receive, Scope, Send, check_value
 from evervec.server.routes.records import draft_of
 from evervec.server.schemas import RecordIn, TicketOut
-from evervec.server.spool import Spool
+from evervec.server.streams import Incoming, Spool
 from evervec.stores.base import Draft
 
-log = logging.getLogger("evervec.server")
-router = APIRouter(prefix="/v1/records", tags=["records"])
+router = APIRouter(prefix="/v1/records", tags=["records"], route_class=CheckedRoute)
 
 MEDIA_TYPE = "application/x-ndjson"
-_READ_AHEAD = 16
-"""chunks of the body that wait for the lines before them to be saved"""
-_TOGETHER = 8 << 20
-"""bytes of lines that are saved at once, at most"""
 _dump = TypeAdapter(Ticket).dump_json
 
 
@@ -50,7 +44,7 @@ class LineIn(RecordIn):
 @router.post(
     "/batch",
     summary="Add many records",
-    response_class=StreamingResponse,
+    response_class=Response,
     responses={
         200: {
             "description": "A ticket for each line, in order; a problem document ends it early.",
@@ -93,16 +87,37 @@ async def batch(
     spool = Spool()
     work = asyncio.create_task(_Batch(view, kind, idempotency_key).work(request, spool))
     if not await spool.filled():
+        spool.close()
         await work  # raises what the first line was refused for
-    return StreamingResponse(_answers(spool, work), media_type=MEDIA_TYPE)
+        return Response(media_type=MEDIA_TYPE)
+    return _Tickets(spool, work)
 
 
-async def _answers(spool: Spool, work: asyncio.Task[None]) -> AsyncIterator[bytes]:
-    try:
-        async for tickets in spool:
-            yield tickets
-    finally:
-        work.cancel()  # over, or nobody listens any more
+class _Tickets(Response):
+    """An answer that is sent while the body is still read. Starlette's own streaming answer
+    listens for the end of the connection, and so would take parts of the body for itself."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, spool: Spool, work: asyncio.Task[None]) -> None:
+        self.status_code = 200
+        self.background = None
+        self.body = b""
+        self.init_headers()
+        del self.headers["content-length"]
+        self._spool = spool
+        self._work = work
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        try:
+            await send(start)
+            async for tickets in self._spool:
+                await send({"type": "http.response.body", "body": tickets, "more_body": True})
+            await self._work
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            self._work.cancel()
 
 
 class _Batch:
@@ -116,31 +131,23 @@ class _Batch:
         self._settings = self._ev.settings
         self._longest = int(self._settings.server_body_mb * 1e6)
         self._position = 0
-        self._heard_out = False
 
     async def work(self, request: Request, spool: Spool) -> None:
         """Save all lines of the body; a `Problem` if the first one is refused."""
+        body = Incoming(request)
         try:
-            chunks: asyncio.Queue[bytes | None] = asyncio.Queue(_READ_AHEAD)
-            reading = asyncio.create_task(_read(request, chunks))
-            try:
-                problem = await self._save_all(chunks, spool)
-                while problem and not self._heard_out:
-                    # many clients send all before they read: those are listened to till then
-                    self._heard_out = await chunks.get() is None
-            finally:
-                reading.cancel()
-            if problem and not self._position:
-                raise problem
+            problem = await self._save_all(body, spool)
             if problem:
+                await body.hear_out()  # the client may read nothing before it has sent all
+                if not self._position:
+                    raise problem
                 spool.write(problem.encoded(request.scope["request_id"]) + b"\n")
         finally:
+            body.close()
             spool.end()
 
-    async def _save_all(self, chunks: asyncio.Queue[bytes | None], spool: Spool) -> Problem | None:
-        async for lines in self._lines(chunks):
-            if isinstance(lines, Problem):
-                return lines
+    async def _save_all(self, body: Incoming, spool: Spool) -> Problem | None:
+        async for lines in self._lines(body):
             tickets, problem = await self._view.run(self._save, lines)
             if tickets:
                 spool.write(b"".join(tickets))
@@ -148,36 +155,20 @@ class _Batch:
                 return problem
         return None
 
-    async def _lines(
-        self, chunks: asyncio.Queue[bytes | None]
-    ) -> AsyncIterator[list[bytes] | Problem]:
-        """Lines that can be saved together: those that are there, up to a transaction's worth."""
+    async def _lines(self, body: Incoming) -> AsyncIterator[list[bytes]]:
+        """Lines that can be saved together: those that are there, up to a transaction's worth.
+        One that grows too long is given as far as it came, to be refused."""
         rest: bytes = b""
-        lines: list[bytes] = []
-        size = 0
-        while not self._heard_out:
-            chunk = await chunks.get()
-            self._heard_out = chunk is None
-            parts = (rest + chunk if chunk else rest).split(b"\n")
-            rest = b"" if self._heard_out else parts.pop()
-            whole = [line for line in parts if line and not line.isspace()]
-            lines += whole
-            size += sum(map(len, whole))
-            if len(rest) > self._longest or any(len(line) > self._longest for line in whole):
-                lines = [line for line in lines if len(line) <= self._longest]
-                yield lines  # those before it, and perhaps some behind it, are good
-                yield Problem(
-                    413,
-                    f"a line is longer than {self._longest:,} bytes (server_body_mb)",
-                    position=self._position,
-                )
-                return
-            if not chunks.empty() and len(lines) < self._settings.add_batch and size < _TOGETHER:
-                continue
-            most = self._settings.add_batch
+        most = self._settings.add_batch
+        while (taken := await body.take()) is not None:
+            *whole, rest = (rest + taken).split(b"\n")
+            if len(rest) > self._longest:
+                whole.append(rest)
+            lines = [line for line in whole if line and not line.isspace()]
             for start in range(0, len(lines), most):
                 yield lines[start : start + most]
-            lines, size = [], 0
+        if rest and not rest.isspace():
+            yield [rest]
 
     def _save(self, lines: list[bytes]) -> tuple[list[bytes], Problem | None]:
         """Tickets of the lines up to the first bad one, and what is wrong with that."""
@@ -202,6 +193,8 @@ class _Batch:
         if position >= self._settings.server_batch:
             most = self._settings.server_batch
             raise Problem(413, f"a batch may hold {most:,} records (server_batch): send another")
+        if len(line) > self._longest:
+            raise Problem(413, f"the line is longer than {self._longest:,} bytes (server_body_mb)")
         given = LineIn.model_validate_json(line)
         check_value(
             given.model_dump(include={"metadata", "data"}), line, self._settings.server_depth
@@ -232,14 +225,3 @@ def _runs(drafts: list[tuple[str, Draft]]) -> Iterator[tuple[str, list[Draft]]]:
     """Neighbours of one kind, which one transaction can save."""
     for kind, group in groupby(drafts, key=lambda pair: pair[0]):
         yield kind, [draft for _, draft in group]
-
-
-async def _read(request: Request, chunks: asyncio.Queue[Any]) -> None:
-    """The body's chunks, as fast as they are wanted; None behind the last."""
-    try:
-        async for chunk in request.stream():
-            if chunk:
-                await chunks.put(chunk)
-    except ClientDisconnect:
-        log.info("a client left in the middle of its batch")
-    await chunks.put(None)
