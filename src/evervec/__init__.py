@@ -14,8 +14,10 @@ if _typing.TYPE_CHECKING:
     from evervec.chunking import ContentChunker as ContentChunker
     from evervec.chunking import Measure as Measure
     from evervec.chunking import SizeChunker as SizeChunker
+    from evervec.client import Client as Client
     from evervec.embedders.base import Answer as Answer
     from evervec.embedders.base import Embedder as Embedder
+    from evervec.errors import AccessDenied as AccessDenied
     from evervec.errors import EmbedderError as EmbedderError
     from evervec.errors import EvervecError as EvervecError
     from evervec.errors import IndexUnavailable as IndexUnavailable
@@ -64,8 +66,9 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "chunking": "Chunker ContentChunker Measure SizeChunker",
+    "client": "Client",
     "embedders.base": "Answer Embedder",
-    "errors": "EmbedderError EvervecError IndexUnavailable InvalidArgument InvalidInput "
+    "errors": "AccessDenied EmbedderError EvervecError IndexUnavailable InvalidArgument InvalidInput "
     "InvalidRecord InvalidTransition JobFailed LeaseLost ProviderUnavailable RateLimited "
     "SettingsError StoreError VersionMismatch WaitTimeout",
     "facade": "Evervec open",

@@ -55,6 +55,10 @@ class JobFailed(EvervecError):
     """The job is a dead letter. Mend the cause, then `ev.queue.retry(job_id)`."""
 
 
+class AccessDenied(EvervecError):
+    """The key opens nothing, or may not do this: use another, or have its role changed."""
+
+
 class StoreError(EvervecError):
     """The store could not be opened, read or written."""
 

@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -147,6 +148,18 @@ class Evervec:
         if self._opened_embedder and hasattr(self.embedder, "close"):
             self.embedder.close()
 
+    def of(self, tenant: str) -> Evervec:
+        """The same store, index, embedder and kinds as another tenant sees them; closing it is
+        this one's affair."""
+        check_name("tenant", tenant)
+        view = copy(self)
+        view.tenant = tenant
+        view.queue = Queue(self.store, self.settings, tenant, self._kinds, self.models)
+        view._search = Search(
+            self.store, self.index, self.models, self._kinds, self.settings, tenant
+        )
+        return view
+
     def connection(self) -> Any:
         """A connection to the store's own database, for your own writes and evervec's in one
         transaction: give it as `conn=`, then commit. Only DuckDB needs it, where nobody else can
@@ -191,14 +204,20 @@ class Evervec:
             "boxed": boxed,
         }  # fmt: skip
         _check_wait(wait, conn)
-        check_name("kind", kind)
-        known = self._kinds.get(kind)
-        draft = known.draft(data, options) if known else make_draft(data, options)
-        self._check_boxable(draft)
+        draft = self.draft(kind, data, options)
         ticket = self.store.save(self.tenant, kind, [draft], conn)[0]
         if wait is not None:
             self.wait(ticket, wait)
         return ticket
+
+    def draft(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
+        """A record as `add` would save it, checked and rendered; `options`: the others of its
+        arguments."""
+        check_name("kind", kind)
+        known = self._kinds.get(kind)
+        draft = known.draft(data, options) if known else make_draft(data, options)
+        self._check_boxable(draft)
+        return draft
 
     def add_many(self, kind: str, records: Iterable[Any], *, conn: Any = None) -> Iterator[Ticket]:
         """Save many records, streamed: tickets in order as you iterate, a batch in each
@@ -507,7 +526,7 @@ class Evervec:
     def verify(self, repair: bool = False) -> VerifyReport:
         """Compare the index with the records, and those with the tables that are attached;
         `repair` takes out what is too much and enqueues what is missing or stale."""
-        missing, stale, orphaned = self.tables.compare(self.store, repair=repair)
+        missing, stale, orphaned = self.tables.compare(self.store, self.tenant, repair=repair)
         report = verify(self.store, self.index, self.tenant, repair=repair)
         return replace(
             report,

@@ -36,13 +36,14 @@ def worker_name() -> str:
 
 
 class Queue:
-    """The jobs of one store, as one tenant sees them; claims serve all tenants."""
+    """The jobs of one store, as one tenant sees them (or, with None, whoever runs it for all);
+    claims serve all tenants."""
 
     def __init__(
         self,
         store: Store,
         settings: Settings,
-        tenant: str,
+        tenant: str | None,
         kinds: Mapping[str, Kind],
         models: Models,
     ) -> None:
@@ -106,7 +107,7 @@ class Queue:
         known = self._kinds.get(kind)
         when = check_when(Draft("", "", b""), priority, delay, max_attempts)
         return self._store.enqueue(
-            self._tenant,
+            self._one_tenant(),
             kind,
             ids,
             loaded=known is not None and known.load is not None,
@@ -205,19 +206,41 @@ class Queue:
     def history(self, kind: str, id: str | int) -> list[Attempt]:
         """What was tried for a record, oldest first."""
         check_name("kind", kind)
-        return self._store.history(self._tenant, kind, record_id(_required(id)))
+        return self._store.history(self._one_tenant(), kind, record_id(_required(id)))
+
+    def _one_tenant(self) -> str:
+        if self._tenant is None:
+            raise InvalidArgument("this is about one tenant's records: name the tenant")
+        return self._tenant
 
     def failed(self, limit: int = 100) -> list[Job]:
         """Dead letters, latest first."""
         return self.jobs(status=Status.FAILED, limit=limit)
 
-    def jobs(self, *, status: str | None = None, limit: int = 100) -> list[Job]:
+    def jobs(
+        self,
+        *,
+        status: str | None = None,
+        kind: str | None = None,
+        id: str | None = None,
+        after: int | None = None,
+        limit: int = 100,
+    ) -> list[Job]:
+        """Jobs as their status orders them, or in order of their numbers from the one behind
+        `after`."""
         try:
             wanted = None if status is None else Status(status)
         except ValueError:
             known = ", ".join(Status)
             raise InvalidArgument(f"there is no status {status!r}; there are {known}") from None
-        return self._store.jobs(self._tenant, status=wanted, limit=limit)
+        if limit < 1:
+            raise InvalidArgument(f"limit must be at least 1, not {limit}")
+        for what, name in (("kind", kind), ("id", id)):
+            if name is not None:
+                check_name(what, name)
+        return self._store.jobs(
+            self._tenant, status=wanted, kind=kind, id=id, after=after, limit=limit
+        )
 
     def get(self, job_id: int) -> Job | None:
         return self._store.job(self._tenant, _job_id(job_id))
@@ -231,13 +254,17 @@ class Queue:
         """All failed jobs start anew, or those with fewer attempts than `max_retries`."""
         return self._store.retry_failed(self._tenant, max_retries)
 
-    def recover_stuck(self, threshold: float | timedelta | None = None) -> int:
+    def recover_stuck(
+        self, threshold: float | timedelta | None = None, *, own: bool = False
+    ) -> int:
         """Take back jobs whose lease ran out, or that were claimed longer ago than
-        `threshold`; their crash counts as an attempt."""
+        `threshold`; their crash counts as an attempt. All tenants' as workers do, or this one's
+        `own` alone."""
+        tenant = self._tenant if own else None
         if isinstance(threshold, timedelta):
             threshold = threshold.total_seconds()
         count = 0
-        while recovered := self._store.recover(threshold=threshold):
+        while recovered := self._store.recover(threshold=threshold, tenant=tenant):
             count += len(recovered)
             for job in recovered:
                 if job.status is Status.FAILED:

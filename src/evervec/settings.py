@@ -145,6 +145,22 @@ class Settings:
     )
     qdrant_shards: int = _setting(0, "shards of new collections; 0: as Qdrant says", least=0)
     qdrant_replicas: int = _setting(0, "replicas of new collections; 0: as Qdrant says", least=0)
+    server_body_mb: float = _setting(
+        10.0, "largest body of a request, and largest line of a batch", least=0.001
+    )
+    server_batch: int = _setting(1_000_000, "records in one batch request, at most", least=1)
+    server_depth: int = _setting(64, "how deep the JSON of a request may be nested", least=2)
+    server_threads: int = _setting(16, "requests at work in the store at once", least=1)
+    server_repeat_hours: float = _setting(
+        24.0, "how long an answer is kept for the same Idempotency-Key", least=0.01
+    )
+    rate_per_second: float = _setting(100.0, "requests a second that an agent may make", least=0.01)
+    rate_burst: int = _setting(200, "requests that an agent may make at once", least=1)
+    redis_url: str = _setting(
+        "",
+        "Redis that all processes share the rate limit in; empty: each counts alone",
+        secret=True,
+    )
     clock: Callable[[], float] = _setting(time.time, "seconds since the epoch")
     rng: random.Random = field(
         default_factory=random.Random, metadata={"meaning": "randomness of the jitter"}

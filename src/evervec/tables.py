@@ -100,9 +100,11 @@ class Tables:
         return 0 if keep else gone
 
     # verify
-    def compare(self, store: Store, *, repair: bool) -> tuple[int, int, int]:
-        """Records that are missing, stale, and orphaned beside the rows of their tables; `repair`
-        enqueues them. What a job is about to settle is left out."""
+    def compare(
+        self, store: Store, whose: str | None = None, *, repair: bool
+    ) -> tuple[int, int, int]:
+        """Records that are missing, stale, and orphaned beside the rows of their tables, of one
+        tenant or all; `repair` enqueues them. What a job is about to settle is left out."""
         while self.follow():
             pass
         missing = stale = orphaned = 0
@@ -110,10 +112,14 @@ class Tables:
             if not backfilled or self.trouble(attachment) is not None:
                 continue
             for tenant, lost, old in self._off(store, attachment):
+                if whose not in (None, tenant):
+                    continue
                 missing, stale = missing + len(lost), stale + len(old)
                 if repair and lost + old:
                     store.enqueue(tenant, attachment.kind, lost + old, loaded=True)
             for tenant, ids in self._without_rows(store, attachment):
+                if whose not in (None, tenant):
+                    continue
                 orphaned += len(ids)
                 if repair:
                     store.enqueue(tenant, attachment.kind, ids, loaded=True)

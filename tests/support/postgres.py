@@ -27,7 +27,7 @@ FOLDER = "EVERVEC_TEST_POSTGRES_FOLDER"
 _QUICK = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 _TABLES = (
     "records", "jobs", "ledger", "attempts", "versions", "locks", "removals", "notes", "spend",
-    "cache", "attached", "changes", "workers",
+    "cache", "attached", "changes", "workers", "keys", "asked",
 )  # fmt: skip
 
 

@@ -110,7 +110,7 @@ def retry(where: Where, job_id: int | None, everything: bool, as_json: bool) -> 
 def recover(where: Where, older_than: str | None, as_json: bool) -> None:
     """Take back jobs whose worker died."""
     with where.opened() as ev:
-        count = ev.queue.recover_stuck(_time(older_than) if older_than else None)
+        count = ev.queue.recover_stuck(read_time(older_than) if older_than else None)
     _say(as_json, "recovered", count, "jobs taken back")
     if not count and not as_json:
         click.echo("(a lease must have run out first; --older-than TIME does not wait for that)")
@@ -128,7 +128,7 @@ def purge(
     """Drop old jobs."""
     if not done and not dead:
         raise click.UsageError("give --done, --dead or both")
-    age = _time(older_than)
+    age = read_time(older_than)
     with where.opened() as ev:
         count = ev.queue.purge_done(age) if done else 0
         count += ev.queue.purge_dead(age, boxed=boxed) if dead else 0
@@ -173,7 +173,8 @@ def _say(as_json: bool, name: str, value: int, sentence: str) -> None:
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 
 
-def _time(text: str) -> timedelta:
+def read_time(text: str) -> timedelta:
+    """How long `30s`, `10min`, `2h` or `7d` is."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)", text)
     if not found:
         raise click.UsageError(f"'{text}' is not a time; write 30s, 10min, 2h or 7d")

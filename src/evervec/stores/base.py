@@ -233,6 +233,35 @@ class Note(NamedTuple):
     revision: int
 
 
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """A key of the service as it is kept: by a hash, never by itself."""
+
+    id: str
+    hash: str
+    tenant: str
+    agent: str
+    role: str
+    created_at: float
+    expires_at: float | None = None
+    last_used_at: float | None = None
+    revoked_at: float | None = None
+
+
+class Asked(NamedTuple):
+    """What is remembered of a request that may come again; no answer yet: None."""
+
+    fingerprint: str
+    answer: str | None
+
+
+class Holding(NamedTuple):
+    """What one embedding version of a kind holds of one tenant."""
+
+    items: int
+    last_sync_at: float | None
+
+
 Apply = Callable[[Sequence[Change], Any], None]
 """Writes points through the store's own open transaction."""
 
@@ -263,8 +292,16 @@ class Store(Protocol):
         id wins, and each gets its ticket, in order."""
         ...
 
-    def delete(self, tenant: str, kind: str, ids: Sequence[str], conn: Any = None) -> list[Ticket]:
-        """Records disappear at once, their points by a job. An unknown id is not accepted."""
+    def delete(
+        self,
+        tenant: str,
+        kind: str,
+        ids: Sequence[str],
+        conn: Any = None,
+        if_seq: int | None = None,
+    ) -> list[Ticket]:
+        """Records disappear at once, their points by a job. An unknown id is not accepted, nor
+        one that is no longer of `if_seq`."""
         ...
 
     def enqueue(
@@ -336,7 +373,9 @@ class Store(Protocol):
     # care
     def any_expired(self) -> bool: ...
 
-    def recover(self, *, threshold: float | None = None, limit: int = 1000) -> list[Job]:
+    def recover(
+        self, *, threshold: float | None = None, tenant: str | None = None, limit: int = 1000
+    ) -> list[Job]:
         """Take back jobs whose lease ran out (or that started more than `threshold` seconds
         ago): pending again, or failed when their attempts are spent."""
         ...
@@ -401,8 +440,12 @@ class Store(Protocol):
         status: Status | None = None,
         kind: str | None = None,
         id: str | None = None,
+        after: int | None = None,
         limit: int = 100,
-    ) -> list[Job]: ...
+    ) -> list[Job]:
+        """Jobs as their status orders them; with `after`, those behind that number in order of
+        their numbers, to go on where a page ended."""
+        ...
 
     def history(self, tenant: str, kind: str, id: str) -> list[Attempt]: ...
 
@@ -448,6 +491,10 @@ class Store(Protocol):
 
     def forget_version(self, version: int) -> None:
         """A retired version of which nothing is left was never there."""
+
+    def holdings(self, tenant: str) -> dict[tuple[str, str], Holding]:
+        """By kind and name, the versions of the kinds of which the tenant has records."""
+        ...
 
     # search
     def mark(self) -> int:
@@ -534,6 +581,34 @@ class Store(Protocol):
     def workers(self) -> list[WorkerState]:
         """Those that were heard of in the last hour."""
         ...
+
+    # the service
+    def add_key(self, key: StoredKey) -> None: ...
+
+    def keys(self, tenant: str | None) -> list[StoredKey]:
+        """All of a tenant, or of all, the oldest first; revoked and expired ones too."""
+        ...
+
+    def any_keys(self) -> bool: ...
+
+    def find_keys(self, ids: Sequence[str]) -> dict[str, StoredKey]: ...
+
+    def revoke_key(self, id: str) -> bool:
+        """False: there is none, or it was revoked before."""
+        ...
+
+    def use_keys(self, used: Mapping[str, float]) -> None:
+        """Note when keys were last used."""
+
+    def ask(self, tenant: str, name: str, fingerprint: str) -> Asked:
+        """Remember a request by the name that its caller gave it; what is known of it, from now
+        or from before."""
+        ...
+
+    def answer(self, tenant: str, name: str, answer: str) -> None:
+        """Remember what it was answered."""
+
+    def forget_asked(self, before: float) -> int: ...
 
     # waking and locks
     def wake(self) -> None:

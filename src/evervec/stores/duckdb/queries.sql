@@ -284,11 +284,13 @@ returning j.job_id
 
 -- name: expired
 where j.status = 'processing' and j.lease_expires_at < $1
+    and ($2::varchar is null or j.tenant = $2)
 order by j.lease_expires_at
-limit $2
+limit $3
 
 -- name: stuck
-where j.status = 'processing' and (j.lease_expires_at < $1 or j.started_at < $2)
+where j.status = 'processing' and (j.lease_expires_at < $1 or j.started_at < $4)
+    and ($2::varchar is null or j.tenant = $2)
 order by j.lease_expires_at
 limit $3
 
@@ -667,3 +669,50 @@ where version = $1
 
 -- name: forget_version
 delete from evervec_versions where version = $1 and state = 'retired'
+
+-- ---- the service: keys, and requests that may come again ----
+
+-- name: key_columns
+id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at
+
+-- name: add_key
+insert into evervec_keys
+    (id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+
+-- name: keys
+from evervec_keys where $1::varchar is null or tenant = $1 order by created_at, id
+
+-- name: any_keys
+select exists (select 1 from evervec_keys)
+
+-- name: find_keys
+from evervec_keys where id in (select unnest($1::varchar[]))
+
+-- name: revoke_key
+update evervec_keys set revoked_at = $1 where id = $2 and revoked_at is null
+
+-- name: use_key
+update evervec_keys set last_used_at = greatest($1, last_used_at) where id = $2
+
+-- name: add_asked
+insert into evervec_asked (tenant, name, fingerprint, asked_at)
+select $1, $2, $3, $4
+where not exists (select 1 from evervec_asked where tenant = $1 and name = $2)
+
+-- name: asked
+select fingerprint, answer from evervec_asked where tenant = $1 and name = $2
+
+-- name: answer
+update evervec_asked set answer = $1 where tenant = $2 and name = $3
+
+-- name: forget_asked
+delete from evervec_asked where asked_at < $1
+
+-- name: holdings
+select v.kind, v.name, count(l.record), max(j.completed_at) filter (where j.status = 'done')
+from evervec_versions as v
+join evervec_records as r on r.tenant = $1 and r.kind = v.kind
+left join evervec_ledger as l on l.record = r.record and l.version = v.version
+left join evervec_jobs as j on j.record = r.record and j.version = v.version
+group by v.version, v.kind, v.name

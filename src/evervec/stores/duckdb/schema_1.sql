@@ -178,3 +178,25 @@ create table evervec_cache (
     hash varchar not null,
     vector blob not null
 );
+
+-- Keys of the service, by the hash of their secret part.
+create table evervec_keys (
+    id varchar not null,
+    hash varchar not null,
+    tenant varchar not null,
+    agent varchar not null,
+    role varchar not null,             -- admin, writer, reader
+    created_at double not null,
+    expires_at double,
+    last_used_at double,
+    revoked_at double
+);
+
+-- Requests by the names that their callers gave them, so that one sent twice is done once.
+create table evervec_asked (
+    tenant varchar not null,
+    name varchar not null,
+    fingerprint varchar not null,
+    answer varchar,
+    asked_at double not null
+);

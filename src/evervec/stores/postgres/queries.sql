@@ -307,12 +307,14 @@ returning j.job_id
 
 -- name: expired
 where j.status = 'processing' and j.lease_expires_at < $1
+    and ($2::text is null or j.tenant = $2)
 order by j.lease_expires_at
-limit $2
+limit $3
 for update of j skip locked
 
 -- name: stuck
-where j.status = 'processing' and (j.lease_expires_at < $1 or j.started_at < $2)
+where j.status = 'processing' and (j.lease_expires_at < $1 or j.started_at < $4)
+    and ($2::text is null or j.tenant = $2)
 order by j.lease_expires_at
 limit $3
 for update of j skip locked
@@ -713,3 +715,49 @@ where l.locktype = 'virtualxid' and l.virtualxid = l.virtualtransaction
 
 -- name: halt_finishes
 lock table evervec.ledger in share mode
+
+-- ---- the service: keys, and requests that may come again ----
+
+-- name: key_columns
+id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at
+
+-- name: add_key
+insert into evervec.keys
+    (id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+
+-- name: keys
+from evervec.keys where $1::text is null or tenant = $1 order by created_at, id
+
+-- name: any_keys
+select exists (select 1 from evervec.keys)
+
+-- name: find_keys
+from evervec.keys where id = any ($1)
+
+-- name: revoke_key
+update evervec.keys set revoked_at = $1 where id = $2 and revoked_at is null
+
+-- name: use_key
+update evervec.keys set last_used_at = greatest($1, last_used_at) where id = $2
+
+-- name: add_asked
+insert into evervec.asked (tenant, name, fingerprint, asked_at) values ($1, $2, $3, $4)
+on conflict do nothing
+
+-- name: asked
+select fingerprint, answer from evervec.asked where tenant = $1 and name = $2
+
+-- name: answer
+update evervec.asked set answer = $1 where tenant = $2 and name = $3
+
+-- name: forget_asked
+delete from evervec.asked where asked_at < $1
+
+-- name: holdings
+select v.kind, v.name, count(l.record), max(j.completed_at) filter (where j.status = 'done')
+from evervec.versions as v
+join evervec.records as r on r.tenant = $1 and r.kind = v.kind
+left join evervec.ledger as l on l.record = r.record and l.version = v.version
+left join evervec.jobs as j on j.record = r.record and j.version = v.version
+group by v.version, v.kind, v.name

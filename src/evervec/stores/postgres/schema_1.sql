@@ -520,3 +520,28 @@ as $$
         returning 1)
     select exists (select 1 from renewed)
 $$;
+
+-- Keys of the service, by the hash of their secret part.
+create table evervec.keys (
+    id text primary key,
+    hash text not null,
+    tenant text not null,
+    agent text not null,
+    role text not null,             -- admin, writer, reader
+    created_at double precision not null,
+    expires_at double precision,
+    last_used_at double precision,
+    revoked_at double precision
+);
+
+-- Requests by the names that their callers gave them, so that one sent twice is done once.
+create table evervec.asked (
+    tenant text not null,
+    name text not null,
+    fingerprint text not null,
+    answer text,
+    asked_at double precision not null,
+    primary key (tenant, name)
+);
+
+create index asked_old on evervec.asked (asked_at);

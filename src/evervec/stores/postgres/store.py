@@ -9,11 +9,13 @@ from evervec.stores.postgres.filtering import Filter
 from evervec.stores.postgres.finding import Finding
 from evervec.stores.postgres.schema import upgrade
 from evervec.stores.postgres.versions import Versions
+from evervec.stores.sql.asking import Asking
 from evervec.stores.sql.fleet import Fleet
+from evervec.stores.sql.keys import Keys
 from evervec.stores.sql.listing import Listing
 
 
-class PostgresStore(Versions, Care, Listing, Finding, Fleet):
+class PostgresStore(Versions, Care, Listing, Finding, Fleet, Keys, Asking):
     """Records, jobs and ledger in the schema `evervec` of a database."""
 
     poll_seconds = 1.0

@@ -77,12 +77,19 @@ class Changes(Batches):
         return tickets, self._write(db, tenant, kind, rows.values(), targets, now)
 
     @retried
-    def delete(self, tenant: str, kind: str, ids: Sequence[str], conn: Any = None) -> list[Ticket]:
+    def delete(
+        self,
+        tenant: str,
+        kind: str,
+        ids: Sequence[str],
+        conn: Any = None,
+        if_seq: int | None = None,
+    ) -> list[Ticket]:
         with self.db.writing(durable=True, conn=conn) as db:
             now = self.moment(db)
             targets = [row[0] for row in db.execute(self.sql.targets, (kind,))]
             rows = self._known(db, tenant, kind, set(ids), targets[0]) if targets else {}
-            gone = [r for r in rows.values() if r.can_be_deleted]
+            gone = [r for r in rows.values() if r.can_be_deleted and if_seq in (None, r.seq)]
             if gone:
                 numbers = self.take_numbers(db, len(gone) * (1 + len(targets)))
                 for row in gone:

@@ -46,11 +46,13 @@ class Leases(Finishing):
         return min((m for m in moments if m is not None), default=None)
 
     @retried
-    def recover(self, *, threshold: float | None = None, limit: int = 1000) -> list[Job]:
+    def recover(
+        self, *, threshold: float | None = None, tenant: str | None = None, limit: int = 1000
+    ) -> list[Job]:
         with self.db.writing(durable=False) as conn:
             now = self.moment(conn)
             back, attempts = [], []
-            for job in self.jobs_of(conn, self._expired(conn, now, threshold, limit)):
+            for job in self.jobs_of(conn, self._expired(conn, now, threshold, tenant, limit)):
                 end, spent, error = after_crash(job)
                 back.append(put_back_row(job, end, now, spent, 1, error, now))
                 attempts.append(attempt_row(job, Outcome.CRASHED, job.worker or "", error, now))
@@ -63,11 +65,16 @@ class Leases(Finishing):
         return recovered
 
     def _expired(
-        self, conn: Connection, now: float, threshold: float | None, limit: int
+        self,
+        conn: Connection,
+        now: float,
+        threshold: float | None,
+        tenant: str | None,
+        limit: int,
     ) -> list[JobRow]:
-        query, which = self.sql.expired, [now, limit]
+        query, which = self.sql.expired, [now, tenant, limit]
         if threshold is not None:
-            query, which = self.sql.stuck, [now, now - threshold, limit]
+            query, which = self.sql.stuck, [now, tenant, limit, now - threshold]
         rows: list[JobRow] = conn.execute(self.select_jobs + query, which).fetchall()
         return rows
 

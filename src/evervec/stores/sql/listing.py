@@ -45,12 +45,13 @@ class Listing(Looking):
         status: Status | None = None,
         kind: str | None = None,
         id: str | None = None,
+        after: int | None = None,
         limit: int = 100,
     ) -> list[Job]:
         query = f"""{self.select_jobs} where ($1::text is null or r.tenant = $1)
             and ($2::text is null or r.kind = $2) and ($3::text is null or r.id = $3)
-            and ($4::text is null or j.status = $4)
-            order by {JOB_ORDER[status]} limit $5"""
-        wanted = (tenant, kind, id, status and Status(status).value, limit)
+            and ($4::text is null or j.status = $4) and ($6::bigint is null or j.job_id > $6)
+            order by {JOB_ORDER[status if after is None else None]} limit $5"""
+        wanted = (tenant, kind, id, status and Status(status).value, limit, after)
         with self.db.reading() as conn:
             return self.jobs_of(conn, conn.execute(query, wanted).fetchall())

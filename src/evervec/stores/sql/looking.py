@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from evervec.model import Attempt, Job, Outcome, Record, Stats, Status, Ticket, as_datetime
+from evervec.stores.base import Holding
 from evervec.stores.sql.engine import Engine
 
 
@@ -61,6 +62,11 @@ class Looking(Engine):
                 last_processed_at=as_datetime(one(self.sql.last_done, tenant)),
                 paused=bool(one(self.sql.paused)),
             )
+
+    def holdings(self, tenant: str) -> dict[tuple[str, str], Holding]:
+        with self.db.reading() as conn:
+            rows = conn.execute(self.sql.holdings, (tenant,)).fetchall()
+        return {(kind, name): Holding(items, last) for kind, name, items, last in rows}
 
     def failed_count(self) -> int:
         with self.db.reading() as conn:

@@ -60,12 +60,19 @@ class Changes(Engine):
         self._write(db, tenant, kind, rows.values(), targets, now)
         return tickets
 
-    def delete(self, tenant: str, kind: str, ids: Sequence[str], conn: Any = None) -> list[Ticket]:
+    def delete(
+        self,
+        tenant: str,
+        kind: str,
+        ids: Sequence[str],
+        conn: Any = None,
+        if_seq: int | None = None,
+    ) -> list[Ticket]:
         with self.db.writing(durable=True, conn=conn) as db:
             now = self.now()
             targets = [row[0] for row in db.execute(SQL.targets, (kind,))]
             rows = self._known(db, tenant, kind, set(ids), targets[0]) if targets else {}
-            gone = [r for r in rows.values() if r.can_be_deleted]
+            gone = [r for r in rows.values() if r.can_be_deleted and if_seq in (None, r.seq)]
             accepted = {r.id for r in gone}
             if gone:
                 count = len(gone) * (1 + len(targets))

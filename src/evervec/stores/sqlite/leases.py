@@ -127,12 +127,14 @@ class Leases(Finishing):
             soonest = conn.execute(SQL.next_expiry).fetchone()[0]
         return soonest is not None and soonest < self.now()
 
-    def recover(self, *, threshold: float | None = None, limit: int = 1000) -> list[Job]:
+    def recover(
+        self, *, threshold: float | None = None, tenant: str | None = None, limit: int = 1000
+    ) -> list[Job]:
         ended = []
         with self.db.writing(durable=False) as conn:
             now = self.now()
             attempts = []
-            for job in self.jobs_of(conn, self._expired(conn, now, threshold, limit)):
+            for job in self.jobs_of(conn, self._expired(conn, now, threshold, tenant, limit)):
                 end, spent, error = after_crash(job)
                 put_back(conn, job, end, now, spent, 1, error, now)
                 attempts.append(attempt_row(job, Outcome.CRASHED, job.worker or "", error, now))
@@ -144,11 +146,17 @@ class Leases(Finishing):
         return recovered
 
     def _expired(
-        self, conn: sqlite3.Connection, now: float, threshold: float | None, limit: int
+        self,
+        conn: sqlite3.Connection,
+        now: float,
+        threshold: float | None,
+        tenant: str | None,
+        limit: int,
     ) -> list[tuple[Any, ...]]:
-        if threshold is None:
-            return conn.execute(self.select_jobs + SQL.expired, (now, limit)).fetchall()
-        return conn.execute(self.select_jobs + SQL.stuck, (now, now - threshold, limit)).fetchall()
+        query, which = SQL.expired, [now, tenant, limit]
+        if threshold is not None:
+            query, which = SQL.stuck, [now, tenant, limit, now - threshold]
+        return conn.execute(self.select_jobs + query, which).fetchall()
 
 
 def _rows_to_load(

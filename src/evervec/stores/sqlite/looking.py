@@ -47,6 +47,7 @@ class Looking(Engine, looking.Looking):
         status: Status | None = None,
         kind: str | None = None,
         id: str | None = None,
+        after: int | None = None,
         limit: int = 100,
     ) -> list[Job]:
         wanted = {"r.tenant": tenant, "r.kind": kind, "r.id": id}
@@ -54,12 +55,14 @@ class Looking(Engine, looking.Looking):
         values: list[Any] = [value for value in wanted.values() if value is not None]
         if status is not None:  # as a literal: the index of a status serves no parameter
             clauses.append(f"j.status = '{Status(status).value}'")
+        if after is not None:
+            clauses.append("j.job_id > ?")
+            values.append(after)
         # with an id, begin at the record; else at the jobs of that status
         columns = self.select_jobs
         if id is not None:
             columns = columns.replace("cross join", "join")
-        query = (
-            f"{columns} where {' and '.join(clauses) or '1'} order by {JOB_ORDER[status]} limit ?"
-        )
+        order = JOB_ORDER[status if after is None else None]
+        query = f"{columns} where {' and '.join(clauses) or '1'} order by {order} limit ?"
         with self.db.reading() as conn:
             return self.jobs_of(conn, conn.execute(query, [*values, limit]).fetchall())

@@ -230,14 +230,15 @@ where job_id = ? and token = ? and status = 'processing'
 update evervec_jobs set lease_expires_at = ? where job_id = ?
 
 -- name: expired
-where j.status = 'processing' and j.lease_expires_at < ?
+where j.status = 'processing' and j.lease_expires_at < ?1 and (?2 is null or j.tenant = ?2)
 order by j.lease_expires_at
-limit ?
+limit ?3
 
 -- name: stuck
-where j.status = 'processing' and (j.lease_expires_at < ? or j.started_at < ?)
+where j.status = 'processing' and (j.lease_expires_at < ?1 or j.started_at < ?4)
+    and (?2 is null or j.tenant = ?2)
 order by j.lease_expires_at
-limit ?
+limit ?3
 
 -- name: next_scheduled
 select min(scheduled_for) from evervec_jobs indexed by evervec_jobs_ready
@@ -584,3 +585,50 @@ where version = ?1
 
 -- name: forget_version
 delete from evervec_versions where version = ?1 and state = 'retired'
+
+-- ---- the service: keys, and requests that may come again ----
+
+-- name: key_columns
+id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at
+
+-- name: add_key
+insert into evervec_keys
+    (id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: keys
+from evervec_keys where ?1 is null or tenant = ?1 order by created_at, id
+
+-- name: any_keys
+select exists (select 1 from evervec_keys)
+
+-- name: find_keys
+from evervec_keys where id in (select value from json_each(?))
+
+-- name: revoke_key
+update evervec_keys set revoked_at = ? where id = ? and revoked_at is null
+
+-- name: use_key
+update evervec_keys set last_used_at = max(?1, coalesce(last_used_at, ?1)) where id = ?2
+
+-- name: add_asked
+insert into evervec_asked (tenant, name, fingerprint, asked_at) values (?, ?, ?, ?)
+on conflict do nothing
+
+-- name: asked
+select fingerprint, answer from evervec_asked where tenant = ? and name = ?
+
+-- name: answer
+update evervec_asked set answer = ? where tenant = ? and name = ?
+
+-- name: forget_asked
+delete from evervec_asked where asked_at < ?
+
+-- name: holdings
+select v.kind, v.name, count(l.record),
+       max(case when j.status = 'done' then j.completed_at end)
+from evervec_versions as v
+cross join evervec_records as r on r.tenant = ?1 and r.kind = v.kind
+left join evervec_ledger as l on l.record = r.record and l.version = v.version
+left join evervec_jobs as j on j.record = r.record and j.version = v.version
+group by v.version

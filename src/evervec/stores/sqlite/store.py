@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from evervec.settings import Settings
+from evervec.stores.sql.asking import Asking
 from evervec.stores.sql.fleet import Fleet
+from evervec.stores.sql.keys import Keys
 from evervec.stores.sql.sharing import Sharing
 from evervec.stores.sql.versions import Versions
 from evervec.stores.sqlite.care import Care
@@ -15,7 +17,7 @@ from evervec.stores.sqlite.looking import Looking
 from evervec.stores.sqlite.schema import upgrade
 
 
-class SqliteStore(Care, Looking, Finding, Sharing, Versions, Fleet):
+class SqliteStore(Care, Looking, Finding, Sharing, Versions, Fleet, Keys, Asking):
     """Records, jobs and ledger in one SQLite file, or in memory when `path` is None."""
 
     poll_seconds = 0.1

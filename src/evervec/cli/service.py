@@ -1,0 +1,114 @@
+"""Commands for the service: serve, and its keys."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import click
+
+from evervec.cli.app import Where, as_json, command
+from evervec.cli.jobs import read_time
+from evervec.cli.output import print_json, print_table
+from evervec.errors import SettingsError
+
+if TYPE_CHECKING:
+    from evervec.keys import Key
+
+
+@command("serve", "evervec --store notes.db serve --port 8080")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535))
+@click.option(
+    "--workers-inside", "workers", default=1, show_default=True, type=click.IntRange(0),
+    help="Workers in this process; 0 to leave embedding to `evervec worker`.",
+)  # fmt: skip
+def serve(where: Where, host: str, port: int, workers: int) -> None:
+    """Serve the store over HTTP, with a worker inside.
+
+    Without keys only this machine may ask, and may do everything; `evervec keys create` makes
+    the first.
+    """
+    try:
+        from evervec.server.running import serve as run
+    except ImportError as error:
+        raise SettingsError(
+            f"the service needs the package {error.name}: pip install 'evervec[server]'"
+        ) from error
+    root = logging.getLogger()
+    root.setLevel(min(root.level, logging.WARNING))
+    with where.opened(make=True) as ev:
+        run(ev, host, port, workers, lambda line: click.echo(line, err=True))
+
+
+@click.group("keys", epilog="\b\nExample:\n  evervec --tenant acme keys create --role reader")
+def keys() -> None:
+    """Keys of the service: create, list, revoke."""
+
+
+@command("create", "evervec --tenant acme keys create --agent crawler --role writer")
+@click.option("--agent", default="default", show_default=True, help="Who will use it.")
+@click.option(
+    "--role", default="writer", show_default=True, type=click.Choice(["reader", "writer", "admin"]),
+    help="admin: of the whole platform.",
+)  # fmt: skip
+@click.option("--expires", metavar="TIME", help="How long it is good, e.g. 90d.  [for ever]")
+@as_json
+def create(where: Where, agent: str, role: str, expires: str | None, as_json: bool) -> None:
+    """Make a key, and show it this once."""
+    from evervec.keys import Keys
+
+    length = read_time(expires) if expires else None
+    with where.opened(make=True) as ev:
+        made = Keys(ev.store).create(ev.tenant, agent, role, length)
+    if as_json:
+        print_json({"key": made.key, **_facts(made.info)})
+        return
+    click.echo(made.key)
+    click.echo(f"a {role} of {made.info.tenant}; it is not shown again: keep it now", err=True)
+
+
+@command("list", "evervec keys list")
+@as_json
+def list_keys(where: Where, as_json: bool) -> None:
+    """List keys by how they begin; with --tenant, those of one tenant."""
+    from evervec.keys import Keys
+
+    with where.opened() as ev:
+        found = Keys(ev.store).list(where.tenant)
+    if as_json:
+        print_json([_facts(key) for key in found])
+    elif not found:
+        click.echo("no keys; `evervec keys create` makes one")
+    else:
+        print_table(
+            ("key", "tenant", "agent", "role", "made", "used", "expires", "revoked"),
+            [
+                (f"{k.prefix}…", k.tenant, k.agent, k.role, k.created_at, k.last_used_at,
+                 k.expires_at, k.revoked_at)
+                for k in found
+            ],
+        )  # fmt: skip
+
+
+@command("revoke", "evervec keys revoke ev_3f9a1c2b7d04")
+@click.argument("id")
+@as_json
+def revoke(where: Where, id: str, as_json: bool) -> None:
+    """Let a key open nothing any more, at once."""
+    from evervec.keys import Keys
+
+    with where.opened() as ev:
+        Keys(ev.store).revoke(id)
+    if as_json:
+        print_json({"revoked": id})
+    else:
+        click.echo("revoked")
+
+
+def _facts(key: Key) -> dict[str, object]:
+    return {name: getattr(key, name) for name in type(key).__slots__}
+
+
+for each in (create, list_keys, revoke):
+    keys.add_command(each)

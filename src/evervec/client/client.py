@@ -1,0 +1,278 @@
+"""The library's methods over HTTP, with the library's own values and errors."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from evervec.client.connection import Connection, error_of, record_path, to_json
+from evervec.client.queue import RemoteQueue, job_of, raise_unless_absent
+from evervec.drafts import read_envelope, record_id
+from evervec.errors import (
+    EvervecError,
+    InvalidArgument,
+    InvalidRecord,
+    JobFailed,
+    StoreError,
+    WaitTimeout,
+)
+from evervec.model import Hit, Hits, Job, Record, Ticket, VerifyReport, Version
+
+_LINES, _BYTES = 1000, 4 << 20
+"""what is sent in one request of `add_many`, at most"""
+_NDJSON = {"Content-Type": "application/x-ndjson"}
+_hits = TypeAdapter(list[Hit])
+_record, _records = TypeAdapter(Record), TypeAdapter(list[Record])
+_ticket = TypeAdapter(Ticket)
+_versions, _report = TypeAdapter(list[Version]), TypeAdapter(VerifyReport)
+
+
+class Client:
+    """A service, as its key may use it; the methods of `evervec.open`'s object.
+
+    `tenant`: for a platform admin's key, whose records it is about. A request that meets a
+    network error, a rate limit or a service that restarts is sent again up to `retries` times.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        tenant: str | None = None,
+        timeout: float = 30.0,
+        retries: int = 6,
+    ) -> None:
+        self._connection = Connection(url, key, tenant, timeout, retries)
+        self.queue = RemoteQueue(self._connection)
+
+    def __repr__(self) -> str:
+        return f"Client({self._connection.url!r})"
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # writing
+    def add(
+        self,
+        kind: str,
+        data: Any,
+        *,
+        id: str | int | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        weight: float | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        max_attempts: int | None = None,
+        version: int | None = None,
+        created_at: Any = None,
+        updated_at: Any = None,
+        boxed: bool = False,
+        wait: float | None = None,
+        if_seq: int | None = None,
+    ) -> Ticket:
+        """Save a record and enqueue its embedding; when this returns it is on disk. `if_seq`:
+        only if the record is still of that seq."""
+        options = {
+            "id": record_id(id), "title": title, "metadata": metadata, "weight": weight,
+            "priority": priority, "delay": delay, "max_attempts": max_attempts,
+            "version": version, "created_at": created_at, "updated_at": updated_at,
+            "boxed": boxed,
+        }  # fmt: skip
+        headers = _headers(wait, if_seq)
+        if version is not None or if_seq is not None:
+            # sent again it would find itself there, and not be accepted
+            headers["Idempotency-Key"] = uuid.uuid4().hex
+        body = _body(kind, data, options)
+        answered = self._connection.ask(
+            "POST", "/v1/records", json_body=body, headers=headers, waits=wait or 0.0
+        ).json()
+        return _received(answered, wait)
+
+    def add_many(self, kind: str, records: Iterable[Any]) -> Iterator[Ticket]:
+        """Save many records, streamed: tickets in order as you iterate. A bad record raises
+        `InvalidRecord` with its position, after all before it were saved and ticketed."""
+        source, position = iter(records), 0
+        while batch := list(islice(source, _LINES)):
+            for lines in _portions(kind, batch):
+                yield from self._add_lines(lines, position)
+                position += len(lines)
+
+    def _add_lines(self, lines: list[bytes], position: int) -> Iterator[Ticket]:
+        answered = self._connection.ask(
+            "POST", "/v1/records/batch", content=b"\n".join(lines), headers=_NDJSON
+        )
+        count = 0
+        for line in answered.iter_lines():
+            found = json.loads(line)
+            if "status" in found:
+                error = error_of(found)
+                raise _placed(error, position + (found.get("position") or count))
+            yield _ticket.validate_python(found)
+            count += 1
+        if count < len(lines):
+            raise StoreError(
+                "the service broke off in the middle of a batch: add the rest again, what was "
+                "saved before is safe"
+            )
+
+    def delete(
+        self, kind: str, id: str | int, *, wait: float | None = None, if_seq: int | None = None
+    ) -> Ticket:
+        """The record disappears from every search at once. A ticket that is not `accepted` says
+        that there was none."""
+        try:
+            answered = self._connection.ask(
+                "DELETE", record_path(kind, id), headers=_headers(wait, if_seq), waits=wait or 0.0
+            ).json()
+        except EvervecError as error:
+            raise_unless_absent(error)
+            return Ticket(kind, str(id), 0, 0, accepted=False, is_new=False, enqueued=False)
+        return _received(answered, wait)
+
+    # reading
+    def get(self, kind: str, id: str | int) -> Record | None:
+        """The record as it is now; None when it is absent or still boxed."""
+        try:
+            return _record.validate_json(self._connection.ask("GET", record_path(kind, id)).content)
+        except EvervecError as error:
+            raise_unless_absent(error)
+            return None
+
+    def records(
+        self,
+        kind: str | None = None,
+        *,
+        embedded: bool | None = None,
+        filter: Mapping[str, Any] | None = None,
+        limit: int = 100,
+    ) -> list[Record]:
+        """Records in order of kind and id."""
+        if limit < 1:
+            raise InvalidArgument(f"limit must be at least 1, not {limit}")
+        asked = {
+            "kind": kind,
+            "embedded": None if embedded is None else str(embedded).lower(),
+            "filter": None if filter is None else to_json(filter).decode(),
+        }
+        found: list[Record] = []
+        cursor: str | None = None
+        while len(found) < limit:
+            page = self._connection.ask(
+                "GET",
+                "/v1/records",
+                params={**asked, "limit": min(limit - len(found), 1000), "cursor": cursor},
+            ).json()
+            found += _records.validate_python(page["records"])
+            cursor = page["cursor"]
+            if cursor is None:
+                break
+        return found
+
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        kind: str | None = None,
+        mode: str = "hybrid",
+        filter: Mapping[str, Any] | None = None,
+        after: Ticket | None = None,
+        wait: float = 5.0,
+    ) -> Hits:
+        """The best records for a question; with `after`, not older than that change."""
+        body = {
+            "query": query, "k": k, "kind": kind, "mode": mode, "filter": filter,
+            "after": None if after is None else _shown(after), "wait": wait,
+        }  # fmt: skip
+        found = self._connection.ask("POST", "/v1/search", json_body=body, waits=wait).json()
+        return Hits(
+            _hits.validate_python(found["hits"]), via=found["via"], version=found["version"]
+        )
+
+    def wait(self, ticket: Ticket, timeout: float = 30.0) -> Job:
+        """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""
+        body = {"ticket": _shown(ticket), "wait": timeout}
+        answered = self._connection.ask("POST", "/v1/wait", json_body=body, waits=timeout)
+        return job_of(answered.json())
+
+    def versions(self) -> list[Version]:
+        """The embedding versions of the kinds that the key may see."""
+        return _versions.validate_python(
+            self._connection.ask("GET", "/v1/versions").json()["versions"]
+        )
+
+    def verify(self, repair: bool = False) -> VerifyReport:
+        """Compare the index with the records; `repair` mends what is off."""
+        answered = self._connection.ask("POST", "/v1/verify", json_body={"repair": repair})
+        return _report.validate_json(answered.content)
+
+
+def _headers(wait: float | None, if_seq: int | None) -> dict[str, str]:
+    headers = {}
+    if wait is not None:
+        headers["Prefer"] = f"wait={max(0, round(wait))}"
+    if if_seq is not None:
+        headers["If-Match"] = f'"{if_seq}"'
+    return headers
+
+
+def _body(kind: str, data: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    content = {"text": data} if isinstance(data, str) else {"data": data}
+    return {"kind": kind, **content, **{k: v for k, v in options.items() if v is not None}}
+
+
+def _portions(kind: str, batch: list[Any]) -> Iterator[list[bytes]]:
+    """Records as lines, in portions that fit a request. Each has its id before it is sent."""
+    lines: list[bytes] = []
+    size = 0
+    for item in batch:
+        text, options = (item, {}) if hasattr(item, "model_dump") else read_envelope(item)
+        line = to_json(_body(kind, text, {**options, "id": record_id(options.get("id"))}))
+        if lines and size + len(line) > _BYTES:
+            yield lines
+            lines, size = [], 0
+        lines.append(line)
+        size += len(line)
+    if lines:
+        yield lines
+
+
+def _received(answered: dict[str, Any], wait: float | None) -> Ticket:
+    """The ticket of a change, if it came as far as was waited for."""
+    status, error = answered.pop("status", None), answered.pop("error", None)
+    ticket = _ticket.validate_python(answered)
+    if status == "failed":
+        raise JobFailed(
+            f"{ticket.kind} {ticket.id!r} could not be embedded: {error}; mend it, then "
+            f"client.queue.retry({ticket.job_id})"
+        )
+    if wait is not None and status == "pending":
+        raise WaitTimeout(
+            f"{ticket.kind} {ticket.id!r} was not embedded within {wait:g} s; it is saved and waits"
+        )
+    return ticket
+
+
+def _shown(ticket: Ticket) -> dict[str, Any]:
+    return {name: getattr(ticket, name) for name in Ticket.__slots__}
+
+
+def _placed(error: EvervecError, position: int) -> EvervecError:
+    """A refused line with its place among all that `add_many` was given."""
+    if not isinstance(error, InvalidArgument | InvalidRecord):
+        return error
+    reason = str(error).partition(": ")[2]  # behind the place in its request
+    return InvalidRecord(reason or str(error), position=position)

@@ -1,0 +1,163 @@
+"""Requests to the service: sent again when that may help, and errors as the library has them.
+
+Whatever changes something can be sent twice without being done twice: a record has its id
+before it is sent, and other changes go under an `Idempotency-Key`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from evervec import errors
+from evervec.errors import AccessDenied, EvervecError, InvalidArgument, RateLimited, StoreError
+
+_AGAIN = frozenset({429, 502, 503, 504})
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_BY_STATUS: Mapping[int, type[EvervecError]] = {401: AccessDenied, 403: AccessDenied}
+
+
+class Connection:
+    """Where the service is, and how patiently it is asked."""
+
+    def __init__(
+        self, url: str, key: str | None, tenant: str | None, timeout: float, retries: int
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._retries = retries
+        self._timeout = timeout
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        try:
+            self._http = httpx.Client(
+                base_url=self.url,
+                headers=headers,
+                params={"tenant": tenant} if tenant else None,
+                timeout=timeout,
+            )
+        except (httpx.InvalidURL, UnicodeEncodeError) as error:
+            raise InvalidArgument(
+                f"the service's address or key cannot be used: {type(error).__name__}; give "
+                "http://host:port and a key as `evervec keys create` showed it"
+            ) from None
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        json_body: Any = None,
+        content: bytes | None = None,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        waits: float = 0.0,
+    ) -> httpx.Response:
+        """Send a request until it is answered. `waits`: seconds that the service may take on top,
+        because it was asked to wait."""
+        given = dict(headers or {})
+        if json_body is not None:
+            content = to_json(json_body)
+            given["Content-Type"] = "application/json"
+        for tries in range(self._retries + 1):
+            try:
+                response = self._http.request(
+                    method,
+                    path,
+                    content=content,
+                    params={k: v for k, v in (params or {}).items() if v is not None},
+                    headers=given,
+                    timeout=self._timeout + waits,
+                )
+            except httpx.TransportError as error:
+                if tries == self._retries:
+                    raise StoreError(
+                        f"the service {self.url} cannot be reached ({type(error).__name__}): see "
+                        "that it runs"
+                    ) from error
+                time.sleep(_pause(tries))
+                continue
+            if response.status_code not in _AGAIN or tries == self._retries:
+                break
+            time.sleep(max(_retry_after(response), _pause(tries)))
+        if response.is_error:
+            raise error_of(problem_in(response))
+        return response
+
+    def once(self, method: str, path: str, **asked: Any) -> Any:
+        """The JSON that a change is answered with; it is done once however often it is sent."""
+        headers = {"Idempotency-Key": uuid.uuid4().hex, **asked.pop("headers", {})}
+        return self.ask(method, path, headers=headers, **asked).json()
+
+    def close(self) -> None:
+        self._http.close()
+
+
+def record_path(kind: str, id: str | int) -> str:
+    return f"/v1/records/{quote(str(kind), safe='')}/{quote(str(id), safe='')}"
+
+
+def to_json(value: Any) -> bytes:
+    try:
+        return json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"this cannot be sent as JSON: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def _pause(tries: int) -> float:
+    longest: float = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries)
+    return longest * random.uniform(0.5, 1.0)
+
+
+def _retry_after(response: httpx.Response) -> float:
+    given = response.headers.get("retry-after", "")
+    return float(given) if given.isdecimal() else 0.0
+
+
+def problem_in(response: httpx.Response) -> dict[str, Any]:
+    """The problem document of an answer, or what stands for one."""
+    try:
+        found = response.json()
+        if isinstance(found, dict):
+            return {"status": response.status_code, **found}
+    except ValueError:
+        pass
+    words = f"the service answered {response.status_code} {response.reason_phrase}"
+    return {"status": response.status_code, "detail": words}
+
+
+def error_of(problem: Mapping[str, Any]) -> EvervecError:
+    """The library's own error that the service met, with its `status`."""
+    error = _error_of(problem)
+    error.status = problem.get("status")  # type: ignore[attr-defined]
+    return error
+
+
+def _error_of(problem: Mapping[str, Any]) -> EvervecError:
+    detail, status = str(problem.get("detail", "")), problem.get("status", 0)
+    name = str(problem.get("type", "")).removeprefix("urn:evervec:")
+    if status == 429:
+        return RateLimited(None, detail)
+    if name == "InvalidRecord":
+        found = errors.InvalidRecord(detail)
+        found.position = problem.get("position")
+        return found
+    kind = getattr(errors, name, None) or _BY_STATUS.get(status)
+    if isinstance(kind, type) and issubclass(kind, EvervecError):
+        return kind(detail)
+    return InvalidArgument(detail) if status < 500 else StoreError(detail)

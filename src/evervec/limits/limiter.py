@@ -1,0 +1,93 @@
+"""How often somebody may ask: token buckets, one for each key.
+
+A bucket holds `burst` tokens and gains `rate` a second; a request takes one. A new key
+starts full. This one is for a single process; `limits/redis.py` is the same across many.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+IDLE_SECONDS = 600.0
+"""a key that nobody asked for this long is forgotten, and starts full again"""
+_SWEEP_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """An answer of a limiter: true if the request may pass."""
+
+    allowed: bool
+    remaining: int
+    """requests that would pass right now"""
+    retry_after: float = 0.0
+    """seconds until the next one passes"""
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+
+class Limiter(Protocol):
+    """Counts requests by key. It may be called from several threads, and never raises: what
+    cannot be counted passes, and is counted in `errors`."""
+
+    rate: float
+    burst: int
+    errors: int
+    blocks: bool
+    """it asks over a network, so it does not belong on an event loop"""
+
+    def allow(self, key: str) -> Allowance: ...
+
+    def close(self) -> None: ...
+
+
+def judged(tokens: float, rate: float) -> Allowance:
+    """What a bucket with so many tokens answers; a token is taken if it has one."""
+    if tokens >= 1.0:
+        return Allowance(True, math.floor(tokens - 1.0))
+    return Allowance(False, 0, (1.0 - tokens) / rate)
+
+
+class MemoryLimiter:
+    """Buckets in this process."""
+
+    blocks = False
+
+    def __init__(
+        self, rate: float = 100.0, burst: int = 200, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.rate, self.burst = rate, burst
+        self.errors = 0
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._buckets: dict[str, tuple[float, float]] = {}
+        """by key: tokens, and when they were counted"""
+        self._next_sweep = clock() + _SWEEP_SECONDS
+
+    def allow(self, key: str) -> Allowance:
+        with self._lock:
+            now = self._clock()
+            if now >= self._next_sweep:
+                self._sweep(now)
+            tokens, counted = self._buckets.get(key, (float(self.burst), now))
+            tokens = min(self.burst, tokens + max(0.0, now - counted) * self.rate)
+            answer = judged(tokens, self.rate)
+            self._buckets[key] = (tokens - 1.0 if answer else tokens, now)
+            return answer
+
+    def _sweep(self, now: float) -> None:
+        self._next_sweep = now + _SWEEP_SECONDS
+        kept = {k: b for k, b in self._buckets.items() if now - b[1] < IDLE_SECONDS}
+        self._buckets = kept
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def close(self) -> None:
+        self._buckets.clear()

@@ -1,0 +1,212 @@
+"""Who asks, whose records they may see, and how often they may ask.
+
+A key names a tenant, an agent and a role; what it reads and counts is of its tenant alone.
+Platform admins see all tenants together, or one with `?tenant=`. As long as no key was ever
+made the service is its own machine's: everybody there is an admin of it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Query
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+
+from evervec.drafts import check_name
+from evervec.facade import Evervec
+from evervec.keys import Key, Role
+from evervec.limits.limiter import Allowance, Limiter
+from evervec.queue import Queue
+from evervec.server.problems import Problem
+from evervec.server.requests import App, Message, Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evervec.server.service import Service
+
+T = TypeVar("T")
+
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json", "/favicon.ico"})
+_RANK = {Role.READER: 0, Role.WRITER: 1, Role.ADMIN: 2}
+_NEEDED = {
+    Role.WRITER: "this changes something: use a writer's key",
+    Role.ADMIN: "this is for all tenants: use a platform admin's key",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever sent a request."""
+
+    tenant: str
+    agent: str
+    role: Role
+
+    @property
+    def bucket(self) -> str:
+        """What their requests are counted under."""
+        return f"org:{self.tenant}:agent:{self.agent}"
+
+
+class Access:
+    """The layer that lets in whoever has a key, as often as they may."""
+
+    def __init__(self, app: App, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        try:
+            caller = scope["caller"] = await self._caller(headers)
+            if caller.role is Role.ADMIN:
+                await self._app(scope, receive, send)
+                return
+            limiter = self._service.limiter
+            allowance = await self._allowance(limiter, caller.bucket)
+            limits = _limit_headers(limiter, allowance)
+            if not allowance:
+                raise _too_often(limits, allowance)
+        except Problem as problem:
+            await problem.response(scope["request_id"])(scope, receive, send)
+            return
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(limits)
+            await send(message)
+
+        await self._app(scope, receive, sending)
+
+    async def _caller(self, headers: Headers) -> Caller:
+        scheme, _, text = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and text:
+            key = await self._service.find_key(text.strip())
+            if isinstance(key, Key):
+                return Caller(key.tenant, key.agent, key.role)
+            if await self._service.has_keys():
+                raise _unauthorized("this key opens nothing: it is mistyped, revoked or expired")
+        elif await self._service.has_keys():
+            raise _unauthorized("a key is needed: send Authorization: Bearer KEY")
+        _check_is_local(headers)
+        return Caller(self._service.ev.tenant, "local", Role.ADMIN)
+
+    async def _allowance(self, limiter: Limiter, bucket: str) -> Allowance:
+        if limiter.blocks:
+            return await self._service.run(limiter.allow, bucket)
+        return limiter.allow(bucket)
+
+
+def _unauthorized(detail: str) -> Problem:
+    return Problem(401, detail, headers={"WWW-Authenticate": 'Bearer realm="evervec"'})
+
+
+def _limit_headers(limiter: Limiter, allowance: Allowance) -> dict[str, str]:
+    window = math.ceil(limiter.burst / limiter.rate)
+    until_full = (limiter.burst - allowance.remaining) / limiter.rate
+    wait = math.ceil(until_full if allowance else allowance.retry_after)
+    return {
+        "RateLimit-Policy": f'"agent";q={limiter.burst};w={window}',
+        "RateLimit": f'"agent";r={allowance.remaining};t={wait}',
+    }
+
+
+def _too_often(limits: dict[str, str], allowance: Allowance) -> Problem:
+    seconds = math.ceil(allowance.retry_after)
+    return Problem(
+        429,
+        f"this agent asks more often than it may: come again in {seconds} s",
+        error="rate limit exceeded",
+        headers={**limits, "Retry-After": str(seconds)},
+    )
+
+
+def _check_is_local(headers: Headers) -> None:
+    """Without keys nothing but this machine may ask; a web page that a browser on it shows, or
+    a name that was made to point here, is not this machine."""
+    origin = headers.get("origin")
+    names = [urlsplit(f"//{headers.get('host', '')}").hostname or ""]
+    if origin is not None:
+        names.append(urlsplit(origin).hostname or "")
+    if not all(is_loopback(name) for name in names):
+        raise Problem(403, "without keys only programs on this machine may ask: make a key first")
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What of the store a request is about: one tenant's part, or for admins all."""
+
+    service: Service
+    caller: Caller
+    tenant: str
+    everyone: bool
+    """a platform admin who named no tenant"""
+
+    @property
+    def ev(self) -> Evervec:
+        """The records of the tenant."""
+        return self.service.of(self.tenant)
+
+    @property
+    def queue(self) -> Queue:
+        """The jobs of the tenant, or of all."""
+        return self.service.every_queue if self.everyone else self.ev.queue
+
+    async def run(self, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Do what blocks, in a thread."""
+        return await self.service.run(do, *args, **kwargs)
+
+    def must_be(self, role: Role) -> None:
+        if _RANK[self.caller.role] < _RANK[role]:
+            raise Problem(403, f"a {self.caller.role}'s key may not do this; {_NEEDED[role]}")
+
+
+TenantQuery = Annotated[
+    str | None, Query(description="Platform admins: of this tenant alone.", min_length=1)
+]
+
+
+async def _reading(request: Request, tenant: TenantQuery = None) -> View:
+    caller: Caller = request.scope["caller"]
+    service: Service = request.app.state.service
+    if tenant is None:
+        return View(service, caller, caller.tenant, caller.role is Role.ADMIN)
+    check_name("tenant", tenant)
+    if caller.role is not Role.ADMIN and tenant != caller.tenant:
+        raise Problem(403, "this key is of another tenant: leave ?tenant= out")
+    return View(service, caller, tenant, everyone=False)
+
+
+async def _writing(request: Request, tenant: TenantQuery = None) -> View:
+    view = await _reading(request, tenant)
+    view.must_be(Role.WRITER)
+    return view
+
+
+async def _running(request: Request) -> View:
+    view = await _reading(request)
+    view.must_be(Role.ADMIN)
+    return view
+
+
+Reading = Annotated[View, Depends(_reading)]
+Writing = Annotated[View, Depends(_writing)]
+Running = Annotated[View, Depends(_running)]

@@ -1,0 +1,144 @@
+"""Problem documents (RFC 9457): what is wrong with a request, and what to do.
+
+Every error of the service has this shape. `error` repeats the title in the words that
+clients of the older systems look for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from evervec import errors
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class ProblemDocument(BaseModel):
+    """What every error looks like (RFC 9457)."""
+
+    type: str = Field(
+        examples=["urn:evervec:InvalidRecord"],
+        description="the library's error, if it is one of those; else `about:blank`",
+    )
+    title: str = Field(examples=["Unprocessable Content"])
+    status: int = Field(examples=[422])
+    detail: str = Field(examples=["text: is empty"])
+    error: str = Field(examples=["text: is empty"], description="what is wrong, in a few words")
+    request_id: str | None = Field(None, description="as in the header X-Request-Id")
+    position: int | None = Field(None, description="of a batch: the record that was refused")
+
+
+class Problem(HTTPException):
+    """Raised anywhere below a route, it becomes the answer."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        type: str = "about:blank",
+        error: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        **members: Any,
+    ) -> None:
+        super().__init__(status, detail, dict(headers or {}))
+        self.type = type
+        self.error = error or detail
+        self.members = members
+
+    def document(self, request_id: str | None) -> dict[str, Any]:
+        found = {
+            "type": self.type,
+            "title": HTTPStatus(self.status_code).phrase,
+            "status": self.status_code,
+            "detail": self.detail,
+            "error": self.error,
+            "request_id": request_id,
+            **self.members,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    def encoded(self, request_id: str | None) -> bytes:
+        words = json.dumps(self.document(request_id), ensure_ascii=False)
+        return words.encode("utf-8", "backslashreplace")
+
+    def response(self, request_id: str | None) -> Response:
+        return Response(self.encoded(request_id), self.status_code, self.headers, MEDIA_TYPE)
+
+
+_PLAIN = {
+    404: "there is nothing at this path: /docs lists what there is",
+    405: "this path does not take that method: /docs lists what there is",
+}
+_STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (errors.InvalidRecord, 422),
+    (errors.InvalidArgument, 422),
+    (errors.InvalidTransition, 409),
+    (errors.WaitTimeout, 409),
+    (errors.JobFailed, 409),
+    (errors.VersionMismatch, 409),
+    (errors.EvervecError, 503),
+)
+
+
+def problem_of(error: Exception) -> Problem:
+    """The answer to an error of evervec's own, or of reading a request."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, RequestValidationError):
+        return Problem(422, "; ".join(_sentence(part) for part in error.errors()))
+    if isinstance(error, HTTPException):
+        plain = _PLAIN.get(error.status_code, error.detail)
+        return Problem(error.status_code, plain, headers=error.headers)
+    for kind, status in _STATUS:
+        if isinstance(error, kind):
+            position = getattr(error, "position", None)
+            later = {"Retry-After": "1"} if status == 503 else {}
+            name = f"urn:evervec:{type(error).__name__}"
+            return Problem(status, str(error), type=name, headers=later, position=position)
+    raise error
+
+
+def _sentence(part: Mapping[str, Any]) -> str:
+    place = ".".join(str(step) for step in part["loc"] if step != "body")
+    return f"{place}: {part['msg']}" if place else str(part["msg"])
+
+
+async def answer_problem(request: Request, error: Exception) -> Response:
+    """FastAPI's handler for whatever `problem_of` knows."""
+    return problem_of(error).response(request.scope.get("request_id"))
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The errors of a route for its OpenAPI: these, and those that any request may meet."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
+    return {
+        status: {"description": _MEANING[status], "content": content}
+        for status in sorted({*statuses, *_ANYWHERE})
+    }
+
+
+_MEANING = {
+    400: "The body cannot be read: not JSON, not UTF-8, or nested too deep.",
+    401: "No key, or one that opens nothing.",
+    403: "The key may not do this, or not for that tenant.",
+    404: "There is no such thing in the tenant.",
+    409: "It is not in a state for this, or not there yet.",
+    412: "The record is no longer as `If-Match` says.",
+    413: "The body is larger than `server_body_mb`.",
+    415: "The body is neither JSON nor, for a batch, NDJSON.",
+    422: "A part of the request has a value that cannot be used; `detail` names it.",
+    429: "The agent asks more often than it may; `Retry-After` says when to come again.",
+    500: "A mistake of the service's own; its log has the `request_id`.",
+    503: "The store does not answer; nothing was done.",
+}
+_ANYWHERE = (400, 401, 403, 413, 422, 429, 500, 503)

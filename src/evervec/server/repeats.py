@@ -1,0 +1,70 @@
+"""`Idempotency-Key`: a request that is sent again is answered again, not done again.
+
+The key, the tenant and a fingerprint of the request are remembered before it is done, its
+answer after. Should the service die between the two, the request is done again, which is
+safe: an id that was not given is made from the key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import Header
+from starlette.requests import Request
+from starlette.responses import Response
+
+from evervec.server.access import View
+from evervec.server.problems import Problem
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x21-\x7e]+$",
+        description="A name of your own for this request: sent again, it is not done again.",
+    ),
+]
+_NAMESPACE = uuid.UUID("6d6f0f5e-6a0c-5a51-9b5c-6576657276ec")
+_KEPT_HEADERS = ("etag", "location")
+
+
+async def once(
+    request: Request, view: View, name: str | None, do: Callable[[], Awaitable[Response]]
+) -> Response:
+    """Do a request, or give the answer that it had before. Refusals are not kept."""
+    if name is None:
+        return await do()
+    store = view.service.ev.store
+    known = await view.run(store.ask, view.tenant, name, await _fingerprint(request, view))
+    if known.fingerprint != await _fingerprint(request, view):
+        raise Problem(422, "this Idempotency-Key was used for another request: make a new one")
+    if known.answer is not None:
+        status, headers, body = json.loads(known.answer)
+        return Response(body, status, {**headers, "Idempotency-Replayed": "true"})
+    response = await do()
+    if response.status_code < 300:
+        kept = {h: response.headers[h] for h in _KEPT_HEADERS if h in response.headers}
+        kept["content-type"] = "application/json"
+        text = bytes(response.body).decode()
+        await view.run(
+            store.answer, view.tenant, name, json.dumps((response.status_code, kept, text))
+        )
+    return response
+
+
+async def _fingerprint(request: Request, view: View) -> str:
+    """What makes two requests the same one."""
+    parts = (request.method, request.scope["path"], view.caller.agent, request.url.query)
+    digest = hashlib.sha256("\n".join(parts).encode())
+    digest.update(await request.body())
+    return digest.hexdigest()
+
+
+def made_id(view: View, kind: str, name: str, position: int = 0) -> str:
+    """The id of a record that came without one, the same whenever the request comes."""
+    return str(uuid.uuid5(_NAMESPACE, "\n".join((view.tenant, kind, name, str(position)))))

@@ -1,0 +1,194 @@
+"""What is true of every request: it has an id, a bounded body, and an answer in any case."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from typing import Any
+
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+
+from evervec.server.problems import Problem
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+log = logging.getLogger("evervec.server")
+
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class Requests:
+    """The outermost layer: ids, sizes, and the answer to what nobody foresaw."""
+
+    def __init__(self, app: App, most_bytes: int, count: Callable[[Scope, int], None]) -> None:
+        self._app = app
+        self._most_bytes = most_bytes
+        self._count = count
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        id = scope["request_id"] = given if _SANE_ID.fullmatch(given) else uuid.uuid4().hex
+        # routes see the path as it was sent, so that an id may hold a slash as %2F
+        scope["path"] = scope["raw_path"].decode("ascii", "replace")
+        began, status = time.perf_counter(), 0
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-Id"] = id
+            await send(message)
+
+        try:
+            await self._app(scope, self._bounded(scope, receive), sending)
+        except Exception as error:
+            log.exception("request %s failed", id, extra={"request_id": id})
+            if status:  # too late for another answer: the connection is cut
+                raise
+            problem = _unforeseen(error)
+            await problem.response(id)(scope, receive, sending)
+        finally:
+            self._count(scope, status)
+            log.info(
+                "%s %s %d in %.1f ms (%s)",
+                scope["method"], scope["path"], status, 1000 * (time.perf_counter() - began), id,
+                extra={"request_id": id, "status": status},
+            )  # fmt: skip
+
+    def _bounded(self, scope: Scope, receive: Receive) -> Receive:
+        """The body, as far as it is not too long. A batch has bounds of its own."""
+        if scope["path"].endswith("/batch"):
+            return receive
+        left = self._most_bytes
+        declared = Headers(scope=scope).get("content-length", "")
+
+        async def receiving() -> Message:
+            nonlocal left
+            if declared.isdecimal() and int(declared) > self._most_bytes:
+                raise self._too_large()
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise self._too_large()
+            return message
+
+        return receiving
+
+    def _too_large(self) -> Problem:
+        return Problem(
+            413,
+            f"the body is larger than {self._most_bytes:,} bytes: send less, or records one by one "
+            "to /v1/records/batch, or raise server_body_mb",
+        )
+
+
+def _unforeseen(error: Exception) -> Problem:
+    if isinstance(error, Problem):
+        return error
+    return Problem(500, "the service made a mistake; its log has it under the request's id")
+
+
+class CheckedRequest(Request):
+    """A request whose JSON is checked for what stores and indexes cannot take."""
+
+    async def json(self) -> Any:
+        return read_json(await self.body(), self.app.state.service.ev.settings.server_depth)
+
+
+class CheckedRoute(APIRoute):
+    """Routes that read their bodies as `CheckedRequest` does, and refuse parameters that they do
+    not have: a mistyped `?tenant=` must not pass for none."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        known = _parameters(self.dependant)
+
+        async def checked(request: Request) -> Response:
+            for name in request.query_params:
+                if name not in known:
+                    close = difflib.get_close_matches(name, known, 1)
+                    hint = f"did you mean {close[0]!r}?" if close else "/docs lists those there are"
+                    raise Problem(422, f"there is no parameter {name[:40]!r}; {hint}")
+            if self.body_field is not None:
+                _check_media_type(request)
+            return await handle(CheckedRequest(request.scope, request.receive))
+
+        return checked
+
+
+def _parameters(dependant: Dependant) -> set[str]:
+    """The names that a route's query may have."""
+    own = {field.alias for field in dependant.query_params}
+    return own.union(*map(_parameters, dependant.dependencies))
+
+
+def _check_media_type(request: Request) -> None:
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    empty = request.headers.get("content-length", "0" if not given else "") == "0"
+    if empty and "transfer-encoding" not in request.headers:
+        return
+    if given != "application/json" and not given.endswith("+json"):
+        raise Problem(
+            415, f"the body must be JSON (Content-Type: application/json), not {given or 'unnamed'}"
+        )
+
+
+def read_json(body: bytes, deepest: int) -> Any:
+    """The value that a body holds; a `Problem` if it is none, or none that can be kept."""
+    try:
+        value = json.loads(body.decode(), parse_constant=_refuse)
+    except UnicodeDecodeError as error:
+        raise Problem(400, f"the body is not UTF-8: byte {error.start}") from None
+    except RecursionError:
+        raise _too_deep(deepest) from None
+    except ValueError as error:
+        raise Problem(400, f"the body is not JSON: {error}") from None
+    check_value(value, body, deepest)
+    return value
+
+
+def check_value(value: Any, source: bytes, deepest: int) -> None:
+    """Refuse what is nested too deep, and text that is none: NUL and half surrogate pairs,
+    which JSON can only bring in by escapes."""
+    escaped = b"\\u" in source
+    if escaped or source.count(b"{") + source.count(b"[") > deepest:
+        _check(value, escaped, deepest, deepest)
+
+
+def _check(value: Any, strings: bool, left: int, deepest: int) -> None:
+    if isinstance(value, dict | list):
+        if left == 0:
+            raise _too_deep(deepest)
+        for part in (*value, *value.values()) if isinstance(value, dict) else value:
+            _check(part, strings, left - 1, deepest)
+    elif strings and isinstance(value, str):
+        if "\0" in value:
+            raise Problem(422, "a text in the body has a NUL character: leave it out")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise Problem(422, "a text in the body has half a surrogate pair") from None
+
+
+def _too_deep(deepest: int) -> Problem:
+    return Problem(400, f"the JSON is nested more than {deepest} deep (server_depth)")
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")

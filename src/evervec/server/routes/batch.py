@@ -1,0 +1,227 @@
+"""Many records in one request: NDJSON in, NDJSON tickets out, in constant memory.
+
+Lines are saved as they come, as many together as arrived while the last ones were written.
+A bad line ends it: what came before it is saved and ticketed, and the last line of the
+answer is a problem document with the line's position. If it is the first, the whole answer
+is that document.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from itertools import groupby
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field, TypeAdapter, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from evervec.errors import EvervecError
+from evervec.model import Ticket
+from evervec.server.access import View, Writing
+from evervec.server.problems import Problem, documented, problem_of
+from evervec.server.repeats import IdempotencyKey, made_id
+from evervec.server.requests import CheckedRoute, Receive, Scope, Send, check_value
+from evervec.server.routes.records import draft_of
+from evervec.server.schemas import RecordIn, TicketOut
+from evervec.server.streams import Incoming, Spool
+from evervec.stores.base import Draft
+
+router = APIRouter(prefix="/v1/records", tags=["records"], route_class=CheckedRoute)
+
+MEDIA_TYPE = "application/x-ndjson"
+_dump = TypeAdapter(Ticket).dump_json
+
+
+class LineIn(RecordIn):
+    """A line of a batch: its kind may be given for all lines, as `?kind=`."""
+
+    kind: str | None = Field(None, min_length=1)  # type: ignore[assignment]
+
+
+@router.post(
+    "/batch",
+    summary="Add many records",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "A ticket for each line, in order; a problem document ends it early.",
+            "content": {MEDIA_TYPE: {"schema": TicketOut.model_json_schema()}},
+        },
+        **documented(415),
+    },
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "description": "A record in each line, as for `POST /v1/records`.",
+            "content": {
+                MEDIA_TYPE: {
+                    "schema": {"type": "string"},
+                    "example": '{"kind": "note", "id": 1, "text": "one"}\n'
+                    '{"kind": "note", "id": 2, "text": "two"}\n',
+                }
+            },
+        }
+    },
+)
+async def batch(
+    request: Request,
+    view: Writing,
+    kind: Annotated[str | None, Query(min_length=1, description="of lines that name none")] = None,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Tickets come while lines are still being sent. With an `Idempotency-Key`, lines without an
+    id get the same one whenever the batch is sent."""
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given not in (
+        MEDIA_TYPE,
+        "application/jsonl",
+        "application/json-lines",
+        "application/ndjson",
+    ):
+        raise Problem(
+            415, f"a batch is NDJSON (Content-Type: {MEDIA_TYPE}), not {given or 'unnamed'}"
+        )
+    spool = Spool()
+    work = asyncio.create_task(_Batch(view, kind, idempotency_key).work(request, spool))
+    if not await spool.filled():
+        spool.close()
+        await work  # raises what the first line was refused for
+        return Response(media_type=MEDIA_TYPE)
+    return _Tickets(spool, work)
+
+
+class _Tickets(Response):
+    """An answer that is sent while the body is still read. Starlette's own streaming answer
+    listens for the end of the connection, and so would take parts of the body for itself."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, spool: Spool, work: asyncio.Task[None]) -> None:
+        self.status_code = 200
+        self.background = None
+        self.body = b""
+        self.init_headers()
+        del self.headers["content-length"]
+        self._spool = spool
+        self._work = work
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        try:
+            await send(start)
+            async for tickets in self._spool:
+                await send({"type": "http.response.body", "body": tickets, "more_body": True})
+            await self._work
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            self._work.cancel()
+
+
+class _Batch:
+    """One batch on its way into the store."""
+
+    def __init__(self, view: View, kind: str | None, name: str | None) -> None:
+        self._view = view
+        self._ev = view.ev
+        self._kind = kind
+        self._name = name
+        self._settings = self._ev.settings
+        self._longest = int(self._settings.server_body_mb * 1e6)
+        self._position = 0
+
+    async def work(self, request: Request, spool: Spool) -> None:
+        """Save all lines of the body; a `Problem` if the first one is refused."""
+        body = Incoming(request)
+        try:
+            problem = await self._save_all(body, spool)
+            if problem:
+                await body.hear_out()  # the client may read nothing before it has sent all
+                if not self._position:
+                    raise problem
+                spool.write(problem.encoded(request.scope["request_id"]) + b"\n")
+        finally:
+            body.close()
+            spool.end()
+
+    async def _save_all(self, body: Incoming, spool: Spool) -> Problem | None:
+        async for lines in self._lines(body):
+            tickets, problem = await self._view.run(self._save, lines)
+            if tickets:
+                spool.write(b"".join(tickets))
+            if problem:
+                return problem
+        return None
+
+    async def _lines(self, body: Incoming) -> AsyncIterator[list[bytes]]:
+        """Lines that can be saved together: those that are there, up to a transaction's worth.
+        One that grows too long is given as far as it came, to be refused."""
+        rest: bytes = b""
+        most = self._settings.add_batch
+        while (taken := await body.take()) is not None:
+            *whole, rest = (rest + taken).split(b"\n")
+            if len(rest) > self._longest:
+                whole.append(rest)
+            lines = [line for line in whole if line and not line.isspace()]
+            for start in range(0, len(lines), most):
+                yield lines[start : start + most]
+        if rest and not rest.isspace():
+            yield [rest]
+
+    def _save(self, lines: list[bytes]) -> tuple[list[bytes], Problem | None]:
+        """Tickets of the lines up to the first bad one, and what is wrong with that."""
+        drafts: list[tuple[str, Draft]] = []
+        problem = None
+        try:
+            for line in lines:
+                drafts.append(self._read_line(line, self._position + len(drafts)))
+        except (Problem, EvervecError, ValidationError) as error:
+            problem = self._placed(error, len(drafts))
+        tickets: list[bytes] = []
+        try:
+            for kind, group in _runs(drafts):
+                for ticket in self._ev.store.save(self._ev.tenant, kind, group):
+                    tickets += (_dump(ticket), b"\n")
+        except EvervecError as error:
+            problem = self._placed(error, len(tickets) // 2)
+        self._position += len(tickets) // 2
+        return tickets, problem
+
+    def _read_line(self, line: bytes, position: int) -> tuple[str, Draft]:
+        if position >= self._settings.server_batch:
+            most = self._settings.server_batch
+            raise Problem(413, f"a batch may hold {most:,} records (server_batch): send another")
+        if len(line) > self._longest:
+            raise Problem(413, f"the line is longer than {self._longest:,} bytes (server_body_mb)")
+        given = LineIn.model_validate_json(line)
+        check_value(
+            given.model_dump(include={"metadata", "data"}), line, self._settings.server_depth
+        )
+        given.kind = kind = given.kind or self._kind
+        if kind is None:
+            raise Problem(422, "kind: is missing; name it in the line, or for all as ?kind=")
+        if given.id is None and self._name is not None:
+            given.id = made_id(self._view, kind, self._name, position)
+        return kind, draft_of(self._ev, given)
+
+    def _placed(self, error: Exception, behind: int) -> Problem:
+        """What was refused, with its place in the batch."""
+        position = self._position + behind
+        if isinstance(error, ValidationError):
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            found = Problem(422, f"{place}: {first['msg']}" if place else first["msg"])
+        else:
+            found = problem_of(error)
+        detail = f"record at position {position}: {found.detail}"
+        return Problem(
+            found.status_code, detail, type=found.type, headers=found.headers, position=position
+        )
+
+
+def _runs(drafts: list[tuple[str, Draft]]) -> Iterator[tuple[str, list[Draft]]]:
+    """Neighbours of one kind, which one transaction can save."""
+    for kind, group in groupby(drafts, key=lambda pair: pair[0]):
+        yield kind, [draft for _, draft in group]

@@ -1,0 +1,100 @@
+"""Jobs: look at them, retry, cancel and reorder them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from evervec.model import Job, Status
+from evervec.server.access import Reading, View, Writing
+from evervec.server.answers import answer, make_cursor, read_cursor
+from evervec.server.problems import Problem, documented
+from evervec.server.repeats import IdempotencyKey, once
+from evervec.server.requests import CheckedRoute
+from evervec.server.schemas import MOST_AT_ONCE, CancelledOut, JobOut, JobsOut, PriorityIn
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=CheckedRoute)
+
+JobId = Annotated[int, Path(ge=0, lt=1 << 63)]
+
+
+@router.get("", summary="List jobs", responses={200: {"model": JobsOut}, **documented()})
+async def jobs(
+    view: Reading,
+    status: Status | None = None,
+    kind: Annotated[str | None, Query(min_length=1)] = None,
+    id: Annotated[str | None, Query(min_length=1, description="of the record")] = None,
+    cursor: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
+) -> Response:
+    """In order of their numbers. `cursor`: as the page before gave it."""
+    place = read_cursor(cursor, int)
+    after = place[0] if place else 0
+    found = await view.run(
+        view.queue.jobs, status=status, kind=kind, id=id, after=after, limit=limit
+    )
+    last = make_cursor(found[-1].job_id) if len(found) == limit else None
+    return answer(JobsOut, {"jobs": found, "cursor": last})
+
+
+@router.get("/{id}", summary="Get a job", responses={200: {"model": JobOut}, **documented(404)})
+async def job(view: Reading, id: JobId) -> Response:
+    return answer(JobOut, await _find(view, id))
+
+
+@router.patch(
+    "/{id}",
+    summary="Change a job's priority",
+    responses={200: {"model": JobOut}, **documented(404, 415)},
+)
+async def reorder(view: Writing, id: JobId, body: PriorityIn) -> Response:
+    """Jobs of a higher priority are claimed first."""
+    await _find(view, id)
+    await view.run(view.queue.set_priority, id, body.priority)
+    return answer(JobOut, await _find(view, id))
+
+
+@router.post(
+    "/{id}/retry",
+    summary="Let a failed job start anew",
+    responses={200: {"model": JobOut}, **documented(404, 409)},
+)
+async def retry(
+    request: Request, view: Writing, id: JobId, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """With no attempts spent and no error."""
+
+    async def do() -> Response:
+        await _find(view, id)
+        await view.run(view.queue.retry, id)
+        return answer(JobOut, await _find(view, id))
+
+    return await once(request, view, idempotency_key, do)
+
+
+@router.post(
+    "/{id}/cancel",
+    summary="Remove a pending or failed job",
+    responses={200: {"model": CancelledOut}, **documented(404, 409)},
+)
+async def cancel(
+    request: Request, view: Writing, id: JobId, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """Its history stays."""
+
+    async def do() -> Response:
+        await _find(view, id)
+        await view.run(view.queue.cancel, id)
+        return answer(CancelledOut, {"cancelled": id})
+
+    return await once(request, view, idempotency_key, do)
+
+
+async def _find(view: View, id: int) -> Job:
+    found = await view.run(view.queue.get, id)
+    if found is None:
+        raise Problem(404, f"there is no job {id} in this tenant")
+    return found

@@ -1,0 +1,116 @@
+"""The queue as a whole: its numbers, and what is done to many jobs at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from evervec.server.access import Reading, Running, Writing
+from evervec.server.answers import answer
+from evervec.server.problems import documented
+from evervec.server.repeats import IdempotencyKey, once
+from evervec.server.requests import CheckedRoute
+from evervec.server.schemas import (
+    PausedOut,
+    PurgedOut,
+    PurgeIn,
+    RecoveredOut,
+    RecoverIn,
+    RetriedOut,
+    RetryFailedIn,
+    StatsOut,
+)
+
+router = APIRouter(prefix="/v1/queue", tags=["queue"], route_class=CheckedRoute)
+
+
+@router.get(
+    "/stats",
+    summary="What waits, runs, failed and is done",
+    responses={200: {"model": StatsOut}, **documented()},
+)
+async def stats(view: Reading) -> Response:
+    """Of the tenant; a platform admin sees all tenants together, or one with `?tenant=`."""
+    found = await view.run(view.queue.stats)
+    if (
+        not view.everyone
+    ):  # calls are made for all tenants: a tenant sees no more than it could have
+        found = replace(found, in_flight=min(found.in_flight, found.processing))
+    return answer(StatsOut, found)
+
+
+@router.post(
+    "/retry-failed",
+    summary="Let all failed jobs start anew",
+    responses={200: {"model": RetriedOut}, **documented(415)},
+)
+async def retry_failed(
+    request: Request,
+    view: Writing,
+    body: RetryFailedIn | None = None,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    most = body.max_retries if body else None
+
+    async def do() -> Response:
+        return answer(RetriedOut, {"retried": await view.run(view.queue.retry_failed, most)})
+
+    return await once(request, view, idempotency_key, do)
+
+
+@router.post(
+    "/recover-stuck",
+    summary="Take back jobs whose worker died",
+    responses={200: {"model": RecoveredOut}, **documented(415)},
+)
+async def recover_stuck(view: Writing, body: RecoverIn | None = None) -> Response:
+    """Those whose lease ran out. Workers do this by themselves."""
+    threshold = body.threshold if body else None
+    count = await view.run(view.queue.recover_stuck, threshold, own=True)
+    return answer(RecoveredOut, {"recovered": count})
+
+
+@router.post(
+    "/purge",
+    summary="Drop settled jobs",
+    responses={200: {"model": PurgedOut}, **documented(415)},
+)
+async def purge(
+    request: Request, view: Writing, body: PurgeIn, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """Records and vectors stay."""
+    age = timedelta(seconds=body.older_than)
+
+    async def do() -> Response:
+        if body.status == "done":
+            count = await view.run(view.queue.purge_done, age)
+        else:
+            count = await view.run(view.queue.purge_dead, age, boxed=body.boxed)
+        return answer(PurgedOut, {"purged": count})
+
+    return await once(request, view, idempotency_key, do)
+
+
+@router.post(
+    "/pause",
+    summary="Let no worker claim more",
+    responses={200: {"model": PausedOut}, **documented()},
+)
+async def pause(view: Running) -> Response:
+    """For the whole store, so it takes a platform admin. What is claimed is finished."""
+    await view.run(view.queue.pause)
+    return answer(PausedOut, {"paused": True})
+
+
+@router.post(
+    "/resume",
+    summary="Let workers go on",
+    responses={200: {"model": PausedOut}, **documented()},
+)
+async def resume(view: Running) -> Response:
+    await view.run(view.queue.resume)
+    return answer(PausedOut, {"paused": False})

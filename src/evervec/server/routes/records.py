@@ -1,0 +1,236 @@
+"""Records: add, get, list, delete, and what was tried for them."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+from urllib.parse import quote, unquote
+
+from fastapi import APIRouter, Depends, Header, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from evervec.drafts import check_name
+from evervec.facade import Evervec
+from evervec.model import Status, Ticket
+from evervec.server.access import Reading, View, Writing
+from evervec.server.answers import (
+    answer,
+    asked_seq,
+    asked_wait,
+    entity_tag,
+    make_cursor,
+    read_cursor,
+)
+from evervec.server.problems import Problem, documented
+from evervec.server.repeats import IdempotencyKey, made_id, once
+from evervec.server.requests import CheckedRoute
+from evervec.server.schemas import (
+    MOST_AT_ONCE,
+    HistoryOut,
+    RecordIn,
+    RecordOut,
+    RecordsOut,
+    TicketOut,
+)
+from evervec.server.service import Save
+from evervec.stores.base import Draft
+
+router = APIRouter(prefix="/v1/records", tags=["records"], route_class=CheckedRoute)
+
+Prefer = Annotated[
+    str | None,
+    Header(description="`wait=30`: answer once it is embedded, within so many seconds."),
+]
+IfMatch = Annotated[
+    str | None, Header(description="The record's ETag: only if it is still that version.")
+]
+IfNoneMatch = Annotated[str | None, Header(description="The ETag that you have already.")]
+
+
+async def _kind(kind: Annotated[str, Path(min_length=1)]) -> str:
+    return check_name("kind", unquote(kind))
+
+
+async def _id(id: Annotated[str, Path(min_length=1)]) -> str:
+    return check_name("id", unquote(id))
+
+
+Kind = Annotated[str, Depends(_kind)]
+Id = Annotated[str, Depends(_id)]
+
+
+def draft_of(ev: Evervec, given: RecordIn) -> Draft:
+    """The record of a body, as `add` would save it."""
+    options = given.model_dump(exclude_unset=True, exclude={"kind", "text", "data"})
+    if (given.text is None) is (given.data is None):
+        raise Problem(422, "give text, or data for a kind with a model; one of the two")
+    return ev.draft(given.kind, given.data if given.text is None else given.text, options)
+
+
+@router.post(
+    "",
+    summary="Add a record, or change it",
+    status_code=202,
+    responses={
+        201: {"model": TicketOut, "description": "It is embedded (with `Prefer: wait=`)."},
+        202: {"model": TicketOut, "description": "It is on disk, and will be embedded."},
+        **documented(409, 412, 415),
+    },
+)
+async def add(
+    request: Request,
+    view: Writing,
+    body: RecordIn,
+    prefer: Prefer = None,
+    if_match: IfMatch = None,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """The record and the job that embeds it are saved together; the answer comes once they are
+    on disk. The same text, title, metadata and weight again enqueue nothing."""
+
+    async def do() -> Response:
+        if body.id is None and idempotency_key is not None:
+            body.id = made_id(view, body.kind, idempotency_key)
+        draft = draft_of(view.ev, body)
+        draft.if_seq = asked_seq(if_match)
+        if if_match is not None and draft.if_seq is None:
+            await _must_exist(view, body.kind, draft.id)
+        ticket = await view.service.save(Save(view.tenant, body.kind, draft))
+        if not ticket.accepted and draft.if_seq is not None:
+            raise _changed(ticket)
+        place = f"/v1/records/{quote(ticket.kind, safe='')}/{quote(ticket.id, safe='')}"
+        headers = {"ETag": entity_tag(ticket.seq), "Location": place}
+        return await _receipt(view, ticket, prefer, 201, headers)
+
+    return await once(request, view, idempotency_key, do)
+
+
+@router.get(
+    "",
+    summary="List records",
+    responses={200: {"model": RecordsOut}, **documented()},
+)
+async def records(
+    view: Reading,
+    kind: Annotated[str | None, Query(min_length=1)] = None,
+    embedded: Annotated[
+        bool | None, Query(description="Whether their current version is in the index.")
+    ] = None,
+    filter: Annotated[
+        str | None, Query(description="A filter on metadata, as JSON.", examples=['{"year":2020}'])
+    ] = None,
+    cursor: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
+) -> Response:
+    """In order of kind and id. `cursor`: as the page before gave it."""
+    found = await view.run(
+        view.ev.records,
+        kind,
+        embedded=embedded,
+        filter=_filter(filter),
+        after=read_cursor(cursor, str, str),
+        limit=limit,
+    )
+    last = make_cursor(found[-1].kind, found[-1].id) if len(found) == limit else None
+    return answer(RecordsOut, {"records": found, "cursor": last})
+
+
+@router.get(
+    "/{kind}/{id:path}/history",
+    summary="What was tried for a record",
+    responses={200: {"model": HistoryOut}, **documented(404)},
+)
+async def history(view: Reading, kind: Kind, id: Id) -> Response:
+    """Oldest first; empty for a record that nobody tried yet."""
+    found = await view.run(view.ev.queue.history, kind, id)
+    if not found and await view.run(view.ev.queue.status, kind, id) is None:
+        raise _absent(kind, id)
+    return answer(HistoryOut, {"attempts": found})
+
+
+@router.get(
+    "/{kind}/{id:path}",
+    summary="Get a record",
+    responses={
+        200: {"model": RecordOut},
+        304: {"description": "It is still the version of `If-None-Match`."},
+        **documented(404),
+    },
+)
+async def get(view: Reading, kind: Kind, id: Id, if_none_match: IfNoneMatch = None) -> Response:
+    """The record as it is now, with its version as ETag; 404 while it is still boxed."""
+    found = await view.run(view.ev.get, kind, id)
+    if found is None:
+        raise _absent(kind, id)
+    tag = entity_tag(found.seq)
+    if if_none_match is not None and tag in (part.strip() for part in if_none_match.split(",")):
+        return Response(status_code=304, headers={"ETag": tag})
+    return answer(RecordOut, found, headers={"ETag": tag})
+
+
+@router.delete(
+    "/{kind}/{id:path}",
+    summary="Delete a record",
+    status_code=202,
+    responses={
+        200: {"model": TicketOut, "description": "Its vectors are gone too (`Prefer: wait=`)."},
+        202: {"model": TicketOut, "description": "No search finds it any more."},
+        **documented(404, 412),
+    },
+)
+async def delete(
+    view: Writing, kind: Kind, id: Id, prefer: Prefer = None, if_match: IfMatch = None
+) -> Response:
+    """It disappears from every search at once, and its vectors soon after."""
+    if_seq = asked_seq(if_match)
+    store = view.service.ev.store
+    (ticket,) = await view.run(store.delete, view.tenant, kind, [id], if_seq=if_seq)
+    if not ticket.accepted:
+        raise _absent(kind, id) if if_match is None else _changed(ticket)
+    return await _receipt(view, ticket, prefer, 200, {})
+
+
+async def _receipt(
+    view: View, ticket: Ticket, prefer: str | None, when_done: int, headers: dict[str, str]
+) -> Response:
+    """A ticket, once its change is embedded if that is preferred. Its record is saved in any
+    case, so a change that failed is told as such, not as an error."""
+    wait = asked_wait(prefer)
+    if wait is None or not ticket.accepted:
+        return answer(TicketOut, ticket, 202, headers)
+    headers = {**headers, "Preference-Applied": f"wait={wait:g}"}
+    end = await view.service.settle(view.tenant, ticket, wait)
+    shown: dict[str, Any] = {name: getattr(ticket, name) for name in Ticket.__slots__}
+    shown["status"] = end or Status.PENDING
+    if end is Status.FAILED:
+        job = await view.run(view.ev.queue.get, ticket.job_id)
+        shown["error"] = job.error if job else "it was cancelled"
+    return answer(TicketOut, shown, when_done if end is Status.DONE else 202, headers)
+
+
+async def _must_exist(view: View, kind: str, id: str) -> None:
+    if await view.run(view.ev.get, kind, id) is None:
+        raise Problem(412, f"there is no {kind} {id!r}")
+
+
+def _absent(kind: str, id: str) -> Problem:
+    return Problem(404, f"there is no {kind} {id!r} in this tenant")
+
+
+def _changed(ticket: Ticket) -> Problem:
+    return Problem(
+        412, f"{ticket.kind} {ticket.id!r} is no longer the version of If-Match: get it again"
+    )
+
+
+def _filter(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Problem(422, 'filter: is not JSON, such as {"year": 2020}') from None
+    if not isinstance(found, dict):
+        raise Problem(422, 'filter: must be an object, such as {"year": 2020}')
+    return found

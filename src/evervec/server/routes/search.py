@@ -1,0 +1,61 @@
+"""Search, and waiting for what was written."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from evervec.errors import JobFailed, WaitTimeout
+from evervec.model import Status, Ticket
+from evervec.server.access import Reading, View
+from evervec.server.answers import answer
+from evervec.server.problems import documented
+from evervec.server.requests import CheckedRoute
+from evervec.server.schemas import HitsOut, JobOut, SearchIn, TicketIn, WaitIn
+
+router = APIRouter(prefix="/v1", tags=["search"], route_class=CheckedRoute)
+
+
+@router.post(
+    "/search",
+    summary="Find by meaning and by words",
+    responses={200: {"model": HitsOut}, **documented(409, 415)},
+)
+async def search(view: Reading, body: SearchIn) -> Response:
+    """`via` says how it was found: with no vectors at hand, text alone answers. With `after` it
+    is not older than that change, or 409 once `wait` seconds are over."""
+    if body.after is not None:
+        await _settled(view, body.after, body.wait)
+    hits = await view.run(
+        view.ev.search, body.query, body.k, kind=body.kind, mode=body.mode, filter=body.filter
+    )
+    return answer(HitsOut, {"hits": list(hits), "via": hits.via, "version": hits.version})
+
+
+@router.post(
+    "/wait",
+    summary="Wait until a change is in the index",
+    responses={200: {"model": JobOut}, **documented(409, 415)},
+)
+async def wait(view: Reading, body: WaitIn) -> Response:
+    """The job once it is done; 409 if it failed, or is not done in time."""
+    ticket = await _settled(view, body.ticket, body.wait)
+    return answer(JobOut, await view.run(view.ev.wait, ticket, 0.0))
+
+
+async def _settled(view: View, given: TicketIn, seconds: float) -> Ticket:
+    ticket = Ticket(given.kind, given.id, given.job_id, given.seq)
+    end = await view.service.settle(view.tenant, ticket, seconds)
+    if end is None:
+        raise WaitTimeout(
+            f"{ticket.kind} {ticket.id!r} was not embedded within {seconds:g} s; it is saved and "
+            "waits: ask again later, and see that a worker runs"
+        )
+    if end is Status.FAILED:
+        job = await view.run(view.ev.queue.get, ticket.job_id)
+        reason = job.error if job else "it was cancelled"
+        raise JobFailed(
+            f"{ticket.kind} {ticket.id!r} could not be embedded: {reason}; mend it, then "
+            f"POST /v1/jobs/{ticket.job_id}/retry"
+        )
+    return ticket

@@ -1,0 +1,60 @@
+"""Embedding versions, and whether the index agrees with the records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from evervec.keys import Role
+from evervec.model import VerifyReport, Version, as_datetime
+from evervec.server.access import Reading, View
+from evervec.server.answers import answer
+from evervec.server.problems import documented
+from evervec.server.requests import CheckedRoute
+from evervec.server.schemas import VerifyIn, VerifyOut, VersionsOut
+from evervec.verify import verify as verify_all
+
+router = APIRouter(prefix="/v1", tags=["versions"], route_class=CheckedRoute)
+
+
+@router.get(
+    "/versions",
+    summary="Which model made which vectors",
+    responses={200: {"model": VersionsOut}, **documented()},
+)
+async def versions(view: Reading) -> Response:
+    """Of the kinds that the tenant has, with counts of its own records."""
+    return answer(VersionsOut, {"versions": await view.run(_versions, view)})
+
+
+def _versions(view: View) -> list[Version]:
+    found = view.ev.versions()
+    if view.everyone:
+        return found
+    held = view.ev.store.holdings(view.tenant)
+    return [
+        replace(version, items=mine.items, last_sync_at=as_datetime(mine.last_sync_at))
+        for version in found
+        if (mine := held.get((version.kind, version.name))) is not None
+    ]
+
+
+@router.post(
+    "/verify",
+    summary="Compare the index with the records",
+    responses={200: {"model": VerifyOut}, **documented(415)},
+)
+async def verify(view: Reading, body: VerifyIn | None = None) -> Response:
+    """`repair` (for writers) takes out what is too much and enqueues what is missing or stale."""
+    repair = body.repair if body else False
+    if repair:
+        view.must_be(Role.WRITER)
+    return answer(VerifyOut, await view.run(_verify, view, repair))
+
+
+def _verify(view: View, repair: bool) -> VerifyReport:
+    if not view.everyone:
+        return view.ev.verify(repair=repair)
+    return verify_all(view.ev.store, view.ev.index, None, repair=repair)

@@ -1,0 +1,181 @@
+"""What all requests share: the store as each tenant sees it, and threads to work in it.
+
+The library blocks, the server does not. Calls that many requests make at once (saving one
+record, looking up a key, asking whether a change is in the index) are made `Together`; all
+others run in a bounded number of threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from evervec.errors import EvervecError
+from evervec.facade import Evervec
+from evervec.keys import Key, Keys
+from evervec.limits.limiter import Limiter, MemoryLimiter
+from evervec.model import Status, Ticket
+from evervec.queue import Queue
+from evervec.server.together import Together
+from evervec.settings import Settings
+from evervec.stores.base import Draft
+
+log = logging.getLogger("evervec.server")
+
+T = TypeVar("T")
+
+_VIEWS_KEPT = 64
+_FIRST_LOOK, _LAST_LOOK = 0.005, 0.25
+"""seconds between two looks at a change that is waited for, from the first to later ones"""
+_USES_NOTED = 30.0
+_FORGOTTEN = 3600.0
+
+
+class Save(NamedTuple):
+    """A record to be saved with others."""
+
+    tenant: str
+    kind: str
+    draft: Draft
+
+
+class Waited(NamedTuple):
+    """A change whose end is waited for."""
+
+    tenant: str
+    ticket: Ticket
+
+
+class _Open:
+    """What stands for the result of a key that is not known, or a change that goes on."""
+
+
+NOT_YET = _Open()
+NO_KEY = _Open()
+
+
+class Service:
+    """One open store, served to many."""
+
+    def __init__(self, ev: Evervec, limiter: Limiter | None = None) -> None:
+        self.ev = ev
+        self.keys = Keys(ev.store)
+        self.limiter = make_limiter(ev.settings) if limiter is None else limiter
+        self.every_queue = Queue(ev.store, ev.settings, None, {}, ev.models)
+        self.stopping = asyncio.Event()
+        self.save = Together("save", self._save_all)
+        self.find_key = Together("keys", self._find_all)
+        self._settled = Together("settled", self._settled_all)
+        self._threads = ThreadPoolExecutor(ev.settings.server_threads, "evervec-request")
+        self._views: OrderedDict[str, Evervec] = OrderedDict()
+        self._has_keys = False
+        self._used: dict[str, float] = {}
+
+    def of(self, tenant: str) -> Evervec:
+        """The store as a tenant sees it. Those who asked last are kept, with what their
+        searches remember."""
+        if tenant == self.ev.tenant:
+            return self.ev
+        if tenant not in self._views:
+            self._views[tenant] = self.ev.of(tenant)
+            if len(self._views) > _VIEWS_KEPT:
+                self._views.popitem(last=False)
+        self._views.move_to_end(tenant)
+        return self._views[tenant]
+
+    async def run(self, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(do, *args, **kwargs))
+
+    # saving
+    def _save_all(self, asked: Sequence[Save]) -> list[Ticket | Exception]:
+        """One transaction for each tenant and kind. A draft with a condition has one of its own:
+        its turn must come after what was saved before it."""
+        groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+        for place, (tenant, kind, draft) in enumerate(asked):
+            alone = place if draft.if_seq is not None else -1
+            groups[tenant, kind, alone].append(place)
+        answers: dict[int, Ticket | Exception] = {}
+        for (tenant, kind, _), places in groups.items():
+            try:
+                tickets = self.ev.store.save(tenant, kind, [asked[p].draft for p in places])
+                answers.update(zip(places, tickets, strict=True))
+            except EvervecError as error:
+                answers.update((place, error) for place in places)
+        return [answers[place] for place in range(len(asked))]
+
+    # waiting
+    async def settle(self, tenant: str, ticket: Ticket, seconds: float) -> Status | None:
+        """How a change ended; None when it did not in time, or the service stops first."""
+        deadline, look = time.monotonic() + seconds, _FIRST_LOOK
+        while True:
+            end = await self._settled(Waited(tenant, ticket))
+            left = deadline - time.monotonic()
+            if isinstance(end, Status):
+                return end
+            if left <= 0 or self.stopping.is_set():
+                return None
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), min(look, left))
+            look = min(look * 1.5, _LAST_LOOK)
+
+    def _settled_all(self, asked: Sequence[Waited]) -> list[Status | _Open | Exception]:
+        return [self.ev.store.settled(tenant, ticket) or NOT_YET for tenant, ticket in asked]
+
+    # keys
+    async def has_keys(self) -> bool:
+        """Whether a key was ever made. Once there was one the service is never open again."""
+        if not self._has_keys:
+            self._has_keys = await self.run(self.keys.any)
+        return self._has_keys
+
+    def _find_all(self, texts: Sequence[str]) -> list[Key | _Open | Exception]:
+        found = self.keys.check(set(texts))
+        now = self.ev.store.now()
+        self._used.update((key.id, now) for key in found.values() if key is not None)
+        return [found[text] or NO_KEY for text in texts]
+
+    # beside the requests
+    async def tend(self) -> None:
+        """Note the uses of keys now and then, and forget old answers, until cancelled."""
+        next_sweep = 0.0
+        while True:
+            await asyncio.sleep(_USES_NOTED)
+            try:
+                await self.run(self.note_uses)
+                if time.monotonic() >= next_sweep:
+                    next_sweep = time.monotonic() + _FORGOTTEN
+                    kept = self.ev.settings.server_repeat_hours * 3600
+                    await self.run(self.ev.store.forget_asked, self.ev.store.now() - kept)
+            except EvervecError as error:
+                log.warning("uses of keys are not noted: %s", error)
+
+    def note_uses(self) -> None:
+        used, self._used = self._used, {}
+        if used:
+            self.keys.used(dict(used))
+
+    def close(self) -> None:
+        """After the last request: the store stays open, it is its opener's."""
+        self._threads.shutdown()
+        for together in (self.save, self.find_key, self._settled):
+            together.close()
+        with suppress(EvervecError):
+            self.note_uses()
+        self.limiter.close()
+
+
+def make_limiter(settings: Settings) -> Limiter:
+    rate, burst = settings.rate_per_second, settings.rate_burst
+    if settings.redis_url:
+        from evervec.limits.redis import RedisLimiter
+
+        return RedisLimiter(settings.redis_url, rate, burst)
+    return MemoryLimiter(rate, burst)

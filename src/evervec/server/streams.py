@@ -1,0 +1,117 @@
+"""Both sides of a stream: a body as it comes in, and answers as they go out.
+
+Many clients send their whole body before they read a byte of the answer. If the service
+waited for them to read, and they for it to go on reading, neither would ever move. So what
+is not read yet waits in a `Spool`: in memory while it is little, in a file when it is much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from tempfile import SpooledTemporaryFile
+
+from starlette.requests import ClientDisconnect, Request
+
+log = logging.getLogger("evervec.server")
+
+_READ_AHEAD = 1 << 20
+_IN_MEMORY = 1 << 20
+_AT_ONCE = 1 << 16
+
+
+class Incoming:
+    """A body, read ahead a little while what came before it is worked on."""
+
+    def __init__(self, request: Request) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._ended = False
+        self._came, self._room = asyncio.Event(), asyncio.Event()
+        self._reading = asyncio.create_task(self._read(request))
+
+    async def _read(self, request: Request) -> None:
+        try:
+            async for chunk in request.stream():
+                self._parts.append(chunk)
+                self._size += len(chunk)
+                self._came.set()
+                while self._size > _READ_AHEAD:
+                    self._room.clear()
+                    await self._room.wait()
+        except ClientDisconnect:
+            log.info("a client left in the middle of its body")
+        finally:
+            self._ended = True
+            self._came.set()
+
+    async def take(self) -> bytes | None:
+        """All that has come since; None once that was all."""
+        while not self._size:
+            if self._ended:
+                return None
+            self._came.clear()
+            await self._came.wait()
+        taken, self._parts, self._size = b"".join(self._parts), [], 0
+        self._room.set()
+        return taken
+
+    async def hear_out(self) -> None:
+        """Take the rest, and forget it."""
+        while await self.take() is not None:
+            pass
+
+    def close(self) -> None:
+        self._reading.cancel()
+
+
+class Spool:
+    """Bytes written at one end and read at the other, in order, by one task each."""
+
+    def __init__(self) -> None:
+        self._file = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
+        self._read = self._written = 0
+        self._changed = asyncio.Event()
+        self._ended = False
+
+    def write(self, data: bytes) -> None:
+        self._file.seek(self._written)
+        self._written += self._file.write(data)
+        self._changed.set()
+
+    def end(self) -> None:
+        self._ended = True
+        self._changed.set()
+
+    async def filled(self) -> bool:
+        """Wait for something to read; False when nothing was written and nothing will be."""
+        while not self._written and not self._ended:
+            await self._wait()
+        return self._written > 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                if self._read < self._written:
+                    self._file.seek(self._read)
+                    data = self._file.read(_AT_ONCE)
+                    self._read += len(data)
+                    if self._read == self._written:  # all is read: begin anew, in memory
+                        self._file.seek(0)
+                        self._file.truncate()
+                        self._read = self._written = 0
+                    yield data
+                elif self._ended:
+                    return
+                else:
+                    await self._wait()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    async def _wait(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()

@@ -1,0 +1,28 @@
+"""Requests that may come again: each by the name that its caller gave it, with its answer."""
+
+from __future__ import annotations
+
+from evervec.stores.base import Asked
+from evervec.stores.sql.engine import Engine
+
+
+class Asking(Engine):
+    """The part of the store that remembers what was asked and answered.
+
+    Nothing here is synced by itself: the change that a request makes is written behind it, and
+    takes it to disk along."""
+
+    def ask(self, tenant: str, name: str, fingerprint: str) -> Asked:
+        with self.db.writing(durable=False) as conn:
+            now = self.moment(conn)
+            conn.execute(self.sql.add_asked, (tenant, name, fingerprint, now))
+            return Asked(*conn.execute(self.sql.asked, (tenant, name)).fetchone())
+
+    def answer(self, tenant: str, name: str, answer: str) -> None:
+        with self.db.writing(durable=False) as conn:
+            conn.execute(self.sql.answer, (answer, tenant, name))
+
+    def forget_asked(self, before: float) -> int:
+        with self.db.writing(durable=False) as conn:
+            gone: int = conn.execute(self.sql.forget_asked, (before,)).rowcount
+        return gone

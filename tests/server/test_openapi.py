@@ -1,0 +1,112 @@
+"""The OpenAPI tells the whole truth: schemathesis asks everything that it describes, with keys
+and without, and meets no answer that it does not name."""
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+from schemathesis.specs.openapi import checks
+
+import evervec
+from evervec.limits.limiter import MemoryLimiter
+from support.service import Served, serving
+from support.world import fail_for_good
+
+CHECKS = [
+    schemathesis.checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+    checks.unsupported_method,
+]
+"""No mistake of the service's own, and nothing that it does not describe."""
+QUICK = settings(
+    max_examples=5,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+    derandomize=True,
+    database=None,
+)
+THOROUGH = settings(QUICK, max_examples=200, derandomize=False)
+
+
+@schemathesis.serializer("application/x-ndjson")
+def as_lines(_: schemathesis.SerializationContext, value: Any) -> bytes:
+    return (
+        value.encode("utf-8", "replace") if isinstance(value, str) else json.dumps(value).encode()
+    )
+
+
+ROLES = (None, "reader", "writer", "admin")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service with a record, a dead letter, and a key for each role."""
+    path: Path = tmp_path_factory.mktemp("openapi") / "store.db"
+    with evervec.open(path, embedder="hashing") as ev, serving() as serve:
+        ev.add("note", "Tea is grown on hills in Assam.", id="tea")
+        ev.process_all()
+        ev.add("note", "bad", id="bad")
+        fail_for_good(ev, "bad")
+        yield serve(ev, limiter=MemoryLimiter(rate=1e6, burst=1_000_000))
+
+
+@pytest.fixture(scope="module")
+def keys(served: Served) -> dict[str | None, str | None]:
+    return {role: role and served.key(role=role) for role in ROLES}
+
+
+def ask_everything(served: Served, chosen: settings) -> None:
+    """Each operation with bodies and parameters that fit its description, and that do not; with
+    a key of each role, and none."""
+    keys = [role and served.key(role=role) for role in ROLES]
+    described = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
+    for found in described.get_all_operations():
+        operation = found.ok()
+        for mode in GenerationMode:
+
+            @chosen
+            @given(case=operation.as_strategy(generation_mode=mode))
+            def ask(case: schemathesis.Case) -> None:
+                for key in keys:
+                    headers = {"Authorization": f"Bearer {key or 'none'}"}
+                    case.call_and_validate(headers=headers, checks=CHECKS, timeout=60)
+
+            with suppress(Unsatisfiable):  # not everything can be asked wrongly
+                ask()
+
+
+def test_every_answer_is_described(served: Served) -> None:
+    ask_everything(served, QUICK)
+
+
+@pytest.mark.long
+def test_every_answer_is_described_however_often_it_is_asked(served: Served) -> None:
+    ask_everything(served, THOROUGH)
+
+
+def test_every_route_has_a_summary_examples_or_shapes_and_errors(served: Served) -> None:
+    described = served.http().get("/openapi.json").json()
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            assert operation["summary"], (method, path)
+            answers = operation["responses"]
+            good = [status for status in answers if status.startswith("2")]
+            assert good, (method, path)
+            assert all(answers[status].get("content") for status in good), (method, path)
+            if path.startswith("/v1"):
+                assert {"401", "403", "422", "429"} <= answers.keys(), (method, path)
+                assert operation["security"], (method, path)
+            if "requestBody" in operation:
+                assert operation["requestBody"]["content"]
+    assert served.http().get("/docs").status_code == 200

