@@ -50,9 +50,11 @@ class Session:
     def __init__(self, raw: Raw) -> None:
         self.raw = raw
 
-    def execute(self, query: str, values: Sequence[Any] = ()) -> Cursor:
+    def execute(self, query: str, values: Sequence[Any] = (), *, binary: bool = False) -> Cursor:
+        """`binary`: the server need not write numbers as text, for us to read them again."""
         cursor = psycopg.RawCursor(self.raw, row_factory=tuple_row)
-        return cursor.execute(query.encode(), pack(query, values) if values else None)
+        given = pack(query, values) if values else None
+        return cursor.execute(query.encode(), given, binary=binary)
 
     def executemany(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
         for row in rows:

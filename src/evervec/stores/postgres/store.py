@@ -7,14 +7,14 @@ from evervec.stores.postgres.care import Care
 from evervec.stores.postgres.connections import Connections
 from evervec.stores.postgres.filtering import Filter
 from evervec.stores.postgres.finding import Finding
+from evervec.stores.postgres.looking import Looking
 from evervec.stores.postgres.schema import upgrade
 from evervec.stores.sql.fleet import Fleet
-from evervec.stores.sql.listing import Listing
 from evervec.stores.sql.sharing import Sharing
 from evervec.stores.sql.versions import Versions
 
 
-class PostgresStore(Care, Listing, Finding, Sharing, Versions, Fleet):
+class PostgresStore(Care, Looking, Finding, Sharing, Versions, Fleet):
     """Records, jobs and ledger in the schema `evervec` of a database."""
 
     poll_seconds = 1.0
