@@ -288,17 +288,29 @@ def _joined(conn: Any) -> Iterator[Session]:
     raw.adapters.register_dumper(Packed, PackedDumper)  # it may be older than our import
     session = Session(raw)
     alone = raw.autocommit and raw.info.transaction_status == TransactionStatus.IDLE
-    opened, kept, undone = ("begin", "commit", "rollback") if alone else (
-        f"savepoint {_SAVEPOINT}",
-        f"release {_SAVEPOINT}",
-        f"rollback to {_SAVEPOINT}; release {_SAVEPOINT}",
-    )  # fmt: skip
-    session.execute(opened)
+    if not alone:
+        with step(session):
+            yield session
+        return
+    session.execute("begin")
     try:
         yield session
     except BaseException:
-        if not raw.broken and not raw.closed:
-            session.execute(undone)
+        _roll_back(raw)
         raise
     else:
-        session.execute(kept)
+        session.execute("commit")
+
+
+@contextmanager
+def step(session: Any) -> Iterator[None]:
+    """A part of a transaction that can fail by itself."""
+    session.execute(f"savepoint {_SAVEPOINT}")
+    try:
+        yield
+    except BaseException:
+        if not session.raw.broken and not session.raw.closed:
+            session.execute(f"rollback to {_SAVEPOINT}; release {_SAVEPOINT}")
+        raise
+    else:
+        session.execute(f"release {_SAVEPOINT}")

@@ -61,6 +61,10 @@ left join evervec.jobs as j on j.record = r.record and j.version = $3
 left join evervec.ledger as l on l.record = r.record and l.version = $3
 where r.tenant = $1 and r.kind = $2 and r.id = any ($4::text[])
 
+-- name: any_known
+select exists (
+    select 1 from evervec.records where tenant = $1 and kind = $2 and id = any ($3::text[]))
+
 -- name: enqueue_new
 -- records that are not there yet, hidden, with their jobs; what was inserted, then the jobs
 with given as materialized (
@@ -69,7 +73,7 @@ new as (
     insert into evervec.records
         (record, tenant, kind, id, state, seq, born, weight, created_at, updated_at, metadata, text)
     select seq, $1, $2, id, 'hidden', seq, seq, 1.0, $4, $4, '{}', '' from given order by id
-    on conflict (tenant, kind, id) do nothing
+    {on_conflict}
     returning record, id),
 jobs as (
     insert into evervec.jobs
@@ -180,18 +184,15 @@ where job_id = any ($1::bigint[])
 -- name: lease
 with claim as (
     insert into evervec.claims (token, started_at, expires_at, held, jobs)
-    values ($1, $3, $4, cardinality($5::bigint[]), $5::bigint[])),
-leased as (
-    update evervec.jobs
-    set status = 'processing', token = $1, worker = $2, started_at = $3,
-        lease_expires_at = $4, claimed_seq = seq, attempts = attempts + 1
-    where job_id = any ($5::bigint[])
-    returning job_id, tenant, version, op, seq, priority, attempts - 1 as attempts, max_attempts,
-              error, created_at, scheduled_for, completed_at, record, crashes)
-select j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, j.attempts,
-       j.max_attempts, j.error, j.created_at, j.scheduled_for, j.completed_at, j.record, j.crashes
-from leased as j
-join evervec.records as r on r.record = j.record
+    values ($1, $3, $4, cardinality($5::bigint[]), $5::bigint[]))
+update evervec.jobs as j
+set status = 'processing', token = $1, worker = $2, started_at = $3, lease_expires_at = $4,
+    claimed_seq = j.seq, attempts = j.attempts + 1
+from evervec.records as r
+where j.job_id = any ($5::bigint[]) and r.record = j.record
+returning j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, j.attempts - 1,
+          j.max_attempts, j.error, j.created_at, j.scheduled_for, j.completed_at, j.record,
+          j.crashes
 
 -- name: load
 -- the first so many whose texts fit together, and at least one
@@ -239,10 +240,12 @@ done as (
         lease_expires_at = null, error = null, crashes = 0
     from now, unnest($3::bigint[], $4::integer[], $5::integer[], $6::integer[])
         as n (job_id, embedded, reused, tokens)
-    where j.job_id = n.job_id and j.token = $1 and j.status = 'processing'
-        and j.seq = j.claimed_seq
+    -- a planner that knew how rare a token is would rather walk all jobs in search of it
+    where j.job_id = n.job_id
+        and coalesce(j.token = $1 and j.status = 'processing' and j.seq = j.claimed_seq, false)
     returning j.job_id, j.record, j.tenant, j.version, j.attempts, j.claimed_seq, j.started_at,
-              j.completed_at, n.embedded, n.reused, n.tokens),
+              j.completed_at, coalesce(n.embedded, 0) as embedded, coalesce(n.reused, 0) as reused,
+              coalesce(n.tokens, 0) as tokens),
 noted as (
     insert into evervec.attempts
         (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
@@ -303,29 +306,27 @@ set status = 'pending',
     attempts = case when j.seq > j.claimed_seq then 0 else greatest(j.attempts - 1, 0) end,
     error = coalesce($1, j.error), token = null, lease_expires_at = null
 from unnest($2::bigint[], $3::text[]) as n (job_id, token)
-where j.job_id = n.job_id and j.token = n.token and j.status = 'processing'
+where j.job_id = n.job_id and coalesce(j.token = n.token and j.status = 'processing', false)
 returning j.job_id
 
 -- name: renew
 update evervec.jobs as j
 set lease_expires_at = evervec.now_seconds() + $1::double precision
 from unnest($2::bigint[], $3::text[]) as n (job_id, token)
-where j.job_id = n.job_id and j.token = n.token and j.status = 'processing'
+where j.job_id = n.job_id and coalesce(j.token = n.token and j.status = 'processing', false)
 returning j.job_id
 
 -- name: expired
-join (select c.token, unnest(c.jobs) as job_id from evervec.claims as c where c.expires_at < $1)
-    as c on c.job_id = j.job_id and c.token = j.token
-where j.status = 'processing' and j.lease_expires_at < $1
+where j.job_id = any (array(select unnest(jobs) from evervec.claims where expires_at < $1))
+    and j.status = 'processing' and j.lease_expires_at < $1
 order by j.lease_expires_at
 limit $2
 for update of j skip locked
 
 -- name: stuck
-join (select c.token, unnest(c.jobs) as job_id from evervec.claims as c
-      where c.expires_at < $1 or c.started_at < $2)
-    as c on c.job_id = j.job_id and c.token = j.token
-where j.status = 'processing' and (j.lease_expires_at < $1 or j.started_at < $2)
+where j.job_id = any (array(
+        select unnest(jobs) from evervec.claims where expires_at < $1 or started_at < $2))
+    and j.status = 'processing' and (j.lease_expires_at < $1 or j.started_at < $2)
 order by j.lease_expires_at
 limit $3
 for update of j skip locked
@@ -335,12 +336,10 @@ for update of j skip locked
 with ended as (
     select token, jobs from evervec.claims where expires_at < $1 for update skip locked),
 held as (
-    select e.token, min(j.lease_expires_at) as expires_at
-    from ended as e
-    cross join unnest(e.jobs) as n (job_id)
-    join evervec.jobs as j on j.job_id = n.job_id
-    where j.token = e.token and j.status = 'processing'
-    group by e.token),
+    select token, min(lease_expires_at) as expires_at
+    from evervec.jobs
+    where job_id = any (array(select unnest(jobs) from ended)) and status = 'processing'
+    group by token),
 moved as (
     update evervec.claims as c set expires_at = h.expires_at
     from held as h where c.token = h.token)

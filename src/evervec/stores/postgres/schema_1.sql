@@ -116,7 +116,7 @@ alter table evervec.changes replica identity full;
 -- A change of an indexed column puts the row's new version into every index anew, so no index
 -- is on what a worker writes: of a finish, the heap alone learns.
 create table evervec.jobs (
-    job_id bigint primary key,
+    job_id bigint primary key with (fillfactor = 50),
     record bigint not null,
     version bigint not null,
     seq bigint not null,
@@ -142,9 +142,9 @@ create table evervec.jobs (
     waits boolean not null generated always as (status = 'pending') stored,
     failed_at double precision
         generated always as (case when status = 'failed' then completed_at end) stored,
-    unique (record, version)
+    unique (record, version) with (fillfactor = 50)
 ) with (
-    fillfactor = 70,
+    fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0.01,
     autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_cost_delay = 0
