@@ -129,7 +129,8 @@ def test_writers_and_workers_share_fewer_connections_than_they_are(
             for writer in writers:
                 writer.join()
             until(lambda: _done(first, len(texts)), "all to be done")
-        servers = "select count(*) from pg_stat_activity where application_name = 'evervec'"
+        servers = """select count(*) from pg_stat_activity
+            where application_name = 'evervec' and datname = current_database()"""
         assert postgres.execute(direct, servers)[0][0] <= SERVERS
         assert len(first.search("alpha", k=200)) == len(texts)
         assert_true_to(first, direct, texts)

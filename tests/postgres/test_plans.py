@@ -8,7 +8,6 @@ import pytest
 from evervec.indexes.pgvector import SQL as INDEX
 from evervec.stores.postgres import PostgresStore
 from evervec.stores.postgres.engine import SQL
-from evervec.stores.sql.batches import columns
 from evervec.stores.sql.folding import owner_word
 from support.world import KIND, World, add_all, work
 

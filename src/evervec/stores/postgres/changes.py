@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 import psycopg
 
@@ -85,13 +84,16 @@ class Changes(Engine, changes.Changes):
             if job_id is not None
         }
 
-    def _insert_new(self, db: Connection, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    def _insert_new(self, db: Connection, values: Values) -> list[Values]:
         tenant, kind, ids, *_ = values
+        rows: list[Values]
         if len(ids) >= _MANY and not db.execute(SQL.any_known, (tenant, kind, ids)).fetchone()[0]:
             # that none of them comes meanwhile is worth a try: to look for each takes a quarter
             # of the time
             with suppress(psycopg.errors.UniqueViolation), step(db):
                 plain = SQL.enqueue_new.replace("{on_conflict}", "")
-                return db.execute(plain, values).fetchall()
+                rows = db.execute(plain, values).fetchall()
+                return rows
         careful = SQL.enqueue_new.replace("{on_conflict}", _PASS_OVER)
-        return db.execute(careful, values).fetchall()
+        rows = db.execute(careful, values).fetchall()
+        return rows

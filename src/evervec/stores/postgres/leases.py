@@ -73,13 +73,12 @@ class Leases(Changes, leases.Leases):
 
     def _together(self, conn: Session, ids: list[int], limit: int) -> list[int]:
         """Of due jobs, those to be claimed with the first."""
-        found = {row[0]: row[1:] for row in conn.execute(SQL.suspects, (ids,))}
-        crashes, *tried = found[ids[0]]
-        most = company(crashes, *tried, limit)
-        alike = [
-            id for id in ids if found[id][0] == crashes and company(*found[id], limit) == most
-        ]
-        return alike[:most]
+        alike = {
+            id: (crashes, company(crashes, attempts, most, limit))
+            for id, crashes, attempts, most in conn.execute(SQL.suspects, (ids,))
+        }
+        first = alike[ids[0]]
+        return [id for id in ids if alike[id] == first][: first[1]]
 
     def _finish_untouched(self, conn: Connection, finishes: Sequence[Finish]) -> set[int]:
         batches: dict[tuple[str, str], list[tuple[int, ...]]] = defaultdict(list)

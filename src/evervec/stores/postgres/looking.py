@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from evervec.model import Status
 from evervec.stores.postgres.engine import SQL, Engine
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.listing import Listing
 from evervec.stores.sql.looking import JobStats
-
 
 _RECENTLY = 3600.0
 """seconds within which jobs were done whose pace is told, if there are any"""
@@ -16,7 +17,7 @@ _RECENTLY = 3600.0
 class Looking(Engine, Listing):
     """The part of the store that answers questions."""
 
-    of_status = {
+    of_status: ClassVar = {
         Status.PENDING: " and j.waits",
         Status.PROCESSING: " and j.job_id = any (array(select unnest(jobs) from evervec.claims))",
         Status.FAILED: " and j.failed_at is not null",

@@ -253,13 +253,13 @@ noted as (
     select record, tenant, version, attempts, claimed_seq, started_at, completed_at, 'done',
            embedded, reused, tokens, $2
     from done),
-ended as (select array_agg(job_id) as jobs, count(*) as count from done),
+ended as (select count(*) as count from done),
 let_go as (
     update evervec.claims as c set held = c.held - ended.count::integer
     from ended where c.token = $1 and c.held > ended.count),
 gone as (
     delete from evervec.claims as c using ended where c.token = $1 and c.held <= ended.count)
-select case when ended.count < cardinality($3::bigint[]) then coalesce(ended.jobs, '{}') end
+select case when ended.count < cardinality($3::bigint[]) then array(select job_id from done) end
 from ended
 
 -- name: reveal_state

@@ -190,6 +190,7 @@ create table evervec.attempts (
 
 create index attempts_record on evervec.attempts (record);
 create index attempts_finished on evervec.attempts using brin (finished_at);
+alter table evervec.attempts replica identity full;  -- as for changes: no key is kept for it
 
 -- what the index holds of each record: one packed row, not one per chunk
 create table evervec.ledger (
