@@ -26,7 +26,7 @@ GIVEN = "EVERVEC_TEST_POSTGRES"
 FOLDER = "EVERVEC_TEST_POSTGRES_FOLDER"
 _QUICK = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 _TABLES = (
-    "records", "jobs", "ledger", "attempts", "versions", "locks", "removals", "notes", "spend",
+    "records", "jobs", "claims", "ledger", "attempts", "versions", "locks", "removals", "notes", "spend",
     "cache", "attached", "changes", "workers", "keys", "asked",
 )  # fmt: skip
 

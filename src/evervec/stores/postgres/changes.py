@@ -7,9 +7,13 @@ each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+
+import psycopg
 
 from evervec.model import EnqueueResult
 from evervec.stores.base import Draft
+from evervec.stores.postgres.connections import step
 from evervec.stores.postgres.engine import SQL, Engine
 from evervec.stores.sql import changes
 from evervec.stores.sql.batches import columns
@@ -17,6 +21,10 @@ from evervec.stores.sql.changes import Values
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.folding import fold, owner_word
 from evervec.stores.sql.records import Row
+
+_MANY = 100
+"""new ids of a batch from which on it is inserted as if nobody else could insert the same"""
+_PASS_OVER = "on conflict (tenant, kind, id) do nothing"
 
 
 class Changes(Engine, changes.Changes):
@@ -70,10 +78,24 @@ class Changes(Engine, changes.Changes):
         attempts = plan.max_attempts or self._max_attempts
         unique = list(dict.fromkeys(ids))
         values = (tenant, kind, unique, now, targets, plan.priority, plan.delay, attempts)
-        rows = db.execute(SQL.enqueue_new, values).fetchall()
+        rows = self._insert_new(db, values)
         ids_of = {record: id for record, id, _ in rows if id is not None}
         return {
             ids_of[record]: EnqueueResult(job_id, True)
             for record, _, job_id in rows
             if job_id is not None
         }
+
+    def _insert_new(self, db: Connection, values: Values) -> list[Values]:
+        tenant, kind, ids, *_ = values
+        rows: list[Values]
+        if len(ids) >= _MANY and not db.execute(SQL.any_known, (tenant, kind, ids)).fetchone()[0]:
+            # that none of them comes meanwhile is worth a try: to look for each takes a quarter
+            # of the time
+            with suppress(psycopg.errors.UniqueViolation), step(db):
+                plain = SQL.enqueue_new.replace("{on_conflict}", "")
+                rows = db.execute(plain, values).fetchall()
+                return rows
+        careful = SQL.enqueue_new.replace("{on_conflict}", _PASS_OVER)
+        rows = db.execute(careful, values).fetchall()
+        return rows

@@ -39,8 +39,10 @@ class Finishing(Enqueueing):
             if reveals:  # before their jobs, as a save locks them
                 self.lock_records(conn, reveals)
             done = self._finish_untouched(conn, finishes)
-            rest = [f for f in finishes if f.job.job_id not in done]
-            good = [f for f in finishes if f.job.job_id in done]
+            rest, good = list[Finish](), list(finishes)
+            if len(done) < len(finishes):
+                rest = [f for f in finishes if f.job.job_id not in done]
+                good = [f for f in finishes if f.job.job_id in done]
             if rest or any(f.change for f in good):
                 now = self.moment(conn)
                 if rest:
