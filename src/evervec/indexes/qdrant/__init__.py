@@ -240,7 +240,7 @@ class QdrantIndex:
         mine = engine.all(engine.any_of("version", [version]))
 
         def take_out(name: str) -> None:
-            engine.update(name, [engine.delete(mine)])
+            engine.update(name, [engine.delete_all(mine)])
             if not engine.scroll(name, engine.all(), ("record",), 1):  # other kinds may have it too
                 engine.drop(name)
                 self._ready.discard(name)
