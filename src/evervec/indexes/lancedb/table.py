@@ -208,7 +208,7 @@ class Table:
                     if table.version != self._seen:  # others wrote since
                         self._highest = _EVERY_RECORD
                     if table.version != self._mine:
-                        table.restore(table.version)  # the fence
+                        _fence(table)
                     work(table)
                     self._seen = self._mine = table.version
                     break
@@ -251,6 +251,23 @@ class Table:
             self._tidied = table.version
 
         self._commit(tend)
+
+
+def _fence(table: Any) -> None:
+    """A commit that changes nothing, and refuses what was begun before it.
+
+    It is a restore of what is there. Who sleeps between looking and restoring takes away what
+    others wrote meanwhile: that is seen by the numbers of the versions, and put back.
+    """
+    seen = table.version
+    table.restore(seen)
+    last = table.version
+    if last == seen + 1:
+        return
+    made = {v["version"]: v["metadata"] for v in table.list_versions()}
+    if made.get(seen, made[last]) == made[last]:  # nobody has written on top of it yet
+        table.restore(last - 1)
+    raise RuntimeError("others wrote when its turn was over")
 
 
 def _rows(table: Any, where: str, columns: list[str], limit: int = _ALL) -> list[Row]:
