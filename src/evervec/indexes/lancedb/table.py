@@ -25,7 +25,7 @@ from lancedb.index import Bitmap, BTree, IvfHnswSq, LabelList
 from evervec.errors import IndexUnavailable
 from evervec.filters import Condition, matches
 from evervec.indexes.base import Held, Match, Matches
-from evervec.indexes.lancedb.filtering import clause, numbers, text, texts
+from evervec.indexes.lancedb.filtering import clause, numbers, says_it_all, text, texts
 from evervec.indexes.lancedb.rows import Columns, Row, as_rows, schema
 from evervec.indexes.separate import folded
 from evervec.model import Change
@@ -77,7 +77,8 @@ class Table:
         where = " and ".join(
             [f"tenant = {text(tenant)}", "removed_at is null", *clause(conditions)]
         )
-        columns = ["record", "hash", "_distance", *(["metadata"] if conditions else [])]
+        again = () if says_it_all(conditions) else conditions
+        columns = ["record", "hash", "_distance", *(["metadata"] if again else [])]
 
         def find(table: Any, wanted: int, exact: bool) -> list[Row]:
             query = table.search(vector).distance_type("cosine").where(where, prefilter=True)
@@ -90,7 +91,7 @@ class Table:
             good = (
                 Match(row["record"], row["hash"], 1.0 - row["_distance"])
                 for row in rows
-                if not conditions or matches(json.loads(row["metadata"]), conditions)
+                if not again or matches(json.loads(row["metadata"]), again)
             )
             found = Matches.of(good, limit)
             if len(found) >= limit or (exact and len(rows) < wanted):
@@ -208,7 +209,7 @@ class Table:
                     if table.version != self._seen:  # others wrote since
                         self._highest = _EVERY_RECORD
                     if table.version != self._mine:
-                        table.restore(table.version)  # the fence
+                        _fence(table)
                     work(table)
                     self._seen = self._mine = table.version
                     break
@@ -255,6 +256,23 @@ class Table:
             self._tidied = table.version
 
         self._commit(tend)
+
+
+def _fence(table: Any) -> None:
+    """A commit that changes nothing, and refuses what was begun before it.
+
+    It is a restore of what is there. Who sleeps between looking and restoring takes away what
+    others wrote meanwhile: that is seen by the numbers of the versions, and put back.
+    """
+    seen = table.version
+    table.restore(seen)
+    last = table.version
+    if last == seen + 1:
+        return
+    made = {v["version"]: v["metadata"] for v in table.list_versions()}
+    if made.get(seen, made[last]) == made[last]:  # nobody has written on top of it yet
+        table.restore(last - 1)
+    raise RuntimeError("others wrote when its turn was over")
 
 
 def _rows(table: Any, where: str, columns: list[str], limit: int = _ALL) -> list[Row]:
