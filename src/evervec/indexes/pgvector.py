@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ import psycopg
 
 from evervec.errors import EvervecError, IndexUnavailable
 from evervec.filters import parse_filter
-from evervec.indexes.base import Held
+from evervec.indexes.base import Held, Stray
 from evervec.model import Change, Match, Matches
 from evervec.settings import Settings
 from evervec.stores.named import Queries
@@ -307,9 +307,33 @@ class PgvectorIndex:
         if table is None or not points:
             return 0
         with self._db.writing(durable=True) as db:
-            rows = columns([(p.record, p.hash, p.tenant) for p in points])
+            rows = columns([(p.record, p.hash, p.tenant, p.seq) for p in points])
             gone: int = db.execute(table.sql(SQL.remove_points), rows).rowcount
         return gone
+
+    def revive(self, version: int, records: Sequence[int]) -> None:
+        """It is put back with its store, and never ahead of it."""
+
+    def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
+        with self._db.reading() as conn:
+            tables = [_Table(*row) for row in conn.execute(SQL.tables) if row[0] not in known]
+            return [
+                Stray(table.version, owner, records, table)
+                for table in tables
+                for owner, records in conn.execute(
+                    table.sql(SQL.stray_records), (tenant,)
+                ).fetchall()
+            ]
+
+    def drop_strays(self, strays: Sequence[Stray]) -> None:
+        for stray in strays:
+            table: _Table = stray.place
+            with self._db.writing(durable=True) as conn:
+                conn.execute(table.sql(SQL.drop_stray_points), (stray.tenant,))
+                if conn.execute(table.sql(SQL.is_empty)).fetchone()[0]:
+                    conn.execute(table.sql("drop table {points}"))
+                    conn.execute(SQL.drop_stray_removals, (table.version,))
+                    self._tables.pop(table.version, None)
 
     def tend(self, before: float) -> None:
         """The store's own care is enough."""

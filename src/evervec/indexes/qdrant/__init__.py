@@ -10,13 +10,13 @@ his own points out again.
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from evervec.errors import IndexUnavailable
 from evervec.filters import matches, parse_filter
-from evervec.indexes.base import Held
+from evervec.indexes.base import Copy, Held, Stray
 from evervec.indexes.qdrant.engine import CollectionGone, Engine, Shape, Stored
 from evervec.indexes.qdrant.filtering import pushed_down, says_it_all
 from evervec.indexes.separate import Collections, folded
@@ -34,7 +34,9 @@ _POINTS = uuid.UUID("6b2d9a52-4c1f-4d0e-9a39-0f3f6d1c9e57")
 _TRIES = 5
 _AT_ONCE = 1000
 _ROUNDS = 10
-_HELD = ("record", "tenant", "hash", "seq")
+_KNOWN_BY = ("record", "tenant", "hash", "seq")
+_HELD = (*_KNOWN_BY, "text", "metadata")
+_OF_VERSION = ("version", "tenant", "record")
 _FIELDS = ("record", "seq", "position")
 
 
@@ -225,17 +227,59 @@ class QdrantIndex:
 
     def remove(self, version: int, points: Sequence[Held]) -> int:
         engine = self._engine
-        wanted = {point_id(version, p.record, p.hash): p for p in points}
+        wanted = {p.key: p for p in points}
 
         def take_out(name: str) -> int:
-            where = engine.all(engine.ids(wanted))
-            found = engine.scroll(name, where, _HELD)
-            ids = [point.id for point in found if _held(point) == wanted[point.id]]
-            if ids:
-                engine.update(name, [engine.delete(engine.all(engine.ids(ids)))])
-            return len(ids)
+            by_seq: dict[int, list[str]] = defaultdict(list)
+            for point in engine.scroll(name, engine.all(engine.ids(wanted)), _KNOWN_BY):
+                if _held(point)[:4] == wanted[point.id][:4]:
+                    by_seq[point.payload["seq"]].append(point.id)
+            # what is written between the look and this has another seq, and stays
+            gone = [
+                engine.delete(engine.all(engine.ids(ids), engine.between("seq", gte=seq, lte=seq)))
+                for seq, ids in by_seq.items()
+            ]
+            if gone:
+                engine.update(name, gone)
+            return sum(map(len, by_seq.values()))
 
         return self._on(version, take_out, 0) if points else 0
+
+    def revive(self, version: int, records: Sequence[int]) -> None:
+        engine = self._engine
+        tombstones = engine.all(engine.ids(point_id(version, record, b"") for record in records))
+        if records:
+            self._on(version, lambda name: engine.update(name, [engine.delete(tombstones)]), None)
+
+    def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
+        """In collections that bear the names of this store's versions: others may be anyone's."""
+        engine = self._engine
+        mine = [] if tenant is None else [engine.equals("tenant", tenant)]
+        other = engine.all(but=[engine.any_of("version", known)])
+        where = engine.all(*mine, engine.either(other, engine.empty("record")))
+        found: set[tuple[Any, ...]] = set()
+        for name in {self._collection(c.version) for c in self._collections.all()}:
+            if name is not None:
+                points = engine.scroll(name, where, _OF_VERSION)
+                found |= {(name, *_values(p, _OF_VERSION, (None, "", None))) for p in points}
+        counts = Counter((name, *whose, record is None) for name, *whose, record in found)
+        return [
+            Stray(version, owner, count, (name, self._of(version, owner, no_record)))
+            for (name, version, owner, no_record), count in counts.items()
+        ]
+
+    def _of(self, version: int | None, tenant: str, no_record: bool) -> Any:
+        engine = self._engine
+        return engine.all(
+            engine.empty("version") if version is None else engine.any_of("version", [version]),
+            engine.equals("tenant", tenant) if tenant else engine.empty("tenant"),
+            *([engine.empty("record")] if no_record else []),
+        )
+
+    def drop_strays(self, strays: Sequence[Stray]) -> None:
+        for stray in strays:
+            name, where = stray.place
+            self._engine.update(name, [self._engine.delete(where)])
 
     def tend(self, before: float) -> None:
         for collection in self._collections.all():
@@ -320,5 +364,22 @@ def _common(change: Change) -> dict[str, Any]:
 
 
 def _held(point: Stored) -> Held:
-    p = point.payload
-    return Held(p["record"], p["tenant"], bytes.fromhex(p.get("hash", "")), p["seq"])
+    """Whatever others did to it: a point without its hash is one that should not be there."""
+    record, tenant, hash, seq = _values(point, _KNOWN_BY, (0, "", "", 0))
+    try:
+        known = bytes.fromhex(hash)
+    except ValueError:
+        known = b""
+    copy = Copy(*_values(point, ("text", "metadata"), ("", {})))
+    # of its vector nothing is said: Qdrant itself brings it to length one, and keeps its size
+    return Held(record, tenant, known, seq, point.id, copy=copy)
+
+
+def _values(point: Stored, fields: Sequence[str], otherwise: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Fields of its payload; another value where one is missing, or of another type."""
+    return tuple(
+        value
+        if isinstance(value := point.payload.get(field), type(other)) or other is None
+        else other
+        for field, other in zip(fields, otherwise, strict=True)
+    )
