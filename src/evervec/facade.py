@@ -104,7 +104,9 @@ class Evervec:
             store, index, self.provider, self.queue, self._kinds, self.tables, settings
         )
         self._backfiller = Backfiller(store, self.pipeline, self._kinds, settings)
-        self.housekeeping = Housekeeping(store, index, self.queue, self.tables, settings)
+        self.housekeeping = Housekeeping(
+            store, index, self.queue, self.tables, self.provider, settings
+        )
         self._search = Search(store, index, self.provider, self._kinds, settings, tenant)
 
     def _check_versions(self) -> None:

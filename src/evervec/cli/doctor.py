@@ -109,11 +109,7 @@ def _index(ev: Evervec) -> Iterator[Finding]:
     if report.clean:
         yield Finding("index", "ok", f"agrees with all {report.checked} records")
     else:
-        wrong = ", ".join(
-            f"{count} {name}"
-            for name in ("missing", "stale", "orphaned", "doubled")
-            if (count := getattr(report, name))
-        )
+        wrong = ", ".join(f"{count} {name}" for name, count in report.found.items())
         yield Finding("index", "bad", wrong, "evervec verify --repair")
     for version in ev.versions():
         name = version.name or "no model yet"

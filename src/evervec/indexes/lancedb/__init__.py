@@ -106,6 +106,8 @@ class LanceIndex:
             if table is not None:
                 with self._turns.turn():
                     table.purge(before)
+                    if table.untidy:
+                        table.tidy()
 
     def close(self) -> None:
         self._tables.clear()

@@ -412,15 +412,18 @@ delete from evervec.removals where record = any ($1::bigint[])
 select c.relname from pg_class as c
 where c.relnamespace = 'evervec'::regnamespace and c.relkind = 'r' and c.relname ~ '^points_[0-9]+$'
 
--- name: oldest_transactions
--- those that have kept old rows from being cleared away for so long
-select pid, application_name, extract(epoch from clock_timestamp() - xact_start)::integer
+-- name: horizon_holders
+-- transactions that keep old rows from being cleared away, each with what tells it from others.
+-- When it began is hidden from a role that may not read all statistics.
+select pid::text, application_name, extract(epoch from clock_timestamp() - xact_start)::integer,
+       pid::text || ' ' || coalesce(backend_xid, backend_xmin)::text
 from pg_stat_activity
-where backend_xmin is not null and datname = current_database() and pid <> pg_backend_pid()
-    and backend_type = 'client backend'
-    and xact_start < clock_timestamp() - make_interval(secs => $1::double precision)
-order by xact_start
-limit 3
+where coalesce(backend_xid, backend_xmin) is not null and datname = current_database()
+    and pid <> pg_backend_pid() and usesysid is not null
+    and coalesce(backend_type, 'client backend') = 'client backend'
+union all
+select 'prepared', gid, extract(epoch from clock_timestamp() - prepared)::integer, gid
+from pg_prepared_xacts where database = current_database()
 
 -- name: paused
 select value from evervec.meta where key = 'paused'
@@ -467,6 +470,9 @@ where $1::text is null or tenant = $1
 -- name: oldest_pending
 select min(scheduled_for) from evervec.jobs
 where status = 'pending' and ($1::text is null or tenant = $1)
+
+-- name: waiting_since
+select min(scheduled_for) from evervec.jobs where status = 'pending' and priority > $1
 
 -- name: recent_pace
 select avg(finished_at - started_at)
@@ -572,6 +578,9 @@ returning token
 
 -- name: drop_lock
 delete from evervec.locks where name = $1 and token = $2
+
+-- name: forget_locks
+delete from evervec.locks where expires_at < $1
 
 -- name: note
 select value, revision from evervec.notes where name = $1
