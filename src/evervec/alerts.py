@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from http.client import HTTPException
 from typing import Any, NamedTuple, TypeVar
 from urllib.error import HTTPError
@@ -89,8 +90,9 @@ class Alerts:
             for episode in over:
                 episode.ended = now
             episodes += [Episode(trouble.name, trouble.text, now) for trouble in begun]
-            waiting = [e for e in episodes if e.ended is None or (self._url and e.untold)]
-            episodes[:] = waiting[-_MOST:]
+            # whose beginning was posted by anyone, its end is posted too
+            kept = [e for e in episodes if e.ended is None or (e.untold and (self._url or e.told))]
+            episodes[:] = kept[-_MOST:]
             return begun, over
 
         begun, over = self._change(change)
@@ -109,6 +111,11 @@ class Alerts:
             )
             self._poster.start()
 
+    def wait(self) -> None:
+        """Let what is being posted come to its end, within the time that a post may take."""
+        if self._poster is not None:
+            self._poster.join(_POST_SECONDS + 1)
+
     def _post_quietly(self) -> None:
         with suppress(StoreError):  # it is closed, or away: another sweep finds the rest
             self.post()
@@ -117,7 +124,7 @@ class Alerts:
         """Post what was not posted yet, in order, until one fails."""
         while episode := self._change(self._take):
             trouble = _post(self._url, self._message(episode))
-            self._change(lambda episodes: _put_back(episodes, episode.id, trouble is None))  # noqa: B023 - called at once
+            self._change(partial(_put_back, id=episode.id, posted=trouble is None))
             if trouble is not None:
                 log.warning(
                     "an alert could not be posted to %s, and will be tried again: %s",
@@ -174,7 +181,7 @@ def _put_back(episodes: list[Episode], id: str, posted: bool) -> None:
 
 
 def _is_over(episode: Episode) -> str:
-    return f"{episode.name}, after {(episode.ended or 0.0) - episode.since:.0f} s: {episode.text}"
+    return f"{episode.text}: over after {(episode.ended or 0.0) - episode.since:.0f} s"
 
 
 def _moment(seconds: float | None) -> str | None:

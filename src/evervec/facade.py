@@ -127,6 +127,7 @@ class Evervec:
         self.close()
 
     def close(self) -> None:
+        self.housekeeping.alerts.wait()
         self.index.close()
         self.store.close()
         if self._opened_embedder and hasattr(self.embedder, "close"):

@@ -10,8 +10,10 @@ import click
 
 from evervec.cli.app import Where, as_json, command
 from evervec.cli.output import ago, duration, print_json, print_table, progress
+from evervec.model import as_datetime
 
 if TYPE_CHECKING:
+    from evervec.alerts import Episode
     from evervec.facade import Evervec
     from evervec.model import Backfill, VerifyReport
 
@@ -44,6 +46,7 @@ def status(where: Where, watch: bool, as_json: bool) -> None:
                     "versions": ev.versions(),
                     "embedder": ev.embedder.name,
                     "workers": ev.store.workers(),
+                    "alerts": [_alert_facts(alert) for alert in ev.housekeeping.alerts.lasting()],
                 }
             )
             return
@@ -95,6 +98,9 @@ def _show_status(ev: Evervec) -> None:
             f"today      {spent.kind}: {spent.tokens:,} tokens in {spent.calls:,.0f} calls to "
             f"{spent.model}{money}"
         )
+    for alert in ev.housekeeping.alerts.lasting():
+        since = duration(max(0.0, ev.store.now() - alert.since))
+        click.echo(click.style(f"alert      {alert.text}", fg="red") + f"  (told {since} ago)")
     for version in ev.versions():
         name = version.name or "(no model yet)"
         click.echo(f"vectors    {version.kind}: {version.items} records, {name}, {version.state}")
@@ -103,6 +109,10 @@ def _show_status(ev: Evervec) -> None:
             f"worker     {worker.worker}: heard of {ago(worker.seen_at)}, holds {worker.held}, "
             f"did {worker.done}, evervec {worker.version}"
         )
+
+
+def _alert_facts(alert: Episode) -> dict[str, Any]:
+    return {"alert": alert.name, "text": alert.text, "since": as_datetime(alert.since)}
 
 
 @command("worker", "evervec worker --drain")
