@@ -44,6 +44,10 @@ class Trouble(NamedTuple):
     name: str
     """the same for the same trouble, however it is worded"""
     text: str
+    since: float | None = None
+    """None: since it was first found"""
+    patience: float = 0.0
+    """seconds for which it may last before it is told"""
     fields: Mapping[str, Any] = {}
     """for the log"""
 
@@ -55,6 +59,8 @@ class Episode:
     name: str
     text: str
     since: float
+    raised: bool = False
+    """it lasted for long enough to be told"""
     ended: float | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     told: int = 0
@@ -63,7 +69,7 @@ class Episode:
 
     @property
     def untold(self) -> bool:
-        return self.told < (1 if self.ended is None else 2)
+        return self.raised and self.told < (1 if self.ended is None else 2)
 
 
 class Alerts:
@@ -76,7 +82,7 @@ class Alerts:
 
     def lasting(self) -> list[Episode]:
         """What is wrong as of the last sweep, whoever made it."""
-        return [episode for episode in self._read()[0] if episode.ended is None]
+        return [e for e in self._read()[0] if e.raised and e.ended is None]
 
     def update(self, troubles: Sequence[Trouble]) -> None:
         """Take note of what is wrong now; what is new or over is logged."""
@@ -84,12 +90,20 @@ class Alerts:
         now = self._store.now()
 
         def change(episodes: list[Episode]) -> tuple[list[Trouble], list[Episode]]:
+            begun, over = [], []
             lasting = {e.name: e for e in episodes if e.ended is None}
-            begun = [trouble for name, trouble in found.items() if name not in lasting]
-            over = [episode for name, episode in lasting.items() if name not in found]
-            for episode in over:
-                episode.ended = now
-            episodes += [Episode(trouble.name, trouble.text, now) for trouble in begun]
+            for episode in lasting.values():
+                if episode.name not in found:
+                    episode.ended = now
+                    over += [episode] if episode.raised else []
+            for name, trouble in found.items():
+                since = now if trouble.since is None else trouble.since
+                episode = lasting.get(name) or Episode(name, trouble.text, since)
+                if name not in lasting:
+                    episodes.append(episode)
+                if not episode.raised and now - episode.since >= trouble.patience:
+                    episode.raised, episode.text = True, trouble.text
+                    begun.append(trouble)
             # whose beginning was posted by anyone, its end is posted too
             kept = [e for e in episodes if e.ended is None or (e.untold and (self._url or e.told))]
             episodes[:] = kept[-_MOST:]

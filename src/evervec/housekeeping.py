@@ -47,7 +47,7 @@ class Housekeeping:
         self._tables = tables
         self._provider = provider
         self._settings = settings
-        self._index_away: tuple[float, str] | None = None
+        self._index_away: str | None = None
         self.alerts = Alerts(store, settings)
         self.steps: tuple[Callable[[], object], ...] = (
             self.recover,
@@ -118,8 +118,7 @@ class Housekeeping:
             self._index_away = None
         except IndexUnavailable as error:
             log.warning("the index is not tended: %s", error)
-            since = self._index_away[0] if self._index_away else self._store.now()
-            self._index_away = (since, str(error))
+            self._index_away = str(error)
 
     def alert(self) -> None:
         """Tell of troubles that began, and of those that are over."""
@@ -133,33 +132,24 @@ class Housekeeping:
         settings, now = self._settings, self._store.now()
         failed = self._store.failed_count()
         if failed >= settings.alert_failed:
-            yield Trouble("failed", f"{failed} failed jobs", {"failed": failed})
-        since = self._store.waiting_since(settings.backfill_priority)
-        lag = 0.0 if since is None else now - since
-        if _lasts(lag, settings.alert_lag_seconds):
-            why = " (the queue is paused)" if self._store.paused() else ""
-            yield Trouble("lag", f"due work has waited for {lag:.0f} s{why}", {"seconds": lag})
-        gate = self._provider.gate()
-        if (
-            gate
-            and gate.state == "outage"
-            and _lasts(now - gate.since, settings.alert_away_seconds)
-        ):
-            name = self._provider.embedder.name
-            yield Trouble("provider", f"the provider {name} is away: {gate.reason}")
-        if self._index_away:
-            gone_since, error = self._index_away
-            if _lasts(now - gone_since, settings.alert_away_seconds):
-                yield Trouble("index", f"the index is away: {error}")
-        if settings.alert_transaction_seconds:
-            found = self._store.troubles(settings.alert_transaction_seconds)
+            yield Trouble("failed", f"{failed} failed jobs", fields={"failed": failed})
+        if limit := settings.alert_lag_seconds:
+            since = self._store.waiting_since(settings.backfill_priority)
+            if since is not None and now - since >= limit:
+                why = " (the queue is paused)" if self._store.paused() else ""
+                yield Trouble("lag", f"due work has waited for {now - since:.0f} s{why}", since)
+        if limit := settings.alert_away_seconds:
+            gate = self._provider.gate()
+            if gate and gate.state == "outage":
+                text = f"the provider {self._provider.embedder.name} is away: {gate.reason}"
+                yield Trouble("provider", text, gate.since, limit)
+            if self._index_away:
+                yield Trouble("index", f"the index is away: {self._index_away}", patience=limit)
+        if limit := settings.alert_transaction_seconds:
+            found = self._store.troubles(limit)
             if found:
                 more = f"; and {len(found) - 1} more" if len(found) > 1 else ""
                 yield Trouble("transaction", found[0] + more)
-
-
-def _lasts(seconds: float, limit: float) -> bool:
-    return 0 < limit <= seconds
 
 
 def _in_batches(drop: Callable[[], int]) -> int:

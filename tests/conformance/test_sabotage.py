@@ -10,7 +10,7 @@ import pytest
 from evervec.chunking import hash_text
 from evervec.model import VerifyReport
 from support.engines import INDEXES
-from support.sabotage import Saboteur, drop_ledger, saboteur, zeros
+from support.sabotage import Saboteur, drop_ledger, run_sql, saboteur, zeros
 from support.world import KIND, World, add_all, assert_in_step, job_of, work
 
 TEXTS = {str(n): f"text {n} of the harbour" for n in range(6)}
@@ -196,8 +196,7 @@ def test_points_of_a_version_that_nobody_knows(scene: Scene) -> None:
 def test_points_of_a_version_that_is_retired(scene: Scene) -> None:
     ev = scene.world.ev
     table = "evervec.versions" if scene.world.store_name == "postgres" else "evervec_versions"
-    with ev.store.db.writing(durable=True) as conn:  # type: ignore[attr-defined]
-        conn.execute(f"update {table} set state = 'retired'")
+    run_sql(scene.world, f"update {table} set state = 'retired'")
     assert ev.verify().found == {"misplaced": 6}, "only its own tenant's"
     assert ev.verify(repair=True).found == {"misplaced": 6}
     assert ev.verify().found == {}

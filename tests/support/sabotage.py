@@ -220,12 +220,17 @@ def saboteur(world: World, version: int) -> Saboteur:
     raise AssertionError(f"nobody knows how to harm {world.index_name}")
 
 
+def run_sql(world: World, sql: str, *values: Any, alone: bool = False) -> None:
+    """A statement in the store's own database; `alone`: outside of any transaction."""
+    db = world.ev.store.db  # type: ignore[attr-defined]
+    with db.reading() if alone else db.writing(durable=True) as conn:
+        conn.execute(sql, values)
+
+
 def drop_ledger(world: World, number: int) -> None:
     """Take out what the ledger says of a record."""
     table = "evervec.ledger" if world.store_name == "postgres" else "evervec_ledger"
-    mark = "?" if world.store_name in ("sqlite", "memory") else "$1"
-    with world.ev.store.db.writing(durable=True) as conn:  # type: ignore[attr-defined]
-        conn.execute(f"delete from {table} where record = {mark}", (number,))
+    run_sql(world, f"delete from {table} where record = {number}")
 
 
 def zeros() -> NDArray[np.float32]:

@@ -68,7 +68,7 @@ def test_lag_of_live_work_but_not_of_a_backfill(
     work(memory.ev)
     memory.ev.housekeeping.sweep()
     assert said(caplog) == [
-        "[CLEAR] due work has waited for 700 s (the queue is paused): over after 0 s"
+        "[CLEAR] due work has waited for 700 s (the queue is paused): over after 700 s"
     ]
 
 
@@ -88,7 +88,9 @@ def test_a_provider_that_is_away(memory: World, caplog: pytest.LogCaptureFixture
     memory.clock.move(60)
     work(memory.ev)
     memory.ev.housekeeping.sweep()
-    assert said(caplog) == ["[CLEAR] the provider hashing is away: nobody answers: over after 60 s"]
+    assert said(caplog) == [
+        "[CLEAR] the provider hashing is away: nobody answers: over after 120 s"
+    ]
 
 
 def test_an_index_that_is_away(
@@ -104,7 +106,25 @@ def test_an_index_that_is_away(
         memory.ev.housekeeping.sweep()
         assert said(caplog) == ["[ALERT] the index is away: no answer"]
     memory.ev.housekeeping.sweep()
-    assert said(caplog) == ["[CLEAR] the index is away: no answer: over after 0 s"]
+    assert said(caplog) == ["[CLEAR] the index is away: no answer: over after 60 s"]
+
+
+def test_what_one_began_to_watch_another_goes_on_with(
+    memory: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A trouble has to last for a while, whoever takes the lead meanwhile."""
+    one, two = memory.ev.housekeeping.alerts, memory.tenant("other").housekeeping.alerts
+    slow = Trouble("index", "it is away", patience=100)
+    one.update([slow])
+    assert one.lasting() == []
+    memory.clock.move(100)
+    two.update([slow])
+    one.update([slow])
+    assert said(caplog) == ["[ALERT] it is away"]
+    two.update([])
+    one.update([slow])
+    two.update([])
+    assert said(caplog) == ["[CLEAR] it is away: over after 100 s"], "and the second was short"
 
 
 def test_what_is_set_to_nothing_is_not_told(tmp_path: object) -> None:
