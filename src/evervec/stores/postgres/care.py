@@ -15,7 +15,7 @@ from evervec.stores.sql.engine import Connection
 class Care(Leases, care.Care):
     """The part of the store that operators use."""
 
-    _first_seen: Mapping[str, float] = {}
+    _first_seen: Mapping[tuple[str, str], float] = {}
     """of transactions, for those whose beginning is hidden"""
 
     def purge_history(self, before: float, limit: int = 1000) -> int:
@@ -45,12 +45,14 @@ class Care(Leases, care.Care):
         with self.db.reading() as conn:
             rows = conn.execute(SQL.horizon_holders).fetchall()
         now = time.monotonic()
-        self._first_seen = {key: self._first_seen.get(key, now) for *_, key in rows}
+        self._first_seen = {
+            (who, xid): self._first_seen.get((who, xid), now) for who, _, xid in rows
+        }
         return [
-            f"a transaction has been open for {lasts:.0f} s (process {pid}, {name or 'no name'}): "
-            "nothing that is done since can be cleared away, and the database grows until it ends"
-            for pid, name, known, key in rows
-            if (lasts := now - self._first_seen[key] if known is None else known) >= seconds
+            f"a transaction has been open for {lasts:.0f} s ({who}): nothing that is done since can "
+            "be cleared away, and the database grows until it ends"
+            for who, known, xid in rows
+            if (lasts := now - self._first_seen[who, xid] if known is None else known) >= seconds
         ]
 
     def check(self) -> str | None:

@@ -413,17 +413,20 @@ select c.relname from pg_class as c
 where c.relnamespace = 'evervec'::regnamespace and c.relkind = 'r' and c.relname ~ '^points_[0-9]+$'
 
 -- name: horizon_holders
--- transactions that keep old rows from being cleared away, each with what tells it from others.
--- When it began is hidden from a role that may not read all statistics.
-select pid::text, application_name, extract(epoch from clock_timestamp() - xact_start)::integer,
-       pid::text || ' ' || coalesce(backend_xid, backend_xmin)::text
+-- transactions that keep old rows from being cleared away: who they are, for how long, and what
+-- tells one from the next of the same process. When one began is hidden from roles that may not
+-- read all statistics.
+select 'process ' || pid || ', ' || coalesce(nullif(application_name, ''), 'no name'),
+       extract(epoch from clock_timestamp() - xact_start)::double precision,
+       coalesce(backend_xid, backend_xmin)::text
 from pg_stat_activity
 where coalesce(backend_xid, backend_xmin) is not null and datname = current_database()
     and pid <> pg_backend_pid() and usesysid is not null
     and coalesce(backend_type, 'client backend') = 'client backend'
 union all
-select 'prepared', gid, extract(epoch from clock_timestamp() - prepared)::integer, gid
+select 'prepared as ' || gid, extract(epoch from clock_timestamp() - prepared)::double precision, ''
 from pg_prepared_xacts where database = current_database()
+order by 2 desc nulls last
 
 -- name: paused
 select value from evervec.meta where key = 'paused'
