@@ -214,6 +214,18 @@ def test_a_repair_that_has_to_wait_is_not_done(run: Run, notes: Path, tmp_path: 
     run("verify")
 
 
+def test_alerts_that_last_are_shown_by_status_and_doctor(run: Run, tmp_path: Path) -> None:
+    with evervec.open(tmp_path / "evervec.db", embedder="hashing", alert_failed=1) as ev:
+        ev.add("note", "alpha")
+        ev.queue.fail(ev.queue.claim(1)[0], "bad", permanent=True)
+        ev.housekeeping.sweep()
+    assert "alert      1 failed jobs  (told" in run("status").stdout
+    (alert,) = json.loads(run("status", "--json").stdout)["alerts"]
+    assert (alert["alert"], alert["text"]) == ("failed", "1 failed jobs")
+    found = json.loads(run("doctor", "--json", code=1).stdout)
+    assert ["warn", "1 failed jobs"] in [[f["state"], f["finding"]] for f in found]
+
+
 def test_the_queue_can_be_paused_retried_recovered_and_purged(run: Run, notes: Path) -> None:
     run("add", "note", "notes", "--no-embed")
     run("pause")

@@ -185,7 +185,7 @@ def _estimate(plan: Backfill) -> str:
     )
 
 
-@command("verify", "evervec verify --repair")
+@command("verify", "evervec verify --all-tenants --repair")
 @click.option("--repair", is_flag=True, help="Mend what is off, embed what that needs, look again.")
 @click.option("--all-tenants", is_flag=True, help="The records of all tenants.")
 @as_json
