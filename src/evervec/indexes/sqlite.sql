@@ -48,9 +48,17 @@ where v.version = ?3 and p.record > ?1 and (?2 is null or p.record <= ?2)
 order by p.record
 
 -- name: strays
-select version, tenant, count(distinct record) from evervec_points
-where version not in (select value from json_each(?1)) and (?2 is null or tenant = ?2)
-group by version, tenant
+-- from version to version by the index, so that only the points of strays are read
+with recursive versions (version) as (
+    select min(version) from evervec_points
+    union all
+    select (select min(p.version) from evervec_points as p where p.version > versions.version)
+    from versions where versions.version is not null)
+select p.version, p.tenant, count(distinct p.record)
+from versions
+cross join evervec_points as p on p.version = versions.version
+where versions.version not in (select value from json_each(?1)) and (?2 is null or p.tenant = ?2)
+group by p.version, p.tenant
 
 -- name: drop_strays
 delete from evervec_points
