@@ -68,17 +68,17 @@ class Housekeeping:
         return self._tables.backfill(self._settings.backfill_priority)
 
     def sweep(self) -> bool:
-        """All that is past its time, if no other process is at it; whether it was done."""
+        """All that is past its time, if no other process is at it; whether it was done. Who has
+        the lead keeps it until the next sweep is due."""
+        every = self._settings.housekeeping_seconds
+        renewal = float("-inf")
         for step in self.steps:
-            if not self._leads():
-                return False
+            if (now := self._store.now()) >= renewal:
+                if self._store.lock("housekeeping", self._queue.worker, every) is None:
+                    return False
+                renewal = now + every / 2
             step()
         return True
-
-    def _leads(self) -> bool:
-        """Take or renew the lead; whoever has it keeps it until the next sweep is due."""
-        every = self._settings.housekeeping_seconds
-        return self._store.lock("housekeeping", self._queue.worker, every) is not None
 
     # steps
     def recover(self) -> int:
