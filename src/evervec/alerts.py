@@ -12,7 +12,7 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -86,24 +86,11 @@ class Alerts:
 
     def update(self, troubles: Sequence[Trouble]) -> None:
         """Take note of what is wrong now; what is new or over is logged."""
-        found = {trouble.name: trouble for trouble in troubles}
         now = self._store.now()
 
         def change(episodes: list[Episode]) -> tuple[list[Trouble], list[Episode]]:
-            begun, over = [], []
-            lasting = {e.name: e for e in episodes if e.ended is None}
-            for episode in lasting.values():
-                if episode.name not in found:
-                    episode.ended = now
-                    over += [episode] if episode.raised else []
-            for name, trouble in found.items():
-                since = now if trouble.since is None else trouble.since
-                episode = lasting.get(name) or Episode(name, trouble.text, since)
-                if name not in lasting:
-                    episodes.append(episode)
-                if not episode.raised and now - episode.since >= trouble.patience:
-                    episode.raised, episode.text = True, trouble.text
-                    begun.append(trouble)
+            over = _end(episodes, {trouble.name for trouble in troubles}, now)
+            begun = [trouble for trouble in troubles if _goes_on(episodes, trouble, now)]
             # whose beginning was posted by anyone, its end is posted too
             kept = [e for e in episodes if e.ended is None or (e.untold and (self._url or e.told))]
             episodes[:] = kept[-_MOST:]
@@ -136,7 +123,7 @@ class Alerts:
 
     def post(self) -> None:
         """Post what was not posted yet, in order, until one fails."""
-        while episode := self._change(self._take):
+        while self._url and (episode := self._change(self._take)):
             trouble = _post(self._url, self._message(episode))
             self._change(partial(_put_back, id=episode.id, posted=trouble is None))
             if trouble is not None:
@@ -184,6 +171,27 @@ class Alerts:
             value = json.dumps(after) if after else None
             if after == before or self._store.put_note(_NOTE, value, revision):
                 return answer
+
+
+def _end(episodes: list[Episode], names: Container[str], now: float) -> list[Episode]:
+    """End those that are no longer found; those of them that were told of."""
+    over = [e for e in episodes if e.ended is None and e.name not in names]
+    for episode in over:
+        episode.ended = now
+    return [episode for episode in over if episode.raised]
+
+
+def _goes_on(episodes: list[Episode], trouble: Trouble, now: float) -> bool:
+    """Begin its episode, if there is none; whether it has lasted long enough by now to be told."""
+    episode = next((e for e in episodes if e.name == trouble.name and e.ended is None), None)
+    if episode is None:
+        since = now if trouble.since is None else trouble.since
+        episode = Episode(trouble.name, trouble.text, since)
+        episodes.append(episode)
+    if episode.raised or now - episode.since < trouble.patience:
+        return False
+    episode.raised, episode.text = True, trouble.text
+    return True
 
 
 def _put_back(episodes: list[Episode], id: str, posted: bool) -> None:
