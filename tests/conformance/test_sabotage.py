@@ -132,7 +132,8 @@ def test_text_and_metadata_that_were_altered(scene: Scene) -> None:
     """The other indexes ask the store for both."""
     scene.harm(scene.saboteur.alter, "0", text="quite another")
     scene.harm(scene.saboteur.alter, "1", metadata={"shelf": 3})
-    check(scene, stale=2)
+    scene.harm(scene.saboteur.alter, "2", metadata="not what it should be", text=None)
+    check(scene, stale=3)
     ev = scene.world.ev
     assert not ev.search("text", mode="semantic", filter={"shelf": 3})
 
@@ -203,6 +204,15 @@ def test_points_of_a_version_that_is_retired(scene: Scene) -> None:
     report = ev.verify(repair=True, all_tenants=True)
     assert [(t.tenant, t.kind, t.misplaced) for t in report.by] == [("acme", KIND, 1)]
     assert ev.verify(all_tenants=True).found == {}
+
+
+@on("qdrant", "qdrant-memory", "qdrant-edge")
+def test_points_that_others_put_into_a_collection(scene: Scene) -> None:
+    """Without number, version or tenant they are found by nobody else."""
+    scene.harm(scene.saboteur.copy, "0", record=None)
+    scene.harm(scene.saboteur.copy, "1", version=None)
+    scene.harm(scene.saboteur.copy, "2", version=None, tenant=None, record=None)
+    check(scene, misplaced=3)
 
 
 @on(*INDEXES)

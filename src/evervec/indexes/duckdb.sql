@@ -58,6 +58,7 @@ order by p.record
 -- name: strays
 select version, tenant, count(distinct record) from evervec_points
 where version not in (select unnest($1::bigint[])) and ($2::varchar is null or tenant = $2)
+    and vector is not null
 group by version, tenant
 
 -- name: drop_strays

@@ -58,6 +58,7 @@ select p.version, p.tenant, count(distinct p.record)
 from versions
 cross join evervec_points as p on p.version = versions.version
 where versions.version not in (select value from json_each(?1)) and (?2 is null or p.tenant = ?2)
+    and p.vector is not null
 group by p.version, p.tenant
 
 -- name: drop_strays

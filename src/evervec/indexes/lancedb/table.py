@@ -107,7 +107,8 @@ class Table:
 
     def tenants(self, tenant: str | None) -> dict[str, int]:
         """How many records each tenant has in it."""
-        where = "true" if tenant is None else f"tenant = {text(tenant)}"
+        where = "removed_at is null"
+        where += "" if tenant is None else f" and tenant = {text(tenant)}"
         rows = self._read(lambda t: _rows(t, where, ["tenant", "record"]))
         return Counter(owner for owner, _ in {(row["tenant"], row["record"]) for row in rows})
 
@@ -287,9 +288,17 @@ def _rows(table: Any, where: str, columns: Sequence[str], limit: int = _ALL) -> 
 def _held(row: Row) -> Held:
     with np.errstate(all="ignore"):
         sound = bool(abs(row["vector"] @ row["vector"] - 1) < 0.01)
-    copy = Copy(row["text"], json.loads(row["metadata"]))
+    copy = Copy(row["text"] or "", _metadata(row["metadata"]))
     record, tenant, hash, seq = (row[name] for name in _KNOWN_BY)
     return Held(record, tenant, hash, seq, row["_rowid"], sound, copy)
+
+
+def _metadata(said: str | None) -> dict[str, Any]:
+    """As it was written; whatever others made of it is something else, in any case."""
+    try:
+        return dict(json.loads(said or ""))
+    except (ValueError, TypeError):
+        return {"": said}
 
 
 def _highest(table: Any) -> int:

@@ -233,14 +233,14 @@ class QdrantIndex:
             by_seq: dict[int, list[str]] = defaultdict(list)
             for point in engine.scroll(name, engine.all(engine.ids(wanted)), _KNOWN_BY):
                 if _held(point)[:4] == wanted[point.id][:4]:
-                    by_seq[point.payload["seq"]].append(point.id)
+                    by_seq[wanted[point.id].seq].append(point.id)
             # what is written between the look and this has another seq, and stays
             gone = [
-                engine.delete(engine.all(engine.ids(ids), engine.between("seq", gte=seq, lte=seq)))
+                engine.delete(engine.all(engine.ids(ids), *_of_seq(engine, seq)))
                 for seq, ids in by_seq.items()
             ]
-            if gone:
-                engine.update(name, gone)
+            for start in range(0, len(gone), _AT_ONCE):
+                engine.update(name, gone[start : start + _AT_ONCE])
             return sum(map(len, by_seq.values()))
 
         return self._on(version, take_out, 0) if points else 0
@@ -256,12 +256,13 @@ class QdrantIndex:
         engine = self._engine
         mine = [] if tenant is None else [engine.equals("tenant", tenant)]
         other = engine.all(but=[engine.any_of("version", known)])
-        where = engine.all(*mine, engine.either(other, engine.empty("record")))
+        strange = engine.either(other, engine.empty("record"))
+        where = engine.all(*mine, strange, engine.empty("removed_at"))
+        names = {self._collection(c.version): c.version for c in self._collections.all()}
         found: set[tuple[Any, ...]] = set()
-        for name in {self._collection(c.version) for c in self._collections.all()}:
-            if name is not None:
-                points = engine.scroll(name, where, _OF_VERSION)
-                found |= {(name, *_values(p, _OF_VERSION, (None, "", None))) for p in points}
+        for name, version in names.items():
+            for point in self._all(version, where, _OF_VERSION):
+                found.add((name, *_values(point, _OF_VERSION, (None, "", None))))
         counts = Counter((name, *whose, record is None) for name, *whose, record in found)
         return [
             Stray(version, owner, count, (name, self._of(version, owner, no_record)))
@@ -373,6 +374,10 @@ def _held(point: Stored) -> Held:
     copy = Copy(*_values(point, ("text", "metadata"), ("", {})))
     # of its vector nothing is said: Qdrant itself brings it to length one, and keeps its size
     return Held(record, tenant, known, seq, point.id, copy=copy)
+
+
+def _of_seq(engine: Engine, seq: int) -> list[Any]:
+    return [engine.between("seq", gte=seq, lte=seq)] if seq else []  # it may have lost its own
 
 
 def _values(point: Stored, fields: Sequence[str], otherwise: tuple[Any, ...]) -> tuple[Any, ...]:
