@@ -219,7 +219,7 @@ def test_alerts_that_last_are_shown_by_status_and_doctor(run: Run, tmp_path: Pat
         ev.add("note", "alpha")
         ev.queue.fail(ev.queue.claim(1)[0], "bad", permanent=True)
         ev.housekeeping.sweep()
-    assert "alert      1 failed jobs  (told" in run("status").stdout
+    assert "alert      1 failed jobs  (for" in run("status").stdout
     (alert,) = json.loads(run("status", "--json").stdout)["alerts"]
     assert (alert["alert"], alert["text"]) == ("failed", "1 failed jobs")
     found = json.loads(run("doctor", "--json", code=1).stdout)

@@ -100,7 +100,7 @@ def _show_status(ev: Evervec) -> None:
         )
     for alert in ev.housekeeping.alerts.lasting():
         since = duration(max(0.0, ev.store.now() - alert.since))
-        click.echo(click.style(f"alert      {alert.text}", fg="red") + f"  (told {since} ago)")
+        click.echo(click.style(f"alert      {alert.text}", fg="red") + f"  (for {since})")
     for version in ev.versions():
         name = version.name or "(no model yet)"
         click.echo(f"vectors    {version.kind}: {version.items} records, {name}, {version.state}")
