@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from benchmarks.table import Line, show
 
-QUICK_NAMES = ("queue", "ingest", "backlog", "freshness", "search", "edits", "providers")
+QUICK_NAMES = ("queue", "ingest", "backlog", "freshness", "search", "edits", "providers", "verify")
 NAMES = (*QUICK_NAMES, "service", "attached", "postgres", "indexes", "local", "retrieval")
 """Those behind the quick ones take minutes, for a server, an engine or a real model, and run only
 when named."""

@@ -112,7 +112,9 @@ class Evervec:
         self.migrations = Migrations(
             store, index, self.models, self._backfiller, self.queue.worker, settings
         )
-        self.housekeeping = Housekeeping(store, index, self.queue, self.tables, settings)
+        self.housekeeping = Housekeeping(
+            store, index, self.queue, self.tables, self.provider, settings
+        )
         self._search = Search(store, index, self.models, self._kinds, settings, tenant)
 
     def _check_versions(self) -> None:
@@ -142,6 +144,7 @@ class Evervec:
         self.close()
 
     def close(self) -> None:
+        self.housekeeping.alerts.wait()
         self.index.close()
         self.store.close()
         self.models.close()
@@ -523,18 +526,20 @@ class Evervec:
             )
         return self.tables.source
 
-    def verify(self, repair: bool = False) -> VerifyReport:
+    def verify(
+        self,
+        repair: bool = False,
+        *,
+        all_tenants: bool = False,
+        progress: Callable[[int], object] = lambda _: None,
+    ) -> VerifyReport:
         """Compare the index with the records, and those with the tables that are attached;
-        `repair` takes out what is too much and enqueues what is missing or stale."""
-        missing, stale, orphaned = self.tables.compare(self.store, self.tenant, repair=repair)
-        report = verify(self.store, self.index, self.tenant, repair=repair)
-        return replace(
-            report,
-            missing=report.missing + missing,
-            stale=report.stale + stale,
-            orphaned=report.orphaned + orphaned,
-            repaired=report.repaired + (missing + stale + orphaned if repair else 0),
-        )
+        `repair` takes out what is too much and enqueues what is missing or stale. Safe beside
+        workers. `progress` is called with the number of records looked at."""
+        return verify(
+            self.store, self.index, self.tables, None if all_tenants else self.tenant,
+            repair=repair, progress=progress,
+        )  # fmt: skip
 
 
 class _Tickets(Iterator[Ticket]):

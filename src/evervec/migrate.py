@@ -22,7 +22,7 @@ from evervec.model import Comparison, MigrationStatus, ModelSpec
 from evervec.models import Model, Models
 from evervec.settings import Settings
 from evervec.stores.base import Collection, Store
-from evervec.verify import verify
+from evervec.verify import verify_versions
 
 log = logging.getLogger("evervec")
 
@@ -228,7 +228,7 @@ class Migrations:
     def check(self, name: str) -> bool:
         """Whether the index holds all of a version as it should; what is off is mended."""
         versions = {pair.new.version for pair in self.pairs(name)}
-        report = verify(self.store, self.index, None, repair=True, versions=versions)
+        report = verify_versions(self.store, self.index, versions, repair=True)
         if not report.clean:
             log.warning("migration: %s is mended before the switch: %s", name, report)
         return report.clean
@@ -338,7 +338,8 @@ class Migration:
         from evervec.sampling import compare
 
         pairs = self._all.pairs(self.version)
-        report = verify(self._store, self._all.index, None, versions={p.new.version for p in pairs})
+        versions = {p.new.version for p in pairs}
+        report = verify_versions(self._store, self._all.index, versions)
         both = [(p.new, p.old) for p in pairs if p.old is not None]
         return compare(self._store, self._all.index, self._all.models, both, queries, k, report)
 

@@ -408,6 +408,25 @@ class WorkerState:
     """jobs that ended there since it began"""
 
 
+FAULTS = ("missing", "stale", "orphaned", "doubled", "misplaced")
+"""What `verify` tells apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What `verify` found of one tenant's records of one kind."""
+
+    tenant: str
+    kind: str
+    """empty for points of a version that the store does not know"""
+    checked: int = 0
+    missing: int = 0
+    stale: int = 0
+    orphaned: int = 0
+    doubled: int = 0
+    misplaced: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
     """How far the index is from the records. Records are counted, not chunks."""
@@ -415,17 +434,26 @@ class VerifyReport:
     missing: int
     """records with no vectors, or with some missing"""
     stale: int
-    """records whose vectors are of an older version and that no job will renew"""
+    """records whose points are of an older change or were altered, and that no job will renew"""
     orphaned: int
     """records that are gone but still have points, or have points they should not"""
     doubled: int
     """records with a chunk in the index more than once"""
     repaired: int
     checked: int = 0
+    misplaced: int = 0
+    """records with points of a version that is retired, or that the store does not know"""
+    by: tuple[Tally, ...] = ()
+    """the same by tenant and kind"""
 
     @property
     def clean(self) -> bool:
-        return not (self.missing or self.stale or self.orphaned or self.doubled)
+        return not self.found
+
+    @property
+    def found(self) -> dict[str, int]:
+        """What is wrong, and how often."""
+        return {name: count for name in FAULTS if (count := getattr(self, name))}
 
 
 @dataclass(frozen=True, slots=True)

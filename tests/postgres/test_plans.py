@@ -44,6 +44,7 @@ READS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "job_by_id": (SELECT_JOBS + SQL.job_by_id, (1, "default")),
     "next_scheduled": (SQL.next_scheduled, (None,)),
     "next_expiry": (SQL.next_expiry, (0.0,)),
+    "waiting_since": (SQL.waiting_since, (-100,)),
     "history": (SQL.history, ("default", KIND, "1")),
     "settled": (SQL.settled, (1, "default")),
     "candidates": (SQL.candidates, (FEW, "default")),

@@ -100,6 +100,7 @@ HOT: dict[str, Query] = CLAIM | {
     "count_pending": (lambda: STORE.count_status, ("pending", "default")),
     "count_failed": (lambda: STORE.count_status, ("failed", None)),
     "unique_records": (lambda: STORE.unique_records, ("default",)),
+    "waiting_since": (lambda: STORE.waiting_since, (-100,)),
     "oldest_pending": (lambda: STORE.oldest_pending, ("default",)),
     "recent_pace": (lambda: STORE.recent_pace, ("default",)),
     "last_done": (lambda: STORE.last_done, ("default",)),
@@ -124,6 +125,8 @@ HOT: dict[str, Query] = CLAIM | {
     "removals": (lambda: INDEX.removals, (1, "default", 0)),
     "filtered": (lambda: INDEX.filtered, ("default", 1)),
     "held": (lambda: INDEX.held, (0, None, 1, None)),
+    "strays": (lambda: INDEX.strays, (NUMBERS, None)),
+    "drop_strays": (lambda: INDEX.drop_strays, (1, "default", 100)),
 }
 
 

@@ -141,11 +141,7 @@ def _compared(compared: Comparison) -> str:
             f"{compared.queries} questions taken from the records"
         )
     report = compared.report
-    wrong = [
-        f"{count} {name}"
-        for name in ("missing", "stale", "orphaned", "doubled")
-        if (count := getattr(report, name))
-    ]
+    wrong = [f"{count} {name}" for name, count in report.found.items()]
     return (
         f"{told}\n{report.checked} records checked: {', '.join(wrong) or 'all as they should be'}"
     )

@@ -406,8 +406,16 @@ class Store(Protocol):
         """Drop attempts and the last traces of deleted records older than that."""
         ...
 
+    def forget_gone(self, spent_before: str) -> None:
+        """Drop locks that ran out, workers that were not heard of for long, and the sums of days
+        before that one."""
+
     def tend(self) -> None:
         """What the engine itself needs from time to time."""
+
+    def troubles(self, seconds: float) -> list[str]:
+        """What has been in the engine's way for longer than that, and is not evervec's doing."""
+        ...
 
     def check(self) -> str | None:
         """What is wrong with the store's own files; None when they are sound."""
@@ -452,6 +460,10 @@ class Store(Protocol):
     def stats(self, tenant: str | None) -> Stats: ...
 
     def failed_count(self) -> int: ...
+
+    def waiting_since(self, above: int) -> float | None:
+        """When the first pending job of a higher priority was or will be due."""
+        ...
 
     def settled(self, tenant: str, ticket: Ticket) -> Status | None:
         """Done once the ticket's change or a later one is finished, failed when it will not

@@ -442,15 +442,21 @@ delete from evervec.removals where record = any ($1::bigint[])
 select c.relname from pg_class as c
 where c.relnamespace = 'evervec'::regnamespace and c.relkind = 'r' and c.relname ~ '^points_[0-9]+$'
 
--- name: oldest_transactions
--- those that have kept old rows from being cleared away for so long
-select pid, application_name, extract(epoch from clock_timestamp() - xact_start)::integer
+-- name: horizon_holders
+-- transactions that keep old rows from being cleared away: who they are, for how long, and what
+-- tells one from the next of the same process. When one began is hidden from roles that may not
+-- read all statistics.
+select 'process ' || pid || ', ' || coalesce(nullif(application_name, ''), 'no name'),
+       extract(epoch from clock_timestamp() - xact_start)::double precision,
+       coalesce(backend_xid, backend_xmin)::text
 from pg_stat_activity
-where backend_xmin is not null and datname = current_database() and pid <> pg_backend_pid()
-    and backend_type = 'client backend'
-    and xact_start < clock_timestamp() - make_interval(secs => $1::double precision)
-order by xact_start
-limit 3
+where coalesce(backend_xid, backend_xmin) is not null and datname = current_database()
+    and pid <> pg_backend_pid() and usesysid is not null
+    and coalesce(backend_type, 'client backend') = 'client backend'
+union all
+select 'prepared as ' || gid, extract(epoch from clock_timestamp() - prepared)::double precision, ''
+from pg_prepared_xacts where database = current_database()
+order by 2 desc nulls last
 
 -- name: paused
 select value from evervec.meta where key = 'paused'
@@ -501,6 +507,9 @@ select count(*) filter (where status = 'pending'),
            avg(completed_at - started_at) filter (where status = 'done'))
 from evervec.jobs
 where $1::text is null or tenant = $1
+
+-- name: waiting_since
+select min(scheduled_for) from evervec.jobs where status = 'pending' and priority > $1
 
 -- name: settled
 -- of its own version while there is no other that serves
@@ -604,6 +613,9 @@ returning token
 
 -- name: drop_lock
 delete from evervec.locks where name = $1 and token = $2
+
+-- name: forget_locks
+delete from evervec.locks where expires_at < $1
 
 -- name: note
 select value, revision from evervec.notes where name = $1

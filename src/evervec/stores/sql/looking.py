@@ -96,6 +96,11 @@ class Looking(Engine):
             ).fetchone()[0]
         return count
 
+    def waiting_since(self, above: int) -> float | None:
+        with self.db.reading() as conn:
+            since: float | None = conn.execute(self.sql.waiting_since, (above,)).fetchone()[0]
+        return since
+
     def settled(self, tenant: str, ticket: Ticket) -> Status | None:
         with self.db.snapshot() as conn:
             row = conn.execute(self.sql.settled, (ticket.job_id, tenant)).fetchone()
