@@ -20,6 +20,7 @@ class PostgresStore(Care, Listing, Finding, Sharing, Versions, Fleet, Keys, Aski
     """Records, jobs and ledger in the schema `evervec` of a database."""
 
     poll_seconds = 1.0
+    reads_at_once = False
     filter = Filter
 
     def __init__(self, url: str, settings: Settings) -> None:
