@@ -175,8 +175,8 @@ def test_two_tenants_with_the_same_ids_never_meet(served: Served, ev: Evervec) -
                     if len(found.json()["hits"]) > 4:
                         leaks.append(f"{tenant} counts {found.text}")
             for other in WORDS:
-                asked = {"query": "crimson azure", "filter": {"owner": other}}
-                found = http.post("/v1/search", json=asked)
+                owned = {"query": "crimson azure", "filter": {"owner": other}}
+                found = http.post("/v1/search", json=owned)
                 look("filter", found)
                 if other != tenant and found.json()["hits"]:
                     leaks.append(f"{tenant} filter {found.text}")

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -61,7 +62,7 @@ def test_two_processes_share_one_limit(redis: RedisServer, tmp_path: Path) -> No
     rate, burst = 50, 100
     with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:
         key = Keys(ev.store).create("acme", "one", "reader").key
-    environ = {
+    environ: dict[str, Any] = {
         "EVERVEC_REDIS_URL": redis.url, "EVERVEC_RATE_PER_SECOND": str(rate),
         "EVERVEC_RATE_BURST": str(burst),
     }  # fmt: skip

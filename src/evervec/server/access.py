@@ -19,7 +19,7 @@ from starlette.requests import Request
 
 from evervec.drafts import check_name
 from evervec.facade import Evervec
-from evervec.keys import Key, Role
+from evervec.keys import Role
 from evervec.limits.limiter import Allowance, Limiter
 from evervec.queue import Queue
 from evervec.server.problems import Problem
@@ -91,7 +91,7 @@ class Access:
         scheme, _, text = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and text:
             key = await self._service.find_key(text.strip())
-            if isinstance(key, Key):
+            if key is not None:
                 return Caller(key.tenant, key.agent, key.role)
             if await self._service.has_keys():
                 raise _unauthorized("this key opens nothing: it is mistyped, revoked or expired")
@@ -179,32 +179,35 @@ class View:
             raise Problem(403, f"a {self.caller.role}'s key may not do this; {_NEEDED[role]}")
 
 
-TenantQuery = Annotated[
-    str | None, Query(description="Platform admins: of this tenant alone.", min_length=1)
-]
+TENANT = "Platform admins: of this tenant alone."
+TenantQuery = Annotated[str | None, Query(description=TENANT, min_length=1)]
 
 
-async def _reading(request: Request, tenant: TenantQuery = None) -> View:
+def view_of(request: Request, tenant: str | None, role: Role = Role.READER) -> View:
+    """What the sender of a request may work on, if their role is enough."""
     caller: Caller = request.scope["caller"]
     service: Service = request.app.state.service
     if tenant is None:
-        return View(service, caller, caller.tenant, caller.role is Role.ADMIN)
-    check_name("tenant", tenant)
-    if caller.role is not Role.ADMIN and tenant != caller.tenant:
-        raise Problem(403, "this key is of another tenant: leave ?tenant= out")
-    return View(service, caller, tenant, everyone=False)
+        view = View(service, caller, caller.tenant, caller.role is Role.ADMIN)
+    else:
+        check_name("tenant", tenant)
+        if caller.role is not Role.ADMIN and tenant != caller.tenant:
+            raise Problem(403, "this key is of another tenant: leave ?tenant= out")
+        view = View(service, caller, tenant, everyone=False)
+    view.must_be(role)
+    return view
+
+
+async def _reading(request: Request, tenant: TenantQuery = None) -> View:
+    return view_of(request, tenant)
 
 
 async def _writing(request: Request, tenant: TenantQuery = None) -> View:
-    view = await _reading(request, tenant)
-    view.must_be(Role.WRITER)
-    return view
+    return view_of(request, tenant, Role.WRITER)
 
 
 async def _running(request: Request) -> View:
-    view = await _reading(request)
-    view.must_be(Role.ADMIN)
-    return view
+    return view_of(request, None, Role.ADMIN)
 
 
 Reading = Annotated[View, Depends(_reading)]

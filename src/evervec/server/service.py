@@ -71,8 +71,8 @@ class Service:
         self.every_queue = Queue(ev.store, ev.settings, None, {}, ev.models)
         self.stopping = asyncio.Event()
         self.save = Together("save", self._save_all)
-        self.find_key = Together("keys", self._find_all)
-        self._settled = Together("settled", self._settled_all)
+        self._find_key: Together[str, Key | _Open] = Together("keys", self._find_all)
+        self._settled: Together[Waited, Status | _Open] = Together("settled", self._settled_all)
         self._threads = ThreadPoolExecutor(ev.settings.server_threads, "evervec-request")
         self._views: OrderedDict[str, Evervec] = OrderedDict()
         self._has_keys = False
@@ -126,7 +126,7 @@ class Service:
                 await asyncio.wait_for(self.stopping.wait(), min(look, left))
             look = min(look * 1.5, _LAST_LOOK)
 
-    def _settled_all(self, asked: Sequence[Waited]) -> list[Status | _Open | Exception]:
+    def _settled_all(self, asked: Sequence[Waited]) -> list[Status | _Open]:
         return [self.ev.store.settled(tenant, ticket) or NOT_YET for tenant, ticket in asked]
 
     # keys
@@ -136,7 +136,15 @@ class Service:
             self._has_keys = await self.run(self.keys.any)
         return self._has_keys
 
-    def _find_all(self, texts: Sequence[str]) -> list[Key | _Open | Exception]:
+    async def find_key(self, text: str) -> Key | None:
+        """Whose key it is, as of this moment; None for what opens nothing."""
+        if self.ev.store.reads_at_once:  # a thread would take longer than the read
+            (found,) = self._find_all([text])
+        else:
+            found = await self._find_key(text)
+        return found if isinstance(found, Key) else None
+
+    def _find_all(self, texts: Sequence[str]) -> list[Key | _Open]:
         found = self.keys.check(set(texts))
         now = self.ev.store.now()
         self._used.update((key.id, now) for key in found.values() if key is not None)
@@ -165,7 +173,7 @@ class Service:
     def close(self) -> None:
         """After the last request: the store stays open, it is its opener's."""
         self._threads.shutdown()
-        for together in (self.save, self.find_key, self._settled):
+        for together in (self.save, self._find_key, self._settled):
             together.close()
         with suppress(EvervecError):
             self.note_uses()

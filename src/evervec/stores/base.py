@@ -272,6 +272,8 @@ class Store(Protocol):
     url: str
     poll_seconds: float
     """how often to look for what other processes wrote, where nobody says otherwise"""
+    reads_at_once: bool
+    """a small read takes microseconds and waits for nobody: neither network nor lock"""
 
     def now(self) -> float:
         """The clock that rules leases and schedules."""

@@ -19,6 +19,7 @@ class PostgresStore(Versions, Care, Looking, Finding, Fleet, Keys, Asking):
     """Records, jobs and ledger in the schema `evervec` of a database."""
 
     poll_seconds = 1.0
+    reads_at_once = False
     filter = Filter
 
     def __init__(self, url: str, settings: Settings) -> None:
