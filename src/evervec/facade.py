@@ -113,7 +113,7 @@ class Evervec:
             store, index, self.models, self._backfiller, self.queue.worker, settings
         )
         self.housekeeping = Housekeeping(
-            store, index, self.queue, self.tables, self.provider, settings
+            store, index, self.queue, self.tables, self.models, settings
         )
         self._search = Search(store, index, self.models, self._kinds, settings, tenant)
 

@@ -14,7 +14,7 @@ from evervec.alerts import Alerts, Trouble
 from evervec.errors import IndexUnavailable
 from evervec.indexes.base import Index
 from evervec.model import Status
-from evervec.provider import Provider
+from evervec.models import Models
 from evervec.queue import Queue
 from evervec.settings import Settings
 from evervec.stores.base import Store
@@ -38,14 +38,14 @@ class Housekeeping:
         index: Index,
         queue: Queue,
         tables: Tables,
-        provider: Provider,
+        models: Models,
         settings: Settings,
     ) -> None:
         self._store = store
         self._index = index
         self._queue = queue
         self._tables = tables
-        self._provider = provider
+        self._models = models
         self._settings = settings
         self._index_away: str | None = None
         self.alerts = Alerts(store, settings)
@@ -56,6 +56,7 @@ class Housekeeping:
             self.forget_gone,
             self.tend_store,
             self.tend_index,
+            self.count,
             self.alert,
         )
 
@@ -120,6 +121,21 @@ class Housekeeping:
             log.warning("the index is not tended: %s", error)
             self._index_away = str(error)
 
+    def count(self) -> None:
+        """Leave the numbers in the log, for whoever looks back."""
+        stats = self._store.stats(None)
+        counts = {
+            "pending": stats.pending, "processing": stats.processing, "done": stats.done,
+            "failed": stats.failed,
+        }  # fmt: skip
+        told = ", ".join(f"{count} {name}" for name, count in counts.items())
+        log.info("jobs: %s", told, extra=counts)
+        for v in self._store.versions():
+            facts = {"kind": v.kind, "version": v.name, "state": v.state, "records": v.items}
+            log.info(
+                "vectors: %s: %d records, %s, %s", v.kind, v.items, v.name, v.state, extra=facts
+            )
+
     def alert(self) -> None:
         """Tell of troubles that began, and of those that are over."""
         self.alerts.update(list(self._troubles()))
@@ -139,10 +155,12 @@ class Housekeeping:
                 why = " (the queue is paused)" if self._store.paused() else ""
                 yield Trouble("lag", f"due work has waited for {now - since:.0f} s{why}", since)
         if limit := settings.alert_away_seconds:
-            gate = self._provider.gate()
-            if gate and gate.state == "outage":
-                text = f"the provider {self._provider.embedder.name} is away: {gate.reason}"
-                yield Trouble("provider", text, gate.since, limit)
+            gates = ((model.spec.provider, model.provider.gate()) for model in self._models)
+            for name, gate in gates:
+                if gate and gate.state == "outage":
+                    text = f"the provider {name} is away: {gate.reason}"
+                    yield Trouble("provider", text, gate.since, limit)
+                    break
             if self._index_away:
                 yield Trouble("index", f"the index is away: {self._index_away}", patience=limit)
         if limit := settings.alert_transaction_seconds:

@@ -319,9 +319,7 @@ class Migration:
             status = self.status()
             if progress is not None:
                 progress(status)
-            if status.state in ("switched", "finished", "gone"):
-                return status
-            if status.settled and not (status.complete and status.switches_by_itself):
+            if status.over or (status.settled and not status.awaits_switch):
                 return status
             left = 1.0 if deadline is None else deadline - time.monotonic()
             if left <= 0:

@@ -392,6 +392,16 @@ class MigrationStatus:
         """Nothing is left to wait for: what is behind has failed."""
         return self.enqueued and self.behind <= self.failed
 
+    @property
+    def awaits_switch(self) -> bool:
+        """It will be switched by itself in a moment."""
+        return self.complete and self.switches_by_itself
+
+    @property
+    def over(self) -> bool:
+        """The new version serves, or is given up."""
+        return self.state in ("switched", "finished", "gone")
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:

@@ -25,6 +25,8 @@ CHANGES: list[tuple[str, str, Any]] = [
     ("POST", "/v1/queue/pause", None),
     ("POST", "/v1/queue/resume", None),
     ("POST", "/v1/verify", {"repair": True}),
+    ("POST", "/v1/migrations", {"embedder": "hashing:64"}),
+    ("POST", "/v1/migrations/cancel", None),
 ]
 READS = [
     "/v1/records", "/v1/records/note/1", "/v1/records/note/1/history", "/v1/jobs",

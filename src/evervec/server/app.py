@@ -21,11 +21,20 @@ from evervec.server.access import OPEN_PATHS, Access
 from evervec.server.metrics import Counts
 from evervec.server.problems import ProblemDocument, answer_problem
 from evervec.server.requests import Requests
-from evervec.server.routes import batch, health, jobs, queue, records, search, versions
+from evervec.server.routes import (
+    batch,
+    health,
+    jobs,
+    migrations,
+    queue,
+    records,
+    search,
+    versions,
+)
 from evervec.server.schemas import RecordIn
 from evervec.server.service import Service
 
-_ROUTERS = (batch, records, search, jobs, queue, versions, health)
+_ROUTERS = (batch, records, search, jobs, queue, versions, migrations, health)
 """in this order: `/v1/records/batch` is no record"""
 
 
