@@ -129,10 +129,10 @@ class Housekeeping:
             "failed": stats.failed,
         }  # fmt: skip
         told = ", ".join(f"{count} {name}" for name, count in counts.items())
-        log.info("jobs: %s", told, extra=counts)
+        log.debug("jobs: %s", told, extra=counts)
         for v in self._store.versions():
             facts = {"kind": v.kind, "version": v.name, "state": v.state, "records": v.items}
-            log.info(
+            log.debug(
                 "vectors: %s: %d records, %s, %s", v.kind, v.items, v.name, v.state, extra=facts
             )
 
