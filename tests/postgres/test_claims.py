@@ -11,6 +11,15 @@ def enqueue(world: World, count: int) -> None:
     world.ev.queue.enqueue_many(KIND, range(count))
 
 
+def test_each_of_many_ids_gets_its_own_job(world: World) -> None:
+    ids = [str(7 * n % 300) for n in range(300)]
+    results = world.ev.queue.enqueue_many(KIND, [*ids, ids[5]])
+    jobs = world.ev.queue.claim(300)
+    assert [job.record_id for job in jobs] == ids  # in the order of their arrival
+    assert [r.job_id for r in results[:300]] == [job.job_id for job in jobs]
+    assert results[300] == (results[5].job_id, False, None)
+
+
 def test_a_claims_row_goes_with_the_last_of_its_jobs(world: World, url: str) -> None:
     enqueue(world, 5)
     jobs = world.ev.queue.claim(5)

@@ -66,7 +66,7 @@ select exists (
     select 1 from evervec.records where tenant = $1 and kind = $2 and id = any ($3::text[]))
 
 -- name: enqueue_new
--- records that are not there yet, hidden, with their jobs; what was inserted, then the jobs
+-- records that are not there yet, hidden, with their jobs
 with given as materialized (
     select id, nextval('evervec.numbers') as seq from unnest($3::text[]) as id),
 new as (
@@ -84,6 +84,14 @@ jobs as (
     from (select record from new order by record) as o
     cross join unnest($5::bigint[]) as v
     returning record, version, job_id)
+{answer}
+
+-- name: enqueued_all
+-- numbers are given out in the order of the ids
+select array_agg(job_id order by record) from jobs where version = ($5::bigint[])[1]
+
+-- name: enqueued_some
+-- what was inserted, then the jobs
 select record, id, null from new
 union all
 select record, null, job_id from jobs where version = ($5::bigint[])[1]
