@@ -65,6 +65,19 @@ def test_renewed_leases_are_looked_at_again_when_the_first_of_them_ends(
     assert world.ev.queue.recover_stuck() == 0
 
 
+def test_a_lease_that_was_renewed_for_less_ends_then(world: World, url: str) -> None:
+    enqueue(world, 2)
+    first, second = world.ev.queue.claim(2)
+    assert world.ev.store.renew([first], 10.0) == [True]
+    world.clock.move(11)
+    assert world.ev.store.any_expired()
+    assert [job.job_id for job in world.ev.store.recover()] == [first.job_id]
+    shorter = "select evervec.renew_embedding_queue_item($1, $2, 10)"
+    assert postgres.execute(url, shorter, second.job_id, second.token) == [(True,)]
+    world.clock.move(11)
+    assert [job.job_id for job in world.ev.store.recover()] == [second.job_id]
+
+
 def test_an_older_claim_of_a_job_does_not_end_its_present_lease(world: World) -> None:
     enqueue(world, 1)
     world.ev.queue.release(world.ev.queue.claim(1)[0])

@@ -318,6 +318,9 @@ where j.job_id = n.job_id and coalesce(j.token = n.token and j.status = 'process
 returning j.job_id
 
 -- name: renew
+with sooner as (  -- a lease may be renewed for less than it had
+    update evervec.claims set expires_at = evervec.now_seconds() + $1::double precision
+    where token = any ($3::text[]) and expires_at > evervec.now_seconds() + $1::double precision)
 update evervec.jobs as j
 set lease_expires_at = evervec.now_seconds() + $1::double precision
 from unnest($2::bigint[], $3::text[]) as n (job_id, token)
