@@ -11,6 +11,15 @@ def enqueue(world: World, count: int) -> None:
     world.ev.queue.enqueue_many(KIND, range(count))
 
 
+def test_each_of_many_ids_gets_its_own_job(world: World) -> None:
+    ids = [str(7 * n % 300) for n in range(300)]
+    results = world.ev.queue.enqueue_many(KIND, [*ids, ids[5]])
+    jobs = world.ev.queue.claim(300)
+    assert [job.record_id for job in jobs] == ids  # in the order of their arrival
+    assert [r.job_id for r in results[:300]] == [job.job_id for job in jobs]
+    assert results[300] == (results[5].job_id, False, None)
+
+
 def test_a_claims_row_goes_with_the_last_of_its_jobs(world: World, url: str) -> None:
     enqueue(world, 5)
     jobs = world.ev.queue.claim(5)
@@ -54,6 +63,19 @@ def test_renewed_leases_are_looked_at_again_when_the_first_of_them_ends(
     assert [job.job_id for job in world.ev.store.recover()] == [jobs[1].job_id]
     world.ev.queue.finish(jobs[2])
     assert world.ev.queue.recover_stuck() == 0
+
+
+def test_a_lease_that_was_renewed_for_less_ends_then(world: World, url: str) -> None:
+    enqueue(world, 2)
+    first, second = world.ev.queue.claim(2)
+    assert world.ev.store.renew([first], 10.0) == [True]
+    world.clock.move(11)
+    assert world.ev.store.any_expired()
+    assert [job.job_id for job in world.ev.store.recover()] == [first.job_id]
+    shorter = "select evervec.renew_embedding_queue_item($1, $2, 10)"
+    assert postgres.execute(url, shorter, second.job_id, second.token) == [(True,)]
+    world.clock.move(11)
+    assert [job.job_id for job in world.ev.store.recover()] == [second.job_id]
 
 
 def test_an_older_claim_of_a_job_does_not_end_its_present_lease(world: World) -> None:

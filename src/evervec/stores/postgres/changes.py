@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import psycopg
 
@@ -24,7 +25,15 @@ from evervec.stores.sql.records import Row
 
 _MANY = 100
 """new ids of a batch from which on it is inserted as if nobody else could insert the same"""
-_PASS_OVER = "on conflict (tenant, kind, id) do nothing"
+
+
+def _enqueue_new(on_conflict: str, answer: str) -> str:
+    query = SQL.enqueue_new.replace("{on_conflict}", on_conflict)
+    return query.replace("{answer}", answer)
+
+
+_ENQUEUE_ALL = _enqueue_new("", SQL.enqueued_all)
+_ENQUEUE_SOME = _enqueue_new("on conflict (tenant, kind, id) do nothing", SQL.enqueued_some)
 
 
 class Changes(Engine, changes.Changes):
@@ -66,7 +75,7 @@ class Changes(Engine, changes.Changes):
 
     def _enqueue_new(
         self,
-        db: Connection,
+        db: Any,
         tenant: str,
         kind: str,
         ids: Sequence[str],
@@ -78,24 +87,15 @@ class Changes(Engine, changes.Changes):
         attempts = plan.max_attempts or self._max_attempts
         unique = list(dict.fromkeys(ids))
         values = (tenant, kind, unique, now, targets, plan.priority, plan.delay, attempts)
-        rows = self._insert_new(db, values)
+        if len(unique) >= _MANY and not db.execute(SQL.any_known, values[:3]).fetchone()[0]:
+            # to look for each of them once more takes a quarter of the time: it is worth a try
+            with suppress(psycopg.errors.UniqueViolation), step(db):
+                jobs = db.execute(_ENQUEUE_ALL, values, binary=True).fetchone()[0]
+                return {id: EnqueueResult(job, True) for id, job in zip(unique, jobs, strict=True)}
+        rows = db.execute(_ENQUEUE_SOME, values).fetchall()
         ids_of = {record: id for record, id, _ in rows if id is not None}
         return {
             ids_of[record]: EnqueueResult(job_id, True)
             for record, _, job_id in rows
             if job_id is not None
         }
-
-    def _insert_new(self, db: Connection, values: Values) -> list[Values]:
-        tenant, kind, ids, *_ = values
-        rows: list[Values]
-        if len(ids) >= _MANY and not db.execute(SQL.any_known, (tenant, kind, ids)).fetchone()[0]:
-            # that none of them comes meanwhile is worth a try: to look for each takes a quarter
-            # of the time
-            with suppress(psycopg.errors.UniqueViolation), step(db):
-                plain = SQL.enqueue_new.replace("{on_conflict}", "")
-                rows = db.execute(plain, values).fetchall()
-                return rows
-        careful = SQL.enqueue_new.replace("{on_conflict}", _PASS_OVER)
-        rows = db.execute(careful, values).fetchall()
-        return rows

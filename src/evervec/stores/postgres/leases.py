@@ -90,7 +90,7 @@ class Leases(Changes, leases.Leases):
         done: set[int] = set()
         for (token, worker), rows in sorted(batches.items()):
             ids, *told = columns(sorted(rows))
-            told = [counts if any(counts) else [] for counts in told]  # most often there are none
+            told = [counts if any(counts) else [] for counts in told]  # an index of their own: none
             some = conn.execute(SQL.finish_untouched, (token, worker, ids, *told)).fetchone()[0]
             done.update(ids if some is None else some)
         return done

@@ -67,7 +67,7 @@ select exists (
     select 1 from evervec.records where tenant = $1 and kind = $2 and id = any ($3::text[]))
 
 -- name: enqueue_new
--- records that are not there yet, hidden, with their jobs; what was inserted, then the jobs
+-- records that are not there yet, hidden, with their jobs
 with given as materialized (
     select id, nextval('evervec.numbers') as seq from unnest($3::text[]) as id),
 new as (
@@ -85,6 +85,14 @@ jobs as (
     from (select record from new order by record) as o
     cross join unnest($5::bigint[]) as v
     returning record, version, job_id)
+{answer}
+
+-- name: enqueued_all
+-- numbers are given out in the order of the ids
+select array_agg(job_id order by record) from jobs where version = ($5::bigint[])[1]
+
+-- name: enqueued_some
+-- what was inserted, then the jobs
 select record, id, null from new
 union all
 select record, null, job_id from jobs where version = ($5::bigint[])[1]
@@ -311,6 +319,9 @@ where j.job_id = n.job_id and coalesce(j.token = n.token and j.status = 'process
 returning j.job_id
 
 -- name: renew
+with sooner as (  -- a lease may be renewed for less than it had
+    update evervec.claims set expires_at = evervec.now_seconds() + $1::double precision
+    where token = any ($3::text[]) and expires_at > evervec.now_seconds() + $1::double precision)
 update evervec.jobs as j
 set lease_expires_at = evervec.now_seconds() + $1::double precision
 from unnest($2::bigint[], $3::text[]) as n (job_id, token)

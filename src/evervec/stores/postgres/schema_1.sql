@@ -552,7 +552,10 @@ as $$
         update evervec.jobs as j
         set lease_expires_at = evervec.now_seconds() + lease_seconds
         where j.job_id = job and j.token = given_token and j.status = 'processing'
-        returning 1)
+        returning 1),
+    sooner as (  -- a lease may be renewed for less than it had
+        update evervec.claims as c set expires_at = evervec.now_seconds() + lease_seconds
+        where c.token = given_token and c.expires_at > evervec.now_seconds() + lease_seconds)
     select exists (select 1 from renewed)
 $$;
 
