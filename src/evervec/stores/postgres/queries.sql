@@ -520,7 +520,7 @@ from evervec.jobs
 where $1::text is null or tenant = $1
 
 -- name: waiting_since
-select min(scheduled_for) from evervec.jobs where status = 'pending' and priority > $1
+select min(scheduled_for) from evervec.jobs where waits and priority > $1
 
 -- name: settled
 -- of its own version while there is no other that serves
