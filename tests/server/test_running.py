@@ -159,6 +159,7 @@ def admin_key(folder: Path) -> str:
 def assert_all_found(folder: Path, acknowledged: dict[str, str]) -> None:
     assert acknowledged
     with evervec.open(folder / "evervec.db", embedder="hashing") as ev:
+        ev.queue.recover_stuck(0.0)  # what a killed service held
         ev.process_all()
         saved = {record.id: record.text for record in ev.records(limit=1_000_000)}
         lost = {id for id, text in acknowledged.items() if saved.get(id) != text}
