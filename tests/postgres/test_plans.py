@@ -30,7 +30,7 @@ WRITES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "drop_ledger": (SQL.drop_ledger, (IDS, IDS, IDS)),
     "release": (SQL.release, (None, IDS, ["t"] * 3)),
     "renew": (SQL.renew, (1.0, IDS, ["t"] * 3)),
-    "expired": (SELECT_JOBS + SQL.expired, (1.0, 100)),
+    "expired": (SELECT_JOBS + SQL.expired, (1.0, None, 100)),
     "delete_records": (SQL.delete_records, (1.0, IDS, IDS)),
     "purge_jobs": (SQL.purge_jobs, ("done", 1.0, None, True, 100)),
     "purge_attempts": (SQL.purge_attempts, (1.0, 100)),
