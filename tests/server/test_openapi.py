@@ -30,7 +30,7 @@ CHECKS = [
 ]
 """No mistake of the service's own, and nothing that it does not describe."""
 QUICK = settings(
-    max_examples=3,
+    max_examples=5,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.generate],

@@ -196,7 +196,7 @@ def load(start: Start, folder: Path, seconds: float, clients: int, kills: int) -
 
 
 def test_a_crowd_is_served_though_the_service_is_killed(start: Start, tmp_path: Path) -> None:
-    load(start, tmp_path, seconds=2.0, clients=30, kills=1)
+    load(start, tmp_path, seconds=3.0, clients=40, kills=2)
 
 
 @pytest.mark.long
