@@ -107,15 +107,15 @@ def _report(counts: Mapping[tuple[str, str, str], int], repaired: int) -> Verify
 def _strays(
     store: Store, index: Index, tenant: str | None, *, repair: bool
 ) -> Counter[tuple[str, str, str]]:
-    """Points of versions that the store does not know; what is retired goes away by itself."""
+    """Points of versions that are not in use."""
     collections = store.collections()
-    found = index.strays({c.version for c in collections}, tenant)
+    found = index.strays({c.version for c in _used(collections)}, tenant)
     if found:  # a version may just have come or gone
         seen = {(stray.version, stray.tenant) for stray in found}
         collections = store.collections()
         found = [
             stray
-            for stray in index.strays({c.version for c in collections}, tenant)
+            for stray in index.strays({c.version for c in _used(collections)}, tenant)
             if (stray.version, stray.tenant) in seen
         ]
     if found and repair:

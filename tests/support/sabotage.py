@@ -187,7 +187,7 @@ class _Qdrant(Saboteur):
 
     def delete(self, number: int) -> None:
         ids = self.engine.ids(point.id for point in self.points(number))
-        self.engine.update(self.name, [self.engine.delete(self.engine.all(ids))])
+        self.engine.update(self.name, [self.engine.delete_all(self.engine.all(ids))])
 
     def alter(self, number: int, **fields: Any) -> None:
         fields.pop("vector", None)

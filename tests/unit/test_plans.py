@@ -97,6 +97,7 @@ HOT: dict[str, Query] = CLAIM | {
     "add_done_attempts": (lambda: STORE.add_done_attempts, (1, 0, 0, "w", NUMBERS)),
     "job_by_id": (lambda: SELECT_JOBS + STORE.job_by_id, (1, "default")),
     "history": (lambda: STORE.history, ("default", KIND, "1")),
+    "holdings": (lambda: STORE.holdings, ("default",)),
     "count_pending": (lambda: STORE.count_status, ("pending", "default")),
     "count_failed": (lambda: STORE.count_status, ("failed", None)),
     "unique_records": (lambda: STORE.unique_records, ("default",)),

@@ -133,15 +133,20 @@ def _too_often(limits: dict[str, str], allowance: Allowance) -> Problem:
 def _check_is_local(headers: Headers) -> None:
     """Without keys nothing but this machine may ask; a web page that a browser on it shows, or
     a name that was made to point here, is not this machine."""
-    origin = headers.get("origin")
-    names = [urlsplit(f"//{headers.get('host', '')}").hostname or ""]
-    if origin is not None:
-        names.append(urlsplit(origin).hostname or "")
-    if not all(is_loopback(name) for name in names):
+    places = [f"//{headers.get('host', '')}", *headers.getlist("origin")]
+    if not all(is_loopback(_host_of(place)) for place in places):
         raise Problem(403, "without keys only programs on this machine may ask: make a key first")
 
 
+def _host_of(place: str) -> str:
+    try:
+        return urlsplit(place).hostname or ""
+    except ValueError:
+        return ""
+
+
 def is_loopback(host: str) -> bool:
+    """Whether a name or address is this machine's own."""
     if host == "localhost":
         return True
     try:

@@ -37,9 +37,9 @@ async def once(
     """Do a request, or give the answer that it had before. Refusals are not kept."""
     if name is None:
         return await do()
-    store = view.service.ev.store
-    known = await view.run(store.ask, view.tenant, name, await _fingerprint(request, view))
-    if known.fingerprint != await _fingerprint(request, view):
+    store, fingerprint = view.service.ev.store, await _fingerprint(request, view)
+    known = await view.run(store.ask, view.tenant, name, fingerprint)
+    if known.fingerprint != fingerprint:
         raise Problem(422, "this Idempotency-Key was used for another request: make a new one")
     if known.answer is not None:
         status, headers, body = json.loads(known.answer)

@@ -32,6 +32,7 @@ from evervec.stores.base import Draft
 router = APIRouter(prefix="/v1/records", tags=["records"], route_class=CheckedRoute)
 
 MEDIA_TYPE = "application/x-ndjson"
+_NDJSON = {MEDIA_TYPE, "application/ndjson", "application/jsonl", "application/json-lines"}
 _dump = TypeAdapter(Ticket).dump_json
 
 
@@ -75,12 +76,7 @@ async def batch(
     """Tickets come while lines are still being sent. With an `Idempotency-Key`, lines without an
     id get the same one whenever the batch is sent."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given not in (
-        MEDIA_TYPE,
-        "application/jsonl",
-        "application/json-lines",
-        "application/ndjson",
-    ):
+    if given not in _NDJSON:
         raise Problem(
             415, f"a batch is NDJSON (Content-Type: {MEDIA_TYPE}), not {given or 'unnamed'}"
         )

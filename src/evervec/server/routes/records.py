@@ -100,8 +100,8 @@ def draft_of(ev: Evervec, given: RecordIn) -> Draft:
 async def add(request: Request) -> Response:
     """The record and the job that embeds it are saved together; the answer comes once they are
     on disk. The same text, title, metadata and weight again enqueue nothing."""
-    # Most requests are of this route, so it reads its parameters itself: FastAPI takes longer
-    # for them than the rest of the way takes together.
+    # Most requests are of this route, so it reads its parameters itself: left to FastAPI they
+    # took a third of the request's whole time.
     view = view_of(request, request.query_params.get("tenant"), Role.WRITER)
     check_media_type(request)
     headers = request.headers
