@@ -18,7 +18,8 @@ from evervec.kinds import Kind
 from evervec.model import Backfill, Status
 from evervec.pipeline import Pipeline
 from evervec.settings import Settings
-from evervec.stores.base import Collection, Draft, Expected, KindSpec, Store, Typed
+from evervec.stores.base import Store
+from evervec.stores.values import Collection, Draft, Expected, KindSpec, Typed
 
 log = logging.getLogger("evervec")
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from evervec.indexes.base import Held
-from evervec.stores.base import Expected, Store
+from evervec.stores.base import Store
 from evervec.stores.ledger import unpack_chunks
+from evervec.stores.values import Expected
 
 Whose = tuple[str, int]
 """tenant and record: a point may bear another tenant than the record of its number"""

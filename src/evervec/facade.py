@@ -45,7 +45,8 @@ from evervec.sampling import estimate
 from evervec.search import Search
 from evervec.settings import Settings
 from evervec.sources.base import Attachment, Source, attachment
-from evervec.stores.base import Draft, Store
+from evervec.stores.base import Store
+from evervec.stores.values import Draft
 from evervec.tables import Tables
 from evervec.verify import verify
 from evervec.worker import Worker

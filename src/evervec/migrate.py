@@ -21,7 +21,8 @@ from evervec.indexes.base import Index
 from evervec.model import Comparison, MigrationStatus, ModelSpec
 from evervec.models import Model, Models
 from evervec.settings import Settings
-from evervec.stores.base import Collection, Store
+from evervec.stores.base import Store
+from evervec.stores.values import Collection
 from evervec.verify import verify_versions
 
 log = logging.getLogger("evervec")

@@ -27,15 +27,8 @@ from evervec.models import Model, Models
 from evervec.queue import Queue
 from evervec.settings import Settings
 from evervec.sources.base import Attachment, Row, TableChanged
-from evervec.stores.base import (
-    Collection,
-    Draft,
-    Finish,
-    KindSpec,
-    Loaded,
-    Store,
-    Unreadable,
-)
+from evervec.stores.base import Store
+from evervec.stores.values import Collection, Draft, Finish, KindSpec, Loaded, Unreadable
 from evervec.tables import UNFIT, FoundRow, Tables
 
 if TYPE_CHECKING:

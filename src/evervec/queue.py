@@ -23,7 +23,8 @@ from evervec.model import Attempt, EnqueueResult, Job, Stats, Status, as_seconds
 from evervec.models import Models
 from evervec.retry import backoff
 from evervec.settings import Settings
-from evervec.stores.base import Draft, Failure, Finish, Store
+from evervec.stores.base import Store
+from evervec.stores.values import Draft, Failure, Finish
 
 log = logging.getLogger("evervec")
 

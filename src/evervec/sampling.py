@@ -13,7 +13,8 @@ from evervec.indexes.base import Index
 from evervec.kinds import Kind
 from evervec.model import Comparison, Estimate, VerifyReport
 from evervec.models import Model, Models
-from evervec.stores.base import Collection, Expected, Found, Store
+from evervec.stores.base import Store
+from evervec.stores.values import Collection, Expected, Found
 
 T = TypeVar("T")
 

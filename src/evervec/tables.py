@@ -9,7 +9,8 @@ from typing import Any
 from evervec.errors import InvalidRecord
 from evervec.model import Job
 from evervec.sources.base import Attached, Attachment, Row, Source, TableChanged
-from evervec.stores.base import Draft, Expected, Store
+from evervec.stores.base import Store
+from evervec.stores.values import Draft, Expected
 
 FoundRow = tuple[Attachment, Row | TableChanged | None]
 """the row of a job, or why it cannot be read"""

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from evervec.comparing import Whose, Wrong, compare, contents_of
 from evervec.indexes.base import Index
 from evervec.model import FAULTS, Tally, VerifyReport
-from evervec.stores.base import Collection, Expected, Store
+from evervec.stores.base import Store
+from evervec.stores.values import Collection, Expected
 from evervec.tables import Tables
 
 _SLICE = 2000

@@ -8,7 +8,7 @@ import pytest
 
 from evervec import Evervec, IndexUnavailable, ProviderUnavailable
 from evervec.alerts import Alerts, Trouble
-from evervec.stores.base import Note
+from evervec.stores.values import Note
 from support.engines import OWN_PAIRS, SHARED_PAIRS
 from support.processes import until
 from support.webhook import Webhook

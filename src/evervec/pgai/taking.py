@@ -25,7 +25,7 @@ from evervec.models import Model
 from evervec.pgai.definition import Stored, Vectorizer, vectorizers
 from evervec.pipeline import Batch, Item
 from evervec.sources.base import Attachment, Row, attachment
-from evervec.stores.base import Draft, Loaded
+from evervec.stores.values import Draft, Loaded
 
 _AT_ONCE = 200
 _SAMPLE = 5

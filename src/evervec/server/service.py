@@ -26,7 +26,7 @@ from evervec.model import Status, Ticket
 from evervec.queue import Queue
 from evervec.server.together import Together
 from evervec.settings import Settings
-from evervec.stores.base import Draft
+from evervec.stores.values import Draft
 
 log = logging.getLogger("evervec.server")
 

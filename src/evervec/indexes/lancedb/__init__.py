@@ -16,7 +16,8 @@ from evervec.indexes.separate import Collections
 from evervec.indexes.turns import Turns
 from evervec.model import Change
 from evervec.settings import Settings
-from evervec.stores.base import Collection, Store
+from evervec.stores.base import Store
+from evervec.stores.values import Collection
 
 if TYPE_CHECKING:
     import numpy as np

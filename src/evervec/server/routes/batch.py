@@ -27,7 +27,7 @@ from evervec.server.requests import CheckedRoute, Receive, Scope, Send
 from evervec.server.routes.records import draft_of, read_record
 from evervec.server.schemas import RecordIn, TicketOut
 from evervec.server.streams import Incoming, Spool
-from evervec.stores.base import Draft
+from evervec.stores.values import Draft
 
 router = APIRouter(prefix="/v1/records", tags=["records"], route_class=CheckedRoute)
 

@@ -35,7 +35,7 @@ from evervec.server.schemas import (
     TicketOut,
 )
 from evervec.server.service import Save
-from evervec.stores.base import Draft
+from evervec.stores.values import Draft
 
 R = TypeVar("R", bound=RecordIn)
 

@@ -13,7 +13,6 @@ from typing import Any
 import psycopg
 
 from evervec.model import EnqueueResult
-from evervec.stores.base import Draft
 from evervec.stores.postgres.connections import step
 from evervec.stores.postgres.engine import SQL, Engine
 from evervec.stores.sql import changes
@@ -22,6 +21,7 @@ from evervec.stores.sql.changes import Values
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.folding import fold, owner_word
 from evervec.stores.sql.records import Row
+from evervec.stores.values import Draft
 
 _MANY = 100
 """new ids of a batch from which on it is inserted as if nobody else could insert the same"""

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from evervec.model import Job, as_datetime
-from evervec.stores.base import Finish
 from evervec.stores.postgres.changes import Changes
 from evervec.stores.postgres.connections import Session
 from evervec.stores.postgres.engine import SQL
@@ -17,6 +16,7 @@ from evervec.stores.sql import leases
 from evervec.stores.sql.batches import columns, retried
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.jobs import JobRow, Lease, company, leased_jobs
+from evervec.stores.values import Finish
 
 _ANY = (1 << 31) - 1
 _LATE_LEASES = 60.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evervec.model import Status
-from evervec.stores.base import Candidate, Digest, Expected, Found, Typed
 from evervec.stores.ledger import hashes_in
 from evervec.stores.sql.engine import Engine
+from evervec.stores.values import Candidate, Digest, Expected, Found, Typed
 
 
 class Finding(Engine):

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from evervec.model import Job, Outcome, Status
-from evervec.stores.base import Apply, Failure, Finish
 from evervec.stores.ledger import pack_chunks
 from evervec.stores.sql.batches import columns, retried
 from evervec.stores.sql.engine import Connection
@@ -25,6 +24,7 @@ from evervec.stores.sql.jobs import (
     was_finished,
 )
 from evervec.stores.sql.records import Row
+from evervec.stores.values import Apply, Failure, Finish
 
 
 class Finishing(Enqueueing):

@@ -6,8 +6,8 @@ import json
 from typing import Any, NamedTuple
 
 from evervec.model import Attempt, Job, Outcome, Record, Stats, Status, Ticket, as_datetime
-from evervec.stores.base import Holding
 from evervec.stores.sql.engine import Connection, Engine
+from evervec.stores.values import Holding
 
 
 class JobStats(NamedTuple):
