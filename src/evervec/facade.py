@@ -22,25 +22,15 @@ from evervec.errors import InvalidArgument, InvalidRecord, JobFailed, VersionMis
 from evervec.housekeeping import Housekeeping
 from evervec.indexes.base import Index
 from evervec.kinds import Kind
-from evervec.migrate import Migration, Migrations
-from evervec.model import (
-    Backfill,
-    Estimate,
-    Hits,
-    Job,
-    Op,
-    ProcessResult,
-    Record,
-    Status,
-    Ticket,
-    VerifyReport,
-    Version,
-)
+from evervec.migrate import Migration
+from evervec.migrations import Migrations
+from evervec.model import Hits, Job, Op, Record, Status, Ticket, Version
 from evervec.models import Models
 from evervec.opening import open_embedder, open_index, open_model, open_source, open_store
 from evervec.pipeline import Pipeline
 from evervec.provider import Provider
 from evervec.queue import Queue
+from evervec.reports import Backfill, Estimate, ProcessResult, VerifyReport
 from evervec.sampling import estimate
 from evervec.search import Search
 from evervec.settings import Settings
@@ -399,11 +389,13 @@ class Evervec:
         if kind is not None:
             check_name("kind", kind)
         made, _ = open_embedder(embedder, self.store, self.settings)
-        return self.migrations.begin(made, version, kind, switch=switch)
+        name = self.migrations.begin(made, version, kind, switch=switch)
+        return Migration(self.migrations, name)
 
     def migration(self) -> Migration | None:
         """The migration that is under way, or can still be rolled back."""
-        return self.migrations.current()
+        name = self.migrations.current()
+        return None if name is None else Migration(self.migrations, name)
 
     def estimate(self, embedder: str | Embedder, *, kind: str | None = None) -> Estimate:
         """What `migrate` would take, by a sample that is embedded once."""

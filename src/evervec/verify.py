@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from evervec.comparing import Whose, Wrong, compare, contents_of
 from evervec.indexes.base import Index
-from evervec.model import FAULTS, Tally, VerifyReport
+from evervec.reports import FAULTS, Tally, VerifyReport
 from evervec.stores.base import Store
 from evervec.stores.values import Collection, Expected
 from evervec.tables import Tables

@@ -15,7 +15,7 @@ from evervec.model import as_datetime
 if TYPE_CHECKING:
     from evervec.alerts import Episode
     from evervec.facade import Evervec
-    from evervec.model import Backfill, VerifyReport
+    from evervec.reports import Backfill, VerifyReport
 
 
 @command("init", "evervec --store notes.db init")

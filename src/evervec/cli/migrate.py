@@ -8,7 +8,7 @@ from evervec.cli.app import Where, as_json, command
 from evervec.cli.output import duration, print_json, print_table, progress
 from evervec.facade import Evervec
 from evervec.migrate import Migration
-from evervec.model import Comparison, Estimate, MigrationStatus
+from evervec.reports import Comparison, Estimate, MigrationStatus
 
 _STEPS = ("compare", "switch", "rollback", "retire", "cancel")
 

@@ -22,7 +22,8 @@ from evervec.errors import (
     StoreError,
     WaitTimeout,
 )
-from evervec.model import Hit, Hits, Job, Record, Ticket, VerifyReport, Version
+from evervec.model import Hit, Hits, Job, Record, Ticket, Version
+from evervec.reports import VerifyReport
 
 _LINES, _BYTES = 1000, 4 << 20
 """what is sent in one request of `add_many`, at most"""

@@ -11,19 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from evervec.model import (
-    Attempt,
-    EnqueueResult,
-    Job,
-    ModelSpec,
-    Record,
-    Spend,
-    Stats,
-    Status,
-    Ticket,
-    Version,
-    WorkerState,
-)
+from evervec.model import Attempt, EnqueueResult, Job, ModelSpec, Record, Status, Ticket, Version
+from evervec.reports import Spend, Stats, WorkerState
 from evervec.stores.values import (
     Apply,
     Asked,

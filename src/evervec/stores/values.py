@@ -6,14 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from evervec.model import (
-    Change,
-    Chunk,
-    Job,
-    ModelSpec,
-    Op,
-    Status,
-)
+from evervec.model import Change, Chunk, Job, ModelSpec, Op, Status
 
 
 @dataclass(slots=True)

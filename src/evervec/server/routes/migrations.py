@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from evervec.migrate import Migration
-from evervec.model import MigrationStatus
+from evervec.reports import MigrationStatus
 from evervec.server.access import Running, View
 from evervec.server.answers import answer
 from evervec.server.problems import Problem, documented

@@ -8,7 +8,8 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from evervec.keys import Role
-from evervec.model import VerifyReport, Version, as_datetime
+from evervec.model import Version, as_datetime
+from evervec.reports import VerifyReport
 from evervec.server.access import Reading, View
 from evervec.server.answers import answer
 from evervec.server.problems import documented

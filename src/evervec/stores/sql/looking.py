@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from evervec.model import Attempt, Job, Outcome, Record, Stats, Status, Ticket, as_datetime
+from evervec.model import Attempt, Job, Outcome, Record, Status, Ticket, as_datetime
+from evervec.reports import Stats
 from evervec.stores.sql.engine import Connection, Engine
 from evervec.stores.values import Holding
 
