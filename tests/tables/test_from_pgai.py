@@ -1,10 +1,12 @@
 """From pgai: against a schema that pgai itself has installed, filled as its worker fills it."""
 
 import json
+import os
 import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from evervec.pgai import take_over, vectorizers
 
 App = psycopg.Connection[Any]
 MODEL, DIMENSIONS = "nomic-embed-text", 64
+BLOG = "create table blog (id int primary key, title text, contents text, author text)"
 
 
 class Nomic(HashingEmbedder):
@@ -43,7 +46,7 @@ def pgai(app: App, url: str) -> App:
 
         app.execute("create extension vector")
         installer.install(url)
-    app.execute("create table blog (id int primary key, title text, contents text, author text)")
+    app.execute(BLOG)
     return app
 
 
@@ -272,3 +275,28 @@ def test_on_the_command_line(pgai: App, url: str) -> None:
     assert '"public"."blog" would be attached as blog' in said
     assert "0 of 1 rows would be taken over" in said
     assert json.loads(run("--json"))["left"] == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("release", ["0.10.5", "0.11.4"])
+def test_vectors_of_earlier_releases_are_taken_over(
+    app: App, url: str, ev: Evervec, tmp_path: Path, release: str
+) -> None:
+    """Those that can be installed from packages; 0.9 came with an extension of the server."""
+    pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path))
+    subprocess.run([*pip, f"pgai=={release}"], check=True)
+    app.execute("create extension vector")
+    install = f"import pgai; assert pgai.__version__ == {release!r}; pgai.install({url!r})"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-W", "ignore", "-c", install], check=True, env=environment)
+    app.execute(BLOG)
+    vectorize(app)
+    write(app, 1, "tea grows on hills", "and likes rain")
+    embed(app, 1, "tea grows on hills", "and likes rain")
+    write(app, 2, "never embedded by pgai")
+    report = take_over(ev, metadata=["author"])
+    assert (report.rows, report.taken, report.left) == (2, 1, 1)
+    ev.process_all()
+    assert ev.verify().clean
+    (hit,) = ev.search("and likes rain", k=1, mode="semantic")
+    assert (hit.id, hit.metadata) == ("1", {"author": "me"})
