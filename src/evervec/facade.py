@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from evervec.backfill import Backfiller
+from evervec.dispatch import Dispatcher
 from evervec.drafts import check_name, make_draft, read_envelope, record_id
 from evervec.embedders.base import Embedder
 from evervec.errors import InvalidArgument, InvalidRecord, JobFailed, VersionMismatch, WaitTimeout
@@ -113,6 +114,10 @@ class Evervec:
             store, index, self.models, self._backfiller, self.queue.worker, settings
         )
         self.housekeeping = Housekeeping(store, index, self.queue, self.tables, settings)
+        self.dispatcher = Dispatcher(
+            self.pipeline, self.housekeeping, self._backfiller.at_start(), self.migrations.step,
+            settings,
+        )  # fmt: skip
         self._search = Search(store, index, self.models, self._kinds, settings, tenant)
 
     def _check_versions(self) -> None:

@@ -28,7 +28,7 @@ _COMMANDS = {
     "jobs": ("jobs", "job", "history", "retry", "recover", "purge", "cancel", "pause", "resume"),
     "migrate": ("migrate", "versions"),
     "care": ("init", "status", "worker", "backfill", "verify", "doctor", "demo"),
-    "service": ("serve", "keys"),
+    "service": ("serve", "dispatch", "keys"),
 }
 _TITLES = {
     "records": "Records", "tables": "What you have already", "jobs": "Jobs", "migrate": "Models",

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json", "/favicon.ico"})
+PUSH_PATHS = "/internal/"
+"""these look at credentials of their own"""
 _RANK = {Role.READER: 0, Role.WRITER: 1, Role.ADMIN: 2}
 _NEEDED = {
     Role.WRITER: "this changes something: use a writer's key",
@@ -62,7 +64,7 @@ class Access:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+        if scope["type"] != "http" or has_own_access(scope["path"]):
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
@@ -104,6 +106,11 @@ class Access:
         if limiter.blocks:
             return await self._service.run(limiter.allow, bucket)
         return limiter.allow(bucket)
+
+
+def has_own_access(path: str) -> bool:
+    """Whether no key is asked for there."""
+    return path in OPEN_PATHS or path.startswith(PUSH_PATHS)
 
 
 def _unauthorized(detail: str) -> Problem:
