@@ -10,6 +10,7 @@ the job back into the queue.
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
 import threading
 import time
@@ -24,10 +25,13 @@ from evervec.housekeeping import Housekeeping
 from evervec.model import Job, Status
 from evervec.pipeline import Pipeline
 from evervec.settings import Settings
+from evervec.telemetry import DELIVERIES, DISPATCHED
 from evervec.worker import Heartbeat
 
 if TYPE_CHECKING:
     from evervec.courier import Courier
+
+log = logging.getLogger("evervec")
 
 _AWAY = (StoreError, IndexUnavailable, EmbedderError)
 
@@ -87,6 +91,8 @@ class Dispatcher:
         ):
             jobs = self._claim(limit)  # all of them first: what is released is due again
             taken = sum(threads.map(lambda job: self._hand_over(courier, job), jobs))
+        DISPATCHED.add(taken, "published")
+        DISPATCHED.add(len(jobs) - taken, "released")
         return Dispatched(len(jobs), taken, len(jobs) - taken)
 
     def _claim(self, limit: int) -> list[Job]:
@@ -126,6 +132,17 @@ class Dispatcher:
         """Do a job that was handed out, if its token still holds. When provider, index or store
         are away the job is given back, its attempt too, and the error is raised: the next round
         hands it out anew."""
+        try:
+            done = self._deliver(job_id, token)
+        except _AWAY as error:
+            log.warning("job %d is given back: %s", job_id, error, extra={"job_id": job_id})
+            DELIVERIES.add(1, "away")
+            raise
+        DELIVERIES.add(1, done.status or "nothing")
+        log.info("job %d was delivered: %s", job_id, done.status, extra={"job_id": job_id})
+        return done
+
+    def _deliver(self, job_id: int, token: str) -> Delivered:
         job = self._store.job(None, job_id)
         if job is None or job.status is not Status.PROCESSING or not _same(job.token, token):
             return Delivered()

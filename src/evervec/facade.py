@@ -48,6 +48,7 @@ from evervec.settings import Settings
 from evervec.sources.base import Attachment, Source, attachment
 from evervec.stores.base import Draft, Store
 from evervec.tables import Tables
+from evervec.telemetry import SEARCHES
 from evervec.verify import verify
 from evervec.worker import Worker
 
@@ -324,7 +325,9 @@ class Evervec:
             check_name("kind", kind)
         if after is not None:
             self.wait(after, wait)
+        began = time.perf_counter()
         hits = self._search.search(query, k, kind, mode, filter)
+        SEARCHES.observe(time.perf_counter() - began, hits.via)
         return self._with_rows(hits) if rows else hits
 
     def _with_rows(self, hits: Hits) -> Hits:

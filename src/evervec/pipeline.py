@@ -37,6 +37,7 @@ from evervec.stores.base import (
     Unreadable,
 )
 from evervec.tables import UNFIT, FoundRow, Tables
+from evervec.telemetry import ATTEMPTS, CHUNKS, FRESHNESS, STAGES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -126,6 +127,13 @@ class Written:
     @property
     def processed(self) -> int:
         return self.succeeded + self.failed + self.retried
+
+    def by_outcome(self) -> dict[str, int]:
+        """The ends of the attempts, in the words of metrics."""
+        return {
+            "done": self.succeeded, "failed": self.failed, "retry": self.retried,
+            "released": self.released, "lost": self.lost,
+        }  # fmt: skip
 
     def add(self, other: Written) -> None:
         for name in ("succeeded", "failed", "retried", "released", "lost"):
@@ -234,8 +242,15 @@ class Pipeline:
         served = self.serves()
         if self._away:
             served = [version for version in served if self._makers[version] not in self._away]
-        return self.queue.claim(limit, versions=served, suspects=suspects) if served else []
+        if not served:
+            return []
+        began = time.perf_counter()
+        claimed = self.queue.claim(limit, versions=served, suspects=suspects)
+        if claimed:  # idle looks are no work
+            STAGES.observe(time.perf_counter() - began, "claim")
+        return claimed
 
+    @STAGES.timing("prepare")
     def prepare(self, jobs: Sequence[Job]) -> tuple[Batch, Sequence[Job]]:
         """Load, cut and compare claimed jobs; those of another model than the first, and those
         behind the first so many that memory is set for, are given back for a later call."""
@@ -379,6 +394,7 @@ class Pipeline:
         batch.calls_left = len(calls)
         return calls
 
+    @STAGES.timing("embed")
     def call(self, batch: Batch, rows: range, stopping: Callable[[], bool] = lambda: False) -> None:
         """One provider call; the batch keeps its vectors, its errors, or its outage."""
         try:
@@ -400,6 +416,7 @@ class Pipeline:
             if batch.outage is None:
                 self.call(batch, rows)
 
+    @STAGES.timing("write")
     def write(self, batch: Batch) -> Written:
         """Points, ledger and finish of what succeeded; the rest fails or waits."""
         written = Written()
@@ -419,6 +436,7 @@ class Pipeline:
                 waiting.append(item.job)
         if finishes:
             done = self._finish_all(finishes)
+            self._tell(finishes, done)
             written.succeeded = sum(done)
             written.lost += len(done) - sum(done)
         if failures:
@@ -430,7 +448,17 @@ class Pipeline:
         if waiting:
             reason = describe(batch.outage) if batch.outage else None
             written.released = sum(self.queue.release_many(waiting, reason))
+        for outcome, count in written.by_outcome().items():
+            ATTEMPTS.add(count, outcome)
         return written
+
+    def _tell(self, finishes: list[Finish], done: list[bool]) -> None:
+        """Count what can be found from now on."""
+        good = [f for f, kept in zip(finishes, done, strict=True) if kept]
+        now = self.store.now()
+        FRESHNESS.observe_all(max(0.0, now - f.job.scheduled_for.timestamp()) for f in good)
+        CHUNKS.add(sum(f.embedded for f in good), "embedded")
+        CHUNKS.add(sum(f.reused for f in good), "reused")
 
     def _account(self, batch: Batch) -> None:
         """Share what the calls cost among their texts, by length; once, however often the

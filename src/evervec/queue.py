@@ -24,6 +24,7 @@ from evervec.models import Models
 from evervec.retry import backoff
 from evervec.settings import Settings
 from evervec.stores.base import Draft, Failure, Finish, Store
+from evervec.telemetry import ATTEMPTS, DEAD_LETTERS
 
 log = logging.getLogger("evervec")
 
@@ -266,6 +267,7 @@ class Queue:
         count = 0
         while recovered := self._store.recover(threshold=threshold, tenant=tenant):
             count += len(recovered)
+            ATTEMPTS.add(len(recovered), "crashed")
             for job in recovered:
                 if job.status is Status.FAILED:
                     report_dead(job, job.error or "")
@@ -304,6 +306,7 @@ class Queue:
 
 
 def report_dead(job: Job, error: str) -> None:
+    DEAD_LETTERS.add(1)
     log.error(
         "Embedding failed permanently: %s %r after %d attempts: %s",
         job.kind,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -104,11 +106,31 @@ def _show_status(ev: Evervec) -> None:
         )
 
 
+@contextmanager
+def _metrics(ev: Evervec, port: int | None) -> Iterator[None]:
+    """Metrics on a port, if one is given, for as long as the block runs."""
+    if port is None:
+        yield
+        return
+    from evervec.metrics import serve_metrics
+    from evervec.queue import Queue
+
+    everyone = Queue(ev.store, ev.settings, None, {}, ev.models)
+    end = serve_metrics(port, ev.store, everyone, ev.models)
+    try:
+        yield
+    finally:
+        end()
+
+
 @command("worker", "evervec worker --drain")
 @click.option("--drain", is_flag=True, help="Work until nothing is due, then stop.")
 @click.option("--concurrency", type=int, help="Provider calls in flight.  [3]")
+@click.option("--metrics-port", type=click.IntRange(1, 65535), help="Answer Prometheus there.")
 @as_json
-def worker(where: Where, drain: bool, concurrency: int | None, as_json: bool) -> int:
+def worker(
+    where: Where, drain: bool, concurrency: int | None, metrics_port: int | None, as_json: bool
+) -> int:
     """Embed what waits, until SIGTERM or Ctrl-C; a second one stops at once."""
     settings = {} if concurrency is None else {"concurrency": concurrency}
     with where.opened(make=True, **settings) as ev:
@@ -123,7 +145,8 @@ def worker(where: Where, drain: bool, concurrency: int | None, as_json: bool) ->
             click.echo(
                 f"working on {ev.store.url} with {ev.embedder.name}; Ctrl-C drains", err=True
             )
-            ev.run_worker()
+            with _metrics(ev, metrics_port):
+                ev.run_worker()
             return 0
         with progress("embedding", ev.queue.stats().pending, quiet=as_json) as bar:
             result = ev.process_all(progress=bar.advance)

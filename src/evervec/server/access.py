@@ -24,6 +24,7 @@ from evervec.limits.limiter import Allowance, Limiter
 from evervec.queue import Queue
 from evervec.server.problems import Problem
 from evervec.server.requests import App, Message, Receive, Scope, Send
+from evervec.telemetry import LIMITER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,6 +76,7 @@ class Access:
                 return
             limiter = self._service.limiter
             allowance = await self._allowance(limiter, caller.bucket)
+            LIMITER.add(1, "allowed" if allowance else "refused")
             limits = _limit_headers(limiter, allowance)
             if not allowance:
                 raise _too_often(limits, allowance)

@@ -17,6 +17,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
 
+from evervec.logs import REQUEST_ID
 from evervec.server.problems import Problem
 
 Scope = MutableMapping[str, Any]
@@ -44,6 +45,7 @@ class Requests:
             return
         given = Headers(scope=scope).get("x-request-id", "")
         id = scope["request_id"] = given if _SANE_ID.fullmatch(given) else uuid.uuid4().hex
+        REQUEST_ID.set(id)
         # routes see the path as it was sent, so that an id may hold a slash as %2F
         scope["path"] = scope["raw_path"].decode("ascii", "replace")
         began, status = time.perf_counter(), 0
