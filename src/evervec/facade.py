@@ -49,6 +49,7 @@ from evervec.sources.base import Attachment, Source, attachment
 from evervec.stores.base import Draft, Store
 from evervec.tables import Tables
 from evervec.telemetry import SEARCHES
+from evervec.tracing import current as current_trace
 from evervec.verify import verify
 from evervec.worker import Worker
 
@@ -222,8 +223,7 @@ class Evervec:
         check_name("kind", kind)
         known = self._kinds.get(kind)
         draft = known.draft(data, options) if known else make_draft(data, options)
-        self._check_boxable(draft)
-        return draft
+        return self._checked(draft)
 
     def add_many(self, kind: str, records: Iterable[Any], *, conn: Any = None) -> Iterator[Ticket]:
         """Save many records, streamed: tickets in order as you iterate, a batch in each
@@ -256,15 +256,16 @@ class Evervec:
         else:
             text, options = read_envelope(item)
             draft = known.draft(text, options) if known else make_draft(text, options)
-        self._check_boxable(draft)
-        return draft
+        return self._checked(draft)
 
-    def _check_boxable(self, draft: Draft) -> None:
+    def _checked(self, draft: Draft) -> Draft:
+        draft.trace = current_trace()
         if draft.boxed and self.models.main is None:
             raise InvalidArgument(
                 "a boxed record appears only once embedded, and this store was opened without "
                 "an embedder: give one, or add it without boxed"
             )
+        return draft
 
     def delete(
         self, kind: str, id: str | int, *, wait: float | None = None, conn: Any = None

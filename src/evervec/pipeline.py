@@ -38,6 +38,7 @@ from evervec.stores.base import (
 )
 from evervec.tables import UNFIT, FoundRow, Tables
 from evervec.telemetry import ATTEMPTS, CHUNKS, FRESHNESS, STAGES
+from evervec.tracing import tell
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,6 +74,7 @@ class Item:
     gone: bool = False
     error: str | None = None
     permanent: bool = False
+    trace: str | None = None
 
 
 class Cost(NamedTuple):
@@ -107,6 +109,13 @@ class Batch:
     characters: int = 0
     suspect: bool = False
     """a worker died of it: whatever is in it must not take others along"""
+    marks: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """when its stages began and ended, for traces"""
+
+    def mark(self, stage: str, began: int) -> None:
+        """A part of a stage ends now."""
+        first, _ = self.marks.get(stage, (began, 0))
+        self.marks[stage] = (min(first, began), time.time_ns())
 
     @property
     def jobs(self) -> list[Job]:
@@ -254,6 +263,7 @@ class Pipeline:
     def prepare(self, jobs: Sequence[Job]) -> tuple[Batch, Sequence[Job]]:
         """Load, cut and compare claimed jobs; those of another model than the first, and those
         behind the first so many that memory is set for, are given back for a later call."""
+        began = time.time_ns()
         model = self._makers[jobs[0].version]
         mine = [job for job in jobs if self._makers[job.version] is model]
         others = [job for job in jobs if self._makers[job.version] is not model]
@@ -264,6 +274,7 @@ class Pipeline:
             if found is not None:  # else it was cancelled, and nobody waits for it
                 batch.items.append(self._prepare(job, found, rows.get(job.job_id)))
         self._gather(batch)
+        batch.mark("prepare", began)
         return batch, mine[len(loaded) :] + others
 
     def _gather(self, batch: Batch) -> None:
@@ -299,7 +310,7 @@ class Pipeline:
         if isinstance(loaded, Unreadable):
             error = f"the record cannot be read ({loaded.error}); add it again"
             return Item(job, job.seq, error=error, permanent=True)
-        item = Item(job, loaded.seq)
+        item = Item(job, loaded.seq, trace=loaded.trace)
         try:
             title, text = self._content(item, loaded, row)
         except _Refused as error:
@@ -397,12 +408,15 @@ class Pipeline:
     @STAGES.timing("embed")
     def call(self, batch: Batch, rows: range, stopping: Callable[[], bool] = lambda: False) -> None:
         """One provider call; the batch keeps its vectors, its errors, or its outage."""
+        began = time.time_ns()
         try:
             answer = batch.model.provider.embed(batch.texts[rows.start : rows.stop], stopping)
         except NOBODYS_FAULT as error:
             batch.outage = error
             batch.costs.append(Cost(rows, error.calls, error.tokens))
             return
+        finally:
+            batch.mark("embed", began)
         batch.costs.append(Cost(rows, answer.calls, answer.tokens))
         for place, row in enumerate(rows):
             if place in answer.errors:
@@ -419,7 +433,7 @@ class Pipeline:
     @STAGES.timing("write")
     def write(self, batch: Batch) -> Written:
         """Points, ledger and finish of what succeeded; the rest fails or waits."""
-        written = Written()
+        written, began = Written(), time.time_ns()
         self._account(batch)
         batch.counted.clear()
         if batch.model.cache and batch.vectors:
@@ -450,7 +464,18 @@ class Pipeline:
             written.released = sum(self.queue.release_many(waiting, reason))
         for outcome, count in written.by_outcome().items():
             ATTEMPTS.add(count, outcome)
+        batch.mark("write", began)
+        self._trace(batch, waiting)
         return written
+
+    def _trace(self, batch: Batch, waiting: list[Job]) -> None:
+        """Tell whoever asked for a change, in their trace, what became of it."""
+        for item in batch.items:
+            if item.trace is not None:
+                job, error = item.job, item.error
+                if batch.outage is not None and job in waiting:
+                    error = describe(batch.outage)
+                tell(item.trace, batch.marks, error, job_id=job.job_id, kind=job.kind)
 
     def _tell(self, finishes: list[Finish], done: list[bool]) -> None:
         """Count what can be found from now on."""

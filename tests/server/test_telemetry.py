@@ -22,6 +22,7 @@ from evervec.metrics import CONTENT_TYPE
 from support.processes import until
 from support.prometheus import names, promtool, samples, value
 from support.service import Serve, Served, free_port
+from support.traces import traced
 from support.world import World, fail_for_good
 
 EXPECTED = {
@@ -191,3 +192,18 @@ def test_a_worker_answers_prometheus_and_logs_json(tmp_path: Path) -> None:
     assert value(text, "evervec_attempts_total", outcome="done") == 1
     logged = [line for line in log.read_text().splitlines() if line.startswith("{")]
     assert all(json.loads(line)["level"] for line in logged)
+
+
+def test_from_the_clients_add_to_the_index_is_one_trace(served: Served) -> None:
+    key = served.key()
+    with traced() as traces:
+        with (
+            evervec.Client(served.url, key) as client,
+            traces.tracer.start_as_current_span("the application"),
+        ):
+            client.add("note", "Tea is grown on hills.", id="tea", wait=30)
+        until(lambda: "evervec job" in traces.spans)
+        assert traces.above("evervec write") == [
+            "evervec write", "evervec job", "POST /v1/records", "the application",
+        ]  # fmt: skip
+        assert len(traces.ids) == 1

@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from evervec.logs import REQUEST_ID
 from evervec.server.problems import Problem
+from evervec.tracing import request as traced
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -58,7 +59,10 @@ class Requests:
             await send(message)
 
         try:
-            await self._app(scope, self._bounded(scope, receive), sending)
+            traceparent = Headers(scope=scope).get("traceparent")
+            with traced(scope["method"], traceparent) as name:
+                await self._app(scope, self._bounded(scope, receive), sending)
+                name(getattr(scope.get("route"), "path_format", ""))
         except Exception as error:
             log.exception("request %s failed", id, extra={"request_id": id})
             if status:  # too late for another answer: the connection is cut
