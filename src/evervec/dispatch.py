@@ -87,10 +87,12 @@ class Dispatcher:
             return Dispatched()
         with (
             Courier(url, self._settings) as courier,
+            self._heartbeat() as heartbeat,  # for those whose turn comes late
             ThreadPoolExecutor(self._settings.concurrency, "evervec-dispatch") as threads,
         ):
             jobs = self._claim(limit)  # all of them first: what is released is due again
-            taken = sum(threads.map(lambda job: self._hand_over(courier, job), jobs))
+            heartbeat.hold(jobs)
+            taken = sum(threads.map(lambda job: self._hand_over(courier, heartbeat, job), jobs))
         DISPATCHED.add(taken, "published")
         DISPATCHED.add(len(jobs) - taken, "released")
         return Dispatched(len(jobs), taken, len(jobs) - taken)
@@ -106,11 +108,15 @@ class Dispatcher:
                 raise
         return jobs
 
-    def _hand_over(self, courier: Courier, job: Job) -> bool:
-        if courier.hand_over(job):
-            return True
-        self._queue.release_many([job])
-        return False
+    def _hand_over(self, courier: Courier, heartbeat: Heartbeat, job: Job) -> bool:
+        taken = courier.hand_over(job)
+        heartbeat.drop([job])
+        if not taken:
+            self._queue.release_many([job])
+        return taken
+
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(self._queue.renew_many, self._settings.lease_seconds / 3)
 
     def _tend(self) -> None:
         """What a worker does between two claims; there may be none."""
@@ -169,7 +175,7 @@ class Dispatcher:
             )
         if not pipeline.ready():
             raise ProviderUnavailable("embedding pauses; `evervec status` says why")
-        with Heartbeat(self._queue.renew_many, self._settings.lease_seconds / 3) as heartbeat:
+        with self._heartbeat() as heartbeat:
             heartbeat.hold([job])
             batch, _ = pipeline.prepare([job])
             pipeline.embed(batch)

@@ -162,6 +162,11 @@ class Queue:
         for (job, error, _), end in zip(failures, ends, strict=True):
             if end is Status.FAILED:
                 report_dead(job, error)
+            elif end is Status.PENDING:
+                log.info(
+                    "job %d is tried again: %s", job.job_id, error,
+                    extra={"job_id": job.job_id, "kind": job.kind, "attempts": job.attempts},
+                )  # fmt: skip
         return ends
 
     def release(self, job: Job) -> None:

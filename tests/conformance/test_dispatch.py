@@ -65,16 +65,16 @@ def test_a_corpus_gets_in_step_though_messages_are_doubled_shuffled_and_lost(
     world: World, served: Served, qstash: Broker
 ) -> None:
     luck = random.Random(world.store_name)
-    texts = {str(n): f"text {n} of the corpus" for n in range(16)}
+    texts = {str(n): f"text {n} of the corpus" for n in range(40)}
     add_all(world.ev, KIND, *texts.values())
     waiting, scheduler = [], served.http()
     for number in range(60):
         if number < 6:  # changes go on meanwhile
             texts[str(number)] = f"changed {number}"
             world.ev.add(KIND, texts[str(number)], id=str(number))
-            world.ev.delete(KIND, str(15 - number))
-            del texts[str(15 - number)]
-        scheduler.post("/internal/dispatch?limit=8").raise_for_status()
+            world.ev.delete(KIND, str(39 - number))
+            del texts[str(39 - number)]
+        scheduler.post("/internal/dispatch?limit=15").raise_for_status()
         waiting += [m for m in qstash.taken() for _ in range(luck.choice((0, 1, 1, 2)))]
         luck.shuffle(waiting)
         late = waiting[: luck.randrange(3)]

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from qstash import Receiver
 
+import evervec
 from evervec import Evervec
 from evervec.errors import ProviderUnavailable
 from evervec.model import Job, Status
@@ -89,15 +90,24 @@ def test_signatures_are_judged_as_the_official_sdk_judges_them(pushed: Served, k
     assert [name for name, good in verdicts.items() if good] == ["good", "by the next key"]
 
 
-def test_a_signature_names_the_public_address(
-    ev: Evervec, serve: Serve, keys: None, monkeypatch: pytest.MonkeyPatch
+def test_a_signature_names_the_public_address(serve: Serve, keys: None) -> None:
+    address = "https://app.example.com"
+    good = sign(f"{address}/internal/worker", BODY)
+    with evervec.open("memory:", embedder="hashing", public_url=f"{address}/") as ev:
+        served = serve(ev)
+        assert deliver(served, Upstash_Signature=good).status_code == 200
+        local = sign(f"{served.url}/internal/worker", BODY)
+        assert deliver(served, Upstash_Signature=local).status_code == 401
+        served.close()
+
+
+def test_a_service_that_does_not_know_its_address_takes_no_signature(
+    pushed: Served, keys: None
 ) -> None:
-    object.__setattr__(ev.settings, "public_url", "https://app.example.com/")
-    served = serve(ev)
-    good = sign("https://app.example.com/internal/worker", BODY)
-    assert deliver(served, Upstash_Signature=good).status_code == 200
-    local = sign(f"{served.url}/internal/worker", BODY)
-    assert deliver(served, Upstash_Signature=local).status_code == 401
+    good = sign("http://app.example.com/internal/worker", BODY)
+    refused = deliver(pushed, Upstash_Signature=good, Host="app.example.com")
+    assert refused.status_code == 401
+    assert "EVERVEC_PUBLIC_URL" in refused.json()["detail"]
 
 
 def test_without_a_signature_the_worker_secret_opens(

@@ -48,8 +48,10 @@ def check_delivery(request: Request, body: bytes, settings: Settings) -> None:
     secret = configured(settings, "worker_secret")
     signature = request.headers.get("upstash-signature")
     if signature is not None:
-        url = public_url(request, settings) + WORKER_PATH
-        if not any(_is_signed(signature, key, url, body) for key in keys):
+        url = _own_url(request, settings)
+        if url is None:
+            _refuse("EVERVEC_PUBLIC_URL is not set, so no signature can be checked")
+        if not any(_is_signed(signature, key, url + WORKER_PATH, body) for key in keys):
             _refuse("the signature is not good for this body, address and time")
     elif secret and "x-worker-secret" in request.headers:
         if not _same(secret, request.headers["x-worker-secret"]):
@@ -59,13 +61,19 @@ def check_delivery(request: Request, body: bytes, settings: Settings) -> None:
 
 
 def public_url(request: Request, settings: Settings) -> str:
-    """Where others reach the service: as set, else the request's own address on this machine."""
+    """Where deliveries are sent to; a `Problem` if that is not known."""
+    url = _own_url(request, settings)
+    if url is None:
+        raise Problem(503, "set EVERVEC_PUBLIC_URL to the address that others reach this at")
+    return url
+
+
+def _own_url(request: Request, settings: Settings) -> str | None:
+    """As it is set, else the request's own address on this machine."""
     if settings.public_url:
         return settings.public_url.rstrip("/")
     host = request.headers.get("host", "")
-    if not is_loopback(_name(host)):
-        raise Problem(503, "set EVERVEC_PUBLIC_URL to the address that others reach this at")
-    return f"{request.url.scheme}://{host}"
+    return f"{request.url.scheme}://{host}" if is_loopback(_name(host)) else None
 
 
 def _is_signed(signature: str, key: str, url: str, body: bytes) -> bool:
