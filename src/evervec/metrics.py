@@ -111,8 +111,10 @@ def exposition(metrics: Iterable[Metric]) -> bytes:
     return generate_latest(registry)
 
 
-def serve_metrics(port: int, store: Store, queue: Queue, models: Models) -> Callable[[], None]:
-    """Answer Prometheus on a port, from a thread; what it gives ends that. A store that does
+def serve_metrics(
+    host: str, port: int, store: Store, queue: Queue, models: Models
+) -> Callable[[], None]:
+    """Answer Prometheus there, from a thread; what it gives ends that. A store that does
     not answer is a number too."""
 
     def collect() -> Iterable[Metric]:
@@ -127,10 +129,11 @@ def serve_metrics(port: int, store: Store, queue: Queue, models: Models) -> Call
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Once(collect))
     try:
-        server, thread = start_wsgi_server(port, registry=registry)
+        server, thread = start_wsgi_server(port, host, registry)
     except OSError as error:
         raise SettingsError(
-            f"port {port} cannot be listened on ({error.strerror}): give another --metrics-port"
+            f"{host}, port {port} cannot be listened on ({error.strerror}): give another "
+            "--metrics-host or --metrics-port"
         ) from None
 
     def end() -> None:

@@ -107,7 +107,7 @@ def _show_status(ev: Evervec) -> None:
 
 
 @contextmanager
-def _metrics(ev: Evervec, port: int | None) -> Iterator[None]:
+def _metrics(ev: Evervec, host: str, port: int | None) -> Iterator[None]:
     """Metrics on a port, if one is given, for as long as the block runs."""
     if port is None:
         yield
@@ -116,7 +116,7 @@ def _metrics(ev: Evervec, port: int | None) -> Iterator[None]:
     from evervec.queue import Queue
 
     everyone = Queue(ev.store, ev.settings, None, {}, ev.models)
-    end = serve_metrics(port, ev.store, everyone, ev.models)
+    end = serve_metrics(host, port, ev.store, everyone, ev.models)
     try:
         yield
     finally:
@@ -127,9 +127,15 @@ def _metrics(ev: Evervec, port: int | None) -> Iterator[None]:
 @click.option("--drain", is_flag=True, help="Work until nothing is due, then stop.")
 @click.option("--concurrency", type=int, help="Provider calls in flight.  [3]")
 @click.option("--metrics-port", type=click.IntRange(1, 65535), help="Answer Prometheus there.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for that.")
 @as_json
 def worker(
-    where: Where, drain: bool, concurrency: int | None, metrics_port: int | None, as_json: bool
+    where: Where,
+    drain: bool,
+    concurrency: int | None,
+    metrics_port: int | None,
+    metrics_host: str,
+    as_json: bool,
 ) -> int:
     """Embed what waits, until SIGTERM or Ctrl-C; a second one stops at once."""
     settings = {} if concurrency is None else {"concurrency": concurrency}
@@ -145,7 +151,7 @@ def worker(
             click.echo(
                 f"working on {ev.store.url} with {ev.embedder.name}; Ctrl-C drains", err=True
             )
-            with _metrics(ev, metrics_port):
+            with _metrics(ev, metrics_host, metrics_port):
                 ev.run_worker()
             return 0
         with progress("embedding", ev.queue.stats().pending, quiet=as_json) as bar:
