@@ -13,17 +13,9 @@ from collections.abc import Sequence
 
 from benchmarks.table import Line, show
 
-QUICK_NAMES = ("queue", "ingest", "backlog", "freshness", "search", "edits", "providers")
-NAMES = (
-    *QUICK_NAMES,
-    "telemetry",
-    "service",
-    "attached",
-    "postgres",
-    "indexes",
-    "local",
-    "retrieval",
-)
+QUICK_NAMES = ("queue", "ingest", "backlog", "freshness", "search", "edits", "providers", "verify")
+SLOW_NAMES = ("telemetry", "service", "attached", "postgres", "indexes", "local", "retrieval")
+NAMES = (*QUICK_NAMES, *SLOW_NAMES)
 """Those behind the quick ones take minutes, for a server, an engine or a real model, and run only
 when named."""
 

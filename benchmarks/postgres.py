@@ -185,28 +185,35 @@ def _flat(url: str, many: int) -> list[Line]:
         ev.queue.enqueue("article", "first")
         ev.queue.finish(ev.queue.claim(1)[0])
         with psycopg.connect(place, autocommit=True) as conn:
-            first, last = 10_000, 10_000 + 4_000
-            conn.execute(_FILL.format(first=first, last=last).encode())
-            few = _claim_ms(ev)
-            first, last = last + 1, last + many
-            conn.execute(_FILL.format(first=first, last=last).encode())
-            waiting = _claim_ms(ev)
-            conn.execute(_FINISH_ALL.format(last=last - 4_000).encode())
-            finished = _claim_ms(ev)
+            last = 10_000
+
+            def fill(count: int) -> None:
+                nonlocal last
+                conn.execute(_FILL.format(first=last + 1, last=last + count).encode())
+                last += count
+
+            fill(1_000)
+            few = _claim_ms(ev, fill)
+            fill(many)
+            waiting = _claim_ms(ev, fill)
+            conn.execute(_FINISH_ALL.format(last=last - 1_000).encode())
+            finished = _claim_ms(ev, fill)
     return [
         Line(f"claim of 256, {many:,} wait", "ms", waiting, "1,000 wait", few, at_most(1.3)),
         Line(f"claim of 256, {many:,} done", "ms", finished, "1,000 wait", few, at_most(1.3)),
     ]
 
 
-def _claim_ms(ev: evervec.Evervec) -> float:
+def _claim_ms(ev: evervec.Evervec, fill: Callable[[int], None]) -> float:
+    """Of a claim of 256; as many as were waiting wait again before the next."""
     seconds = []
-    for _ in range(12):
+    for _ in range(22):
         with stopwatch() as watch:
             jobs = ev.queue.claim(256)
         assert len(jobs) == 256
         seconds.append(watch.seconds)
         ev.queue.finish_many(jobs)
+        fill(256)
     return 1000 * median(seconds[2:])
 
 

@@ -86,11 +86,14 @@ async def _pgqueuer(url: str, ids: range) -> Measured:
     from pgqueuer.types import QueueExecutionMode
 
     logging.getLogger("pgqueuer").setLevel(logging.ERROR)
-    async with asyncpg.create_pool(
-        url, min_size=2, max_size=10, server_settings={"synchronous_commit": "off"}
-    ) as pool:
+    async with (
+        asyncpg.create_pool(url, min_size=1, max_size=1) as synced,
+        asyncpg.create_pool(
+            url, min_size=2, max_size=10, server_settings={"synchronous_commit": "off"}
+        ) as pool,
+    ):
         driver = AsyncpgPoolDriver(pool)
-        queries: Any = Queries(driver)
+        queries: Any = Queries(AsyncpgPoolDriver(synced))
         await queries.install()
         with stopwatch() as enqueue:
             for start in range(0, len(ids), 1000):

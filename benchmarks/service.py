@@ -19,75 +19,111 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 
 import evervec
 from benchmarks.made_up import NoCost, texts
-from benchmarks.rounds import Contender, Measured, stopwatch, take_turns
+from benchmarks.rounds import stopwatch
 from benchmarks.table import Line, at_least
 from evervec.keys import Keys
 
 _WORDS = 60
 _CROWD = 32
+_AT_ONCE = 4_000
+_NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
 def run(*, quick: bool) -> Sequence[Line]:
-    made = texts(4_000 if quick else 20_000, _WORDS)
-    singles = 1_000 if quick else 4_000
-    contenders: dict[str, Contender] = {
-        "service": lambda folder: _service(folder, made[:singles], "0"),
-        "with a worker": lambda folder: _service(folder, made[:singles], "1"),
-        "bare": lambda folder: _bare(folder, made[:singles]),
-        "batch": lambda folder: _batch(folder, made),
-        "add_many": lambda folder: _add_many(folder, made),
-    }
-    found = take_turns(contenders, rounds=3)
-    own, working, bare = found["service"], found["with a worker"], found["bare"]
-    unit, route, half = "requests/s", "bare FastAPI route", at_least(0.5)
-    return [
-        Line(f"add, {_CROWD} clients", unit, own["crowd"], route, bare["crowd"], half),
-        Line("  with a worker inside", unit, working["crowd"], route, bare["crowd"], half),
-        Line("add, one client", unit, own["one"], route, bare["one"], half),
-        Line("  with a worker inside", unit, working["one"], route, bare["one"], half),
-        Line(
-            "batch", "records/s", found["batch"]["all"], "add_many", found["add_many"]["all"], half
-        ),
+    made = texts(12_000 if quick else 60_000, _WORDS)
+    singles = made[: 1_500 if quick else 6_000]
+    idle, working = _adds(singles, "0"), _adds(singles, "1")
+    half, unit, route = at_least(0.5), "requests/s", "bare FastAPI route"
+    lines = [
+        Line(what, unit, found[crowd][0], route, found[crowd][1], half)
+        for crowd, name in ((_CROWD, f"{_CROWD} clients"), (1, "one client"))
+        for what, found in ((f"add, {name}", idle), ("  with a worker inside", working))
     ]
+    own, library = _batches(made)
+    return [*lines, Line("batch", "records/s", own, "add_many", library, half)]
 
 
-def _service(folder: Path, made: list[str], workers: str) -> Measured:
-    with _serving(folder, workers) as (port, key):
-        return asyncio.run(_ask(port, made, key))
-
-
-def _bare(folder: Path, made: list[str]) -> Measured:
+def _adds(made: list[str], workers: str) -> dict[int, tuple[float, float]]:
+    """By the number of clients, requests a second of the service and of the bare route. Both
+    run, and take turns by a few requests, so that a slow moment of the disk is nobody's alone."""
     port = _free_port()
-    program = [sys.executable, "-m", "benchmarks.service_bare", str(folder / "bare.db"), str(port)]
-    with _process(program, port):
-        return asyncio.run(_ask(port, made, "none"))
-
-
-def _batch(folder: Path, made: list[str]) -> Measured:
-    lines = (json.dumps({"kind": "note", "id": n, "text": t}) for n, t in enumerate(made))
-    body = "\n".join(lines).encode()
-    with _serving(folder, "0") as (port, key), stopwatch() as watch:
-        answered = httpx.post(
-            f"http://127.0.0.1:{port}/v1/records/batch",
-            content=body,
-            headers={"Authorization": f"Bearer {key}", "Content-Type": "application/x-ndjson"},
-            timeout=120,
+    with (
+        TemporaryDirectory(prefix="evervec-bench-") as folder,
+        _serving(Path(folder), workers) as (own, key),
+        _process(
+            [sys.executable, "-m", "benchmarks.service_bare", f"{folder}/b.db", str(port)], port
+        ),
+    ):
+        requests = [_request(n, text, key) for n, text in enumerate(made)]
+        first, rest = requests[: 2 * _CROWD], requests[2 * _CROWD :]
+        few = len(rest) // 5
+        return asyncio.run(
+            _turns({own: key, port: None}, first, {_CROWD: rest[few:], 1: rest[:few]})
         )
-    assert answered.text.count("\n") == len(made)
-    return {"all": len(made) / watch.seconds}
 
 
-def _add_many(folder: Path, made: list[str]) -> Measured:
-    records = [{"id": str(n), "text": text} for n, text in enumerate(made)]
-    with evervec.open(folder / "records.db", embedder=NoCost()) as ev, stopwatch() as watch:
-        tickets = list(ev.add_many("note", records))
-    assert len(tickets) == len(made)
-    return {"all": len(made) / watch.seconds}
+async def _turns(
+    servers: dict[int, str | None], first: list[bytes], given: dict[int, list[bytes]]
+) -> dict[int, tuple[float, float]]:
+    for port in servers:
+        await _send(port, first, _CROWD)  # these make threads and the like
+    rates = {}
+    for clients, requests in given.items():
+        took = dict.fromkeys(servers, 0.0)
+        size = 8 * clients if clients > 1 else 20
+        for start in range(0, len(requests), size):
+            for port, key in servers.items():
+                with stopwatch() as watch:
+                    await _send(port, requests[start : start + size], clients)
+                took[port] += watch.seconds
+                if key:
+                    await asyncio.to_thread(_settle, port, key)
+        own, bare = (len(requests) / seconds for seconds in took.values())
+        rates[clients] = (own, bare)
+    return rates
+
+
+def _settle(port: int, key: str) -> None:
+    """Let a worker inside finish, so that it does not work while the other has its turn."""
+    with httpx.Client(headers={"Authorization": f"Bearer {key}"}) as client:
+        while True:
+            stats = client.get(f"http://127.0.0.1:{port}/v1/queue/stats").json()
+            if stats["done"] == 0 or not stats["pending"] + stats["processing"]:
+                return
+            time.sleep(0.01)
+
+
+def _batches(made: list[str]) -> tuple[float, float]:
+    """Records a second of the batch endpoint and of `add_many`, in turns too."""
+    took = [0.0, 0.0]
+    with (
+        TemporaryDirectory(prefix="evervec-bench-") as folder,
+        _serving(Path(folder), "0") as (port, key),
+        evervec.open(Path(folder) / "library.db", embedder=NoCost()) as ev,
+        httpx.Client(timeout=120, headers={"Authorization": f"Bearer {key}", **_NDJSON}) as client,
+    ):
+        for start in range(0, len(made), _AT_ONCE):
+            records = [
+                {"kind": "note", "id": str(start + n), "text": text}
+                for n, text in enumerate(made[start : start + _AT_ONCE])
+            ]
+            body = "\n".join(map(json.dumps, records)).encode()
+            plain = [{"id": record["id"], "text": record["text"]} for record in records]
+            with stopwatch() as watch:
+                answered = client.post(f"http://127.0.0.1:{port}/v1/records/batch", content=body)
+            assert answered.text.count("\n") == len(records)
+            took[0] += watch.seconds
+            with stopwatch() as watch:
+                tickets = list(ev.add_many("note", plain))
+            assert len(tickets) == len(records)
+            took[1] += watch.seconds
+    return len(made) / took[0], len(made) / took[1]
 
 
 @contextmanager
@@ -118,19 +154,6 @@ def _process(program: list[str], port: int, **environ: str) -> Iterator[None]:
     finally:
         running.terminate()
         running.wait(30)
-
-
-async def _ask(port: int, made: list[str], key: str) -> Measured:
-    """Requests a second of a crowd, and of one client behind it."""
-    requests = [_request(n, text, key) for n, text in enumerate(made)]
-    alone = requests[: len(requests) // 10]
-    crowd = requests[len(alone) :]
-    await _send(port, crowd[:_CROWD], _CROWD)  # the first ones make threads and the like
-    with stopwatch() as many:
-        await _send(port, crowd[_CROWD:], _CROWD)
-    with stopwatch() as one:
-        await _send(port, alone, 1)
-    return {"crowd": (len(crowd) - _CROWD) / many.seconds, "one": len(alone) / one.seconds}
 
 
 async def _send(port: int, requests: list[bytes], clients: int) -> None:

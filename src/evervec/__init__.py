@@ -39,25 +39,25 @@ if _typing.TYPE_CHECKING:
     from evervec.kinds import Rescore as Rescore
     from evervec.migrate import Migration as Migration
     from evervec.model import Attempt as Attempt
-    from evervec.model import Backfill as Backfill
-    from evervec.model import Comparison as Comparison
     from evervec.model import EnqueueResult as EnqueueResult
-    from evervec.model import Estimate as Estimate
-    from evervec.model import Gate as Gate
     from evervec.model import Hit as Hit
     from evervec.model import Hits as Hits
     from evervec.model import Job as Job
-    from evervec.model import MigrationStatus as MigrationStatus
     from evervec.model import Outcome as Outcome
-    from evervec.model import ProcessResult as ProcessResult
     from evervec.model import Record as Record
-    from evervec.model import Spend as Spend
-    from evervec.model import Stats as Stats
     from evervec.model import Status as Status
     from evervec.model import Ticket as Ticket
-    from evervec.model import VerifyReport as VerifyReport
     from evervec.model import Version as Version
     from evervec.queue import Queue as Queue
+    from evervec.reports import Backfill as Backfill
+    from evervec.reports import Comparison as Comparison
+    from evervec.reports import Estimate as Estimate
+    from evervec.reports import Gate as Gate
+    from evervec.reports import MigrationStatus as MigrationStatus
+    from evervec.reports import ProcessResult as ProcessResult
+    from evervec.reports import Spend as Spend
+    from evervec.reports import Stats as Stats
+    from evervec.reports import VerifyReport as VerifyReport
     from evervec.settings import Settings as Settings
     from evervec.sources.base import Attachment as Attachment
     from evervec.worker import Worker as Worker
@@ -74,9 +74,10 @@ _HOMES = {
     "facade": "Evervec open",
     "kinds": "Kind Rescore",
     "migrate": "Migration",
-    "model": "Attempt Backfill Comparison EnqueueResult Estimate Gate Hit Hits Job MigrationStatus "
-    "Outcome ProcessResult Record Spend Stats Status Ticket VerifyReport Version",
+    "model": "Attempt EnqueueResult Hit Hits Job Outcome Record Status Ticket Version",
     "queue": "Queue",
+    "reports": "Backfill Comparison Estimate Gate MigrationStatus ProcessResult Spend Stats "
+    "VerifyReport",
     "settings": "Settings",
     "sources.base": "Attachment",
     "worker": "Worker",

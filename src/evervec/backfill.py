@@ -15,10 +15,12 @@ from datetime import UTC, datetime
 
 from evervec.errors import InvalidRecord
 from evervec.kinds import Kind
-from evervec.model import Backfill, Status
+from evervec.model import Status
 from evervec.pipeline import Pipeline
+from evervec.reports import Backfill
 from evervec.settings import Settings
-from evervec.stores.base import Collection, Draft, Expected, KindSpec, Store, Typed
+from evervec.stores.base import Store
+from evervec.stores.values import Collection, Draft, Expected, KindSpec, Typed
 
 log = logging.getLogger("evervec")
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from evervec.errors import InvalidArgument, InvalidRecord
 from evervec.model import as_seconds
-from evervec.stores.base import Draft
+from evervec.stores.values import Draft
 
 _DEEPEST = 100
 _YEAR_1, _YEAR_10000 = -62135596800, 253402300800

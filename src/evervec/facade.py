@@ -23,30 +23,21 @@ from evervec.errors import InvalidArgument, InvalidRecord, JobFailed, VersionMis
 from evervec.housekeeping import Housekeeping
 from evervec.indexes.base import Index
 from evervec.kinds import Kind
-from evervec.migrate import Migration, Migrations
-from evervec.model import (
-    Backfill,
-    Estimate,
-    Hits,
-    Job,
-    Op,
-    ProcessResult,
-    Record,
-    Status,
-    Ticket,
-    VerifyReport,
-    Version,
-)
+from evervec.migrate import Migration
+from evervec.migrations import Migrations
+from evervec.model import Hits, Job, Op, Record, Status, Ticket, Version
 from evervec.models import Models
 from evervec.opening import open_embedder, open_index, open_model, open_source, open_store
 from evervec.pipeline import Pipeline
 from evervec.provider import Provider
 from evervec.queue import Queue
+from evervec.reports import Backfill, Estimate, ProcessResult, VerifyReport
 from evervec.sampling import estimate
 from evervec.search import Search
 from evervec.settings import Settings
 from evervec.sources.base import Attachment, Source, attachment
-from evervec.stores.base import Draft, Store
+from evervec.stores.base import Store
+from evervec.stores.values import Draft
 from evervec.tables import Tables
 from evervec.telemetry import SEARCHES
 from evervec.tracing import current as current_trace
@@ -115,7 +106,9 @@ class Evervec:
         self.migrations = Migrations(
             store, index, self.models, self._backfiller, self.queue.worker, settings
         )
-        self.housekeeping = Housekeeping(store, index, self.queue, self.tables, settings)
+        self.housekeeping = Housekeeping(
+            store, index, self.queue, self.tables, self.models, settings
+        )
         self.dispatcher = Dispatcher(
             self.pipeline, self.housekeeping, self._backfiller.at_start(), self.migrations.step,
             settings,
@@ -149,6 +142,7 @@ class Evervec:
         self.close()
 
     def close(self) -> None:
+        self.housekeeping.alerts.wait()
         self.index.close()
         self.store.close()
         self.models.close()
@@ -404,11 +398,13 @@ class Evervec:
         if kind is not None:
             check_name("kind", kind)
         made, _ = open_embedder(embedder, self.store, self.settings)
-        return self.migrations.begin(made, version, kind, switch=switch)
+        name = self.migrations.begin(made, version, kind, switch=switch)
+        return Migration(self.migrations, name)
 
     def migration(self) -> Migration | None:
         """The migration that is under way, or can still be rolled back."""
-        return self.migrations.current()
+        name = self.migrations.current()
+        return None if name is None else Migration(self.migrations, name)
 
     def estimate(self, embedder: str | Embedder, *, kind: str | None = None) -> Estimate:
         """What `migrate` would take, by a sample that is embedded once."""
@@ -532,18 +528,20 @@ class Evervec:
             )
         return self.tables.source
 
-    def verify(self, repair: bool = False) -> VerifyReport:
+    def verify(
+        self,
+        repair: bool = False,
+        *,
+        all_tenants: bool = False,
+        progress: Callable[[int], object] = lambda _: None,
+    ) -> VerifyReport:
         """Compare the index with the records, and those with the tables that are attached;
-        `repair` takes out what is too much and enqueues what is missing or stale."""
-        missing, stale, orphaned = self.tables.compare(self.store, self.tenant, repair=repair)
-        report = verify(self.store, self.index, self.tenant, repair=repair)
-        return replace(
-            report,
-            missing=report.missing + missing,
-            stale=report.stale + stale,
-            orphaned=report.orphaned + orphaned,
-            repaired=report.repaired + (missing + stale + orphaned if repair else 0),
-        )
+        `repair` takes out what is too much and enqueues what is missing or stale. Safe beside
+        workers. `progress` is called with the number of records looked at."""
+        return verify(
+            self.store, self.index, self.tables, None if all_tenants else self.tenant,
+            repair=repair, progress=progress,
+        )  # fmt: skip
 
 
 class _Tickets(Iterator[Ticket]):

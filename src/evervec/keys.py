@@ -19,7 +19,8 @@ from enum import StrEnum
 from evervec.drafts import check_name
 from evervec.errors import InvalidArgument
 from evervec.model import as_datetime, as_seconds
-from evervec.stores.base import Store, StoredKey
+from evervec.stores.base import Store
+from evervec.stores.values import StoredKey
 
 
 class Role(StrEnum):

@@ -18,7 +18,7 @@ from typing import Any
 from evervec.chunking import Chunker, hash_text, parse_chunker
 from evervec.drafts import OPTIONS, check_name, make_draft, to_json
 from evervec.errors import InvalidArgument, InvalidRecord
-from evervec.stores.base import Draft, KindSpec
+from evervec.stores.values import Draft, KindSpec
 
 
 @dataclass(frozen=True, slots=True)

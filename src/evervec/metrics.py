@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, chain
 
 from evervec.errors import EvervecError, SettingsError
-from evervec.model import Stats, Status
+from evervec.model import Status
 from evervec.models import Models
 from evervec.queue import Queue
+from evervec.reports import Stats
 from evervec.stores.base import Store
 from evervec.telemetry import COUNTERS, HISTOGRAMS
 

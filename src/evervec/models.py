@@ -19,7 +19,8 @@ from evervec.errors import EvervecError
 from evervec.model import ModelSpec
 from evervec.provider import Provider
 from evervec.settings import Settings
-from evervec.stores.base import Collection, Store
+from evervec.stores.base import Store
+from evervec.stores.values import Collection
 from evervec.vector_cache import VectorCache
 
 log = logging.getLogger("evervec")

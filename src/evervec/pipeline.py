@@ -12,9 +12,9 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from evervec.batch import Batch, Cost, Item, Written
 from evervec.chunking import Chunker, chunk, parse_chunker
 from evervec.drafts import make_draft
 from evervec.embedders.base import count_tokens, describe
@@ -22,27 +22,19 @@ from evervec.errors import InvalidInput, InvalidRecord
 from evervec.indexes.base import Index
 from evervec.kinds import Kind
 from evervec.limits.gate import NOBODYS_FAULT
-from evervec.model import Change, Chunk, Job, Op, Point, Status
+from evervec.model import Change, Job, Op, Point, Status
 from evervec.models import Model, Models
 from evervec.queue import Queue
 from evervec.settings import Settings
 from evervec.sources.base import Attachment, Row, TableChanged
-from evervec.stores.base import (
-    Collection,
-    Draft,
-    Finish,
-    KindSpec,
-    Loaded,
-    Store,
-    Unreadable,
-)
+from evervec.stores.base import Store
+from evervec.stores.values import Collection, Draft, Finish, KindSpec, Loaded, Unreadable
 from evervec.tables import UNFIT, FoundRow, Tables
 from evervec.telemetry import ATTEMPTS, CHUNKS, FRESHNESS, STAGES
 from evervec.tracing import tell
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    pass
 
 
 _PATIENCE = 0.1
@@ -55,99 +47,6 @@ class _Refused(Exception):
     def __init__(self, message: str, *, permanent: bool) -> None:
         super().__init__(message)
         self.permanent = permanent
-
-
-@dataclass(slots=True)
-class Item:
-    """One record on its way."""
-
-    job: Job
-    seq: int
-    chunks: Sequence[Chunk] = ()
-    kept: dict[bytes, int] = field(default_factory=dict)
-    fresh: dict[bytes, tuple[int, str]] = field(default_factory=dict)
-    """position and text of the chunks that must be embedded, by hash"""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    weight: float = 1.0
-    updated_at: float = 0.0
-    reveal: Draft | None = None
-    gone: bool = False
-    error: str | None = None
-    permanent: bool = False
-    trace: str | None = None
-
-
-class Cost(NamedTuple):
-    """What the provider counted for some rows of a batch."""
-
-    rows: range
-    calls: int
-    tokens: int
-
-
-@dataclass(slots=True)
-class Batch:
-    """Records that go through the stages together, all for one model."""
-
-    items: list[Item]
-    model: Model
-    texts: list[str] = field(default_factory=list)
-    rows: dict[bytes, int] = field(default_factory=dict)
-    """the row of `texts` and `vectors` that a chunk's hash has; below 0: of `vectors` alone"""
-    owners: list[tuple[str, str]] = field(default_factory=list)
-    """tenant and kind of each text, for what it costs"""
-    vectors: dict[int, NDArray[np.float32]] = field(default_factory=dict)
-    errors: dict[int, Exception] = field(default_factory=dict)
-    costs: list[Cost] = field(default_factory=list)
-    """what is not accounted for yet"""
-    tokens: dict[int, int] = field(default_factory=dict)
-    """of each row, once accounted for"""
-    counted: set[int] = field(default_factory=set)
-    """rows whose tokens stand in an attempt already"""
-    outage: Exception | None = None
-    calls_left: int = 0
-    characters: int = 0
-    suspect: bool = False
-    """a worker died of it: whatever is in it must not take others along"""
-    marks: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """when its stages began and ended, for traces"""
-
-    def mark(self, stage: str, began: int) -> None:
-        """A part of a stage ends now."""
-        first, _ = self.marks.get(stage, (began, 0))
-        self.marks[stage] = (min(first, began), time.time_ns())
-
-    @property
-    def jobs(self) -> list[Job]:
-        return [item.job for item in self.items]
-
-
-@dataclass(slots=True)
-class Written:
-    """What became of a batch."""
-
-    succeeded: int = 0
-    failed: int = 0
-    retried: int = 0
-    released: int = 0
-    lost: int = 0
-    errors: list[tuple[int, str]] = field(default_factory=list)
-
-    @property
-    def processed(self) -> int:
-        return self.succeeded + self.failed + self.retried
-
-    def by_outcome(self) -> dict[str, int]:
-        """The ends of the attempts, in the words of metrics."""
-        return {
-            "done": self.succeeded, "failed": self.failed, "retry": self.retried,
-            "released": self.released, "lost": self.lost,
-        }  # fmt: skip
-
-    def add(self, other: Written) -> None:
-        for name in ("succeeded", "failed", "retried", "released", "lost"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.errors.extend(other.errors)
 
 
 def _read(attachment: Attachment, row: Row | TableChanged | None) -> Draft | None:

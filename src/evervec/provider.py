@@ -13,7 +13,7 @@ from evervec.errors import InvalidInput, ProviderUnavailable, RateLimited
 from evervec.limits.budget import Budget
 from evervec.limits.gate import NOBODYS_FAULT, Gatekeeper, Ramp, error_of
 from evervec.limits.spending import Spending
-from evervec.model import Gate
+from evervec.reports import Gate
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.telemetry import CALLS, TOKENS

@@ -19,11 +19,13 @@ from typing import Any
 from evervec.drafts import are_plain_ids, check_name, check_when, record_id
 from evervec.errors import InvalidArgument, InvalidRecord, LeaseLost
 from evervec.kinds import Kind
-from evervec.model import Attempt, EnqueueResult, Job, Stats, Status, as_seconds
+from evervec.model import Attempt, EnqueueResult, Job, Status, as_seconds
 from evervec.models import Models
+from evervec.reports import Stats
 from evervec.retry import backoff
 from evervec.settings import Settings
-from evervec.stores.base import Draft, Failure, Finish, Store
+from evervec.stores.base import Store
+from evervec.stores.values import Draft, Failure, Finish
 from evervec.telemetry import ATTEMPTS, DEAD_LETTERS
 
 log = logging.getLogger("evervec")

@@ -11,9 +11,10 @@ from evervec.chunking import chunk, parse_chunker
 from evervec.embedders.base import count_tokens, embed
 from evervec.indexes.base import Index
 from evervec.kinds import Kind
-from evervec.model import Comparison, Estimate, VerifyReport
 from evervec.models import Model, Models
-from evervec.stores.base import Collection, Expected, Found, Store
+from evervec.reports import Comparison, Estimate, VerifyReport
+from evervec.stores.base import Store
+from evervec.stores.values import Collection, Expected, Found
 
 T = TypeVar("T")
 

@@ -24,8 +24,9 @@ from evervec.kinds import Kind, Rescore
 from evervec.model import Hit, Hits, quick_maker
 from evervec.models import Model, Models
 from evervec.settings import Settings
-from evervec.stores.base import Candidate, Collection, Found, Store
+from evervec.stores.base import Store
 from evervec.stores.ledger import find_chunk
+from evervec.stores.values import Candidate, Collection, Found
 
 log = logging.getLogger("evervec")
 

@@ -67,6 +67,18 @@ class Settings:
         60.0, "how often a worker sweeps what is past its time", least=0.01
     )
     alert_failed: int = _setting(10, "failed jobs that raise an alert", least=1)
+    alert_lag_seconds: float = _setting(
+        600.0, "how long due work (not backfill) may wait before an alert; 0: no alert", least=0
+    )
+    alert_away_seconds: float = _setting(
+        60.0, "how long provider or index may be away before an alert; 0: no alert", least=0
+    )
+    alert_transaction_seconds: float = _setting(
+        600.0,
+        "how long a transaction may keep PostgreSQL from clearing away before an alert; 0: no alert",
+        least=0,
+    )
+    alert_url: str = _setting("", "where alerts and their ends are posted as JSON", secret=True)
     openai_url: str = _setting(
         "", "where an OpenAI-compatible server is; default $OPENAI_BASE_URL, else OpenAI's own"
     )
@@ -232,6 +244,8 @@ def _check(name: str, value: Any, kind: str, meta: Mapping[str, Any]) -> None:
         raise SettingsError(f"clock must be a function that gives seconds, not {value!r}")
     if name == "rng" and not isinstance(value, random.Random):
         raise SettingsError(f"rng must be a random.Random, not {value!r}")
+    if name == "alert_url" and value and not str(value).startswith(("http://", "https://")):
+        raise SettingsError("alert_url must begin with http:// or https://")
     if kind == "str" and not isinstance(value, str):
         raise SettingsError(f"{name} must be text, not {type(value).__name__} ({meta['meaning']})")
     if kind not in _NOUN:

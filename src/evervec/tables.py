@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from evervec.errors import InvalidRecord
 from evervec.model import Job
 from evervec.sources.base import Attached, Attachment, Row, Source, TableChanged
-from evervec.stores.base import Draft, Expected, Store
+from evervec.stores.base import Store
+from evervec.stores.values import Draft, Expected
 
 FoundRow = tuple[Attachment, Row | TableChanged | None]
 """the row of a job, or why it cannot be read"""
@@ -101,29 +102,31 @@ class Tables:
 
     # verify
     def compare(
-        self, store: Store, whose: str | None = None, *, repair: bool
-    ) -> tuple[int, int, int]:
-        """Records that are missing, stale, and orphaned beside the rows of their tables, of one
-        tenant or all; `repair` enqueues them. What a job is about to settle is left out."""
+        self, store: Store, tenant: str | None, *, repair: bool
+    ) -> Counter[tuple[str, str, str]]:
+        """By tenant and kind, how many records are missing, stale, and orphaned beside the rows of
+        their tables; `repair` enqueues them. What a job is about to settle is left out."""
         while self.follow():
             pass
-        missing = stale = orphaned = 0
+        counts: Counter[tuple[str, str, str]] = Counter()
         for attachment, backfilled in self.attached():
             if not backfilled or self.trouble(attachment) is not None:
                 continue
-            for tenant, lost, old in self._off(store, attachment):
-                if whose not in (None, tenant):
+            for owner, fault, ids in self._wrong(store, attachment):
+                if not ids or tenant not in (None, owner):
                     continue
-                missing, stale = missing + len(lost), stale + len(old)
-                if repair and lost + old:
-                    store.enqueue(tenant, attachment.kind, lost + old, loaded=True)
-            for tenant, ids in self._without_rows(store, attachment):
-                if whose not in (None, tenant):
-                    continue
-                orphaned += len(ids)
+                counts[owner, attachment.kind, fault] += len(ids)
                 if repair:
-                    store.enqueue(tenant, attachment.kind, ids, loaded=True)
-        return missing, stale, orphaned
+                    store.enqueue(owner, attachment.kind, ids, loaded=True)
+        return counts
+
+    def _wrong(self, store: Store, attachment: Attachment) -> Iterator[tuple[str, str, list[str]]]:
+        """By tenant, what is wrong with which ids."""
+        for tenant, lost, old in self._off(store, attachment):
+            yield tenant, "missing", lost
+            yield tenant, "stale", old
+        for tenant, ids in self._without_rows(store, attachment):
+            yield tenant, "orphaned", ids
 
     def _off(
         self, store: Store, attachment: Attachment

@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 
+from evervec.batch import Batch, Written
 from evervec.errors import EvervecError, IndexUnavailable, StoreClosed, StoreError
 from evervec.housekeeping import Housekeeping
-from evervec.model import Job, ProcessResult
-from evervec.pipeline import Batch, Pipeline, Written
+from evervec.model import Job
+from evervec.pipeline import Pipeline
+from evervec.reports import ProcessResult
 from evervec.settings import Settings
 
 log = logging.getLogger("evervec")

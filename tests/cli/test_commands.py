@@ -174,6 +174,58 @@ def test_status_jobs_history_and_versions_show_what_happened(run: Run, notes: Pa
     assert "exactly the latest version" in run("verify").stdout
 
 
+def test_verify_counts_by_tenant_and_kind_and_repair_proves_itself(
+    run: Run, notes: Path, tmp_path: Path
+) -> None:
+    run("add", "note", "notes")
+    run("--tenant", "acme", "add", "memo", "-", "--id", "1", input="for acme")
+    with sqlite3.connect(tmp_path / "evervec.db") as conn:
+        conn.execute("delete from evervec_points where tenant = 'acme'")
+        conn.execute(
+            "update evervec_points set seq = 1 where point = (select min(point) from evervec_points)"
+        )
+    conn.close()
+    assert "memo" not in run("verify", code=1).stdout, "one tenant's"
+    shown = run("verify", "--all-tenants", code=1).stdout
+    assert "1 missing" in shown
+    assert [line.split()[:4] for line in shown.splitlines()[-3:-1]] == [
+        ["acme", "memo", "1", "1"],
+        ["default", "note", "3", "0"],
+    ]
+    report = json.loads(run("verify", "--all-tenants", "--json", code=1).stdout)
+    assert (report["clean"], report["missing"], report["stale"]) == (False, 1, 1)
+    assert report["by"][0] == {
+        "tenant": "acme", "kind": "memo", "checked": 1, "missing": 1, "stale": 0, "orphaned": 0,
+        "doubled": 0, "misplaced": 0,
+    }  # fmt: skip
+    mended = json.loads(run("verify", "--all-tenants", "--repair", "--json").stdout)
+    assert (mended["repaired"], mended["left"]["clean"]) == (2, True)
+    assert json.loads(run("verify", "--all-tenants", "--json").stdout)["clean"]
+
+
+def test_a_repair_that_has_to_wait_is_not_done(run: Run, notes: Path, tmp_path: Path) -> None:
+    run("add", "note", "notes")
+    with sqlite3.connect(tmp_path / "evervec.db") as conn:
+        conn.execute("delete from evervec_points")
+    conn.close()
+    shown = run("--embedder", "noop", "verify", "--repair", code=1).stdout
+    assert "3 repaired\nwhat is to be embedded waits" in shown
+    assert "3 embedded" in run("worker", "--drain").stdout
+    run("verify")
+
+
+def test_alerts_that_last_are_shown_by_status_and_doctor(run: Run, tmp_path: Path) -> None:
+    with evervec.open(tmp_path / "evervec.db", embedder="hashing", alert_failed=1) as ev:
+        ev.add("note", "alpha")
+        ev.queue.fail(ev.queue.claim(1)[0], "bad", permanent=True)
+        ev.housekeeping.sweep()
+    assert "alert      1 failed jobs  (for" in run("status").stdout
+    (alert,) = json.loads(run("status", "--json").stdout)["alerts"]
+    assert (alert["alert"], alert["text"]) == ("failed", "1 failed jobs")
+    found = json.loads(run("doctor", "--json", code=1).stdout)
+    assert ["warn", "1 failed jobs"] in [[f["state"], f["finding"]] for f in found]
+
+
 def test_the_queue_can_be_paused_retried_recovered_and_purged(run: Run, notes: Path) -> None:
     run("add", "note", "notes", "--no-embed")
     run("pause")

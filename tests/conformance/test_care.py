@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from evervec import EvervecError, InvalidArgument, InvalidTransition, JobFailed, Status
+from evervec.reports import Spend
 from support.world import (
     DAY,
     KIND,
@@ -236,3 +237,41 @@ def test_the_history_is_told_oldest_first(world: World) -> None:
     assert [a.error for a in history] == ["first", "second", None]
     assert [a.attempt for a in history] == [1, 2, 3]
     assert world.ev.queue.history(KIND, "nobody") == []
+
+
+def test_how_long_work_has_waited_is_told_by_its_first_job(world: World) -> None:
+    store = world.ev.store
+    assert store.waiting_since(-100) is None
+    world.ev.add(KIND, "behind all others", priority=-100)
+    assert store.waiting_since(-100) is None
+    began = world.clock.now
+    world.ev.add(KIND, "alpha", id="1")
+    world.ev.add(KIND, "later", id="2", delay=50)
+    world.clock.move(10)
+    world.ev.add(KIND, "urgent", id="3", priority=5)
+    assert store.waiting_since(-100) == pytest.approx(began)
+    assert store.waiting_since(0) == pytest.approx(began + 10)
+    work(world.ev)
+    assert store.waiting_since(-100) == pytest.approx(began + 50)
+
+
+def test_what_is_gone_is_forgotten(world: World) -> None:
+    """Locks that ran out, workers that fell silent, the sums of days long ago."""
+    store = world.ev.store
+    store.beat("silent", version="1", held=0, done=0)
+    store.lock("short", "a", 10)
+    store.lock("long", "a", 10_000)
+    store.add_spend([Spend(day, "t", KIND, "m", 1, 2, 0.5) for day in ("2020-01-01", "2026-01-01")])
+    world.clock.move(3601)
+    store.forget_gone("2025-01-01")
+    assert store.workers() == []
+    assert [spend.day for spend in store.spend(None, "")] == ["2026-01-01"]
+    locks = "evervec.locks" if world.store_name == "postgres" else "evervec_locks"
+    with store.db.reading() as conn:  # type: ignore[attr-defined]
+        assert conn.execute(f"select name from {locks}").fetchall() == [("long",)]
+
+
+def test_a_healthy_store_has_no_troubles(world: World) -> None:
+    add_all(world.ev, KIND, "alpha")
+    work(world.ev)
+    assert world.ev.store.troubles(60) == []

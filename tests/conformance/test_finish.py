@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from evervec import LeaseLost, Outcome, Status
-from evervec.stores.base import Finish
+from evervec.stores.values import Finish
 from support.world import (
     KIND,
     START,

@@ -83,3 +83,25 @@ def test_tenants_whose_names_look_alike_are_apart(world: World) -> None:
     for name, tenant in tenants.items():
         for mode in ("text", "semantic", "hybrid"):
             assert [h.id for h in tenant.search("shared", mode=mode)] == [f"of {name[:5]}"]
+
+
+REACHING = ["default", "' or 1=1 --", '" or ""="', "%", "*", "default'; --", "{tenant}", "$.tenant"]
+
+
+def test_no_name_id_or_filter_reaches_over(world: World, other: Evervec) -> None:
+    """Whatever is put where a name, an id, a field or a value goes, stays just that."""
+    for text in REACHING:
+        assert other.get(text, "0") is None
+        assert other.get(KIND, text) is None
+        assert other.records(text) == other.records(filter={text: text}) == []
+        assert other.records(filter={"tenant": "default"}) == []
+        assert other.queue.jobs(kind=text) == other.queue.jobs(id=text) == []
+        for mode in ("hybrid", "semantic", "text"):
+            found = other.search("alpha", kind=text, mode=mode)
+            assert found == other.search(text, mode=mode) == []
+            assert other.search("alpha", filter={text: text}, mode=mode) == []
+        if text != "default":
+            stranger = world.tenant(text)
+            assert stranger.records() == []
+            assert stranger.queue.jobs() == []
+            assert stranger.search("alpha") == []

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from evervec import Evervec, StoreError
-from evervec.stores.postgres import PostgresStore, care, fronts
+from evervec.stores.postgres import PostgresStore, fronts
 from support import postgres
 from support.fault_checks import assert_true_to, open_store, settle
 from support.processes import Start, until
@@ -221,13 +221,11 @@ def test_21_a_listener_whose_connection_is_cut_listens_again(path: str) -> None:
 
 
 def test_22_claims_stay_flat_while_an_old_transaction_keeps_what_is_dead(
-    path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is finished cannot be cleared away; a claim does not walk over it, and an alert
-    names the transaction."""
+    """What is finished cannot be cleared away; a claim does not walk over it."""
     monkeypatch.setattr(fronts, "SLOW", 0.0)
     monkeypatch.setattr(fronts, "_SHARE", 1e9)
-    monkeypatch.setattr(care, "OLD_TRANSACTION", 0.0)
     with closing(postgres.connect(path)) as old, open_store(path) as ev:
         old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         old.execute("select 1")
@@ -239,8 +237,65 @@ def test_22_claims_stay_flat_while_an_old_transaction_keeps_what_is_dead(
         assert max(costs[-5:]) < 1.5 * max(costs[1:6])
         # there was something to walk over
         assert _pages_of_a_claim(ev, path, from_the_front=True) > 4 * max(costs)
-        ev.store.tend()
-        assert "[ALERT] a transaction has been open" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["reads", "writes", "is prepared"])
+def test_22_an_alert_names_the_transaction_and_an_all_clear_follows(
+    path: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that looks at an old snapshot, one that wrote something and then nothing more, and one
+    that waits for the second half of a commit. Each is told once."""
+    with open_store(path, alert_transaction_seconds=0.01) as ev, closing(_old(path, kind)) as old:
+        until(lambda: ev.store.troubles(0.01), "the transaction to be old")
+        for _ in range(3):
+            ev.housekeeping.sweep()
+        (alert,) = ev.housekeeping.alerts.lasting()
+        assert alert.text.startswith("a transaction has been open for")
+        assert ("(prepared as half)" if kind == "is prepared" else "forgetful") in alert.text
+        old.tpc_rollback() if kind == "is prepared" else old.rollback()
+        ev.housekeeping.sweep()
+        ev.housekeeping.sweep()
+        told = [m for m in caplog.messages if "transaction" in m]
+        assert [m[:7] for m in told] == ["[ALERT]", "[CLEAR]"]
+
+
+def _old(url: str, kind: str) -> psycopg.Connection[tuple[object, ...]]:
+    conn = psycopg.connect(url, application_name="forgetful")
+    if kind == "reads":
+        conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        conn.execute("select 1")
+    elif kind == "writes":
+        conn.execute("select pg_current_xact_id()")
+    else:
+        conn.tpc_begin("half")
+        conn.execute("select pg_current_xact_id()")
+        try:
+            conn.tpc_prepare()
+        except psycopg.NotSupportedError as error:
+            pytest.skip(str(error))
+    return conn
+
+
+def test_22_a_role_without_rights_over_others_is_alerted_too(path: str) -> None:
+    """It is not told when a transaction of another role began, so it counts from when it first
+    saw it."""
+    postgres.execute(path, "drop role if exists evervec_watcher")
+    postgres.execute(path, "create role evervec_watcher")
+    for what in ("usage on schema", "all on all tables in schema"):
+        postgres.execute(path, f"grant {what} evervec to evervec_watcher")
+    with closing(_old(path, "reads")):
+        watching = f"{path}{'&' if '?' in path else '?'}options=-c%20role%3Devervec_watcher"
+        with open_store(watching) as ev:
+            (hidden,) = postgres.execute(
+                watching,
+                "select xact_start from pg_stat_activity where application_name = 'forgetful'",
+            )
+            assert hidden == (None,)
+            assert ev.store.troubles(0.2) == []
+            until(lambda: ev.store.troubles(0.2), "the transaction to be old")
+            assert "forgetful" in ev.store.troubles(0.2)[0]
+    postgres.execute(path, "drop owned by evervec_watcher")
+    postgres.execute(path, "drop role evervec_watcher")
 
 
 def _pages_of_a_claim(ev: Evervec, url: str, *, from_the_front: bool = False) -> int:

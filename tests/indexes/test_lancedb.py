@@ -10,7 +10,7 @@ import pytest
 from evervec.errors import IndexUnavailable
 from evervec.indexes.lancedb import table_name
 from evervec.model import ModelSpec
-from evervec.stores.base import Collection
+from evervec.stores.values import Collection
 from indexes.conftest import Make
 from indexes.test_races import RECORD, SEQ, version_of
 from support.vectors import change, vector

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from lancedb.table import LanceTable
 
 from evervec.chunking import hash_text
 from evervec.indexes.lancedb.rows import Columns
@@ -105,6 +106,33 @@ def test_older_servers_are_guarded_by_reading_back(make: Make, version: str) -> 
     with qdrant_pause(world, meanwhile):
         mine.index.apply([change(number, RECORD, SEQ + 5, ["late", "old"])])
     assert words_in(world) == {hash_text("new")}
+
+
+@pytest.mark.parametrize("tidied", [False, True], ids=["written", "tidied"])
+def test_a_late_fence_takes_nothing_away(
+    make: Make, monkeypatch: pytest.MonkeyPatch, tidied: bool
+) -> None:
+    """A writer sleeps when it knows what is there and is about to keep others from writing."""
+    world = make("lancedb")
+    version, other, once = version_of(world), world.open(), threading.Lock()
+    other.index.apply([change(version, RECORD, SEQ, ["old"])])
+    restore = LanceTable.restore
+
+    def held_up(self: LanceTable, *given: Any) -> None:
+        if once.acquire(blocking=False):
+            world.clock.move(400)  # its turn is over
+            other.index.apply([change(version, RECORD, SEQ + 9, ["new"])])
+            if tidied:
+                other.index._tables[version].tidy()  # type: ignore[attr-defined]
+        restore(self, *given)
+
+    monkeypatch.setattr(LanceTable, "restore", held_up)
+    world.ev.index.apply([change(version, RECORD + 1, SEQ + 5, ["mine"])])
+    assert words_in(world) == {hash_text("new")}
+    held = other.index.held(version, None, RECORD - 1, None)
+    assert [(p.record, p.hash) for p in held] == [
+        (RECORD, hash_text("new")), (RECORD + 1, hash_text("mine")),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("index", PAUSES)

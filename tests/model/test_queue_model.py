@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from evervec import Job, Status
-from evervec.pipeline import Batch
+from evervec.batch import Batch
 from support.world import KIND, World, assert_in_step, held, paragraph, work
 
 IDS = st.sampled_from(["a", "b", "c", "d"])

@@ -87,6 +87,20 @@ def test_two_first_records_of_one_kind_do_not_wait_for_each_other(world: World) 
     assert_in_step(world.ev, {"2": "beta"}, "fresh")
 
 
+def test_of_two_that_enqueue_the_same_in_bulk_the_later_one_finds_it(
+    world: World, url: str
+) -> None:
+    """It believed that nobody knew them, and had inserted some of them."""
+    queue = world.ev.queue
+    with closing(world.connect()) as conn:
+        (first,) = queue.enqueue_many(KIND, ["150"], conn=conn)
+        (found,) = while_waiting(url, lambda: queue.enqueue_many(KIND, range(300)), conn.commit)
+    new = {n: result.is_new for n, result in enumerate(found)}  # type: ignore[arg-type, var-annotated]
+    assert [n for n, is_new in new.items() if not is_new] == [150]
+    assert found[150].job_id == first.job_id  # type: ignore[index]
+    assert len(queue.claim(500)) == 300
+
+
 def test_a_later_change_of_a_record_has_the_larger_seq(world: World, url: str) -> None:
     """Also when it was asked for before the earlier one was committed."""
     ev = world.ev

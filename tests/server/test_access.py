@@ -25,6 +25,8 @@ CHANGES: list[tuple[str, str, Any]] = [
     ("POST", "/v1/queue/pause", None),
     ("POST", "/v1/queue/resume", None),
     ("POST", "/v1/verify", {"repair": True}),
+    ("POST", "/v1/migrations", {"embedder": "hashing:64"}),
+    ("POST", "/v1/migrations/cancel", None),
 ]
 READS = [
     "/v1/records", "/v1/records/note/1", "/v1/records/note/1/history", "/v1/jobs",
@@ -124,10 +126,12 @@ def test_a_platform_admin_sees_all_tenants_or_one(quiet: Served, ev: Evervec) ->
 def test_without_keys_the_machine_itself_may_do_everything(quiet: Served, ev: Evervec) -> None:
     http = quiet.http()
     assert http.post("/v1/records", json={"kind": "n", "text": "x"}).status_code == 202
-    rebound = http.get("/v1/records", headers={"Host": "evil.example"})
-    assert rebound.status_code == 403
-    page = http.get("/v1/records", headers={"Origin": "https://evil.example"})
-    assert page.status_code == 403
+    for rebound in ("evil.example", "127.0.0.1.evil.example", "[", ""):
+        assert http.get("/v1/records", headers={"Host": rebound}).status_code == 403
+    for page in ("https://evil.example", "null", "http://["):
+        assert http.get("/v1/records", headers={"Origin": page}).status_code == 403
+    here = {"Host": "localhost:8080", "Origin": "http://localhost:8080"}
+    assert http.get("/v1/records", headers=here).status_code == 200
     quiet.key()
     assert http.get("/v1/records").status_code == 401
 
@@ -175,8 +179,8 @@ def test_two_tenants_with_the_same_ids_never_meet(served: Served, ev: Evervec) -
                     if len(found.json()["hits"]) > 4:
                         leaks.append(f"{tenant} counts {found.text}")
             for other in WORDS:
-                asked = {"query": "crimson azure", "filter": {"owner": other}}
-                found = http.post("/v1/search", json=asked)
+                owned = {"query": "crimson azure", "filter": {"owner": other}}
+                found = http.post("/v1/search", json=owned)
                 look("filter", found)
                 if other != tenant and found.json()["hits"]:
                     leaks.append(f"{tenant} filter {found.text}")

@@ -144,8 +144,8 @@ def test_memory_does_not_grow_with_the_batch(http: httpx.Client) -> None:
 
     tracemalloc.start()
     try:
-        peak(1_000)
-        small, large = peak(3_000), peak(9_000)
+        peak(500)
+        small, large = peak(2_000), peak(6_000)
     finally:
         tracemalloc.stop()
     assert large < small + 4_000_000

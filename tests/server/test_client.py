@@ -129,12 +129,10 @@ def test_the_queue_can_be_cared_for(idle: Client, ev: Evervec) -> None:
 def test_a_change_over_a_version_that_is_gone_is_refused(idle: Client) -> None:
     first = idle.add("note", "one", id="1")
     second = idle.add("note", "two", id="1", if_seq=first.seq)
-    for stale in (
-        lambda: idle.add("note", "three", id="1", if_seq=first.seq),
-        lambda: idle.delete("note", "1", if_seq=first.seq),
-    ):
-        with pytest.raises(InvalidArgument, match="If-Match"):
-            stale()
+    with pytest.raises(InvalidArgument, match="If-Match"):
+        idle.add("note", "three", id="1", if_seq=first.seq)
+    with pytest.raises(InvalidArgument, match="If-Match"):
+        idle.delete("note", "1", if_seq=first.seq)
     assert idle.delete("note", "1", if_seq=second.seq).accepted
 
 

@@ -12,6 +12,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
+from schemathesis.core.result import Ok
 from schemathesis.specs.openapi import checks
 
 import evervec
@@ -72,12 +73,13 @@ def ask_everything(served: Served, chosen: settings) -> None:
     keys = [role and served.key(role=role) for role in ROLES]
     described = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
     for found in described.get_all_operations():
+        assert isinstance(found, Ok), found
         operation = found.ok()
         for mode in GenerationMode:
 
             @chosen
             @given(case=operation.as_strategy(generation_mode=mode))
-            def ask(case: schemathesis.Case) -> None:
+            def ask(case: schemathesis.Case[Any]) -> None:
                 for key in keys:
                     headers = {"Authorization": f"Bearer {key or 'none'}"}
                     case.call_and_validate(headers=headers, checks=CHECKS, timeout=60)

@@ -2,7 +2,6 @@
 
 import json
 import random
-import signal
 import socket
 import sqlite3
 import threading
@@ -65,7 +64,7 @@ def test_one_command_is_a_whole_system_and_a_signal_drains_it(start: Start, tmp_
         until(lambda: conn.execute("select 1 from evervec_records where id = 'later'").fetchone())
     conn.close()
     began = time.monotonic()
-    assert service.terminate() in (0, -signal.SIGTERM)
+    assert service.terminate() == 0
     waiter.join()
     assert time.monotonic() - began < 25
     assert [response.status_code for response in answered] == [202]
@@ -159,6 +158,7 @@ def admin_key(folder: Path) -> str:
 def assert_all_found(folder: Path, acknowledged: dict[str, str]) -> None:
     assert acknowledged
     with evervec.open(folder / "evervec.db", embedder="hashing") as ev:
+        ev.queue.recover_stuck(0.0)  # what a killed service held
         ev.process_all()
         saved = {record.id: record.text for record in ev.records(limit=1_000_000)}
         lost = {id for id, text in acknowledged.items() if saved.get(id) != text}
@@ -196,7 +196,7 @@ def load(start: Start, folder: Path, seconds: float, clients: int, kills: int) -
 
 
 def test_a_crowd_is_served_though_the_service_is_killed(start: Start, tmp_path: Path) -> None:
-    load(start, tmp_path, seconds=2.0, clients=30, kills=1)
+    load(start, tmp_path, seconds=3.0, clients=40, kills=2)
 
 
 @pytest.mark.long

@@ -25,8 +25,9 @@ from evervec.embedders.noop import NoopEmbedder
 GIVEN = "EVERVEC_TEST_POSTGRES"
 FOLDER = "EVERVEC_TEST_POSTGRES_FOLDER"
 _QUICK = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+_NEEDED = {"max_connections": "300", "max_prepared_transactions": "4"}
 _TABLES = (
-    "records", "jobs", "ledger", "attempts", "versions", "locks", "removals", "notes", "spend",
+    "records", "jobs", "claims", "ledger", "attempts", "versions", "locks", "removals", "notes", "spend",
     "cache", "attached", "changes", "workers", "keys", "asked",
 )  # fmt: skip
 
@@ -69,7 +70,7 @@ def server_url() -> str:
     folder = Path(os.environ[FOLDER])
     with Path(f"{folder}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one process of the run makes it, the others wait
-        return Server(folder, max_connections="300", **_QUICK).url
+        return Server(folder, **_NEEDED, **_QUICK).url
 
 
 def make_folder() -> None:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 import evervec
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.model import Change
-from evervec.stores.base import Apply, Finish
+from evervec.stores.values import Apply, Finish
 from support.leaps import leaping
 
 DIMENSIONS = 512

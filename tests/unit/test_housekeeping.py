@@ -126,3 +126,29 @@ def test_more_than_a_sweep_may_do_at_once_is_left_for_the_next(memory: World) ->
     assert 0 < memory.ev.queue.stats().done < 20_500
     sweep(memory)
     assert memory.ev.queue.stats().done == 0
+
+
+def test_every_step_can_be_taken_by_itself(memory: World) -> None:
+    """As a simulator does, which leads and follows nobody."""
+    memory.ev.store.lock("housekeeping", "somebody else", 100 * DAY)
+    add_all(memory.ev, KIND, "alpha")
+    work(memory.ev)
+    memory.clock.move(8 * DAY)
+    for step in memory.ev.housekeeping.steps:
+        step()
+    assert memory.ev.queue.stats().done == 0
+    assert not sweep(memory)
+
+
+def test_who_loses_the_lead_on_the_way_leaves_the_rest_to_his_follower(memory: World) -> None:
+    housekeeping, store = memory.ev.housekeeping, memory.ev.store
+    taken: list[str] = []
+
+    def slow() -> None:
+        taken.append("slow")
+        memory.clock.move(61)
+        assert store.lock("housekeeping", "somebody else", 1000)
+
+    housekeeping.steps = (slow, lambda: taken.append("the next"))
+    assert not sweep(memory)
+    assert taken == ["slow"]

@@ -72,8 +72,8 @@ HOT: dict[str, Query] = CLAIM | {
     "renew": (lambda: STORE.renew, (NOW, 1)),
     "reveal_state": (lambda: STORE.reveal_state, (1,)),
     "born": (lambda: STORE.born, (NUMBERS,)),
-    "expired": (lambda: SELECT_JOBS + STORE.expired, (NOW, 100)),
-    "stuck": (lambda: SELECT_JOBS + STORE.stuck, (NOW, NOW, 100)),
+    "expired": (lambda: SELECT_JOBS + STORE.expired, (NOW, None, 100)),
+    "stuck": (lambda: SELECT_JOBS + STORE.stuck, (NOW, None, 100, NOW)),
     "retry_one": (lambda: STORE.retry_one, (NOW, 1)),
     "retry_failed": (lambda: STORE.retry_failed, (NOW, "default", None)),
     "drop_job": (lambda: STORE.drop_job, (1,)),
@@ -97,9 +97,11 @@ HOT: dict[str, Query] = CLAIM | {
     "add_done_attempts": (lambda: STORE.add_done_attempts, (1, 0, 0, "w", NUMBERS)),
     "job_by_id": (lambda: SELECT_JOBS + STORE.job_by_id, (1, "default")),
     "history": (lambda: STORE.history, ("default", KIND, "1")),
+    "holdings": (lambda: STORE.holdings, ("default",)),
     "count_pending": (lambda: STORE.count_status, ("pending", "default")),
     "count_failed": (lambda: STORE.count_status, ("failed", None)),
     "unique_records": (lambda: STORE.unique_records, ("default",)),
+    "waiting_since": (lambda: STORE.waiting_since, (-100,)),
     "oldest_pending": (lambda: STORE.oldest_pending, ("default",)),
     "recent_pace": (lambda: STORE.recent_pace, ("default",)),
     "last_done": (lambda: STORE.last_done, ("default",)),
@@ -124,6 +126,8 @@ HOT: dict[str, Query] = CLAIM | {
     "removals": (lambda: INDEX.removals, (1, "default", 0)),
     "filtered": (lambda: INDEX.filtered, ("default", 1)),
     "held": (lambda: INDEX.held, (0, None, 1, None)),
+    "strays": (lambda: INDEX.strays, (NUMBERS, None)),
+    "drop_strays": (lambda: INDEX.drop_strays, (1, "default", 100)),
 }
 
 
@@ -246,6 +250,7 @@ def test_every_query_that_touches_a_large_table_is_tested_here() -> None:
     # a migration looks at all of its kind, and only then
     parts |= {"to_appear", "progress", "version_jobs", "behind", "drop_version_jobs",
               "drop_version_ledger", "drop_points", "drop_removals"}  # fmt: skip
+    parts.add("holdings")  # counts all that a tenant has
     for queries in (STORE, INDEX):
         for name, text in queries:
             if any(table in text for table in LARGE):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from evervec.cli.app import Where, as_json, command
-from evervec.cli.output import ago, duration, print_json, progress
+from evervec.cli.output import ago, duration, print_json, print_table, progress
+from evervec.model import as_datetime
 
 if TYPE_CHECKING:
+    from evervec.alerts import Episode
     from evervec.facade import Evervec
-    from evervec.model import Backfill
+    from evervec.reports import Backfill, VerifyReport
 
 
 @command("init", "evervec --store notes.db init")
@@ -45,6 +48,7 @@ def status(where: Where, watch: bool, as_json: bool) -> None:
                     "versions": ev.versions(),
                     "embedder": ev.embedder.name,
                     "workers": ev.store.workers(),
+                    "alerts": [_alert_facts(alert) for alert in ev.housekeeping.alerts.lasting()],
                 }
             )
             return
@@ -96,6 +100,9 @@ def _show_status(ev: Evervec) -> None:
             f"today      {spent.kind}: {spent.tokens:,} tokens in {spent.calls:,.0f} calls to "
             f"{spent.model}{money}"
         )
+    for alert in ev.housekeeping.alerts.lasting():
+        since = duration(max(0.0, ev.store.now() - alert.since))
+        click.echo(click.style(f"alert      {alert.text}", fg="red") + f"  (for {since})")
     for version in ev.versions():
         name = version.name or "(no model yet)"
         click.echo(f"vectors    {version.kind}: {version.items} records, {name}, {version.state}")
@@ -104,6 +111,10 @@ def _show_status(ev: Evervec) -> None:
             f"worker     {worker.worker}: heard of {ago(worker.seen_at)}, holds {worker.held}, "
             f"did {worker.done}, evervec {worker.version}"
         )
+
+
+def _alert_facts(alert: Episode) -> dict[str, Any]:
+    return {"alert": alert.name, "text": alert.text, "since": as_datetime(alert.since)}
 
 
 @contextmanager
@@ -203,30 +214,58 @@ def _estimate(plan: Backfill) -> str:
     )
 
 
-@command("verify", "evervec verify --repair")
-@click.option("--repair", is_flag=True, help="Mend what is off, and embed what that needs.")
+@command("verify", "evervec verify --all-tenants --repair")
+@click.option("--repair", is_flag=True, help="Mend what is off, embed what that needs, look again.")
+@click.option("--all-tenants", is_flag=True, help="The records of all tenants.")
 @as_json
-def verify(where: Where, repair: bool, as_json: bool) -> int:
+def verify(where: Where, repair: bool, all_tenants: bool, as_json: bool) -> int:
     """Prove that index and records agree; exit 1 if they do not."""
     with where.opened() as ev:
-        report = ev.verify(repair=repair)
-        if repair and report.repaired:
+
+        def look(repair: bool) -> VerifyReport:
+            total = sum(version.items for version in ev.versions())
+            with progress("verifying", total, quiet=as_json) as bar:
+                return ev.verify(repair, all_tenants=all_tenants, progress=bar.advance)
+
+        report, left, waits = look(repair), None, None
+        if repair and not report.clean:
             with progress("embedding", ev.queue.stats().pending, quiet=as_json) as bar:
                 ev.process_all(progress=bar.advance)
+            left = look(False)
+            if ev.queue.stats().pending:
+                waits = ev.provider.pauses_because() or ev.embedder_because
     if as_json:
-        print_json(report)
+        print_json(_facts(report) | {"left": left and _facts(left)})
     else:
-        click.echo(f"{report.checked} records checked")
-        for name in ("missing", "stale", "orphaned", "doubled"):
-            if count := getattr(report, name):
-                click.echo(f"{count} {name}")
-        if report.clean:
-            click.echo("the index holds exactly the latest version of each")
-        elif repair:
-            click.echo(f"{report.repaired} repaired")
-        else:
+        _show_report(report)
+        if left is not None:
+            _show_repair(report, left, waits)
+        elif not report.clean:
             click.echo("`evervec verify --repair` mends them")
-    return 0 if report.clean or (repair and report.repaired) else 1
+    return 0 if (left or report).clean and not waits else 1
+
+
+def _facts(report: VerifyReport) -> dict[str, Any]:
+    return {**dataclasses.asdict(report), "clean": report.clean}
+
+
+def _show_report(report: VerifyReport) -> None:
+    click.echo(f"{report.checked} records checked")
+    for name, count in report.found.items():
+        click.echo(f"{count} {name}")
+    if report.clean:
+        click.echo("the index holds exactly the latest version of each")
+    elif len(report.by) > 1:
+        head = [field.name for field in dataclasses.fields(report.by[0])]
+        print_table(head, [dataclasses.astuple(tally) for tally in report.by])
+
+
+def _show_repair(report: VerifyReport, left: VerifyReport, waits: str | None) -> None:
+    click.echo(f"{report.repaired} repaired")
+    if waits:
+        click.echo(f"what is to be embedded waits: {waits}")
+    for name, count in left.found.items():
+        click.echo(f"still {count} {name}: `evervec jobs --status failed` may say why")
 
 
 @command("doctor", "evervec doctor")

@@ -38,7 +38,7 @@ def examine(where: Where) -> list[Finding]:
     findings = [Finding("python", "ok", python)]
     try:
         with where.opened() as ev:
-            for check in (_store, _disk, _model, _index, _tables, _queue, _clock):
+            for check in (_store, _disk, _model, _index, _tables, _queue, _alerts, _clock):
                 findings += _safely(check, ev)
     except VersionMismatch as error:
         findings.append(Finding("versions", "bad", str(error), "open it with the model it serves"))
@@ -109,11 +109,7 @@ def _index(ev: Evervec) -> Iterator[Finding]:
     if report.clean:
         yield Finding("index", "ok", f"agrees with all {report.checked} records")
     else:
-        wrong = ", ".join(
-            f"{count} {name}"
-            for name in ("missing", "stale", "orphaned", "doubled")
-            if (count := getattr(report, name))
-        )
+        wrong = ", ".join(f"{count} {name}" for name, count in report.found.items())
         yield Finding("index", "bad", wrong, "evervec verify --repair")
     for version in ev.versions():
         name = version.name or "no model yet"
@@ -143,6 +139,15 @@ def _queue(ev: Evervec) -> Iterator[Finding]:
         yield Finding("queue", "warn", text, "evervec worker")
     elif not stats.failed and not stats.paused:
         yield Finding("queue", "ok", f"{stats.pending} wait, {stats.processing} run")
+
+
+def _alerts(ev: Evervec) -> Iterator[Finding]:
+    """What a worker's last sweep told, and what the store itself says now."""
+    lasting = {alert.name: alert.text for alert in ev.housekeeping.alerts.lasting()}
+    if limit := ev.settings.alert_transaction_seconds:
+        lasting.update(("transaction", text) for text in ev.store.troubles(limit))
+    for text in lasting.values():
+        yield Finding("alert", "warn", text)
 
 
 def _clock(ev: Evervec) -> Iterator[Finding]:

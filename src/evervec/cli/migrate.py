@@ -8,7 +8,7 @@ from evervec.cli.app import Where, as_json, command
 from evervec.cli.output import duration, print_json, print_table, progress
 from evervec.facade import Evervec
 from evervec.migrate import Migration
-from evervec.model import Comparison, Estimate, MigrationStatus
+from evervec.reports import Comparison, Estimate, MigrationStatus
 
 _STEPS = ("compare", "switch", "rollback", "retire", "cancel")
 
@@ -141,11 +141,7 @@ def _compared(compared: Comparison) -> str:
             f"{compared.queries} questions taken from the records"
         )
     report = compared.report
-    wrong = [
-        f"{count} {name}"
-        for name in ("missing", "stale", "orphaned", "doubled")
-        if (count := getattr(report, name))
-    ]
+    wrong = [f"{count} {name}" for name, count in report.found.items()]
     return (
         f"{told}\n{report.checked} records checked: {', '.join(wrong) or 'all as they should be'}"
     )

@@ -92,7 +92,7 @@ def create(where: Where, agent: str, role: str, expires: str | None, as_json: bo
         print_json({"key": made.key, **_facts(made.info)})
         return
     click.echo(made.key)
-    click.echo(f"a {role} of {made.info.tenant}; it is not shown again: keep it now", err=True)
+    click.echo(f"role {role}, tenant {made.info.tenant}; it is shown this once: keep it", err=True)
 
 
 @command("list", "evervec keys list")

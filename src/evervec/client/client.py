@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from evervec.client.connection import Connection, error_of, record_path, to_json
+from evervec.client.migration import RemoteMigration
 from evervec.client.queue import RemoteQueue, job_of, raise_unless_absent
 from evervec.drafts import read_envelope, record_id
 from evervec.errors import (
@@ -21,7 +22,8 @@ from evervec.errors import (
     StoreError,
     WaitTimeout,
 )
-from evervec.model import Hit, Hits, Job, Record, Ticket, VerifyReport, Version
+from evervec.model import Hit, Hits, Job, Record, Ticket, Version
+from evervec.reports import VerifyReport
 
 _LINES, _BYTES = 1000, 4 << 20
 """what is sent in one request of `add_many`, at most"""
@@ -212,6 +214,19 @@ class Client:
         """The embedding versions of the kinds that the key may see."""
         return _versions.validate_python(
             self._connection.ask("GET", "/v1/versions").json()["versions"]
+        )
+
+    def migrate(
+        self,
+        embedder: str,
+        *,
+        version: str | None = None,
+        kind: str | None = None,
+        switch: bool = False,
+    ) -> RemoteMigration:
+        """Change the model, by its name, while searches and writes go on."""
+        return RemoteMigration.begin(
+            self._connection, embedder=embedder, version=version, kind=kind, switch=switch
         )
 
     def verify(self, repair: bool = False) -> VerifyReport:

@@ -8,8 +8,8 @@ of every search. `tests/conformance` says the same in tests.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from evervec.model import Change
@@ -19,15 +19,37 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Copy(NamedTuple):
+    """What a point repeats of its record, where the index keeps that for itself."""
+
+    text: str
+    metadata: Mapping[str, Any]
+
+
+class Held(NamedTuple):
     """A point that an index holds: the index's side of `verify`."""
 
     record: int
     tenant: str
     hash: bytes
-    seq: int | None = field(default=None, compare=False)
-    """of the change that it was last written by; None where it cannot be behind the store"""
+    seq: int
+    """of the change that it was last written by"""
+    key: Any = None
+    """by which the index knows this very point"""
+    sound: bool = True
+    """its vector is of the right size, finite and of length one, as far as can be told"""
+    copy: Copy | None = None
+
+
+class Stray(NamedTuple):
+    """Points of a version that nobody reads or writes any more."""
+
+    version: int | None
+    """None where a number is no longer known"""
+    tenant: str
+    records: int
+    place: Any = None
+    """where the index keeps them"""
 
 
 class Match(NamedTuple):
@@ -99,11 +121,22 @@ class Index(Protocol):
         ...
 
     def remove(self, version: int, points: Sequence[Held]) -> int:
-        """Take out points that should not be there."""
+        """Take out points that should not be there; what was written since stays."""
         ...
 
     def drop(self, version: int) -> None:
         """Take out all of a collection, for good: its version is retired."""
+
+    def revive(self, version: int, records: Sequence[int]) -> None:
+        """Forget that records were removed, so that whatever is written next is taken: a store
+        that was put back from a backup may be behind its index."""
+
+    def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
+        """What it holds of versions other than the `known`."""
+        ...
+
+    def drop_strays(self, strays: Sequence[Stray]) -> None:
+        """Take just those out."""
 
     def tend(self, before: float) -> None:
         """What the index itself needs from time to time. What it keeps of records that were

@@ -46,10 +46,26 @@ where r.tenant = $1 and r.state = 'live'
     and r.kind = (select v.kind from evervec_versions as v where v.version = $2)
 
 -- name: held
-select record, tenant, hash from evervec_points
-where record > $1 and ($2::bigint is null or record <= $2) and version = $3
-    and ($4::varchar is null or tenant = $4) and vector is not null
-order by record
+-- a vector of another size than its version's is not worth reading
+select p.record, p.tenant, p.hash, p.seq, p.point,
+       if(octet_length(p.vector) = 4 * v.dimensions, p.vector, null)
+from evervec_points as p
+join evervec_versions as v on v.version = p.version
+where p.record > $1 and ($2::bigint is null or p.record <= $2) and p.version = $3
+    and ($4::varchar is null or p.tenant = $4) and p.vector is not null
+order by p.record
+
+-- name: strays
+select version, tenant, count(distinct record) from evervec_points
+where version not in (select unnest($1::bigint[])) and ($2::varchar is null or tenant = $2)
+    and vector is not null
+group by version, tenant
+
+-- name: drop_strays
+delete from evervec_points
+where rowid in (
+    select rowid from evervec_points where version = $1 and tenant = $2 limit $3)
+returning point
 
 -- name: drop_points
 delete from evervec_points

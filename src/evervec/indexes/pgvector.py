@@ -13,16 +13,16 @@ import struct
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psycopg
 
-from evervec.errors import EvervecError, IndexUnavailable
+from evervec.errors import EvervecError, IndexUnavailable, StoreError
 from evervec.filters import parse_filter
-from evervec.indexes.base import Held, Match, Matches
+from evervec.indexes.base import Held, Match, Matches, Stray
 from evervec.model import Change
 from evervec.settings import Settings
 from evervec.stores.named import Queries
@@ -84,18 +84,33 @@ class PgvectorIndex:
         by_version: dict[int, list[Change]] = defaultdict(list)
         for change in changes:
             by_version[change.version].append(change)
-        for version, group in by_version.items():
-            size = next((len(p.vector) for c in group for p in c.points), 0)
-            self._table(version, size)
+        tables = {
+            version: self._table(version, next((len(p.vector) for c in group for p in c.points), 0))
+            for version, group in sorted(by_version.items())
+        }
         alone = conn is None
         context = self._db.writing(durable=True) if alone else nullcontext(conn)
-        with context as db:
+        with self._noticing_loss(), context as db:
             db.execute(SQL.shut_out_writers if alone else SQL.join_writers)
-            for version, group in sorted(by_version.items()):
-                self._apply(db, version, group)
+            for version, table in tables.items():
+                self._apply(db, version, table, by_version[version])
 
-    def _apply(self, db: Session, version: int, changes: list[Change]) -> None:
-        table = self._tables.get(version)
+    @contextmanager
+    def _noticing_loss(self) -> Iterator[None]:
+        """A table that others dropped is made anew at the next write."""
+        try:
+            yield
+        except (psycopg.errors.UndefinedTable, StoreError) as error:
+            if not isinstance(error.__cause__ or error, psycopg.errors.UndefinedTable):
+                raise
+            self._tables = {}
+            raise IndexUnavailable(
+                f"{self.url} lost a table of vectors: `evervec verify --repair` makes it anew"
+            ) from error
+
+    def _apply(
+        self, db: Session, version: int, table: _Table | None, changes: list[Change]
+    ) -> None:
         records = [c.record for c in changes]
         latest = dict(db.execute(SQL.removed, (version, records)).fetchall())
         present: dict[int, set[bytes]] = defaultdict(set)
@@ -139,18 +154,18 @@ class PgvectorIndex:
             self._look()
             table = self._tables.get(version)
         if table is None and dimensions:
+            table = _Table(version, f"{self._kind}({dimensions})")
             with self._making:
-                self._make(_Table(version, f"{self._kind}({dimensions})"), dimensions)
+                self._make(table, dimensions)
                 self._look()
-            table = self._tables[version]
+            return self._tables.get(version, table)
         return table
 
     def _look(self) -> None:
         """Take note of the tables that there are."""
         with self._db.reading() as conn:
-            for version, type in conn.execute(SQL.tables).fetchall():
-                if version not in self._tables:
-                    self._tables[version] = _Table(version, type)
+            found = conn.execute(SQL.tables).fetchall()
+            self._tables = {v: self._tables.get(v) or _Table(v, type) for v, type in found}
             if self._tables and not self._element:
                 self._element = conn.execute(SQL.element_type).fetchone()[0]
 
@@ -189,7 +204,8 @@ class PgvectorIndex:
         asked = _pack(vector) if table.type.startswith("vector") else _text(vector)
         wanted = 2 * limit + 8  # a record may be found by several of its chunks
         while True:
-            rows = self._nearest(table, tenant, asked, wanted, filter)
+            with self._noticing_loss():
+                rows = self._nearest(table, tenant, asked, wanted, filter)
             found = Matches.of((Match(*row) for row in rows), limit)
             if len(found) >= limit or len(rows) < wanted:
                 return found
@@ -295,7 +311,8 @@ class PgvectorIndex:
 
     # verify
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
-        table = self._table(version, 0)
+        self._look()
+        table = self._tables.get(version)
         if table is None:
             return []
         with self._db.reading() as conn:
@@ -307,7 +324,7 @@ class PgvectorIndex:
         if table is None or not points:
             return 0
         with self._db.writing(durable=True) as db:
-            rows = columns([(p.record, p.hash, p.tenant) for p in points])
+            rows = columns([(p.record, p.hash, p.tenant, p.seq) for p in points])
             gone: int = db.execute(table.sql(SQL.remove_points), rows).rowcount
         return gone
 
@@ -318,6 +335,30 @@ class PgvectorIndex:
                 db.execute(table.sql(SQL.drop_table))
             db.execute(SQL.drop_removals, (version,))
         self._tables.pop(version, None)
+
+    def revive(self, version: int, records: Sequence[int]) -> None:
+        """It is put back with its store, and never ahead of it."""
+
+    def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
+        with self._db.reading() as conn:
+            tables = [_Table(*row) for row in conn.execute(SQL.tables) if row[0] not in known]
+            return [
+                Stray(table.version, owner, records, table)
+                for table in tables
+                for owner, records in conn.execute(
+                    table.sql(SQL.stray_records), (tenant,)
+                ).fetchall()
+            ]
+
+    def drop_strays(self, strays: Sequence[Stray]) -> None:
+        for stray in strays:
+            table: _Table = stray.place
+            with self._db.writing(durable=True) as conn:
+                conn.execute(table.sql(SQL.drop_stray_points), (stray.tenant,))
+                if conn.execute(table.sql(SQL.is_empty)).fetchone()[0]:
+                    conn.execute(table.sql("drop table {points}"))
+                    conn.execute(SQL.drop_stray_removals, (table.version,))
+                    self._tables.pop(table.version, None)
 
     def tend(self, before: float) -> None:
         """The store's own care is enough."""

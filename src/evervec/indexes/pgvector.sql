@@ -79,14 +79,30 @@ limit $3
 ), false)
 
 -- name: held
-select record, tenant, hash from {points}
+-- a point is known by its record and hash, which are its key
+select record, tenant, hash, seq, null, abs((vector <#> vector) + 1) < 0.01
+from {points}
 where record > $1 and ($2::bigint is null or record <= $2) and ($3::text is null or tenant = $3)
 order by record
 
 -- name: remove_points
 delete from {points} as p
-using unnest($1::bigint[], $2::bytea[], $3::text[]) as n (record, hash, tenant)
-where p.record = n.record and p.hash = n.hash and p.tenant = n.tenant
+using unnest($1::bigint[], $2::bytea[], $3::text[], $4::bigint[]) as n (record, hash, tenant, seq)
+where p.record = n.record and p.hash = n.hash and p.tenant = n.tenant and p.seq = n.seq
+
+-- name: stray_records
+select tenant, count(distinct record) from {points}
+where $1::text is null or tenant = $1
+group by tenant
+
+-- name: drop_stray_points
+delete from {points} where tenant = $1
+
+-- name: is_empty
+select not exists (select 1 from {points})
+
+-- name: drop_stray_removals
+delete from evervec.removals where version = $1
 
 -- name: tenant_size
 select count(*) from (select 1 from {points} where tenant = $1 limit $2) as these

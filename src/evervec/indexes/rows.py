@@ -10,12 +10,12 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from evervec.filters import Condition, parse_filter
-from evervec.indexes.base import Held, Matches
+from evervec.indexes.base import Held, Matches, Stray
 from evervec.model import Change
 from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection, Database
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Rows = list[tuple[Any, ...]]
 _TOMBSTONE = b""
-_SLICE = 5000
+_AT_ONCE = 10_000
 
 
 class _Block:
@@ -191,32 +191,58 @@ class RowsIndex(ABC):
         while len(self._blocks) > 1 and used() > self._cache_bytes:
             self._blocks.popitem(last=False)
 
+    # verify
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
         with self._db.reading() as conn:
             rows = conn.execute(self.sql.held, (after, upto, version, tenant)).fetchall()
-        return [Held(*row) for row in rows]
+        sound = _of_length_one([vector for *_, vector in rows])
+        return [
+            Held(record, owner, hash, seq, point, good)
+            for (record, owner, hash, seq, point, _), good in zip(rows, sound, strict=True)
+        ]
 
     def remove(self, version: int, points: Sequence[Held]) -> int:
         with self._db.writing(durable=True) as db:
             wanted = (self.listed({p.record for p in points}), version)
             there = {
-                (record, tenant, hash): point
-                for record, hash, point, _, tenant in db.execute(self.sql.present, wanted)
+                (point, record, tenant, hash, seq)
+                for record, hash, point, seq, tenant in db.execute(self.sql.present, wanted)
             }
-            found = ((p.tenant, there.get((p.record, p.tenant, p.hash))) for p in points)
-            gone = [(tenant, point) for tenant, point in found if point is not None]
-            self._remove(db, version, gone)
+            gone = {
+                (p.tenant, p.key)
+                for p in points
+                if (p.key, p.record, p.tenant, p.hash, p.seq) in there
+            }
+            self._remove(db, version, sorted(gone))
         return len(gone)
 
     def drop(self, version: int) -> None:
         gone = -1
         while gone:  # a slice at a time, so that nobody waits for long
             with self._db.writing(durable=False) as db:
-                gone = db.execute(self.sql.drop_points, (version, _SLICE)).rowcount
-                gone += db.execute(self.sql.drop_removals, (version, _SLICE)).rowcount
+                gone = db.execute(self.sql.drop_points, (version, _AT_ONCE)).rowcount
+                gone += db.execute(self.sql.drop_removals, (version, _AT_ONCE)).rowcount
         with self._lock:
             for key in [key for key in self._blocks if key[0] == version]:
                 del self._blocks[key]
+
+    def revive(  # noqa: B027 - nothing is what most need
+        self, version: int, records: Sequence[int]
+    ) -> None:
+        """It is put back with its store, and never ahead of it."""
+
+    def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
+        with self._db.reading() as conn:
+            rows = conn.execute(self.sql.strays, (self.listed(known), tenant)).fetchall()
+        return [Stray(*row) for row in rows]
+
+    def drop_strays(self, strays: Sequence[Stray]) -> None:
+        for stray in strays:
+            left = _AT_ONCE
+            while left == _AT_ONCE:  # others can write in between
+                with self._db.writing(durable=True) as db:
+                    wanted = (stray.version, stray.tenant, _AT_ONCE)
+                    left = len(db.execute(self.sql.drop_strays, wanted).fetchall())
 
     def tend(self, before: float) -> None:  # noqa: B027 - nothing is what most need
         """The store's own care is enough."""
@@ -224,3 +250,16 @@ class RowsIndex(ABC):
     def close(self) -> None:
         with self._lock:
             self._blocks.clear()
+
+
+def _of_length_one(vectors: Sequence[bytes | None]) -> list[bool]:
+    """Which of some vectors are as they were written; None stands for one of a wrong size."""
+    import numpy as np
+
+    good = [vector is not None for vector in vectors]
+    if any(good):
+        rows = np.frombuffer(b"".join(filter(None, vectors)), "<f4").reshape(sum(good), -1)
+        with np.errstate(all="ignore"):
+            lengths = iter((np.abs(np.einsum("ij,ij->i", rows, rows) - 1) < 0.01).tolist())
+        good = [fits and next(lengths) for fits in good]
+    return good

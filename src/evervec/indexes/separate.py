@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from evervec.model import Change
-from evervec.stores.base import Collection, Store
+from evervec.stores.base import Store
+from evervec.stores.values import Collection
 
 
 class Collections:

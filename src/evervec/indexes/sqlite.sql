@@ -38,10 +38,34 @@ where r.tenant = ? and r.state = 'live'
     and r.kind = (select v.kind from evervec_versions as v where v.version = ?)
 
 -- name: held
-select record, tenant, hash from evervec_points
-where record > ?1 and (?2 is null or record <= ?2) and +version = ?3
-    and (?4 is null or tenant = ?4) and vector is not null
-order by record
+-- a vector of another size than its version's is not worth reading
+select p.record, p.tenant, p.hash, p.seq, p.point,
+       iif(length(p.vector) = 4 * v.dimensions, p.vector, null)
+from evervec_versions as v
+cross join evervec_points as p
+where v.version = ?3 and p.record > ?1 and (?2 is null or p.record <= ?2)
+    and +p.version = v.version and (?4 is null or p.tenant = ?4) and p.vector is not null
+order by p.record
+
+-- name: strays
+-- from version to version by the index, so that only the points of strays are read
+with recursive versions (version) as (
+    select min(version) from evervec_points
+    union all
+    select (select min(p.version) from evervec_points as p where p.version > versions.version)
+    from versions where versions.version is not null)
+select p.version, p.tenant, count(distinct p.record)
+from versions
+cross join evervec_points as p on p.version = versions.version
+where versions.version not in (select value from json_each(?1)) and (?2 is null or p.tenant = ?2)
+    and p.vector is not null
+group by p.version, p.tenant
+
+-- name: drop_strays
+delete from evervec_points
+where point in (
+    select point from evervec_points where version = ?1 and tenant = ?2 limit ?3)
+returning point
 
 -- name: drop_points
 delete from evervec_points

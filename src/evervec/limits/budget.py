@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 
-from evervec.stores.base import Note, Store
+from evervec.stores.base import Store
+from evervec.stores.values import Note
 
 _ATTEMPTS = 100
 _MINUTE = 60.0

@@ -16,9 +16,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from evervec.errors import EmbedderError, ProviderUnavailable, RateLimited
-from evervec.model import Gate
+from evervec.reports import Gate
 from evervec.settings import Settings
-from evervec.stores.base import Note, Store
+from evervec.stores.base import Store
+from evervec.stores.values import Note
 
 log = logging.getLogger("evervec")
 

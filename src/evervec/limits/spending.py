@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from evervec.model import Spend
+from evervec.reports import Spend
 from evervec.settings import Settings
 from evervec.stores.base import Store
 

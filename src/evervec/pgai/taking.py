@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from evervec.batch import Batch, Item
 from evervec.chunking import hash_text
 from evervec.embedders.base import spec_of
 from evervec.errors import InvalidArgument, ProviderUnavailable, RateLimited
@@ -23,9 +24,8 @@ from evervec.facade import Evervec
 from evervec.model import Chunk, Job, Op
 from evervec.models import Model
 from evervec.pgai.definition import Stored, Vectorizer, vectorizers
-from evervec.pipeline import Batch, Item
 from evervec.sources.base import Attachment, Row, attachment
-from evervec.stores.base import Draft, Loaded
+from evervec.stores.values import Draft, Loaded
 
 _AT_ONCE = 200
 _SAMPLE = 5

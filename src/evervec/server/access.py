@@ -19,7 +19,7 @@ from starlette.requests import Request
 
 from evervec.drafts import check_name
 from evervec.facade import Evervec
-from evervec.keys import Key, Role
+from evervec.keys import Role
 from evervec.limits.limiter import Allowance, Limiter
 from evervec.queue import Queue
 from evervec.server.problems import Problem
@@ -95,7 +95,7 @@ class Access:
         scheme, _, text = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and text:
             key = await self._service.find_key(text.strip())
-            if isinstance(key, Key):
+            if key is not None:
                 return Caller(key.tenant, key.agent, key.role)
             if await self._service.has_keys():
                 raise _unauthorized("this key opens nothing: it is mistyped, revoked or expired")
@@ -142,15 +142,20 @@ def _too_often(limits: dict[str, str], allowance: Allowance) -> Problem:
 def _check_is_local(headers: Headers) -> None:
     """Without keys nothing but this machine may ask; a web page that a browser on it shows, or
     a name that was made to point here, is not this machine."""
-    origin = headers.get("origin")
-    names = [urlsplit(f"//{headers.get('host', '')}").hostname or ""]
-    if origin is not None:
-        names.append(urlsplit(origin).hostname or "")
-    if not all(is_loopback(name) for name in names):
+    places = [f"//{headers.get('host', '')}", *headers.getlist("origin")]
+    if not all(is_loopback(_host_of(place)) for place in places):
         raise Problem(403, "without keys only programs on this machine may ask: make a key first")
 
 
+def _host_of(place: str) -> str:
+    try:
+        return urlsplit(place).hostname or ""
+    except ValueError:
+        return ""
+
+
 def is_loopback(host: str) -> bool:
+    """Whether a name or address is this machine's own."""
     if host == "localhost":
         return True
     try:
@@ -188,32 +193,35 @@ class View:
             raise Problem(403, f"a {self.caller.role}'s key may not do this; {_NEEDED[role]}")
 
 
-TenantQuery = Annotated[
-    str | None, Query(description="Platform admins: of this tenant alone.", min_length=1)
-]
+TENANT = "Platform admins: of this tenant alone."
+TenantQuery = Annotated[str | None, Query(description=TENANT, min_length=1)]
 
 
-async def _reading(request: Request, tenant: TenantQuery = None) -> View:
+def view_of(request: Request, tenant: str | None, role: Role = Role.READER) -> View:
+    """What the sender of a request may work on, if their role is enough."""
     caller: Caller = request.scope["caller"]
     service: Service = request.app.state.service
     if tenant is None:
-        return View(service, caller, caller.tenant, caller.role is Role.ADMIN)
-    check_name("tenant", tenant)
-    if caller.role is not Role.ADMIN and tenant != caller.tenant:
-        raise Problem(403, "this key is of another tenant: leave ?tenant= out")
-    return View(service, caller, tenant, everyone=False)
+        view = View(service, caller, caller.tenant, caller.role is Role.ADMIN)
+    else:
+        check_name("tenant", tenant)
+        if caller.role is not Role.ADMIN and tenant != caller.tenant:
+            raise Problem(403, "this key is of another tenant: leave ?tenant= out")
+        view = View(service, caller, tenant, everyone=False)
+    view.must_be(role)
+    return view
+
+
+async def _reading(request: Request, tenant: TenantQuery = None) -> View:
+    return view_of(request, tenant)
 
 
 async def _writing(request: Request, tenant: TenantQuery = None) -> View:
-    view = await _reading(request, tenant)
-    view.must_be(Role.WRITER)
-    return view
+    return view_of(request, tenant, Role.WRITER)
 
 
 async def _running(request: Request) -> View:
-    view = await _reading(request)
-    view.must_be(Role.ADMIN)
-    return view
+    return view_of(request, None, Role.ADMIN)
 
 
 Reading = Annotated[View, Depends(_reading)]

@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from evervec.errors import EvervecError
@@ -20,10 +21,21 @@ from evervec.server.access import Access, has_own_access
 from evervec.server.metrics import Counts
 from evervec.server.problems import ProblemDocument, answer_problem
 from evervec.server.requests import Requests
-from evervec.server.routes import batch, health, internal, jobs, queue, records, search, versions
+from evervec.server.routes import (
+    batch,
+    health,
+    internal,
+    jobs,
+    migrations,
+    queue,
+    records,
+    search,
+    versions,
+)
+from evervec.server.schemas import RecordIn
 from evervec.server.service import Service
 
-_ROUTERS = (batch, records, search, jobs, queue, versions, health, internal)
+_ROUTERS = (batch, records, search, jobs, queue, versions, migrations, health, internal)
 """in this order: `/v1/records/batch` is no record"""
 
 
@@ -44,7 +56,7 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
         app.include_router(module.router)
     app.add_middleware(Access, service=service)
     app.add_middleware(Requests, most_bytes=int(ev.settings.server_body_mb * 1e6), count=counts)
-    for kind in (EvervecError, HTTPException, RequestValidationError):
+    for kind in (EvervecError, HTTPException, RequestValidationError, ValidationError):
         app.add_exception_handler(kind, answer_problem)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
@@ -74,7 +86,8 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             title=app.title, version=app.version, summary=app.summary, routes=app.routes
         )
         parts = made["components"]
-        parts["schemas"]["ProblemDocument"] = ProblemDocument.model_json_schema()
+        for shape in (ProblemDocument, RecordIn):
+            parts["schemas"][shape.__name__] = shape.model_json_schema()
         for unused in ("HTTPValidationError", "ValidationError"):
             parts["schemas"].pop(unused, None)
         parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}

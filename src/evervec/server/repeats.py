@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Header
 from starlette.requests import Request
@@ -20,14 +21,11 @@ from starlette.responses import Response
 from evervec.server.access import View
 from evervec.server.problems import Problem
 
+IDEMPOTENCY_KEY = "A name of your own for this request: sent again, it is not done again."
+KEY_SHAPE: dict[str, Any] = {"minLength": 1, "maxLength": 255, "pattern": r"^[\x21-\x7e]+$"}
 IdempotencyKey = Annotated[
     str | None,
-    Header(
-        min_length=1,
-        max_length=255,
-        pattern=r"^[\x21-\x7e]+$",
-        description="A name of your own for this request: sent again, it is not done again.",
-    ),
+    Header(min_length=1, max_length=255, pattern=KEY_SHAPE["pattern"], description=IDEMPOTENCY_KEY),
 ]
 _NAMESPACE = uuid.UUID("6d6f0f5e-6a0c-5a51-9b5c-6576657276ec")
 _KEPT_HEADERS = ("etag", "location")
@@ -39,9 +37,9 @@ async def once(
     """Do a request, or give the answer that it had before. Refusals are not kept."""
     if name is None:
         return await do()
-    store = view.service.ev.store
-    known = await view.run(store.ask, view.tenant, name, await _fingerprint(request, view))
-    if known.fingerprint != await _fingerprint(request, view):
+    store, fingerprint = view.service.ev.store, await _fingerprint(request, view)
+    known = await view.run(store.ask, view.tenant, name, fingerprint)
+    if known.fingerprint != fingerprint:
         raise Problem(422, "this Idempotency-Key was used for another request: make a new one")
     if known.answer is not None:
         status, headers, body = json.loads(known.answer)
@@ -63,6 +61,13 @@ async def _fingerprint(request: Request, view: View) -> str:
     digest = hashlib.sha256("\n".join(parts).encode())
     digest.update(await request.body())
     return digest.hexdigest()
+
+
+def checked_name(given: str | None) -> str | None:
+    """The name of a request, as `IdempotencyKey` has it."""
+    if given is not None and not (len(given) <= 255 and re.fullmatch(KEY_SHAPE["pattern"], given)):
+        raise Problem(422, "Idempotency-Key: must be 1 to 255 printable characters of ASCII")
+    return given
 
 
 def made_id(view: View, kind: str, name: str, position: int = 0) -> str:

@@ -123,7 +123,8 @@ class CheckedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
-        known = _parameters(self.dependant)
+        extra = (self.openapi_extra or {}).get("parameters", ())
+        known = _parameters(self.dependant) | {p["name"] for p in extra if p["in"] == "query"}
 
         async def checked(request: Request) -> Response:
             for name in request.query_params:
@@ -132,7 +133,7 @@ class CheckedRoute(APIRoute):
                     hint = f"did you mean {close[0]!r}?" if close else "/docs lists those there are"
                     raise Problem(422, f"there is no parameter {name[:40]!r}; {hint}")
             if self.body_field is not None:
-                _check_media_type(request)
+                check_media_type(request)
             return await handle(CheckedRequest(request.scope, request.receive))
 
         return checked
@@ -144,7 +145,8 @@ def _parameters(dependant: Dependant) -> set[str]:
     return own.union(*map(_parameters, dependant.dependencies))
 
 
-def _check_media_type(request: Request) -> None:
+def check_media_type(request: Request) -> None:
+    """Refuse a body that is not named JSON; there may be none."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     empty = request.headers.get("content-length", "0" if not given else "") == "0"
     if empty and "transfer-encoding" not in request.headers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 from collections.abc import Callable
 from types import FrameType
@@ -56,8 +57,18 @@ def serve(
     say(f"evervec serves {ev.store.url} on http://{_shown(host)}:{bound[1]}  (/docs tells how)")
     if keyless:
         say("no keys yet: everybody on this machine, and nobody else, may do everything")
-    with listening:
-        server.run(sockets=[listening])
+    # Uvicorn raises the signal once more when all is drained: by then it has done its work.
+    before = {number: signal.signal(number, _ignore) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with listening:
+            server.run(sockets=[listening])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    pass
 
 
 def _bind(host: str, port: int) -> socket.socket:

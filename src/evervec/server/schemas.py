@@ -130,6 +130,25 @@ class PurgeIn(Given):
     boxed: bool = Field(False, description="of failed ones: also those that carry a record")
 
 
+class MigrationIn(Given):
+    """Which model to change to."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"embedder": "openai:text-embedding-3-large"}]}
+    )
+
+    embedder: str = Field(min_length=1, description="by its name, as `evervec.open` takes it")
+    version: str | None = Field(None, description="what to call the new version")
+    kind: str | None = Field(None, description="only this kind")
+    switch: bool = Field(False, description="by itself, once it is complete and checked")
+
+
+class StepIn(Given):
+    """How to take a step."""
+
+    force: bool = Field(False, description="switch, whatever the new version lacks")
+
+
 class VerifyIn(Given):
     """Whether to mend what is off."""
 
@@ -302,12 +321,42 @@ class VersionOut(Shown):
     state: str
     items: int
     last_sync_at: datetime | None
+    chunker: str
+    template: str
+
+
+class MigrationOut(Shown):
+    """How far a change of the model has come."""
+
+    version: str
+    state: str
+    kinds: list[str]
+    records: int
+    current: int
+    pending: int
+    failed: int
+    behind: int
+    enqueued: bool
+    switches_by_itself: bool
 
 
 class VersionsOut(Shown):
     """The embedding versions of each kind."""
 
     versions: list[VersionOut]
+
+
+class TallyOut(Shown):
+    """What is wrong with one tenant's records of one kind."""
+
+    tenant: str
+    kind: str
+    checked: int
+    missing: int
+    stale: int
+    orphaned: int
+    doubled: int
+    misplaced: int
 
 
 class VerifyOut(Shown):
@@ -317,8 +366,10 @@ class VerifyOut(Shown):
     stale: int
     orphaned: int
     doubled: int
+    misplaced: int
     repaired: int
     checked: int
+    by: list[TallyOut]
 
 
 class RetriedOut(Shown):

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import threading
 import time
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -26,7 +27,7 @@ from evervec.model import Status, Ticket
 from evervec.queue import Queue
 from evervec.server.together import Together
 from evervec.settings import Settings
-from evervec.stores.base import Draft
+from evervec.stores.values import Draft
 
 log = logging.getLogger("evervec.server")
 
@@ -54,14 +55,6 @@ class Waited(NamedTuple):
     ticket: Ticket
 
 
-class _Open:
-    """What stands for the result of a key that is not known, or a change that goes on."""
-
-
-NOT_YET = _Open()
-NO_KEY = _Open()
-
-
 class Service:
     """One open store, served to many."""
 
@@ -72,10 +65,11 @@ class Service:
         self.every_queue = Queue(ev.store, ev.settings, None, {}, ev.models)
         self.stopping = asyncio.Event()
         self.save = Together("save", self._save_all)
-        self.find_key = Together("keys", self._find_all)
+        self._find_key = Together("keys", self._find_all)
         self._settled = Together("settled", self._settled_all)
         self._threads = ThreadPoolExecutor(ev.settings.server_threads, "evervec-request")
-        self._views: OrderedDict[str, Evervec] = OrderedDict()
+        self._views: dict[str, Evervec] = {}
+        self._choosing = threading.Lock()
         self._has_keys = False
         self._used: dict[str, float] = {}
 
@@ -84,12 +78,12 @@ class Service:
         searches remember."""
         if tenant == self.ev.tenant:
             return self.ev
-        if tenant not in self._views:
-            self._views[tenant] = self.ev.of(tenant)
+        with self._choosing:
+            view = self._views.pop(tenant, None) or self.ev.of(tenant)
+            self._views[tenant] = view  # the last to be left out
             if len(self._views) > _VIEWS_KEPT:
-                self._views.popitem(last=False)
-        self._views.move_to_end(tenant)
-        return self._views[tenant]
+                del self._views[next(iter(self._views))]
+        return view
 
     async def run(self, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         loop = asyncio.get_running_loop()
@@ -120,7 +114,7 @@ class Service:
         while True:
             end = await self._settled(Waited(tenant, ticket))
             left = deadline - time.monotonic()
-            if isinstance(end, Status):
+            if end is not None:
                 return end
             if left <= 0 or self.stopping.is_set():
                 return None
@@ -128,8 +122,8 @@ class Service:
                 await asyncio.wait_for(self.stopping.wait(), min(look, left))
             look = min(look * 1.5, _LAST_LOOK)
 
-    def _settled_all(self, asked: Sequence[Waited]) -> list[Status | _Open | Exception]:
-        return [self.ev.store.settled(tenant, ticket) or NOT_YET for tenant, ticket in asked]
+    def _settled_all(self, asked: Sequence[Waited]) -> list[Status | None]:
+        return [self.ev.store.settled(tenant, ticket) for tenant, ticket in asked]
 
     # keys
     async def has_keys(self) -> bool:
@@ -138,11 +132,17 @@ class Service:
             self._has_keys = await self.run(self.keys.any)
         return self._has_keys
 
-    def _find_all(self, texts: Sequence[str]) -> list[Key | _Open | Exception]:
+    async def find_key(self, text: str) -> Key | None:
+        """Whose key it is, as of this moment; None for what opens nothing."""
+        if self.ev.store.reads_at_once:  # a thread would take longer than the read
+            return self._find_all([text])[0]
+        return await self._find_key(text)
+
+    def _find_all(self, texts: Sequence[str]) -> list[Key | None]:
         found = self.keys.check(set(texts))
         now = self.ev.store.now()
         self._used.update((key.id, now) for key in found.values() if key is not None)
-        return [found[text] or NO_KEY for text in texts]
+        return [found[text] for text in texts]
 
     # beside the requests
     async def tend(self) -> None:
@@ -167,7 +167,7 @@ class Service:
     def close(self) -> None:
         """After the last request: the store stays open, it is its opener's."""
         self._threads.shutdown()
-        for together in (self.save, self.find_key, self._settled):
+        for together in (self.save, self._find_key, self._settled):
             together.close()
         with suppress(EvervecError):
             self.note_uses()

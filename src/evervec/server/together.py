@@ -27,7 +27,7 @@ class Together(Generic[Asked, Answer]):
     def __init__(
         self,
         name: str,
-        do: Callable[[Sequence[Asked]], Sequence[Answer | Exception]],
+        do: Callable[[Sequence[Asked]], Sequence[Answer] | Sequence[Answer | Exception]],
         most: int = 256,
     ) -> None:
         self._do = do

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from evervec.drafts import make_draft
 from evervec.errors import EvervecError, InvalidArgument
 from evervec.sources.values import as_json, as_words
-from evervec.stores.base import Draft
+from evervec.stores.values import Draft
 
 
 class TableChanged(EvervecError):

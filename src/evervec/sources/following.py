@@ -15,7 +15,8 @@ from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
 from evervec.sources.base import Attached, Attachment, Row, TableChanged
-from evervec.stores.base import Expected, Store
+from evervec.stores.base import Store
+from evervec.stores.values import Expected
 
 Conn = TypeVar("Conn")
 Changed = dict[tuple[str, str], dict[str, None]]

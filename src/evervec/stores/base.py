@@ -8,266 +8,31 @@ the same in tests, which every engine passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
-from evervec.model import (
-    Attempt,
-    Change,
-    Chunk,
-    EnqueueResult,
-    Job,
-    ModelSpec,
-    Op,
-    Record,
-    Spend,
-    Stats,
-    Status,
-    Ticket,
-    Version,
-    WorkerState,
+from evervec.model import Attempt, EnqueueResult, Job, ModelSpec, Record, Status, Ticket, Version
+from evervec.reports import Spend, Stats, WorkerState
+from evervec.stores.values import (
+    Apply,
+    Asked,
+    Candidate,
+    Collection,
+    Digest,
+    Draft,
+    Expected,
+    Failure,
+    Finish,
+    Found,
+    Holding,
+    KindSpec,
+    Loaded,
+    Note,
+    Progress,
+    StoredKey,
+    Typed,
+    Unreadable,
 )
-
-
-@dataclass(slots=True)
-class Draft:
-    """A record that was validated and rendered, ready to be saved."""
-
-    id: str
-    text: str
-    hash: bytes
-    title: str | None = None
-    metadata: str = "{}"
-    """JSON with sorted keys"""
-    weight: float = 1.0
-    data: str | None = None
-    """the typed object that the text was rendered from, as JSON"""
-    priority: int = 0
-    delay: float = 0.0
-    max_attempts: int | None = None
-    version: int | None = None
-    created_at: float | None = None
-    updated_at: float | None = None
-    boxed: bool = False
-    if_seq: int | None = None
-    """only if the record is still of that seq; else it is not accepted"""
-    trace: str | None = None
-    """the trace that its caller is in"""
-
-
-@dataclass(frozen=True, slots=True)
-class KindSpec:
-    """What of a kind other processes must know."""
-
-    chunker: str
-    """how its texts are cut, as `chunking.parse` reads it"""
-    app: bool = False
-    """its loader or chunker is code, so only a process that registered it can do its jobs"""
-
-
-@dataclass(frozen=True, slots=True)
-class Collection:
-    """One kind's embedding version, as the store keeps it. `spec` is None until a first
-    embedder adopted it."""
-
-    version: int
-    kind: str
-    state: str
-    chunker: str
-    """empty until a first worker says how it cuts"""
-    app: bool
-    cut_since: int
-    """what the store's counter was when `chunker` last changed"""
-    spec: ModelSpec | None
-
-
-@dataclass(slots=True)
-class Loaded:
-    """What a worker needs to know of a claimed job's record, all of one moment: by then the
-    job may want more than when it was claimed."""
-
-    op: Op
-    seq: int
-    """of the job, and so of the text"""
-    live: bool
-    title: str | None
-    text: str
-    metadata: dict[str, Any]
-    weight: float
-    updated_at: float
-    chunks: tuple[Chunk, ...]
-    """the ledger: what the index holds of it now"""
-    box: str | None = None
-    trace: str | None = None
-    """the trace of whoever asked for the change"""
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A record that is there but cannot be read: damaged, or not text."""
-
-    error: str
-
-
-class Finish(NamedTuple):
-    """A claimed job that succeeded, and what its record's points become.
-
-    With no `change` the job is only marked done: its caller keeps an index of its own.
-    """
-
-    job: Job
-    change: Change | None = None
-    chunks: Sequence[Chunk] = ()
-    reveal: Draft | None = None
-    """the boxed or loaded record that appears now"""
-    gone: bool = False
-    """the loader said that its row is no more"""
-    embedded: int = 0
-    reused: int = 0
-    tokens: int = 0
-    worker: str = ""
-
-    @property
-    def seq(self) -> int:
-        return self.change.seq if self.change else (self.job.claimed_seq or self.job.seq)
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A claimed job that failed: it waits until `retry_at`, or for ever when that is None."""
-
-    job: Job
-    error: str
-    retry_at: float | None
-    worker: str = ""
-
-
-@dataclass(slots=True)
-class Candidate:
-    """A live record that a search found, with what ranks it."""
-
-    record: int
-    kind: str
-    weight: float
-    updated_at: float
-
-
-@dataclass(slots=True)
-class Found:
-    """A live record as a hit shows it."""
-
-    record: int
-    kind: str
-    id: str
-    title: str | None
-    text: str
-    metadata: str
-    """JSON"""
-
-
-class Digest(NamedTuple):
-    """A record as a row of an attached table is compared with it."""
-
-    hash: bytes | None
-    metadata: str
-    weight: float
-    busy: bool
-    """a job is on its way that will settle it"""
-
-
-class Typed(NamedTuple):
-    """A record with the object that its text was rendered from."""
-
-    record: int
-    tenant: str
-    id: str
-    seq: int
-    hash: bytes | None
-    data: str
-    title: str | None
-    metadata: str
-    weight: float
-    created_at: float
-    updated_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What the index should hold of one record: the store's side of `verify`."""
-
-    record: int
-    tenant: str
-    kind: str
-    id: str
-    live: bool
-    current: bool
-    """the ledger is of the record's latest version"""
-    cut: bool
-    """the ledger was made since the kind's way to cut its texts last changed"""
-    job: Status | None
-    hashes: frozenset[bytes] = field(default_factory=frozenset)
-    seq: int = 0
-    """of the change that the ledger was last written by"""
-
-    @property
-    def busy(self) -> bool:
-        """A job is on its way that will settle it."""
-        return self.job in (Status.PENDING, Status.PROCESSING)
-
-
-class Progress(NamedTuple):
-    """How far a version has come."""
-
-    records: int
-    """live ones of its kind"""
-    current: int
-    """those of them whose vectors are of their present text"""
-    pending: int
-    """jobs that wait or are being done"""
-    failed: int
-    behind: int
-    """records that the version that serves has in a later state, or has alone"""
-
-
-class Note(NamedTuple):
-    """A small value that all processes of a store share; `revision` is another with each change."""
-
-    value: str
-    revision: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredKey:
-    """A key of the service as it is kept: by a hash, never by itself."""
-
-    id: str
-    hash: str
-    tenant: str
-    agent: str
-    role: str
-    created_at: float
-    expires_at: float | None = None
-    last_used_at: float | None = None
-    revoked_at: float | None = None
-
-
-class Asked(NamedTuple):
-    """What is remembered of a request that may come again; no answer yet: None."""
-
-    fingerprint: str
-    answer: str | None
-
-
-class Holding(NamedTuple):
-    """What one embedding version of a kind holds of one tenant."""
-
-    items: int
-    last_sync_at: float | None
-
-
-Apply = Callable[[Sequence[Change], Any], None]
-"""Writes points through the store's own open transaction."""
 
 
 class Store(Protocol):
@@ -276,6 +41,8 @@ class Store(Protocol):
     url: str
     poll_seconds: float
     """how often to look for what other processes wrote, where nobody says otherwise"""
+    reads_at_once: bool
+    """a small read takes microseconds and waits for nobody: neither network nor lock"""
 
     def now(self) -> float:
         """The clock that rules leases and schedules."""
@@ -410,8 +177,16 @@ class Store(Protocol):
         """Drop attempts and the last traces of deleted records older than that."""
         ...
 
+    def forget_gone(self, spent_before: str) -> None:
+        """Drop locks that ran out, workers that were not heard of for long, and the sums of days
+        before that one."""
+
     def tend(self) -> None:
         """What the engine itself needs from time to time."""
+
+    def troubles(self, seconds: float) -> list[str]:
+        """What has been in the engine's way for longer than that, and is not evervec's doing."""
+        ...
 
     def check(self) -> str | None:
         """What is wrong with the store's own files; None when they are sound."""
@@ -456,6 +231,10 @@ class Store(Protocol):
     def stats(self, tenant: str | None) -> Stats: ...
 
     def failed_count(self) -> int: ...
+
+    def waiting_since(self, above: int) -> float | None:
+        """When the first pending job of a higher priority was or will be due."""
+        ...
 
     def settled(self, tenant: str, ticket: Ticket) -> Status | None:
         """Done once the ticket's change or a later one is finished, failed when it will not

@@ -27,6 +27,11 @@ def find_chunk(entry: bytes, wanted: bytes) -> tuple[int, int] | None:
     return number(entry[at + 16 : at + 20], "little"), number(entry[at + 20 : at + 24], "little")
 
 
+def hashes_in(entry: bytes | None) -> frozenset[bytes]:
+    """The hashes of its chunks alone."""
+    return frozenset(entry[i : i + 16] for i in range(0, len(entry), 24)) if entry else frozenset()
+
+
 def unpack_chunks(entry: bytes | None) -> tuple[Chunk, ...]:
     if not entry:
         return ()

@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from evervec.filters import parse_filter
-from evervec.indexes.base import Held, Matches
-from evervec.indexes.lancedb.table import Table
+from evervec.indexes.base import Held, Matches, Stray
+from evervec.indexes.lancedb.filtering import numbers
+from evervec.indexes.lancedb.table import Table, table_names
 from evervec.indexes.separate import Collections
 from evervec.indexes.turns import Turns
 from evervec.model import Change
 from evervec.settings import Settings
-from evervec.stores.base import Collection, Store
+from evervec.stores.base import Store
+from evervec.stores.values import Collection
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,12 +87,35 @@ class LanceIndex:
                 table.drop()
             self._tables.pop(version, None)
 
+    def revive(self, version: int, records: Sequence[int]) -> None:
+        table = self._table(version)
+        if table is not None and records:
+            with self._turns.turn():
+                table.delete(f"removed_at is not null and record in ({numbers(records)})")
+
+    def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
+        """In tables that evervec made and that are of no other version of its store."""
+        versions = {table_name(c): c.version for c in self._collections.all()}
+        return [
+            Stray(versions.get(name), owner, records, name)
+            for name in table_names(self._folder)
+            if versions.get(name) not in known
+            for owner, records in Table(self._folder, name, 0, 0).tenants(tenant).items()
+        ]
+
+    def drop_strays(self, strays: Sequence[Stray]) -> None:
+        for stray in strays:
+            with self._turns.turn():
+                Table(self._folder, stray.place, 0, 0).drop_tenant(stray.tenant)
+
     def tend(self, before: float) -> None:
         for collection in self._collections.all():
             table = self._table(collection.version)
             if table is not None:
                 with self._turns.turn():
                     table.purge(before)
+                    if table.untidy:
+                        table.tidy()
 
     def close(self) -> None:
         self._tables.clear()

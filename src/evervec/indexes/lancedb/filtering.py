@@ -21,6 +21,16 @@ def numbers(values: Iterable[int]) -> str:
     return ", ".join(map(str, values))
 
 
+def says_it_all(conditions: Sequence[Condition]) -> bool:
+    """Whether what passes the clause needs no second look."""
+    values = [
+        value
+        for c in conditions
+        for value in (c.value if c.op == "in" else (c.value if c.op == "eq" else None,))
+    ]
+    return all(value is not None and is_exact(value) for value in values)
+
+
 def clause(conditions: Sequence[Condition]) -> list[str]:
     """What rows must pass, ANDed; more may than fit the conditions, never fewer."""
     made = [_condition(c) for c in conditions]

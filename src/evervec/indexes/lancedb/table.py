@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -24,8 +24,8 @@ from lancedb.index import Bitmap, BTree, IvfHnswSq, LabelList
 
 from evervec.errors import IndexUnavailable
 from evervec.filters import Condition, matches
-from evervec.indexes.base import Held, Match, Matches
-from evervec.indexes.lancedb.filtering import clause, numbers, text, texts
+from evervec.indexes.base import Copy, Held, Match, Matches
+from evervec.indexes.lancedb.filtering import clause, numbers, says_it_all, text, texts
 from evervec.indexes.lancedb.rows import Columns, Row, as_rows, schema
 from evervec.indexes.separate import folded
 from evervec.model import Change
@@ -41,6 +41,7 @@ _TIDY_AFTER = 32
 _INDEX_FROM = 2000
 """rows from which on looking things up beats reading all of them"""
 _SCALARS: dict[str, Any] = {"id": BTree, "record": BTree, "tenant": Bitmap, "terms": LabelList}
+_KNOWN_BY = ("record", "tenant", "hash", "seq")
 _EVERY_RECORD = 1 << 63
 _ALL = (1 << 32) - 1
 _AT_ONCE = 10_000
@@ -77,7 +78,8 @@ class Table:
         where = " and ".join(
             [f"tenant = {text(tenant)}", "removed_at is null", *clause(conditions)]
         )
-        columns = ["record", "hash", "_distance", *(["metadata"] if conditions else [])]
+        again = () if says_it_all(conditions) else conditions
+        columns = ["record", "hash", "_distance", *(["metadata"] if again else [])]
 
         def find(table: Any, wanted: int, exact: bool) -> list[Row]:
             query = table.search(vector).distance_type("cosine").where(where, prefilter=True)
@@ -90,7 +92,7 @@ class Table:
             good = (
                 Match(row["record"], row["hash"], 1.0 - row["_distance"])
                 for row in rows
-                if not conditions or matches(json.loads(row["metadata"]), conditions)
+                if not again or matches(json.loads(row["metadata"]), again)
             )
             found = Matches.of(good, limit)
             if len(found) >= limit or (exact and len(rows) < wanted):
@@ -104,8 +106,15 @@ class Table:
         where = f"removed_at is null and record > {after}"
         where += "" if upto is None else f" and record <= {upto}"
         where += "" if tenant is None else f" and tenant = {text(tenant)}"
-        rows = self._read(lambda t: _rows(t, where, ["record", "tenant", "hash", "seq"]))
-        return sorted((Held(**row) for row in rows), key=lambda h: h.record)
+        rows = self._read(lambda t: _rows(t, where, [*_KNOWN_BY, "text", "metadata", "vector"]))
+        return sorted((_held(row) for row in rows), key=lambda h: h.record)
+
+    def tenants(self, tenant: str | None) -> dict[str, int]:
+        """How many records each tenant has in it."""
+        where = "removed_at is null"
+        where += "" if tenant is None else f" and tenant = {text(tenant)}"
+        rows = self._read(lambda t: _rows(t, where, ["tenant", "record"]))
+        return Counter(owner for owner, _ in {(row["tenant"], row["record"]) for row in rows})
 
     def _read(self, ask: Callable[[Any], list[Row]]) -> list[Row]:
         """Rows of the table as it is now. What is tidied away while it is read is read again."""
@@ -174,28 +183,38 @@ class Table:
         return there
 
     def remove(self, points: Sequence[Held]) -> int:
-        wanted = {(p.record, p.tenant, p.hash) for p in points}
+        wanted = {(p.key, *p[:4]) for p in points}
         removed = 0
 
         def take_out(table: Any) -> None:
             nonlocal removed
             where = f"removed_at is null and record in ({numbers({p.record for p in points})})"
-            rows = _rows(table, where, ["id", "record", "tenant", "hash"])
-            ids = [r["id"] for r in rows if (r["record"], r["tenant"], r["hash"]) in wanted]
-            removed = len(ids)
-            if ids:
-                table.delete(f"id in ({texts(ids)})")
+            rows = _rows(table, where, _KNOWN_BY)
+            there = ((row["_rowid"], *(row[name] for name in _KNOWN_BY)) for row in rows)
+            keys = [row[0] for row in there if row in wanted]
+            removed = len(keys)
+            if keys:
+                table.delete(f"_rowid in ({numbers(keys)})")
 
         self._commit(take_out)
         return removed
+
+    def delete(self, where: str) -> None:
+        self._commit(lambda table: table.delete(where))
+
+    def drop_tenant(self, tenant: str) -> None:
+        """Take out all that a tenant has, and with the last one's the table."""
+        self.delete(f"tenant = {text(tenant)}")
+        if not self.tenants(None):
+            with _explained(self._folder):
+                lancedb.connect(self._folder).drop_table(self.name, ignore_missing=True)
 
     def purge(self, before: float) -> int:
         """Forget tombstones from before then, so many at once."""
         where = f"removed_at < {before!r}"
         found = self._read(lambda t: _rows(t, where, ["id"], _AT_ONCE))
         if found:
-            ids = texts(row["id"] for row in found)
-            self._commit(lambda table: table.delete(f"id in ({ids})"))
+            self.delete(f"id in ({texts(row['id'] for row in found)})")
         return len(found)
 
     def _commit(self, work: Callable[[Any], object]) -> None:
@@ -208,7 +227,7 @@ class Table:
                     if table.version != self._seen:  # others wrote since
                         self._highest = _EVERY_RECORD
                     if table.version != self._mine:
-                        table.restore(table.version)  # the fence
+                        _fence(table)
                     work(table)
                     self._seen = self._mine = table.version
                     break
@@ -257,8 +276,55 @@ class Table:
         self._commit(tend)
 
 
-def _rows(table: Any, where: str, columns: list[str], limit: int = _ALL) -> list[Row]:
-    return as_rows(table.search().where(where).select(columns).limit(limit).to_arrow())
+def _fence(table: Any) -> None:
+    """A commit that changes nothing, and refuses what was begun before it.
+
+    It is a restore of what is there. Who sleeps between looking and restoring takes away what
+    others wrote meanwhile: that is seen by the numbers of the versions, and put back.
+    """
+    seen = table.version
+    table.restore(seen)
+    last = table.version
+    if last == seen + 1:
+        return
+    made = {v["version"]: v["metadata"] for v in table.list_versions()}
+    if made.get(seen, made[last]) == made[last]:  # nobody has written on top of it yet
+        table.restore(last - 1)
+    raise RuntimeError("others wrote when its turn was over")
+
+
+def table_names(folder: str) -> list[str]:
+    """The tables in a folder that evervec made."""
+    with _explained(folder):
+        db = lancedb.connect(folder)
+        names, page = [], None
+        while page is None or page:
+            found = db.list_tables(page_token=page)
+            names += found.tables
+            page = found.page_token or ""
+        mine = set(schema(1).names)
+        return [n for n in names if mine <= set(db.open_table(n).schema.names)]
+
+
+def _rows(table: Any, where: str, columns: Sequence[str], limit: int = _ALL) -> list[Row]:
+    query = table.search().where(where).with_row_id(True)
+    return as_rows(query.select(list(columns)).limit(limit).to_arrow())
+
+
+def _held(row: Row) -> Held:
+    with np.errstate(all="ignore"):
+        sound = bool(abs(row["vector"] @ row["vector"] - 1) < 0.01)
+    copy = Copy(row["text"] or "", _metadata(row["metadata"]))
+    record, tenant, hash, seq = (row[name] for name in _KNOWN_BY)
+    return Held(record, tenant, hash, seq, row["_rowid"], sound, copy)
+
+
+def _metadata(said: str | None) -> dict[str, Any]:
+    """As it was written; whatever others made of it is something else, in any case."""
+    try:
+        return dict(json.loads(said or ""))
+    except (ValueError, TypeError):
+        return {"": said}
 
 
 def _highest(table: Any) -> int:

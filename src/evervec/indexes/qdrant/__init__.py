@@ -10,13 +10,13 @@ his own points out again.
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from evervec.errors import IndexUnavailable
 from evervec.filters import matches, parse_filter
-from evervec.indexes.base import Held, Match, Matches
+from evervec.indexes.base import Copy, Held, Match, Matches, Stray
 from evervec.indexes.qdrant.engine import CollectionGone, Engine, Shape, Stored
 from evervec.indexes.qdrant.filtering import pushed_down, says_it_all
 from evervec.indexes.separate import Collections, folded
@@ -34,7 +34,9 @@ _POINTS = uuid.UUID("6b2d9a52-4c1f-4d0e-9a39-0f3f6d1c9e57")
 _TRIES = 5
 _AT_ONCE = 1000
 _ROUNDS = 10
-_HELD = ("record", "tenant", "hash", "seq")
+_KNOWN_BY = ("record", "tenant", "hash", "seq")
+_HELD = (*_KNOWN_BY, "text", "metadata")
+_OF_VERSION = ("version", "tenant", "record")
 _FIELDS = ("record", "seq", "position")
 
 
@@ -223,24 +225,64 @@ class QdrantIndex:
 
     def remove(self, version: int, points: Sequence[Held]) -> int:
         engine = self._engine
-        wanted = {point_id(version, p.record, p.hash): p for p in points}
+        wanted = {p.key: p for p in points}
 
         def take_out(name: str) -> int:
-            where = engine.all(engine.ids(wanted))
-            found = engine.scroll(name, where, _HELD)
-            ids = [point.id for point in found if _held(point) == wanted[point.id]]
-            if ids:
-                engine.update(name, [engine.delete(ids)])
-            return len(ids)
+            by_seq: dict[int, list[str]] = defaultdict(list)
+            for point in engine.scroll(name, engine.all(engine.ids(wanted)), _KNOWN_BY):
+                if _held(point)[:4] == wanted[point.id][:4]:
+                    by_seq[wanted[point.id].seq].append(point.id)
+            # what is written between the look and this has another seq, and stays
+            gone = [engine.delete(ids, *_of_seq(engine, seq)) for seq, ids in by_seq.items()]
+            for start in range(0, len(gone), _AT_ONCE):
+                engine.update(name, gone[start : start + _AT_ONCE])
+            return sum(map(len, by_seq.values()))
 
         return self._on(version, take_out, 0) if points else 0
+
+    def revive(self, version: int, records: Sequence[int]) -> None:
+        engine = self._engine
+        tombstones = [point_id(version, record, b"") for record in records]
+        if records:
+            self._on(version, lambda name: engine.update(name, [engine.delete(tombstones)]), None)
+
+    def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
+        """In collections that bear the names of this store's versions: others may be anyone's."""
+        engine = self._engine
+        mine = [] if tenant is None else [engine.equals("tenant", tenant)]
+        other = engine.all(but=[engine.any_of("version", known)])
+        strange = engine.either(other, engine.empty("record"))
+        where = engine.all(*mine, strange, engine.empty("removed_at"))
+        names = {self._collection(c.version): c.version for c in self._collections.all()}
+        found: set[tuple[Any, ...]] = set()
+        for name, version in names.items():
+            for point in self._all(version, where, _OF_VERSION):
+                found.add((name, *_values(point, _OF_VERSION, (None, "", None))))
+        counts = Counter((name, *whose, record is None) for name, *whose, record in found)
+        return [
+            Stray(version, owner, count, (name, self._of(version, owner, no_record)))
+            for (name, version, owner, no_record), count in counts.items()
+        ]
+
+    def _of(self, version: int | None, tenant: str, no_record: bool) -> Any:
+        engine = self._engine
+        return engine.all(
+            engine.empty("version") if version is None else engine.any_of("version", [version]),
+            engine.equals("tenant", tenant) if tenant else engine.empty("tenant"),
+            *([engine.empty("record")] if no_record else []),
+        )
+
+    def drop_strays(self, strays: Sequence[Stray]) -> None:
+        for stray in strays:
+            name, where = stray.place
+            self._engine.update(name, [self._engine.delete_all(where)])
 
     def drop(self, version: int) -> None:
         engine = self._engine
         mine = engine.all(engine.any_of("version", [version]))
 
         def take_out(name: str) -> None:
-            engine.update(name, [engine.delete(mine)])
+            engine.update(name, [engine.delete_all(mine)])
             if not engine.scroll(name, engine.all(), ("record",), 1):  # other kinds may have it too
                 engine.drop(name)
                 self._ready.discard(name)
@@ -329,5 +371,26 @@ def _common(change: Change) -> dict[str, Any]:
 
 
 def _held(point: Stored) -> Held:
-    p = point.payload
-    return Held(p["record"], p["tenant"], bytes.fromhex(p.get("hash", "")), p["seq"])
+    """Whatever others did to it: a point without its hash is one that should not be there."""
+    record, tenant, hash, seq = _values(point, _KNOWN_BY, (0, "", "", 0))
+    try:
+        known = bytes.fromhex(hash)
+    except ValueError:
+        known = b""
+    copy = Copy(*_values(point, ("text", "metadata"), ("", {})))
+    # of its vector nothing is said: Qdrant itself brings it to length one, and keeps its size
+    return Held(record, tenant, known, seq, point.id, copy=copy)
+
+
+def _of_seq(engine: Engine, seq: int) -> list[Any]:
+    return [engine.between("seq", gte=seq, lte=seq)] if seq else []  # it may have lost its own
+
+
+def _values(point: Stored, fields: Sequence[str], otherwise: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Fields of its payload; another value where one is missing, or of another type."""
+    return tuple(
+        value
+        if isinstance(value := point.payload.get(field), type(other)) or other is None
+        else other
+        for field, other in zip(fields, otherwise, strict=True)
+    )

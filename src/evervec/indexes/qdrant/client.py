@@ -206,7 +206,9 @@ class ClientEngine:
         )
 
     def delete(self, ids: Sequence[str], *guards: Any) -> Any:
-        where = self.all(self.ids(ids), *guards)
+        return self.delete_all(self.all(self.ids(ids), *guards))
+
+    def delete_all(self, where: Any) -> Any:
         return models.DeleteOperation(delete=models.FilterSelector(filter=where))
 
     # what it does

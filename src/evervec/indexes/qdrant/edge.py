@@ -159,6 +159,9 @@ class EdgeEngine:
     def delete(self, ids: Sequence[str], *guards: Any) -> Any:
         return UpdateOperation.delete_points(list(ids))
 
+    def delete_all(self, where: Any) -> Any:
+        return UpdateOperation.delete_points_by_filter(where)
+
     # what it does
     def update(self, collection: str, changes: Sequence[Any]) -> None:
         shard = self._shards[collection]

@@ -113,6 +113,9 @@ class Engine(Protocol):
     def delete(self, ids: Sequence[str], *guards: Any) -> Any:
         """Those of them that pass the guards."""
 
+    def delete_all(self, where: Any) -> Any:
+        """All that pass."""
+
     # what it does
     def update(self, collection: str, changes: Sequence[Any]) -> None:
         """Make changes, one after the other, in one request; back when they can be read."""

@@ -23,15 +23,16 @@ from evervec.model import Ticket
 from evervec.server.access import View, Writing
 from evervec.server.problems import Problem, documented, problem_of
 from evervec.server.repeats import IdempotencyKey, made_id
-from evervec.server.requests import CheckedRoute, Receive, Scope, Send, check_value
-from evervec.server.routes.records import draft_of
+from evervec.server.requests import CheckedRoute, Receive, Scope, Send
+from evervec.server.routes.records import draft_of, read_record
 from evervec.server.schemas import RecordIn, TicketOut
 from evervec.server.streams import Incoming, Spool
-from evervec.stores.base import Draft
+from evervec.stores.values import Draft
 
 router = APIRouter(prefix="/v1/records", tags=["records"], route_class=CheckedRoute)
 
 MEDIA_TYPE = "application/x-ndjson"
+_NDJSON = {MEDIA_TYPE, "application/ndjson", "application/jsonl", "application/json-lines"}
 _dump = TypeAdapter(Ticket).dump_json
 
 
@@ -75,12 +76,7 @@ async def batch(
     """Tickets come while lines are still being sent. With an `Idempotency-Key`, lines without an
     id get the same one whenever the batch is sent."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given not in (
-        MEDIA_TYPE,
-        "application/jsonl",
-        "application/json-lines",
-        "application/ndjson",
-    ):
+    if given not in _NDJSON:
         raise Problem(
             415, f"a batch is NDJSON (Content-Type: {MEDIA_TYPE}), not {given or 'unnamed'}"
         )
@@ -195,10 +191,7 @@ class _Batch:
             raise Problem(413, f"a batch may hold {most:,} records (server_batch): send another")
         if len(line) > self._longest:
             raise Problem(413, f"the line is longer than {self._longest:,} bytes (server_body_mb)")
-        given = LineIn.model_validate_json(line)
-        check_value(
-            given.model_dump(include={"metadata", "data"}), line, self._settings.server_depth
-        )
+        given = read_record(LineIn, line, self._settings.server_depth)
         given.kind = kind = given.kind or self._kind
         if kind is None:
             raise Problem(422, "kind: is missing; name it in the line, or for all as ?kind=")
@@ -209,12 +202,7 @@ class _Batch:
     def _placed(self, error: Exception, behind: int) -> Problem:
         """What was refused, with its place in the batch."""
         position = self._position + behind
-        if isinstance(error, ValidationError):
-            first = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(map(str, first["loc"]))
-            found = Problem(422, f"{place}: {first['msg']}" if place else first["msg"])
-        else:
-            found = problem_of(error)
+        found = problem_of(error)
         detail = f"record at position {position}: {found.detail}"
         return Problem(
             found.status_code, detail, type=found.type, headers=found.headers, position=position

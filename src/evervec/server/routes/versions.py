@@ -8,13 +8,13 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from evervec.keys import Role
-from evervec.model import VerifyReport, Version, as_datetime
+from evervec.model import Version, as_datetime
+from evervec.reports import VerifyReport
 from evervec.server.access import Reading, View
 from evervec.server.answers import answer
 from evervec.server.problems import documented
 from evervec.server.requests import CheckedRoute
 from evervec.server.schemas import VerifyIn, VerifyOut, VersionsOut
-from evervec.verify import verify as verify_all
 
 router = APIRouter(prefix="/v1", tags=["versions"], route_class=CheckedRoute)
 
@@ -55,6 +55,4 @@ async def verify(view: Reading, body: VerifyIn | None = None) -> Response:
 
 
 def _verify(view: View, repair: bool) -> VerifyReport:
-    if not view.everyone:
-        return view.ev.verify(repair=repair)
-    return verify_all(view.ev.store, view.ev.index, None, repair=repair)
+    return view.ev.verify(repair=repair, all_tenants=view.everyone)

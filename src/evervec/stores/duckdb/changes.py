@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from evervec.stores.base import Draft
 from evervec.stores.duckdb.connections import Connections
 from evervec.stores.duckdb.engine import SQL, Engine
 from evervec.stores.duckdb.stems import Stems
@@ -14,6 +13,7 @@ from evervec.stores.sql.changes import Values
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.folding import fold
 from evervec.stores.sql.records import Row
+from evervec.stores.values import Draft
 
 
 class Changes(Engine, changes.Changes):

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from evervec.model import Job, as_datetime
-from evervec.stores.base import Finish
 from evervec.stores.duckdb.changes import Changes
 from evervec.stores.duckdb.engine import SQL
 from evervec.stores.sql import leases
@@ -15,6 +14,7 @@ from evervec.stores.sql.batches import columns
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.jobs import Lease, leased_jobs, together
 from evervec.stores.sql.leases import held_rows
+from evervec.stores.values import Finish
 
 _ANY = 1 << 62
 

@@ -417,6 +417,9 @@ where status in ('pending', 'processing') and ($1::varchar is null or tenant = $
 select min(scheduled_for) from evervec_jobs
 where status = 'pending' and ($1::varchar is null or tenant = $1)
 
+-- name: waiting_since
+select min(scheduled_for) from evervec_jobs where status = 'pending' and priority > $1
+
 -- name: recent_pace
 select avg(finished_at - started_at)
 from (select tenant, started_at, finished_at, outcome from evervec_attempts
@@ -549,6 +552,9 @@ returning token
 
 -- name: drop_lock
 delete from evervec_locks where name = $1 and token = $2
+
+-- name: forget_locks
+delete from evervec_locks where expires_at < $1
 
 -- name: note
 select value, revision from evervec_notes where name = $1

@@ -23,6 +23,7 @@ class DuckdbStore(Care, Listing, Finding, Sharing, Versions, Fleet, Keys, Asking
     """Records, jobs and ledger in one DuckDB file, for one process at a time."""
 
     poll_seconds = 0.1
+    reads_at_once = False
     filter = Filter
 
     def __init__(self, path: Path, settings: Settings) -> None:

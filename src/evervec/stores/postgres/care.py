@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import logging
+import time
+from collections.abc import Mapping
 
 from evervec.model import Job
 from evervec.stores.postgres.engine import SQL
@@ -10,14 +11,12 @@ from evervec.stores.postgres.leases import Leases
 from evervec.stores.sql import care
 from evervec.stores.sql.engine import Connection
 
-log = logging.getLogger("evervec")
-
-OLD_TRANSACTION = 600.0
-"""seconds that a transaction may be open before an alert tells of it"""
-
 
 class Care(Leases, care.Care):
     """The part of the store that operators use."""
+
+    _first_seen: Mapping[tuple[str, str], float] = {}
+    """of transactions, for those whose beginning is hidden"""
 
     def purge_history(self, before: float, limit: int = 1000) -> int:
         with self.db.writing(durable=False) as conn:
@@ -39,15 +38,22 @@ class Care(Leases, care.Care):
         return super()._job(conn, tenant, job_id)
 
     def tend(self) -> None:
-        """Vacuum is the database's own affair; what keeps it from its work is told."""
+        """Vacuum is the database's own affair."""
+
+    def troubles(self, seconds: float) -> list[str]:
+        """Transactions that keep vacuum from its work."""
         with self.db.reading() as conn:
-            for pid, name, seconds in conn.execute(SQL.oldest_transactions, (OLD_TRANSACTION,)):
-                log.error(
-                    "[ALERT] a transaction has been open for %d s (process %d, %s): nothing that "
-                    "is done since can be cleared away, and the database grows until it ends",
-                    *(seconds, pid, name or "no name"),
-                    extra={"pid": pid, "seconds": seconds},
-                )
+            rows = conn.execute(SQL.horizon_holders).fetchall()
+        now = time.monotonic()
+        self._first_seen = {
+            (who, xid): self._first_seen.get((who, xid), now) for who, _, xid in rows
+        }
+        return [
+            f"a transaction has been open for {lasts:.0f} s ({who}): nothing that is done since can "
+            "be cleared away, and the database grows until it ends"
+            for who, known, xid in rows
+            if (lasts := now - self._first_seen[who, xid] if known is None else known) >= seconds
+        ]
 
     def check(self) -> str | None:
         with self.db.reading() as conn:

@@ -50,9 +50,11 @@ class Session:
     def __init__(self, raw: Raw) -> None:
         self.raw = raw
 
-    def execute(self, query: str, values: Sequence[Any] = ()) -> Cursor:
+    def execute(self, query: str, values: Sequence[Any] = (), *, binary: bool = False) -> Cursor:
+        """`binary`: the server need not write numbers as text, for us to read them again."""
         cursor = psycopg.RawCursor(self.raw, row_factory=tuple_row)
-        return cursor.execute(query.encode(), pack(query, values) if values else None)
+        given = pack(query, values) if values else None
+        return cursor.execute(query.encode(), given, binary=binary)
 
     def executemany(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
         for row in rows:
@@ -286,17 +288,29 @@ def _joined(conn: Any) -> Iterator[Session]:
     raw.adapters.register_dumper(Packed, PackedDumper)  # it may be older than our import
     session = Session(raw)
     alone = raw.autocommit and raw.info.transaction_status == TransactionStatus.IDLE
-    opened, kept, undone = ("begin", "commit", "rollback") if alone else (
-        f"savepoint {_SAVEPOINT}",
-        f"release {_SAVEPOINT}",
-        f"rollback to {_SAVEPOINT}; release {_SAVEPOINT}",
-    )  # fmt: skip
-    session.execute(opened)
+    if not alone:
+        with step(session):
+            yield session
+        return
+    session.execute("begin")
     try:
         yield session
     except BaseException:
-        if not raw.broken and not raw.closed:
-            session.execute(undone)
+        _roll_back(raw)
         raise
     else:
-        session.execute(kept)
+        session.execute("commit")
+
+
+@contextmanager
+def step(session: Any) -> Iterator[None]:
+    """A part of a transaction that can fail by itself."""
+    session.execute(f"savepoint {_SAVEPOINT}")
+    try:
+        yield
+    except BaseException:
+        if not session.raw.broken and not session.raw.closed:
+            session.execute(f"rollback to {_SAVEPOINT}; release {_SAVEPOINT}")
+        raise
+    else:
+        session.execute(f"release {_SAVEPOINT}")

@@ -19,6 +19,8 @@ SQL = Queries.read("evervec.stores.postgres", "queries.sql")
 
 _CLOCK_HOLDS = 30.0
 """seconds for which the difference between the database's clock and ours is taken as known"""
+_NAMELESS_FOR = 1.0
+"""seconds for which a version without a name is taken to have none: another process may adopt it"""
 
 
 class Engine(Batches):
@@ -35,6 +37,7 @@ class Engine(Batches):
         self.fronts = Fronts()
         self.listening = Listening(db, super().wake) if listen else None
         self._names: dict[int, str] = {}
+        self._named_at = 0.0
         self._ahead = 0.0
         self._measured = float("-inf")
 
@@ -83,7 +86,13 @@ class Engine(Batches):
 
     def jobs_of(self, conn: engine.Connection, rows: Iterable[JobRow]) -> list[Job]:
         rows = list(rows)
-        unnamed = {row[4] for row in rows if not self._names.get(row[4])}
-        if unnamed:  # new, or adopted since we looked
+        return make_jobs(self.names_of(conn, rows), rows)
+
+    def names_of(self, conn: engine.Connection, rows: Iterable[JobRow]) -> dict[int, str]:
+        """The names of the embedding versions of jobs, whose numbers stand fifth in their rows."""
+        names = {self._names.get(version) for version in {row[4] for row in rows}}
+        new, unnamed = None in names, "" in names
+        if new or (unnamed and time.monotonic() - self._named_at > _NAMELESS_FOR):
             self._names = self.version_names(conn)
-        return make_jobs(self._names, rows)
+            self._named_at = time.monotonic()
+        return self._names

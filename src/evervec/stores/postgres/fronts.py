@@ -34,17 +34,17 @@ class Fronts:
         fronts = self._found.get(key) or {}
         return list(fronts), [t for t, _ in fronts.values()], [j for _, j in fronts.values()]
 
-    def looked(self, key: Hashable, seconds: float, jobs: Iterable[tuple[int, float, int]]) -> None:
-        """What a look found: priority, time and number of jobs, in any order."""
+    def looked(
+        self, key: Hashable, seconds: float, firsts: Iterable[tuple[int, float, int]]
+    ) -> None:
+        """What a look found: priority, time and number of the first job of each priority."""
         whole = key not in self._found
         if whole and seconds < SLOW:
             return
-        first: dict[int, tuple[float, int]] = {}
-        for priority, due, job in jobs:
-            first[priority] = min(first.get(priority, (due, job)), (due, job))
         if whole:
             self._whole_at[key] = time.monotonic() + min(_SHARE * seconds, _LONGEST)
-        self._found[key] = {**self._found.get(key, {}), **first}
+        found = self._found.setdefault(key, {})
+        found.update((priority, (due, job)) for priority, due, job in firsts)
 
     def forget(self) -> None:
         self._found.clear()

@@ -20,6 +20,8 @@ from evervec.stores.postgres.connections import Connections
 log = logging.getLogger("evervec")
 
 NOTIFY = "notify evervec"
+_TELL = f"begin; set local synchronous_commit = off; {NOTIFY}; commit"
+"""Of its own it would be synced to disk, and all others that commit a NOTIFY wait for that."""
 _REST = 0.01
 """seconds between two notifications of one process"""
 _RETRY = 1.0
@@ -63,7 +65,7 @@ class Listening:
             self._changed.clear()
             try:
                 with self._db.reading() as conn:
-                    conn.execute(NOTIFY)
+                    conn.execute(_TELL)
             except EvervecError as error:
                 log.debug("nobody was told: %s", error)
                 self._stop.wait(_RETRY)

@@ -62,15 +62,19 @@ left join evervec.jobs as j on j.record = r.record and j.version = $3
 left join evervec.ledger as l on l.record = r.record and l.version = $3
 where r.tenant = $1 and r.kind = $2 and r.id = any ($4::text[])
 
+-- name: any_known
+select exists (
+    select 1 from evervec.records where tenant = $1 and kind = $2 and id = any ($3::text[]))
+
 -- name: enqueue_new
--- records that are not there yet, hidden, with their jobs; what was inserted, then the jobs
+-- records that are not there yet, hidden, with their jobs
 with given as materialized (
     select id, nextval('evervec.numbers') as seq from unnest($3::text[]) as id),
 new as (
     insert into evervec.records
         (record, tenant, kind, id, state, seq, born, weight, created_at, updated_at, metadata, text)
     select seq, $1, $2, id, 'hidden', seq, seq, 1.0, $4, $4, '{}', '' from given order by id
-    on conflict (tenant, kind, id) do nothing
+    {on_conflict}
     returning record, id),
 jobs as (
     insert into evervec.jobs
@@ -81,6 +85,14 @@ jobs as (
     from (select record from new order by record) as o
     cross join unnest($5::bigint[]) as v
     returning record, version, job_id)
+{answer}
+
+-- name: enqueued_all
+-- numbers are given out in the order of the ids
+select array_agg(job_id order by record) from jobs where version = ($5::bigint[])[1]
+
+-- name: enqueued_some
+-- what was inserted, then the jobs
 select record, id, null from new
 union all
 select record, null, job_id from jobs where version = ($5::bigint[])[1]
@@ -170,27 +182,27 @@ join evervec.records as r on r.record = j.record
 -- name: version_names
 select version, name from evervec.versions
 
--- name: paused_now
-select evervec.now_seconds(), value from evervec.meta where key = 'paused'
-
 -- name: due_jobs
-select job_id, attempts, max_attempts, crashes, priority, scheduled_for, looked_upto
-from evervec.due_jobs($1, $2, $3, $4, $5, $6, $7, $8)
+with now as materialized (select evervec.now_seconds() as now)
+select now.now, d.jobs, d.suspect, d.looked_upto, d.levels, d.times, d.firsts
+from now, evervec.due_jobs($1, now.now, $2, $3, $4, $5, $6, $7) as d
+
+-- name: suspects
+select job_id, crashes, attempts, max_attempts from evervec.jobs
+where job_id = any ($1::bigint[])
 
 -- name: lease
-with leased as (
-    update evervec.jobs
-    set status = 'processing', token = $1, worker = $2, started_at = $3,
-        lease_expires_at = $4, claimed_seq = seq, attempts = attempts + 1
-    where job_id = any ($5::bigint[])
-    returning *)
-
--- name: leased_columns
-select j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.claimed_seq, j.status,
-       j.priority, j.attempts, j.max_attempts, j.error, j.token, j.created_at, j.scheduled_for,
-       j.started_at, j.completed_at, j.lease_expires_at, j.record, j.worker, j.crashes
-from leased as j
-join evervec.records as r on r.record = j.record
+with claim as (
+    insert into evervec.claims (token, started_at, expires_at, held, jobs)
+    values ($1, $3, $4, cardinality($5::bigint[]), $5::bigint[]))
+update evervec.jobs as j
+set status = 'processing', token = $1, worker = $2, started_at = $3, lease_expires_at = $4,
+    claimed_seq = j.seq, attempts = j.attempts + 1
+from evervec.records as r
+where j.job_id = any ($5::bigint[]) and r.record = j.record
+returning j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, j.attempts - 1,
+          j.max_attempts, j.error, j.created_at, j.scheduled_for, j.completed_at, j.record,
+          j.crashes
 
 -- name: load
 -- the first so many whose texts fit together, and at least one
@@ -230,27 +242,35 @@ from unnest($2::bigint[], $3::bigint[]) as n (seq, job_id)
 where j.job_id = n.job_id
 
 -- name: finish_untouched
--- jobs that are still as they were claimed, with their attempts
+-- jobs that are still as they were claimed, with their attempts; null: all of them were
 with now as materialized (select evervec.now_seconds() as now),
 done as (
     update evervec.jobs as j
     set status = 'done', box = null, finished_seq = j.claimed_seq, completed_at = now.now,
         lease_expires_at = null, error = null, crashes = 0
-    from now, unnest($2::bigint[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[],
-                     $7::text[]) as n (job_id, seq, embedded, reused, tokens, worker)
-    -- by its key: the index of the leased ones is full of dead entries
-    where j.job_id = n.job_id and j.token = $1 and j.status || '' = 'processing'
-        and j.seq = j.claimed_seq and j.claimed_seq = n.seq
+    from now, unnest($3::bigint[], $4::integer[], $5::integer[], $6::integer[])
+        as n (job_id, embedded, reused, tokens)
+    -- a planner that knew how rare a token is would rather walk all jobs in search of it
+    where j.job_id = n.job_id
+        and coalesce(j.token = $1 and j.status = 'processing' and j.seq = j.claimed_seq, false)
     returning j.job_id, j.record, j.tenant, j.version, j.attempts, j.claimed_seq, j.started_at,
-              j.completed_at, n.embedded, n.reused, n.tokens, n.worker),
+              j.completed_at, coalesce(n.embedded, 0) as embedded, coalesce(n.reused, 0) as reused,
+              coalesce(n.tokens, 0) as tokens),
 noted as (
     insert into evervec.attempts
         (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
          chunks_reused, tokens, worker)
     select record, tenant, version, attempts, claimed_seq, started_at, completed_at, 'done',
-           embedded, reused, tokens, worker
-    from done)
-select job_id from done
+           embedded, reused, tokens, $2
+    from done),
+ended as (select count(*) as count from done),
+let_go as (
+    update evervec.claims as c set held = c.held - ended.count::integer
+    from ended where c.token = $1 and c.held > ended.count),
+gone as (
+    delete from evervec.claims as c using ended where c.token = $1 and c.held <= ended.count)
+select case when ended.count < cardinality($3::bigint[]) then array(select job_id from done) end
+from ended
 
 -- name: reveal_state
 select record, state, seq, created_at, version, born from evervec.records
@@ -296,48 +316,68 @@ set status = 'pending',
     attempts = case when j.seq > j.claimed_seq then 0 else greatest(j.attempts - 1, 0) end,
     error = coalesce($1, j.error), token = null, lease_expires_at = null
 from unnest($2::bigint[], $3::text[]) as n (job_id, token)
-where j.job_id = n.job_id and j.token = n.token and j.status || '' = 'processing'
+where j.job_id = n.job_id and coalesce(j.token = n.token and j.status = 'processing', false)
 returning j.job_id
 
 -- name: renew
+with sooner as (  -- a lease may be renewed for less than it had
+    update evervec.claims set expires_at = evervec.now_seconds() + $1::double precision
+    where token = any ($3::text[]) and expires_at > evervec.now_seconds() + $1::double precision)
 update evervec.jobs as j
 set lease_expires_at = evervec.now_seconds() + $1::double precision
 from unnest($2::bigint[], $3::text[]) as n (job_id, token)
-where j.job_id = n.job_id and j.token = n.token and j.status || '' = 'processing'
+where j.job_id = n.job_id and coalesce(j.token = n.token and j.status = 'processing', false)
 returning j.job_id
 
 -- name: expired
-where j.status = 'processing' and j.lease_expires_at < $1
+where j.job_id = any (array(select unnest(jobs) from evervec.claims where expires_at < $1))
+    and j.status = 'processing' and j.lease_expires_at < $1
     and ($2::text is null or j.tenant = $2)
 order by j.lease_expires_at
 limit $3
 for update of j skip locked
 
 -- name: stuck
-where j.status = 'processing' and (j.lease_expires_at < $1 or j.started_at < $4)
+where j.job_id = any (array(
+        select unnest(jobs) from evervec.claims where expires_at < $1 or started_at < $4))
+    and j.status = 'processing' and (j.lease_expires_at < $1 or j.started_at < $4)
     and ($2::text is null or j.tenant = $2)
 order by j.lease_expires_at
 limit $3
 for update of j skip locked
 
+-- name: settle_claims
+-- those whose time has come: by when the first lease of each ends now, or away with it
+with ended as (
+    select token, jobs from evervec.claims where expires_at < $1 for update skip locked),
+held as (
+    select token, min(lease_expires_at) as expires_at
+    from evervec.jobs
+    where job_id = any (array(select unnest(jobs) from ended)) and status = 'processing'
+    group by token),
+moved as (
+    update evervec.claims as c set expires_at = h.expires_at
+    from held as h where c.token = h.token)
+delete from evervec.claims
+where token in (select e.token from ended as e except select h.token from held as h)
+
 -- name: next_scheduled
 with recursive levels as (
-    (select priority from evervec.jobs where status = 'pending' order by priority desc limit 1)
+    (select priority from evervec.jobs where waits order by priority desc limit 1)
     union all
     select (select j.priority from evervec.jobs as j
-            where j.status = 'pending' and j.priority < l.priority
+            where j.waits and j.priority < l.priority
             order by j.priority desc limit 1)
     from levels as l where l.priority is not null)
 select min((
     select j.scheduled_for from evervec.jobs as j
-    where j.status = 'pending' and j.priority = l.priority
+    where j.waits and j.priority = l.priority
         and ($1::bigint[] is null or j.version = any ($1::bigint[]))
     order by j.scheduled_for, j.job_id limit 1))
 from levels as l where l.priority is not null
 
 -- name: next_expiry
-select min(lease_expires_at) from evervec.jobs
-where status = 'processing' and lease_expires_at >= $1
+select min(expires_at) from evervec.claims where expires_at >= $1
 
 -- name: retry_one
 update evervec.jobs
@@ -351,7 +391,7 @@ set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = 
     scheduled_for = $1
 where job_id = any (array(
     select job_id from evervec.jobs
-    where status = 'failed' and ($2::text is null or tenant = $2)
+    where failed_at is not null and ($2::text is null or tenant = $2)
         and ($3::bigint is null or attempts < $3)
     order by job_id
     for update)) and status = 'failed'
@@ -371,7 +411,7 @@ where job_id = any (array(
     select job_id from evervec.jobs
     where status = $1 and completed_at < $2 and ($3::text is null or tenant = $3)
         and ($4::boolean or box is null)
-    order by completed_at
+        and ($1 <> 'failed' or failed_at is not null)  -- for the index
     limit $5
     for update skip locked))
 returning record
@@ -384,10 +424,8 @@ where r.record = any ($1::bigint[]) and r.state = 'hidden'
 
 -- name: purge_attempts
 delete from evervec.attempts
-where number = any (array(
-    select number
-    from (select number, finished_at from evervec.attempts order by number limit $2) as oldest
-    where finished_at < $1))
+where ctid = any (array(
+    select ctid from evervec.attempts where finished_at < $1 limit $2 for update skip locked))
 
 -- name: forgotten
 -- locked: whoever adds one of them anew waits, and finds nothing there
@@ -416,15 +454,21 @@ delete from evervec.removals where record = any ($1::bigint[])
 select c.relname from pg_class as c
 where c.relnamespace = 'evervec'::regnamespace and c.relkind = 'r' and c.relname ~ '^points_[0-9]+$'
 
--- name: oldest_transactions
--- those that have kept old rows from being cleared away for so long
-select pid, application_name, extract(epoch from clock_timestamp() - xact_start)::integer
+-- name: horizon_holders
+-- transactions that keep old rows from being cleared away: who they are, for how long, and what
+-- tells one from the next of the same process. When one began is hidden from roles that may not
+-- read all statistics.
+select 'process ' || pid || ', ' || coalesce(nullif(application_name, ''), 'no name'),
+       extract(epoch from clock_timestamp() - xact_start)::double precision,
+       coalesce(backend_xid, backend_xmin)::text
 from pg_stat_activity
-where backend_xmin is not null and datname = current_database() and pid <> pg_backend_pid()
-    and backend_type = 'client backend'
-    and xact_start < clock_timestamp() - make_interval(secs => $1::double precision)
-order by xact_start
-limit 3
+where coalesce(backend_xid, backend_xmin) is not null and datname = current_database()
+    and pid <> pg_backend_pid() and usesysid is not null
+    and coalesce(backend_type, 'client backend') = 'client backend'
+union all
+select 'prepared as ' || gid, extract(epoch from clock_timestamp() - prepared)::double precision, ''
+from pg_prepared_xacts where database = current_database()
+order by 2 desc nulls last
 
 -- name: paused
 select value from evervec.meta where key = 'paused'
@@ -458,29 +502,26 @@ join evervec.attempts as a on a.record = r.record
 where r.tenant = $1 and r.kind = $2 and r.id = $3
 order by a.number
 
--- name: count_status
-select count(*) from evervec.jobs where status = $1 and ($2::text is null or tenant = $2)
+-- name: failed_count
+select count(*) from evervec.jobs where failed_at is not null
 
--- name: unique_records
-select count(distinct record)
-from (select record, tenant from evervec.jobs where status = 'pending'
-      union all
-      select record, tenant from evervec.jobs where status = 'processing') as waiting
+-- name: job_stats
+-- in one look at all jobs: no index knows those that are done
+select count(*) filter (where status = 'pending'),
+       count(*) filter (where status = 'processing'),
+       count(*) filter (where status = 'done'),
+       count(*) filter (where status = 'failed'),
+       count(distinct record) filter (where status in ('pending', 'processing')),
+       min(scheduled_for) filter (where status = 'pending'),
+       max(completed_at) filter (where status = 'done'),
+       coalesce(
+           avg(completed_at - started_at) filter (where status = 'done' and completed_at > $2),
+           avg(completed_at - started_at) filter (where status = 'done'))
+from evervec.jobs
 where $1::text is null or tenant = $1
 
--- name: oldest_pending
-select min(scheduled_for) from evervec.jobs
-where status = 'pending' and ($1::text is null or tenant = $1)
-
--- name: recent_pace
-select avg(finished_at - started_at)
-from (select tenant, started_at, finished_at, outcome from evervec.attempts
-      order by number desc limit 10000) as latest
-where outcome = 'done' and ($1::text is null or tenant = $1)
-
--- name: last_done
-select max(completed_at) from evervec.jobs
-where status = 'done' and ($1::text is null or tenant = $1)
+-- name: waiting_since
+select min(scheduled_for) from evervec.jobs where waits and priority > $1
 
 -- name: settled
 -- of its own version while there is no other that serves
@@ -584,6 +625,9 @@ returning token
 
 -- name: drop_lock
 delete from evervec.locks where name = $1 and token = $2
+
+-- name: forget_locks
+delete from evervec.locks where expires_at < $1
 
 -- name: note
 select value, revision from evervec.notes where name = $1

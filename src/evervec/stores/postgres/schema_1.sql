@@ -113,8 +113,10 @@ create table evervec.changes (
 alter table evervec.changes replica identity full;
 
 -- Rows change state twice in their life, so pages keep room for that, and vacuum comes early.
+-- A change of an indexed column puts the row's new version into every index anew, so no index
+-- is on what a worker writes: of a finish, the heap alone learns.
 create table evervec.jobs (
-    job_id bigint primary key,
+    job_id bigint primary key with (fillfactor = 50),
     record bigint not null,
     version bigint not null,
     seq bigint not null,
@@ -136,26 +138,41 @@ create table evervec.jobs (
     worker text,
     error text,
     box text,
-    unique (record, version)
+    -- what indexes may know of the status: neither changes when a claimed job is done
+    waits boolean not null generated always as (status = 'pending') stored,
+    failed_at double precision
+        generated always as (case when status = 'failed' then completed_at end) stored,
+    unique (record, version) with (fillfactor = 50)
 ) with (
-    fillfactor = 70,
+    fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0.01,
     autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_cost_delay = 0
 );
 
--- Each state has an index of its own; those that wait have a second, for fairness.
-create index jobs_ready on evervec.jobs
-    (priority desc, scheduled_for, job_id) include (version, tenant, record)
-    where status = 'pending';
+-- Those that wait have a second one, for fairness.
+create index jobs_ready on evervec.jobs (priority desc, scheduled_for, job_id) where waits;
 create index jobs_by_tenant on evervec.jobs
-    (priority desc, tenant, scheduled_for, job_id) where status = 'pending';
-create index jobs_leased on evervec.jobs (lease_expires_at) where status = 'processing';
-create index jobs_done on evervec.jobs (completed_at, tenant) where status = 'done';
-create index jobs_failed on evervec.jobs (completed_at, tenant) where status = 'failed';
+    (priority desc, tenant, scheduled_for, job_id) where waits;
+create index jobs_failed on evervec.jobs (failed_at, tenant) where failed_at is not null;
+-- of a range of pages it knows the first and the last, which hardly ever changes
+create index jobs_completed on evervec.jobs using brin (completed_at);
+
+-- Where to look for leases that ran out: one row for all jobs of a claim. Each job has its own
+-- lease, and none of them ends before `expires_at`. A row goes when `held` comes down to
+-- nothing, or else once its time has come and none of its jobs is held any more.
+create table evervec.claims (
+    token text collate "C" primary key,
+    started_at double precision not null,
+    expires_at double precision not null,
+    held integer not null,
+    jobs bigint[] not null
+) with (fillfactor = 50);
+
+create index claims_expire on evervec.claims (expires_at);
 
 create table evervec.attempts (
-    number bigint generated always as identity primary key,
+    number bigint generated always as identity,
     record bigint not null,
     version bigint not null,
     seq bigint not null,
@@ -172,6 +189,8 @@ create table evervec.attempts (
 );
 
 create index attempts_record on evervec.attempts (record);
+create index attempts_finished on evervec.attempts using brin (finished_at);
+alter table evervec.attempts replica identity full;  -- as for changes: no key is kept for it
 
 -- what the index holds of each record: one packed row, not one per chunk
 create table evervec.ledger (
@@ -209,7 +228,9 @@ create table evervec.removals (
 );
 
 -- Due jobs, locked for whoever asks: highest priority first; at one priority each tenant that
--- waits gets a share, and within a tenant they come by time, then by arrival.
+-- waits gets a share, and within a tenant they come by time, then by arrival. `suspect`: the
+-- worker of one of them died of something. `levels`, `times` and `firsts`: by priority, the first
+-- that was found.
 --
 -- `known` says where a caller last found the first job of a priority. What lies before it in the
 -- index is dead, and while some transaction keeps it from being cleared away, a claim that began
@@ -222,10 +243,13 @@ create function evervec.due_jobs(
     known integer[] default '{}',
     known_times double precision[] default '{}',
     known_jobs bigint[] default '{}',
-    ring text default ''
-) returns table (
-    job_id bigint, priority integer, tenant text, scheduled_for double precision,
-    attempts integer, max_attempts integer, crashes integer, looked_upto text
+    ring text default '',
+    out jobs bigint[],
+    out suspect boolean,
+    out looked_upto text,
+    out levels integer[],
+    out times double precision[],
+    out firsts bigint[]
 )
 language plpgsql
 -- in the order of the index, and no further than the limit
@@ -242,46 +266,52 @@ declare
     room integer := wanted;
     locked bigint[];
     owners text[];
-    fair bigint[];
+    soonest double precision;
+    crashed integer;
 begin
+    jobs := '{}';
+    suspect := false;
     looked_upto := ring;
+    if (select m.value from evervec.meta as m where m.key = 'paused') <> 0 then
+        return;
+    end if;
     while room > 0 loop
         -- the next priority: one that is known, or one between two that are
         select max(k) into below from unnest(known) as k where k < level;
         select coalesce(
             (select j.priority from evervec.jobs as j
-             where j.status = 'pending' and j.priority < level
+             where j.waits and j.priority < level
                  and j.priority > coalesce(below, -2147483649)
              order by j.priority desc limit 1), below) into level;
         exit when level is null;
         place := array_position(known, level::integer);
 
-        select array_agg(f.job_id), array_agg(distinct f.tenant) into locked, owners
+        select array_agg(f.job_id), array_agg(f.tenant), min(f.scheduled_for), max(f.crashes)
+        into locked, owners, soonest, crashed
         from (
-            select j.job_id, j.tenant from evervec.jobs as j
-            where j.status = 'pending' and j.priority = level and j.scheduled_for <= at
+            select j.job_id, j.tenant, j.scheduled_for, j.crashes from evervec.jobs as j
+            where j.waits and j.priority = level and j.scheduled_for <= at
                 and (j.scheduled_for, j.job_id)
                     >= (coalesce(known_times[place], '-infinity'), coalesce(known_jobs[place], 0))
                 and (of_versions is null or j.version = any (of_versions))
                 and j.crashes <= most_crashes
                 and j.op in ('embed', 'open', 'load', 'delete')
             order by j.scheduled_for, j.job_id
-            limit room for update skip locked) as f;
+            limit room for no key update skip locked) as f;
         continue when locked is null;
+        levels := levels || level::integer;
+        times := times || soonest;
+        firsts := firsts || locked[1];
 
         if cardinality(locked) = room then  -- more wait than there is room for: share it
-            select s.jobs, s.looked_upto into fair, looked_upto
+            select s.jobs, s.crashed, s.looked_upto into locked, crashed, looked_upto
             from evervec.shared_jobs(
-                room, level::integer, at, of_versions, most_crashes, locked, owners, ring) as s;
-            locked := fair;
+                room, level::integer, at, of_versions, most_crashes, locked,
+                array(select distinct o from unnest(owners) as o), crashed, ring) as s;
         end if;
         room := room - cardinality(locked);
-        return query
-            select j.job_id, j.priority, j.tenant::text, j.scheduled_for, j.attempts,
-                   j.max_attempts, j.crashes, looked_upto
-            from evervec.jobs as j
-            where j.job_id = any (locked)
-            order by j.scheduled_for, j.job_id;
+        jobs := jobs || locked;
+        suspect := suspect or crashed > 0;
     end loop;
 end
 $$;
@@ -296,6 +326,7 @@ create function evervec.shared_jobs(
     most_crashes integer,
     locked bigint[],
     owners text[],
+    inout crashed integer,
     ring text,
     out jobs bigint[],
     out looked_upto text
@@ -321,13 +352,14 @@ declare
     last_time double precision;
     last_job bigint;
     more bigint[];
+    most integer;
 begin
     for i in 1..most_steps loop
         -- the next tenant that is not among the owners: dead entries of theirs are not walked
         loop
             select min(o collate "C") into stop from unnest(owners) as o where o collate "C" > step;
             select j.tenant into candidate from evervec.jobs as j
-            where j.status = 'pending' and j.priority = level and j.tenant > step
+            where j.waits and j.priority = level and j.tenant > step
                 and (stop is null or j.tenant < stop)
             order by j.tenant limit 1;
             exit when candidate is not null or (stop is null and wrapped);
@@ -361,23 +393,24 @@ begin
             where j.job_id = any (locked) and j.tenant = owner and j.scheduled_for = last_time;
         end if;
         continue when got >= share;
-        select array_agg(f.job_id) into more
+        select array_agg(f.job_id), max(f.crashes) into more, most
         from (
-            select j.job_id from evervec.jobs as j
-            where j.status = 'pending' and j.priority = level and j.tenant = owner
+            select j.job_id, j.crashes from evervec.jobs as j
+            where j.waits and j.priority = level and j.tenant = owner
                 and j.scheduled_for <= at and (j.scheduled_for, j.job_id) > (last_time, last_job)
                 and (of_versions is null or j.version = any (of_versions))
                 and j.crashes <= most_crashes
                 and j.op in ('embed', 'open', 'load', 'delete')
             order by j.scheduled_for, j.job_id
-            limit share - got for update skip locked) as f;
+            limit share - got for no key update skip locked) as f;
         locked := locked || more;
+        crashed := greatest(crashed, most);
     end loop;
 
     -- each tenant's first, then each one's second, until the room is full
-    select array_agg(f.job_id) into jobs
+    select array_agg(f.job_id order by f.scheduled_for, f.job_id) into jobs
     from (
-        select j.job_id from evervec.jobs as j
+        select j.job_id, j.scheduled_for from evervec.jobs as j
         where j.job_id = any (locked)
         order by row_number() over (partition by j.tenant order by j.scheduled_for, j.job_id),
                  j.scheduled_for, j.job_id
@@ -407,13 +440,15 @@ declare
     ids bigint[];
     made text := replace(gen_random_uuid()::text, '-', '');
 begin
-    if (select m.value from evervec.meta as m where m.key = 'paused') <> 0 then
+    select d.jobs into ids from evervec.due_jobs(max_items, now, null, 0) as d;
+    if ids = '{}' then  -- what a worker died of comes alone
+        select d.jobs into ids from evervec.due_jobs(1, now) as d;
+    end if;
+    if ids = '{}' then
         return;
     end if;
-    select array_agg(d.job_id) into ids from evervec.due_jobs(max_items, now, null, 0) as d;
-    if ids is null then  -- what a worker died of comes alone
-        select array_agg(d.job_id) into ids from evervec.due_jobs(1, now) as d;
-    end if;
+    insert into evervec.claims (token, started_at, expires_at, held, jobs)
+    values (made, now, now + lease_seconds, cardinality(ids), ids);
     return query
         with leased as (
             update evervec.jobs as j
@@ -517,7 +552,10 @@ as $$
         update evervec.jobs as j
         set lease_expires_at = evervec.now_seconds() + lease_seconds
         where j.job_id = job and j.token = given_token and j.status = 'processing'
-        returning 1)
+        returning 1),
+    sooner as (  -- a lease may be renewed for less than it had
+        update evervec.claims as c set expires_at = evervec.now_seconds() + lease_seconds
+        where c.token = given_token and c.expires_at > evervec.now_seconds() + lease_seconds)
     select exists (select 1 from renewed)
 $$;
 

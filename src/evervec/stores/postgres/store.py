@@ -7,18 +7,19 @@ from evervec.stores.postgres.care import Care
 from evervec.stores.postgres.connections import Connections
 from evervec.stores.postgres.filtering import Filter
 from evervec.stores.postgres.finding import Finding
+from evervec.stores.postgres.looking import Looking
 from evervec.stores.postgres.schema import upgrade
 from evervec.stores.postgres.versions import Versions
 from evervec.stores.sql.asking import Asking
 from evervec.stores.sql.fleet import Fleet
 from evervec.stores.sql.keys import Keys
-from evervec.stores.sql.listing import Listing
 
 
-class PostgresStore(Versions, Care, Listing, Finding, Fleet, Keys, Asking):
+class PostgresStore(Versions, Care, Looking, Finding, Fleet, Keys, Asking):
     """Records, jobs and ledger in the schema `evervec` of a database."""
 
     poll_seconds = 1.0
+    reads_at_once = False
     filter = Filter
 
     def __init__(self, url: str, settings: Settings) -> None:

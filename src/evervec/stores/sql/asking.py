@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from evervec.stores.base import Asked
 from evervec.stores.sql.engine import Engine
+from evervec.stores.values import Asked
 
 
 class Asking(Engine):

@@ -74,6 +74,9 @@ class Care(Engine):
                 gone += conn.execute(self.sql.forget_records, (records,)).rowcount
         return gone
 
+    def troubles(self, seconds: float) -> list[str]:
+        return []
+
     def paused(self) -> bool:
         with self.db.reading() as conn:
             return bool(conn.execute(self.sql.paused).fetchone()[0])

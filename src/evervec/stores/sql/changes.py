@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from evervec.model import Op, Ticket
-from evervec.stores.base import Draft
 from evervec.stores.sql.batches import Batches, columns, retried
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.records import (
@@ -23,6 +22,7 @@ from evervec.stores.sql.records import (
     stub_of,
     tickets_of_deletes,
 )
+from evervec.stores.values import Draft
 
 Values = tuple[Any, ...]
 NewJob = tuple[Row, Op, str | None]

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from evervec.model import EnqueueResult
-from evervec.stores.base import Draft
 from evervec.stores.sql.batches import retried
 from evervec.stores.sql.changes import Changes, NewJob, stub_values
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.records import Row, op_to_enqueue
+from evervec.stores.values import Draft
 
 
 class Enqueueing(Changes):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evervec.model import Status
-from evervec.stores.base import Candidate, Digest, Expected, Found, Typed
-from evervec.stores.ledger import unpack_chunks
+from evervec.stores.ledger import hashes_in
 from evervec.stores.sql.engine import Engine
+from evervec.stores.values import Candidate, Digest, Expected, Found, Typed
 
 
 class Finding(Engine):
@@ -59,7 +59,7 @@ class Finding(Engine):
                 record, owner, kind, id, state == "live",
                 ledger_seq is not None and ledger_seq >= seq, (ledger_seq or 0) >= cut_since,
                 None if status is None else Status(status),
-                frozenset(chunk.hash for chunk in unpack_chunks(chunks)), ledger_seq or 0,
+                hashes_in(chunks), ledger_seq or 0,
             )
             for record, owner, kind, id, state, seq, ledger_seq, chunks, cut_since, status in rows
         ]  # fmt: skip

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from evervec.model import Job, Outcome, Status
-from evervec.stores.base import Apply, Failure, Finish
 from evervec.stores.ledger import pack_chunks
 from evervec.stores.sql.batches import columns, retried
 from evervec.stores.sql.engine import Connection
@@ -25,6 +24,7 @@ from evervec.stores.sql.jobs import (
     was_finished,
 )
 from evervec.stores.sql.records import Row
+from evervec.stores.values import Apply, Failure, Finish
 
 
 class Finishing(Enqueueing):
@@ -39,8 +39,10 @@ class Finishing(Enqueueing):
             if reveals:  # before their jobs, as a save locks them
                 self.lock_records(conn, reveals)
             done = self._finish_untouched(conn, finishes)
-            rest = [f for f in finishes if f.job.job_id not in done]
-            good = [f for f in finishes if f.job.job_id in done]
+            rest, good = list[Finish](), list(finishes)
+            if len(done) < len(finishes):
+                rest = [f for f in finishes if f.job.job_id not in done]
+                good = [f for f in finishes if f.job.job_id in done]
             if rest or any(f.change for f in good):
                 now = self.moment(conn)
                 if rest:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from evervec.model import WorkerState, as_datetime
+from evervec.model import as_datetime
+from evervec.reports import WorkerState
 from evervec.stores.sql.engine import Engine
 
 FORGOTTEN_AFTER = 3600.0
@@ -21,6 +22,13 @@ class Fleet(Engine):
     def leave(self, worker: str) -> None:
         with self.db.writing(durable=False) as conn:
             conn.execute(self.sql.leave, (worker,))
+
+    def forget_gone(self, spent_before: str) -> None:
+        with self.db.writing(durable=False) as conn:
+            now = self.moment(conn)
+            conn.execute(self.sql.forget_locks, (now,))
+            conn.execute(self.sql.forget_workers, (now - FORGOTTEN_AFTER,))
+            conn.execute(self.sql.purge_spend, (spent_before,))
 
     def workers(self) -> list[WorkerState]:
         with self.db.reading() as conn:

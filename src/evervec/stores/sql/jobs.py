@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from evervec.model import Job, Op, Outcome, Status, as_datetime, quick_maker
-from evervec.stores.base import Finish, Loaded, Unreadable
 from evervec.stores.ledger import unpack_chunks
+from evervec.stores.values import Finish, Loaded, Unreadable
 
 JobRow = tuple[Any, ...]  # the columns of `job_columns` or `claim_columns`, in that order
 

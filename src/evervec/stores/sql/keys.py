@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 
-from evervec.stores.base import StoredKey
 from evervec.stores.sql.engine import Engine
+from evervec.stores.values import StoredKey
 
 
 class Keys(Engine):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from evervec.filters import parse_filter
 from evervec.model import Job, Record, Status
@@ -16,6 +16,8 @@ class Listing(Looking):
 
     filter: type[Filter]
     """how the engine looks into JSON"""
+    of_status: ClassVar[Mapping[Status | None, str]] = {}
+    """what else is true of jobs of a status, for an index that knows no status"""
 
     def records(
         self,
@@ -50,7 +52,8 @@ class Listing(Looking):
     ) -> list[Job]:
         query = f"""{self.select_jobs} where ($1::text is null or r.tenant = $1)
             and ($2::text is null or r.kind = $2) and ($3::text is null or r.id = $3)
-            and ($4::text is null or j.status = $4) and ($6::bigint is null or j.job_id > $6)
+            and ($4::text is null or j.status = $4){self.of_status.get(status, "")}
+            and ($6::bigint is null or j.job_id > $6)
             order by {JOB_ORDER[status if after is None else None]} limit $5"""
         wanted = (tenant, kind, id, status and Status(status).value, limit, after)
         with self.db.reading() as conn:

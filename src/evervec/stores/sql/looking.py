@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
-from evervec.model import Attempt, Job, Outcome, Record, Stats, Status, Ticket, as_datetime
-from evervec.stores.base import Holding
-from evervec.stores.sql.engine import Engine
+from evervec.model import Attempt, Job, Outcome, Record, Status, Ticket, as_datetime
+from evervec.reports import Stats
+from evervec.stores.sql.engine import Connection, Engine
+from evervec.stores.values import Holding
+
+
+class JobStats(NamedTuple):
+    """What the jobs table says at a glance."""
+
+    pending: int
+    processing: int
+    done: int
+    failed: int
+    records: int
+    """that wait or are being processed"""
+    oldest: float | None
+    """when the first that waits was due"""
+    last_done: float | None
+    pace: float | None
+    """the seconds that a job took of late"""
 
 
 class Looking(Engine):
@@ -43,25 +60,30 @@ class Looking(Engine):
 
     def stats(self, tenant: str | None) -> Stats:
         with self.db.snapshot() as conn:
+            jobs = self._job_stats(conn, tenant)
+            paused = conn.execute(self.sql.paused).fetchone()[0]
+        waited = None if jobs.oldest is None else max(0.0, self.now() - jobs.oldest)
+        return Stats(
+            pending=jobs.pending,
+            processing=jobs.processing,
+            done=jobs.done,
+            failed=jobs.failed,
+            in_flight=0,
+            unique_records=jobs.records,
+            oldest_pending_seconds=waited,
+            average_processing_ms=None if jobs.pace is None else jobs.pace * 1000,
+            last_processed_at=as_datetime(jobs.last_done),
+            paused=bool(paused),
+        )
 
-            def one(query: str, *values: Any) -> Any:
-                return conn.execute(query, values).fetchone()[0]
+    def _job_stats(self, conn: Connection, tenant: str | None) -> JobStats:
+        def one(query: str, *values: Any) -> Any:
+            return conn.execute(query, values).fetchone()[0]
 
-            counts = {status: one(self.sql.count_status, status.value, tenant) for status in Status}
-            oldest = one(self.sql.oldest_pending, tenant)
-            pace = one(self.sql.recent_pace, tenant)
-            return Stats(
-                pending=counts[Status.PENDING],
-                processing=counts[Status.PROCESSING],
-                done=counts[Status.DONE],
-                failed=counts[Status.FAILED],
-                in_flight=0,
-                unique_records=one(self.sql.unique_records, tenant),
-                oldest_pending_seconds=None if oldest is None else max(0.0, self.now() - oldest),
-                average_processing_ms=None if pace is None else pace * 1000,
-                last_processed_at=as_datetime(one(self.sql.last_done, tenant)),
-                paused=bool(one(self.sql.paused)),
-            )
+        counts = [one(self.sql.count_status, status.value, tenant) for status in Status]
+        sql = self.sql
+        others = (sql.unique_records, sql.oldest_pending, sql.last_done, sql.recent_pace)
+        return JobStats(*counts, *(one(query, tenant) for query in others))
 
     def holdings(self, tenant: str) -> dict[tuple[str, str], Holding]:
         with self.db.reading() as conn:
@@ -74,6 +96,11 @@ class Looking(Engine):
                 self.sql.count_status, (Status.FAILED.value, None)
             ).fetchone()[0]
         return count
+
+    def waiting_since(self, above: int) -> float | None:
+        with self.db.reading() as conn:
+            since: float | None = conn.execute(self.sql.waiting_since, (above,)).fetchone()[0]
+        return since
 
     def settled(self, tenant: str, ticket: Ticket) -> Status | None:
         with self.db.snapshot() as conn:

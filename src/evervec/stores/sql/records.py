@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from evervec.model import Op, Status, Ticket, quick_maker
-from evervec.stores.base import Draft
+from evervec.stores.values import Draft
 
 _make_ticket = quick_maker(Ticket)
 

@@ -6,9 +6,9 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 
-from evervec.model import Spend
-from evervec.stores.base import Note
+from evervec.reports import Spend
 from evervec.stores.sql.engine import Engine
+from evervec.stores.values import Note
 
 
 class Sharing(Engine):

@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Mapping, Sequence
 
 from evervec.model import ModelSpec, Version, as_datetime
-from evervec.stores.base import Collection, KindSpec, Progress
 from evervec.stores.sql.engine import Connection, Engine
+from evervec.stores.values import Collection, KindSpec, Progress
 
 
 class Versions(Engine):

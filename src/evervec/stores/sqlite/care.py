@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evervec.stores.base import Draft
 from evervec.stores.sql import care
 from evervec.stores.sql.records import Row, op_to_reopen
 from evervec.stores.sqlite.engine import SQL, listed
 from evervec.stores.sqlite.leases import Leases
+from evervec.stores.values import Draft
 
 
 class Care(Leases, care.Care):

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from evervec.model import Op, Ticket
-from evervec.stores.base import Draft
 from evervec.stores.sql.records import (
     Row,
     judge,
@@ -23,6 +22,7 @@ from evervec.stores.sql.records import (
     tickets_of_deletes,
 )
 from evervec.stores.sqlite.engine import SQL, Engine, listed
+from evervec.stores.values import Draft
 
 Rows = list[tuple[Any, ...]]
 

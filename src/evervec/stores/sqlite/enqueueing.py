@@ -8,10 +8,10 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from evervec.model import EnqueueResult, Op
-from evervec.stores.base import Draft
 from evervec.stores.sql.records import Row, op_to_enqueue, stub_of
 from evervec.stores.sqlite.changes import Changes
 from evervec.stores.sqlite.engine import SQL, listed
+from evervec.stores.values import Draft
 
 
 class _Batch(NamedTuple):

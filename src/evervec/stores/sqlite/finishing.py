@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from itertools import chain
 
 from evervec.model import Job, Outcome, Status
-from evervec.stores.base import Apply, Failure, Finish
 from evervec.stores.ledger import pack_chunks
 from evervec.stores.sql.jobs import (
     Standing,
@@ -25,6 +24,7 @@ from evervec.stores.sql.jobs import (
 from evervec.stores.sql.records import scope
 from evervec.stores.sqlite.engine import SQL, listed
 from evervec.stores.sqlite.enqueueing import Enqueueing
+from evervec.stores.values import Apply, Failure, Finish
 
 
 class Finishing(Enqueueing):

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from evervec.model import Job, Outcome, as_datetime
-from evervec.stores.base import Loaded, Unreadable
 from evervec.stores.sql.jobs import (
     Lease,
     after_crash,
@@ -20,6 +19,7 @@ from evervec.stores.sql.jobs import (
 from evervec.stores.sql.jobs import loaded as read_loaded
 from evervec.stores.sqlite.engine import SQL, listed
 from evervec.stores.sqlite.finishing import Finishing, put_back, standing_of
+from evervec.stores.values import Loaded, Unreadable
 
 SELECT_DUE = f"select {SQL.claim_columns}\n"
 _ANY = 1 << 62

@@ -368,6 +368,9 @@ where ?1 is null or tenant = ?1
 select min(scheduled_for) from evervec_jobs
 where status = 'pending' and (?1 is null or tenant = ?1)
 
+-- name: waiting_since
+select min(scheduled_for) from evervec_jobs where status = 'pending' and priority > ?
+
 -- name: recent_pace
 select avg(finished_at - started_at)
 from (select tenant, started_at, finished_at, outcome from evervec_attempts
@@ -474,6 +477,9 @@ returning token
 
 -- name: drop_lock
 delete from evervec_locks where name = ? and token = ?
+
+-- name: forget_locks
+delete from evervec_locks where expires_at < ?
 
 -- name: note
 select value, revision from evervec_notes where name = ?

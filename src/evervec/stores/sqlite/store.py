@@ -26,6 +26,7 @@ class SqliteStore(Care, Looking, Finding, Sharing, Versions, Fleet, Keys, Asking
         db = Connections(path, settings.busy_seconds)
         super().__init__(db, settings.clock, settings.max_attempts)
         self.url = db.name
+        self.reads_at_once = path is not None  # in memory readers wait for writers
         try:
             upgrade(db)
         except BaseException:

@@ -1,0 +1,231 @@
+"""Alerts: a trouble is told when it begins and when it is over, once for all processes.
+
+What lasts is kept as episodes in a note of the store. Whoever is the first to note that one
+began or ended logs it; if there is a webhook, whoever is the first to take a message posts
+it, from a thread of its own, and one that could not be posted is tried again at the next
+sweep. The address of a webhook may be a secret, so only its host is ever logged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from http.client import HTTPException
+from typing import Any, NamedTuple, TypeVar
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from evervec.errors import StoreError
+from evervec.settings import Settings
+from evervec.stores.base import Store
+
+log = logging.getLogger("evervec")
+T = TypeVar("T")
+
+_NOTE = "alerts"
+_POST_SECONDS = 5.0
+_TAKEN_SECONDS = 60.0
+"""for which nobody else posts a message that somebody took"""
+_MOST = 100
+"""episodes that wait for a webhook that does not answer"""
+
+
+class Trouble(NamedTuple):
+    """Something that should not be, as it was found just now."""
+
+    name: str
+    """the same for the same trouble, however it is worded"""
+    text: str
+    since: float | None = None
+    """None: since it was first found"""
+    patience: float = 0.0
+    """seconds for which it may last before it is told"""
+    fields: Mapping[str, Any] = {}
+    """for the log"""
+
+
+@dataclass(slots=True)
+class Episode:
+    """A trouble from its beginning to its end."""
+
+    name: str
+    text: str
+    since: float
+    raised: bool = False
+    """it lasted for long enough to be told"""
+    ended: float | None = None
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    told: int = 0
+    """messages that were posted: of its beginning, and of its end"""
+    taken_until: float = 0.0
+
+    @property
+    def untold(self) -> bool:
+        return self.raised and self.told < (1 if self.ended is None else 2)
+
+
+class Alerts:
+    """One process's hand in the alerts of a store."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._url = settings.alert_url
+        self._poster: threading.Thread | None = None
+
+    def lasting(self) -> list[Episode]:
+        """What is wrong as of the last sweep, whoever made it."""
+        return [e for e in self._read()[0] if e.raised and e.ended is None]
+
+    def update(self, troubles: Sequence[Trouble]) -> None:
+        """Take note of what is wrong now; what is new or over is logged."""
+        now = self._store.now()
+
+        def change(episodes: list[Episode]) -> tuple[list[Trouble], list[Episode]]:
+            over = _end(episodes, {trouble.name for trouble in troubles}, now)
+            begun = [trouble for trouble in troubles if _goes_on(episodes, trouble, now)]
+            # whose beginning was posted by anyone, its end is posted too
+            kept = [e for e in episodes if e.ended is None or (e.untold and (self._url or e.told))]
+            episodes[:] = kept[-_MOST:]
+            return begun, over
+
+        begun, over = self._change(change)
+        for trouble in begun:
+            log.error("[ALERT] %s", trouble.text, extra={"alert": trouble.name, **trouble.fields})
+        for episode in over:
+            log.warning("[CLEAR] %s", _is_over(episode), extra={"alert": episode.name})
+
+    # the webhook
+    def post_soon(self) -> None:
+        """Post what was not posted yet, beside whatever goes on here."""
+        busy = self._poster is not None and self._poster.is_alive()
+        if self._url and not busy and any(episode.untold for episode in self._read()[0]):
+            self._poster = threading.Thread(
+                target=self._post_quietly, name="evervec-alerts", daemon=True
+            )
+            self._poster.start()
+
+    def wait(self) -> None:
+        """Let what is being posted come to its end, within the time that a post may take."""
+        if self._poster is not None:
+            self._poster.join(_POST_SECONDS + 1)
+
+    def _post_quietly(self) -> None:
+        with suppress(StoreError):  # it is closed, or away: another sweep finds the rest
+            self.post()
+
+    def post(self) -> None:
+        """Post what was not posted yet, in order, until one fails."""
+        while self._url and (episode := self._change(self._take)):
+            trouble = _post(self._url, self._message(episode))
+            self._change(partial(_put_back, id=episode.id, posted=trouble is None))
+            if trouble is not None:
+                log.warning(
+                    "an alert could not be posted to %s, and will be tried again: %s",
+                    urlsplit(self._url).hostname, trouble,
+                )  # fmt: skip
+                return
+
+    def _take(self, episodes: list[Episode]) -> Episode | None:
+        now = self._store.now()
+        for episode in episodes:
+            if episode.untold and episode.taken_until <= now:
+                episode.taken_until = now + _TAKEN_SECONDS
+                return episode
+        return None
+
+    def _message(self, episode: Episode) -> dict[str, Any]:
+        """The next one of an episode; `text` by itself is what chat services show."""
+        over = episode.told == 1
+        return {
+            "text": f"[CLEAR] {_is_over(episode)}" if over else f"[ALERT] {episode.text}",
+            "alert": episode.name,
+            "state": "over" if over else "begun",
+            "store": self._store.url,
+            "since": _moment(episode.since),
+            "until": _moment(episode.ended) if over else None,
+            "episode": episode.id,
+        }
+
+    # the note
+    def _read(self) -> tuple[list[Episode], int | None]:
+        note = self._store.note(_NOTE)
+        if note is None:
+            return [], None
+        return [Episode(**episode) for episode in json.loads(note.value)], note.revision
+
+    def _change(self, change: Callable[[list[Episode]], T]) -> T:
+        """Change the episodes as nobody else does at the same time."""
+        while True:
+            episodes, revision = self._read()
+            before = [asdict(episode) for episode in episodes]
+            answer = change(episodes)
+            after = [asdict(episode) for episode in episodes]
+            value = json.dumps(after) if after else None
+            if after == before or self._store.put_note(_NOTE, value, revision):
+                return answer
+
+
+def _end(episodes: list[Episode], names: Container[str], now: float) -> list[Episode]:
+    """End those that are no longer found; those of them that were told of."""
+    over = [e for e in episodes if e.ended is None and e.name not in names]
+    for episode in over:
+        episode.ended = now
+    return [episode for episode in over if episode.raised]
+
+
+def _goes_on(episodes: list[Episode], trouble: Trouble, now: float) -> bool:
+    """Begin its episode, if there is none; whether it has lasted long enough by now to be told."""
+    episode = next((e for e in episodes if e.name == trouble.name and e.ended is None), None)
+    if episode is None:
+        since = now if trouble.since is None else trouble.since
+        episode = Episode(trouble.name, trouble.text, since)
+        episodes.append(episode)
+    if episode.raised or now - episode.since < trouble.patience:
+        return False
+    episode.raised, episode.text = True, trouble.text
+    return True
+
+
+def _put_back(episodes: list[Episode], id: str, posted: bool) -> None:
+    for episode in episodes:
+        if episode.id == id:
+            episode.told += posted
+            episode.taken_until = 0.0
+    episodes[:] = [e for e in episodes if e.ended is None or e.untold]
+
+
+def _is_over(episode: Episode) -> str:
+    return f"{episode.text}: over after {(episode.ended or 0.0) - episode.since:.0f} s"
+
+
+def _moment(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """What is posted is for one address alone."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def _post(url: str, message: Mapping[str, Any]) -> str | None:
+    """What was in the way, without the address; None: it was taken."""
+    headers = {"Content-Type": "application/json", "User-Agent": "evervec"}
+    request = Request(url, json.dumps(message).encode(), headers)
+    try:
+        with build_opener(_NoRedirects).open(request, timeout=_POST_SECONDS):
+            return None
+    except HTTPError as error:
+        error.close()
+        return f"it answered {error.code}"
+    except (OSError, HTTPException, ValueError) as error:
+        return type(getattr(error, "reason", error)).__name__

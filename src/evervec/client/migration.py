@@ -1,0 +1,57 @@
+"""A change of the model in a service, with the methods of `Migration`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from evervec.client.connection import Connection
+from evervec.errors import WaitTimeout
+from evervec.reports import MigrationStatus
+
+_PATH = "/v1/migrations"
+_status = TypeAdapter(MigrationStatus)
+
+
+class RemoteMigration:
+    """The change that is under way, or can still be rolled back; for a platform admin's key."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    def begin(cls, connection: Connection, **asked: Any) -> RemoteMigration:
+        connection.ask("POST", _PATH, json_body=asked)
+        return cls(connection)
+
+    def status(self) -> MigrationStatus:
+        return _status.validate_json(self._connection.ask("GET", _PATH).content)
+
+    def wait(self, timeout: float | None = None) -> MigrationStatus:
+        """Wait until the new version has all that the old one has, but for records that failed;
+        and until the switch, if it switches by itself."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            status = self.status()
+            if status.over or (status.settled and not status.awaits_switch):
+                return status
+            if deadline is not None and time.monotonic() > deadline:
+                raise WaitTimeout(f"{status.version} is not complete after {timeout:g} s")
+            time.sleep(0.2)
+
+    def switch(self, *, force: bool = False) -> None:
+        self._take("switch", {"force": force})
+
+    def rollback(self) -> None:
+        self._take("rollback")
+
+    def retire(self) -> None:
+        self._take("retire")
+
+    def cancel(self) -> None:
+        self._take("cancel")
+
+    def _take(self, step: str, body: dict[str, Any] | None = None) -> None:
+        self._connection.ask("POST", f"{_PATH}/{step}", json_body=body or {})

@@ -1,0 +1,211 @@
+"""What evervec tells of itself: counts, costs, progress, findings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessResult:
+    """What `process_all` did. `failed` counts jobs that became dead letters."""
+
+    processed: int
+    succeeded: int
+    failed: int
+    errors: list[tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """What a provider's calls for one tenant, kind and model came to on one day (UTC). A call
+    for several tenants or kinds counts for each by its share."""
+
+    day: str
+    tenant: str
+    kind: str
+    model: str
+    calls: float
+    tokens: int
+    money: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Why a provider is left alone for now, by all workers of a store."""
+
+    state: str
+    """outage, or limited: it asked for a pause"""
+    reason: str
+    since: float
+    until: float
+    """when one of the workers tries it again"""
+    tries: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """The queue at a glance, for one tenant."""
+
+    pending: int
+    processing: int
+    done: int
+    failed: int
+    in_flight: int
+    """provider calls of this process under way"""
+    unique_records: int
+    """records that wait or are being processed"""
+    oldest_pending_seconds: float | None
+    average_processing_ms: float | None
+    last_processed_at: datetime | None
+    paused: bool = False
+    gate: Gate | None = None
+    """why the provider is left alone by all workers, if it is"""
+    capped: str | None = None
+    """which of the day's caps is reached"""
+    spent_today: list[Spend] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """What a backfill found and enqueued, and an estimate of what it takes."""
+
+    records: int
+    """without current vectors, and with no job that will make them"""
+    rendered: int
+    """whose text is another one by the kind's present template"""
+    tokens: int
+    """of all that is to be embedded, at most: unchanged chunks cost nothing"""
+    money: float
+    enqueued: int
+    """0 for a dry run"""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a migration would take."""
+
+    records: int
+    chunks: int
+    tokens: int
+    money: float
+    """by the price that is set"""
+    seconds: float
+    """of embedding, at the pace of a sample"""
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationStatus:
+    """How far a migration has come."""
+
+    version: str
+    """the new one"""
+    state: str
+    """building, switched, rolled back, finished (the old version is retired), or gone"""
+    kinds: tuple[str, ...]
+    records: int
+    current: int
+    """records whose new vectors are of their present text"""
+    pending: int
+    """jobs for the new version that wait or are being done"""
+    failed: int
+    behind: int
+    """records that the old version has, and the new one lacks or has in an older state"""
+    enqueued: bool
+    """all that was there before it began is enqueued"""
+    switches_by_itself: bool
+
+    @property
+    def complete(self) -> bool:
+        """It could be switched now."""
+        return self.enqueued and self.behind == 0
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is left to wait for: what is behind has failed."""
+        return self.enqueued and self.behind <= self.failed
+
+    @property
+    def awaits_switch(self) -> bool:
+        """It will be switched by itself in a moment."""
+        return self.complete and self.switches_by_itself
+
+    @property
+    def over(self) -> bool:
+        """The new version serves, or is given up."""
+        return self.state in ("switched", "finished", "gone")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """A worker as it last said of itself."""
+
+    worker: str
+    version: str
+    """of evervec"""
+    started_at: datetime
+    seen_at: datetime
+    held: int
+    """jobs in its hands"""
+    done: int
+    """jobs that ended there since it began"""
+
+
+FAULTS = ("missing", "stale", "orphaned", "doubled", "misplaced")
+"""What `verify` tells apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What `verify` found of one tenant's records of one kind."""
+
+    tenant: str
+    kind: str
+    """empty for points of a version that the store does not know"""
+    checked: int = 0
+    missing: int = 0
+    stale: int = 0
+    orphaned: int = 0
+    doubled: int = 0
+    misplaced: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """How far the index is from the records. Records are counted, not chunks."""
+
+    missing: int
+    """records with no vectors, or with some missing"""
+    stale: int
+    """records whose points are of an older change or were altered, and that no job will renew"""
+    orphaned: int
+    """records that are gone but still have points, or have points they should not"""
+    doubled: int
+    """records with a chunk in the index more than once"""
+    repaired: int
+    checked: int = 0
+    misplaced: int = 0
+    """records with points of a version that is retired, or that the store does not know"""
+    by: tuple[Tally, ...] = ()
+    """the same by tenant and kind"""
+
+    @property
+    def clean(self) -> bool:
+        return not self.found
+
+    @property
+    def found(self) -> dict[str, int]:
+        """What is wrong, and how often."""
+        return {name: count for name in FAULTS if (count := getattr(self, name))}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How a new version answers beside the old one."""
+
+    queries: int
+    overlap: float | None
+    """the share of the best `k` that both find, on average; None with nothing to compare"""
+    k: int
+    report: VerifyReport
+    """of the new version"""

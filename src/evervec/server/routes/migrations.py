@@ -1,0 +1,73 @@
+"""A change of the model. It is the whole store's, so all of it takes a platform admin."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from evervec.migrate import Migration
+from evervec.reports import MigrationStatus
+from evervec.server.access import Running, View
+from evervec.server.answers import answer
+from evervec.server.problems import Problem, documented
+from evervec.server.requests import CheckedRoute
+from evervec.server.schemas import MigrationIn, MigrationOut, StepIn
+
+router = APIRouter(prefix="/v1/migrations", tags=["versions"], route_class=CheckedRoute)
+
+
+@router.post(
+    "",
+    summary="Change the model while searches and writes go on",
+    status_code=202,
+    responses={202: {"model": MigrationOut}, **documented(409, 415)},
+)
+async def begin(view: Running, body: MigrationIn) -> Response:
+    """Workers build the new version beside the old one. The same request again takes it up."""
+
+    def do() -> MigrationStatus:
+        return view.ev.migrate(
+            body.embedder, version=body.version, kind=body.kind, switch=body.switch
+        ).status()
+
+    return answer(MigrationOut, await view.run(do), 202)
+
+
+@router.get(
+    "",
+    summary="The change that is under way, or can still be rolled back",
+    responses={200: {"model": MigrationOut}, **documented(404)},
+)
+async def current(view: Running) -> Response:
+    return answer(MigrationOut, await view.run(lambda: _current(view).status()))
+
+
+@router.post(
+    "/{step}",
+    summary="Take the next step, or a step back",
+    responses={200: {"model": MigrationOut}, **documented(404, 409, 415)},
+)
+async def take(
+    view: Running,
+    step: Literal["switch", "rollback", "retire", "cancel"],
+    body: StepIn | None = None,
+) -> Response:
+    """`switch` lets the new version serve, once it lacks nothing (or with `force`); `rollback`
+    the old one; `retire` gives the old version up, `cancel` the new one."""
+    options = {"force": True} if step == "switch" and body and body.force else {}
+
+    def do() -> MigrationStatus:
+        migration = _current(view)
+        getattr(migration, step)(**options)
+        return migration.status()
+
+    return answer(MigrationOut, await view.run(do))
+
+
+def _current(view: View) -> Migration:
+    migration = view.ev.migration()
+    if migration is None:
+        raise Problem(404, "no change of the model is under way: POST /v1/migrations begins one")
+    return migration

@@ -1,0 +1,33 @@
+"""Questions about jobs, where no index knows their status."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from evervec.model import Status
+from evervec.stores.postgres.engine import SQL, Engine
+from evervec.stores.sql.engine import Connection
+from evervec.stores.sql.listing import Listing
+from evervec.stores.sql.looking import JobStats
+
+_RECENTLY = 3600.0
+"""seconds within which jobs were done whose pace is told, if there are any"""
+
+
+class Looking(Engine, Listing):
+    """The part of the store that answers questions."""
+
+    of_status: ClassVar = {
+        Status.PENDING: " and j.waits",
+        Status.PROCESSING: " and j.job_id = any (array(select unnest(jobs) from evervec.claims))",
+        Status.FAILED: " and j.failed_at is not null",
+    }
+
+    def failed_count(self) -> int:
+        with self.db.reading() as conn:
+            count: int = conn.execute(SQL.failed_count).fetchone()[0]
+        return count
+
+    def _job_stats(self, conn: Connection, tenant: str | None) -> JobStats:
+        values = (tenant, self.now() - _RECENTLY)
+        return JobStats._make(conn.execute(SQL.job_stats, values).fetchone())
