@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -380,7 +381,9 @@ class Pipeline:
         """Count what can be found from now on."""
         good = [f for f, kept in zip(finishes, done, strict=True) if kept]
         now = self.store.now()
-        FRESHNESS.observe_all(max(0.0, now - f.job.scheduled_for.timestamp()) for f in good)
+        # those that were saved together share their time
+        for due, count in Counter(f.job.scheduled_for for f in good).items():
+            FRESHNESS.observe(max(0.0, now - due.timestamp()), times=count)
         CHUNKS.add(sum(f.embedded for f in good), "embedded")
         CHUNKS.add(sum(f.reused for f in good), "reused")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 _MOST_SERIES = 100
@@ -48,17 +48,12 @@ class Histogram:
         self._lock = threading.Lock()
         self._seen: dict[Labels, tuple[list[int], float]] = {}
 
-    def observe(self, seconds: float, *values: str) -> None:
-        self.observe_all((seconds,), *values)
-
-    def observe_all(self, seconds: Iterable[float], *values: str) -> None:
+    def observe(self, seconds: float, *values: str, times: int = 1) -> None:
         with self._lock:
             key = _bounded(self._seen, values)
             counts, total = self._seen.get(key) or ([0] * (len(self.bounds) + 1), 0.0)
-            for one in seconds:
-                counts[bisect_left(self.bounds, one)] += 1
-                total += one
-            self._seen[key] = (counts, total)
+            counts[bisect_left(self.bounds, seconds)] += times
+            self._seen[key] = (counts, total + seconds * times)
 
     @contextmanager
     def timing(self, *values: str) -> Iterator[None]:
