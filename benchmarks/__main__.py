@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from benchmarks.table import Line, show
 
 QUICK_NAMES = ("queue", "ingest", "backlog", "freshness", "search", "edits", "providers", "verify")
-NAMES = (*QUICK_NAMES, "service", "attached", "postgres", "indexes", "local", "retrieval")
+SLOW_NAMES = ("telemetry", "service", "attached", "postgres", "indexes", "local", "retrieval")
+NAMES = (*QUICK_NAMES, *SLOW_NAMES)
 """Those behind the quick ones take minutes, for a server, an engine or a real model, and run only
 when named."""
 
@@ -22,7 +23,7 @@ when named."""
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "name", nargs="*", help=f"which of {', '.join(NAMES)}; default all but the last six"
+        "name", nargs="*", help=f"which of {', '.join(NAMES)}; default all but the last seven"
     )
     parser.add_argument("--quick", action="store_true", help="smaller numbers, within a minute")
     given = parser.parse_args(arguments)

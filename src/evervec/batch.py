@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,6 +33,7 @@ class Item:
     gone: bool = False
     error: str | None = None
     permanent: bool = False
+    trace: str | None = None
 
 
 class Cost(NamedTuple):
@@ -66,6 +68,13 @@ class Batch:
     characters: int = 0
     suspect: bool = False
     """a worker died of it: whatever is in it must not take others along"""
+    marks: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """when its stages began and ended, for traces"""
+
+    def mark(self, stage: str, began: int) -> None:
+        """A part of a stage ends now."""
+        first, _ = self.marks.get(stage, (began, 0))
+        self.marks[stage] = (min(first, began), time.time_ns())
 
     @property
     def jobs(self) -> list[Job]:
@@ -86,6 +95,13 @@ class Written:
     @property
     def processed(self) -> int:
         return self.succeeded + self.failed + self.retried
+
+    def by_outcome(self) -> dict[str, int]:
+        """The ends of the attempts, in the words of metrics."""
+        return {
+            "done": self.succeeded, "failed": self.failed, "retry": self.retried,
+            "released": self.released, "lost": self.lost,
+        }  # fmt: skip
 
     def add(self, other: Written) -> None:
         for name in ("succeeded", "failed", "retried", "released", "lost"):

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from evervec.backfill import Backfiller
+from evervec.dispatch import Dispatcher
 from evervec.drafts import check_name, make_draft, read_envelope, record_id
 from evervec.embedders.base import Embedder
 from evervec.errors import InvalidArgument, InvalidRecord, JobFailed, VersionMismatch, WaitTimeout
@@ -38,6 +39,8 @@ from evervec.sources.base import Attachment, Source, attachment
 from evervec.stores.base import Store
 from evervec.stores.values import Draft
 from evervec.tables import Tables
+from evervec.telemetry import SEARCHES
+from evervec.tracing import current as current_trace
 from evervec.verify import verify
 from evervec.worker import Worker
 
@@ -106,6 +109,10 @@ class Evervec:
         self.housekeeping = Housekeeping(
             store, index, self.queue, self.tables, self.models, settings
         )
+        self.dispatcher = Dispatcher(
+            self.pipeline, self.housekeeping, self._backfiller.at_start(), self.migrations.step,
+            settings,
+        )  # fmt: skip
         self._search = Search(store, index, self.models, self._kinds, settings, tenant)
 
     def _check_versions(self) -> None:
@@ -210,8 +217,7 @@ class Evervec:
         check_name("kind", kind)
         known = self._kinds.get(kind)
         draft = known.draft(data, options) if known else make_draft(data, options)
-        self._check_boxable(draft)
-        return draft
+        return self._checked(draft)
 
     def add_many(self, kind: str, records: Iterable[Any], *, conn: Any = None) -> Iterator[Ticket]:
         """Save many records, streamed: tickets in order as you iterate, a batch in each
@@ -244,15 +250,16 @@ class Evervec:
         else:
             text, options = read_envelope(item)
             draft = known.draft(text, options) if known else make_draft(text, options)
-        self._check_boxable(draft)
-        return draft
+        return self._checked(draft)
 
-    def _check_boxable(self, draft: Draft) -> None:
+    def _checked(self, draft: Draft) -> Draft:
+        draft.trace = current_trace()
         if draft.boxed and self.models.main is None:
             raise InvalidArgument(
                 "a boxed record appears only once embedded, and this store was opened without "
                 "an embedder: give one, or add it without boxed"
             )
+        return draft
 
     def delete(
         self, kind: str, id: str | int, *, wait: float | None = None, conn: Any = None
@@ -313,7 +320,9 @@ class Evervec:
             check_name("kind", kind)
         if after is not None:
             self.wait(after, wait)
+        began = time.perf_counter()
         hits = self._search.search(query, k, kind, mode, filter)
+        SEARCHES.observe(time.perf_counter() - began, hits.via)
         return self._with_rows(hits) if rows else hits
 
     def _with_rows(self, hits: Hits) -> Hits:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ from evervec.sources.base import Attachment, Row, TableChanged
 from evervec.stores.base import Store
 from evervec.stores.values import Collection, Draft, Finish, KindSpec, Loaded, Unreadable
 from evervec.tables import UNFIT, FoundRow, Tables
+from evervec.telemetry import ATTEMPTS, CHUNKS, FRESHNESS, STAGES
+from evervec.tracing import tell
 
 if TYPE_CHECKING:
     pass
@@ -148,11 +151,19 @@ class Pipeline:
         served = self.serves()
         if self._away:
             served = [version for version in served if self._makers[version] not in self._away]
-        return self.queue.claim(limit, versions=served, suspects=suspects) if served else []
+        if not served:
+            return []
+        began = time.perf_counter()
+        claimed = self.queue.claim(limit, versions=served, suspects=suspects)
+        if claimed:  # idle looks are no work
+            STAGES.observe(time.perf_counter() - began, "claim")
+        return claimed
 
+    @STAGES.timing("prepare")
     def prepare(self, jobs: Sequence[Job]) -> tuple[Batch, Sequence[Job]]:
         """Load, cut and compare claimed jobs; those of another model than the first, and those
         behind the first so many that memory is set for, are given back for a later call."""
+        began = time.time_ns()
         model = self._makers[jobs[0].version]
         mine = [job for job in jobs if self._makers[job.version] is model]
         others = [job for job in jobs if self._makers[job.version] is not model]
@@ -163,6 +174,7 @@ class Pipeline:
             if found is not None:  # else it was cancelled, and nobody waits for it
                 batch.items.append(self._prepare(job, found, rows.get(job.job_id)))
         self._gather(batch)
+        batch.mark("prepare", began)
         return batch, mine[len(loaded) :] + others
 
     def _gather(self, batch: Batch) -> None:
@@ -198,7 +210,7 @@ class Pipeline:
         if isinstance(loaded, Unreadable):
             error = f"the record cannot be read ({loaded.error}); add it again"
             return Item(job, job.seq, error=error, permanent=True)
-        item = Item(job, loaded.seq)
+        item = Item(job, loaded.seq, trace=loaded.trace)
         try:
             title, text = self._content(item, loaded, row)
         except _Refused as error:
@@ -293,14 +305,18 @@ class Pipeline:
         batch.calls_left = len(calls)
         return calls
 
+    @STAGES.timing("embed")
     def call(self, batch: Batch, rows: range, stopping: Callable[[], bool] = lambda: False) -> None:
         """One provider call; the batch keeps its vectors, its errors, or its outage."""
+        began = time.time_ns()
         try:
             answer = batch.model.provider.embed(batch.texts[rows.start : rows.stop], stopping)
         except NOBODYS_FAULT as error:
             batch.outage = error
             batch.costs.append(Cost(rows, error.calls, error.tokens))
             return
+        finally:
+            batch.mark("embed", began)
         batch.costs.append(Cost(rows, answer.calls, answer.tokens))
         for place, row in enumerate(rows):
             if place in answer.errors:
@@ -314,9 +330,10 @@ class Pipeline:
             if batch.outage is None:
                 self.call(batch, rows)
 
+    @STAGES.timing("write")
     def write(self, batch: Batch) -> Written:
         """Points, ledger and finish of what succeeded; the rest fails or waits."""
-        written = Written()
+        written, began = Written(), time.time_ns()
         self._account(batch)
         batch.counted.clear()
         if batch.model.cache and batch.vectors:
@@ -333,6 +350,7 @@ class Pipeline:
                 waiting.append(item.job)
         if finishes:
             done = self._finish_all(finishes)
+            self._tell(finishes, done)
             written.succeeded = sum(done)
             written.lost += len(done) - sum(done)
         if failures:
@@ -344,7 +362,30 @@ class Pipeline:
         if waiting:
             reason = describe(batch.outage) if batch.outage else None
             written.released = sum(self.queue.release_many(waiting, reason))
+        for outcome, count in written.by_outcome().items():
+            ATTEMPTS.add(count, outcome)
+        batch.mark("write", began)
+        self._trace(batch, waiting)
         return written
+
+    def _trace(self, batch: Batch, waiting: list[Job]) -> None:
+        """Tell whoever asked for a change, in their trace, what became of it."""
+        for item in batch.items:
+            if item.trace is not None:
+                job, error = item.job, item.error
+                if batch.outage is not None and job in waiting:
+                    error = describe(batch.outage)
+                tell(item.trace, batch.marks, error, job_id=job.job_id, kind=job.kind)
+
+    def _tell(self, finishes: list[Finish], done: list[bool]) -> None:
+        """Count what can be found from now on."""
+        good = [f for f, kept in zip(finishes, done, strict=True) if kept]
+        now = self.store.now()
+        # those that were saved together share their time
+        for due, count in Counter(f.job.scheduled_for for f in good).items():
+            FRESHNESS.observe(max(0.0, now - due.timestamp()), times=count)
+        CHUNKS.add(sum(f.embedded for f in good), "embedded")
+        CHUNKS.add(sum(f.reused for f in good), "reused")
 
     def _account(self, batch: Batch) -> None:
         """Share what the calls cost among their texts, by length; once, however often the

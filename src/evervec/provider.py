@@ -16,6 +16,7 @@ from evervec.limits.spending import Spending
 from evervec.reports import Gate
 from evervec.settings import Settings
 from evervec.stores.base import Store
+from evervec.telemetry import CALLS, TOKENS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +32,7 @@ class Provider:
     def __init__(self, embedder: Embedder, store: Store, settings: Settings) -> None:
         self.embedder = embedder
         self.in_flight = 0
-        name = f"{embedder.name} {embedder.model}".strip()
+        name = self.name = f"{embedder.name} {embedder.model}".strip()
         self._store = store
         self._ramp = Ramp()
         self._gates = Gatekeeper(store, name, settings, self._ramp.restart)
@@ -95,11 +96,14 @@ class Provider:
             try:
                 answer = embed(self.embedder, texts)
             except NOBODYS_FAULT as error:
+                self._tell("record", error)
                 self._gates.shut(error)
                 self._budget.add(error.calls - 1, 0)
                 raise
             finally:
                 self._count(-1)
+        self._tell("record", next(iter(answer.errors.values()), None))
+        TOKENS.add(answer.tokens, self.name)
         self._ramp.widen()
         if answer.calls > 1:  # it looked for a bad text
             self._budget.add(answer.calls - 1, 0)
@@ -111,6 +115,13 @@ class Provider:
 
     def _probe(self) -> None:
         embed(self.embedder, [PROBE])
+
+    def _tell(self, purpose: str, error: Exception | None) -> None:
+        """Count a call by its end."""
+        outcome = "ok" if error is None else "error"
+        if isinstance(error, NOBODYS_FAULT):
+            outcome = "limited" if isinstance(error, RateLimited) else "outage"
+        CALLS.add(1, self.name, purpose, outcome)
 
     def _count(self, change: int) -> None:
         with self._counting:
@@ -130,15 +141,20 @@ class Provider:
         if time.monotonic() < self._avoid_until:
             raise ProviderUnavailable(f"{self.embedder.name} did not answer the last question")
         try:
-            return embed_query(self.embedder, text)
+            vector = embed_query(self.embedder, text)
         except NOBODYS_FAULT as error:
+            self._tell("query", error)
             self._gates.shut(error)
             raise
-        except InvalidInput:
+        except InvalidInput as error:
+            self._tell("query", error)
             raise
-        except Exception:
+        except Exception as error:
+            self._tell("query", error)
             self._avoid_until = time.monotonic() + self._avoid_seconds
             raise
+        self._tell("query", None)
+        return vector
 
     # looking
     def pauses_because(self) -> str | None:

@@ -26,6 +26,7 @@ from evervec.retry import backoff
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Draft, Failure, Finish
+from evervec.telemetry import ATTEMPTS, DEAD_LETTERS
 
 log = logging.getLogger("evervec")
 
@@ -163,6 +164,11 @@ class Queue:
         for (job, error, _), end in zip(failures, ends, strict=True):
             if end is Status.FAILED:
                 report_dead(job, error)
+            elif end is Status.PENDING:
+                log.info(
+                    "job %d is tried again: %s", job.job_id, error,
+                    extra={"job_id": job.job_id, "kind": job.kind, "attempts": job.attempts},
+                )  # fmt: skip
         return ends
 
     def release(self, job: Job) -> None:
@@ -268,6 +274,7 @@ class Queue:
         count = 0
         while recovered := self._store.recover(threshold=threshold, tenant=tenant):
             count += len(recovered)
+            ATTEMPTS.add(len(recovered), "crashed")
             for job in recovered:
                 if job.status is Status.FAILED:
                     report_dead(job, job.error or "")
@@ -306,6 +313,7 @@ class Queue:
 
 
 def report_dead(job: Job, error: str) -> None:
+    DEAD_LETTERS.add(1)
     log.error(
         "Embedding failed permanently: %s %r after %d attempts: %s",
         job.kind,

@@ -173,6 +173,25 @@ class Settings:
         "Redis that all processes share the rate limit in; empty: each counts alone",
         secret=True,
     )
+    public_url: str = _setting(
+        "", "where other machines reach the service; signatures name it, and dispatch sends there"
+    )
+    cron_secret: str = _setting(
+        "", "what a scheduler shows to start a dispatch; default $CRON_SECRET", secret=True
+    )
+    worker_secret: str = _setting(
+        "", "what dispatch shows to the worker endpoint; default $WORKER_SECRET", secret=True
+    )
+    qstash_url: str = _setting("", "where QStash is; default $QSTASH_URL, else Upstash's own")
+    qstash_token: str = _setting(
+        "", "for publishing through QStash; default $QSTASH_TOKEN", secret=True
+    )
+    qstash_current_signing_key: str = _setting(
+        "", "what QStash signs with; default $QSTASH_CURRENT_SIGNING_KEY", secret=True
+    )
+    qstash_next_signing_key: str = _setting(
+        "", "what it will sign with next; default $QSTASH_NEXT_SIGNING_KEY", secret=True
+    )
     clock: Callable[[], float] = _setting(time.time, "seconds since the epoch")
     rng: random.Random = field(
         default_factory=random.Random, metadata={"meaning": "randomness of the jitter"}

@@ -417,3 +417,10 @@ def test_a_model_is_changed_and_changed_back(run: Run, notes: Path) -> None:
     assert "give one of" in run("migrate", "hashing:64", "--retire", code=2).stderr
     states = [v["state"] for v in json.loads(run("versions", "--json").stdout)]
     assert states == ["serving"]
+
+
+def test_dispatch_hands_out_once_and_says_when_nobody_takes_it(run: Run) -> None:
+    assert json.loads(run("dispatch", "--json").stdout)["claimed"] == 0
+    run("add", "note", "-", "--no-embed", input="Tea is grown on hills.")
+    done = run("dispatch", "--to", "http://127.0.0.1:9", code=1)
+    assert "1 claimed, 0 handed over, 1 released" in done.stdout

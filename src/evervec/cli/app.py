@@ -28,7 +28,7 @@ _COMMANDS = {
     "jobs": ("jobs", "job", "history", "retry", "recover", "purge", "cancel", "pause", "resume"),
     "migrate": ("migrate", "versions"),
     "care": ("init", "status", "worker", "backfill", "verify", "doctor", "demo"),
-    "service": ("serve", "keys"),
+    "service": ("serve", "dispatch", "keys"),
 }
 _TITLES = {
     "records": "Records", "tables": "What you have already", "jobs": "Jobs", "migrate": "Models",
@@ -156,8 +156,12 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="evervec", message="evervec %(version)s")
 @click.option("-v", "--verbose", is_flag=True, help="Say more about what happens, on stderr.")
+@click.option(
+    "--log-json", is_flag=True, envvar="EVERVEC_LOG_JSON",
+    help="Log JSON objects on stderr, with job and request ids.",
+)  # fmt: skip
 @click.pass_context
-def cli(ctx: click.Context, /, verbose: bool, **where: str | None) -> None:
+def cli(ctx: click.Context, /, verbose: bool, log_json: bool, **where: str | None) -> None:
     """Keep a vector index true to your data.
 
     \b
@@ -167,6 +171,14 @@ def cli(ctx: click.Context, /, verbose: bool, **where: str | None) -> None:
     logging.basicConfig(
         level=logging.INFO if verbose else logging.ERROR, format="%(levelname)s %(message)s"
     )
+    if log_json:
+        from evervec.logs import JsonFormatter
+
+        root = logging.getLogger()
+        root.setLevel(logging.INFO)
+        for handler in root.handlers:
+            handler.setFormatter(JsonFormatter())
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a provider call
     if os.environ.get("NO_COLOR"):
         ctx.color = False
     ctx.obj = Where(**where)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -115,11 +117,37 @@ def _alert_facts(alert: Episode) -> dict[str, Any]:
     return {"alert": alert.name, "text": alert.text, "since": as_datetime(alert.since)}
 
 
+@contextmanager
+def _metrics(ev: Evervec, host: str, port: int | None) -> Iterator[None]:
+    """Metrics on a port, if one is given, for as long as the block runs."""
+    if port is None:
+        yield
+        return
+    from evervec.metrics import serve_metrics
+    from evervec.queue import Queue
+
+    everyone = Queue(ev.store, ev.settings, None, {}, ev.models)
+    end = serve_metrics(host, port, ev.store, everyone, ev.models)
+    try:
+        yield
+    finally:
+        end()
+
+
 @command("worker", "evervec worker --drain")
 @click.option("--drain", is_flag=True, help="Work until nothing is due, then stop.")
 @click.option("--concurrency", type=int, help="Provider calls in flight.  [3]")
+@click.option("--metrics-port", type=click.IntRange(1, 65535), help="Answer Prometheus there.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for that.")
 @as_json
-def worker(where: Where, drain: bool, concurrency: int | None, as_json: bool) -> int:
+def worker(
+    where: Where,
+    drain: bool,
+    concurrency: int | None,
+    metrics_port: int | None,
+    metrics_host: str,
+    as_json: bool,
+) -> int:
     """Embed what waits, until SIGTERM or Ctrl-C; a second one stops at once."""
     settings = {} if concurrency is None else {"concurrency": concurrency}
     with where.opened(make=True, **settings) as ev:
@@ -134,7 +162,8 @@ def worker(where: Where, drain: bool, concurrency: int | None, as_json: bool) ->
             click.echo(
                 f"working on {ev.store.url} with {ev.embedder.name}; Ctrl-C drains", err=True
             )
-            ev.run_worker()
+            with _metrics(ev, metrics_host, metrics_port):
+                ev.run_worker()
             return 0
         with progress("embedding", ev.queue.stats().pending, quiet=as_json) as bar:
             result = ev.process_all(progress=bar.advance)

@@ -1,4 +1,4 @@
-"""Commands for the service: serve, and its keys."""
+"""Commands for the service: serve, dispatch, and its keys."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from evervec.errors import SettingsError
 
 if TYPE_CHECKING:
     from evervec.keys import Key
+
+_HERE = "http://127.0.0.1:8080"
+"""where `serve` listens if nothing else is said"""
 
 
 @command("serve", "evervec --store notes.db serve --port 8080")
@@ -39,6 +42,30 @@ def serve(where: Where, host: str, port: int, workers: int) -> None:
     root.setLevel(min(root.level, logging.WARNING))
     with where.opened(make=True) as ev:
         run(ev, host, port, workers, lambda line: click.echo(line, err=True))
+
+
+@command("dispatch", "evervec dispatch --to https://app.example.com")
+@click.option(
+    "--to", metavar="URL", help="The service that does the jobs.  [public_url, else this machine's]"
+)
+@click.option(
+    "--limit", default=10, show_default=True, type=click.IntRange(1), help="Jobs at most."
+)
+@as_json
+def dispatch(where: Where, to: str | None, limit: int, as_json: bool) -> int:
+    """Hand out due jobs once, for a cron where no worker runs."""
+    with where.opened() as ev:
+        done = ev.dispatcher.dispatch(limit, to or ev.settings.public_url or _HERE)
+        why = ev.provider.pauses_because()
+    if as_json:
+        print_json(done)
+    else:
+        click.echo(
+            f"{done.claimed} claimed, {done.published} handed over, {done.released} released"
+        )
+        if why:
+            click.echo(f"the provider waits: {why}", err=True)
+    return 1 if done.released else 0
 
 
 @click.group("keys", epilog="\b\nExample:\n  evervec --tenant acme keys create --role reader")

@@ -18,6 +18,7 @@ import httpx
 
 from evervec import errors
 from evervec.errors import AccessDenied, EvervecError, InvalidArgument, RateLimited, StoreError
+from evervec.tracing import current
 
 _AGAIN = frozenset({429, 502, 503, 504})
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
@@ -61,6 +62,8 @@ class Connection:
         """Send a request until it is answered. `waits`: seconds that the service may take on top,
         because it was asked to wait."""
         given = dict(headers or {})
+        if trace := current():
+            given["traceparent"] = trace
         if json_body is not None:
             content = to_json(json_body)
             given["Content-Type"] = "application/json"

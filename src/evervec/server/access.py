@@ -24,6 +24,7 @@ from evervec.limits.limiter import Allowance, Limiter
 from evervec.queue import Queue
 from evervec.server.problems import Problem
 from evervec.server.requests import App, Message, Receive, Scope, Send
+from evervec.telemetry import LIMITER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json", "/favicon.ico"})
+PUSH_PATHS = "/internal/"
+"""these look at credentials of their own"""
 _RANK = {Role.READER: 0, Role.WRITER: 1, Role.ADMIN: 2}
 _NEEDED = {
     Role.WRITER: "this changes something: use a writer's key",
@@ -62,7 +65,7 @@ class Access:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+        if scope["type"] != "http" or has_own_access(scope["path"]):
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
@@ -73,6 +76,7 @@ class Access:
                 return
             limiter = self._service.limiter
             allowance = await self._allowance(limiter, caller.bucket)
+            LIMITER.add(1, "allowed" if allowance else "refused")
             limits = _limit_headers(limiter, allowance)
             if not allowance:
                 raise _too_often(limits, allowance)
@@ -104,6 +108,11 @@ class Access:
         if limiter.blocks:
             return await self._service.run(limiter.allow, bucket)
         return limiter.allow(bucket)
+
+
+def has_own_access(path: str) -> bool:
+    """Whether no key is asked for there."""
+    return path in OPEN_PATHS or path.startswith(PUSH_PATHS)
 
 
 def _unauthorized(detail: str) -> Problem:

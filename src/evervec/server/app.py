@@ -17,13 +17,14 @@ from starlette.exceptions import HTTPException
 from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.limits.limiter import Limiter
-from evervec.server.access import OPEN_PATHS, Access
+from evervec.server.access import Access, has_own_access
 from evervec.server.metrics import Counts
 from evervec.server.problems import ProblemDocument, answer_problem
 from evervec.server.requests import Requests
 from evervec.server.routes import (
     batch,
     health,
+    internal,
     jobs,
     migrations,
     queue,
@@ -34,7 +35,7 @@ from evervec.server.routes import (
 from evervec.server.schemas import RecordIn
 from evervec.server.service import Service
 
-_ROUTERS = (batch, records, search, jobs, queue, versions, migrations, health)
+_ROUTERS = (batch, records, search, jobs, queue, versions, migrations, health, internal)
 """in this order: `/v1/records/batch` is no record"""
 
 
@@ -91,7 +92,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             parts["schemas"].pop(unused, None)
         parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         for path, operations in made["paths"].items():
-            if path not in OPEN_PATHS:
+            if not has_own_access(path):
                 for operation in operations.values():
                     operation["security"] = [{"key": []}]
         app.openapi_schema = made

@@ -6,67 +6,61 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.registry import Collector
+from prometheus_client.core import CounterMetricFamily, Metric
 
-from evervec.model import Status
+from evervec.metrics import CONTENT_TYPE, process_metrics, queue_metrics, store_metrics
+from evervec.metrics import exposition as shown
 from evervec.server.requests import Scope
 
 if TYPE_CHECKING:
     from evervec.server.access import View
 
+_METHODS = frozenset({"GET", "POST", "DELETE", "PATCH", "PUT", "HEAD", "OPTIONS"})
+_MOST_TENANTS = 1000
+
 
 class Counts:
-    """Answers that were given, by tenant, route and status."""
+    """Answers that were given, by tenant, route and status. Whatever callers make up is counted
+    together: a method, a path, and tenants behind the first thousand."""
 
     def __init__(self) -> None:
         self.answers: Counter[tuple[str, str, str, int]] = Counter()
+        self._tenants: set[str] = set()
 
     def __call__(self, scope: Scope, status: int) -> None:
         caller, route = scope.get("caller"), scope.get("route")
-        tenant = caller.tenant if caller else ""
+        tenant = self._bounded(caller.tenant) if caller else ""
         path = getattr(route, "path_format", "") if route else ""
-        self.answers[tenant, scope["method"] if path else "", path, status] += 1
+        method = scope["method"] if path and scope["method"] in _METHODS else ""
+        self.answers[tenant, method, path, status] += 1
+
+    def _bounded(self, tenant: str) -> str:
+        if len(self._tenants) < _MOST_TENANTS:
+            self._tenants.add(tenant)
+        return tenant if tenant in self._tenants else "(others)"
 
 
-class _Seen(Collector):
-    """One look at what a request may see."""
-
-    def __init__(self, view: View, counts: Counts) -> None:
-        self._view = view
-        self._counts = counts
-
-    def collect(self) -> Iterator[Metric]:
-        view = self._view
-        stats = view.queue.stats()
-        jobs = GaugeMetricFamily("evervec_jobs", "Jobs by status", labels=["status"])
-        for status in Status:
-            jobs.add_metric([status], getattr(stats, status))
-        yield jobs
-        yield GaugeMetricFamily(
-            "evervec_oldest_pending_seconds",
-            "How long the oldest due job has waited",
-            value=stats.oldest_pending_seconds or 0.0,
+def _collect(view: View, counts: Counts) -> Iterator[Metric]:
+    stats = view.queue.stats()
+    if view.everyone:
+        yield from store_metrics(view.ev.store, stats, view.ev.models)
+        yield from process_metrics()
+        yield CounterMetricFamily(
+            "evervec_limiter_errors",
+            "Requests that passed because the rate limit could not be counted",
+            value=view.service.limiter.errors,
         )
-        answers = CounterMetricFamily(
-            "evervec_http_requests", "Requests that were answered",
-            labels=["tenant", "method", "route", "status"],
-        )  # fmt: skip
-        for (tenant, method, route, code), count in sorted(self._counts.answers.items()):
-            if view.everyone or tenant == view.tenant:
-                answers.add_metric([tenant, method, route, str(code)], count)
-        yield answers
-        if view.everyone:
-            yield CounterMetricFamily(
-                "evervec_limiter_errors",
-                "Requests that passed because the rate limit could not be counted",
-                value=view.service.limiter.errors,
-            )
+    else:
+        yield from queue_metrics(stats)
+    answers = CounterMetricFamily(
+        "evervec_http_requests", "Requests that were answered",
+        labels=["tenant", "method", "route", "status"],
+    )  # fmt: skip
+    for (tenant, method, route, code), count in sorted(counts.answers.items()):
+        if view.everyone or tenant == view.tenant:
+            answers.add_metric([tenant, method, route, str(code)], count)
+    yield answers
 
 
 def exposition(view: View, counts: Counts) -> tuple[bytes, str]:
-    registry = CollectorRegistry()
-    registry.register(_Seen(view, counts))
-    return generate_latest(registry), CONTENT_TYPE_LATEST
+    return shown(_collect(view, counts)), CONTENT_TYPE

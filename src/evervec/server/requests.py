@@ -17,7 +17,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
 
+from evervec.logs import REQUEST_ID
 from evervec.server.problems import Problem
+from evervec.tracing import request as traced
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -44,6 +46,7 @@ class Requests:
             return
         given = Headers(scope=scope).get("x-request-id", "")
         id = scope["request_id"] = given if _SANE_ID.fullmatch(given) else uuid.uuid4().hex
+        REQUEST_ID.set(id)
         # routes see the path as it was sent, so that an id may hold a slash as %2F
         scope["path"] = scope["raw_path"].decode("ascii", "replace")
         began, status = time.perf_counter(), 0
@@ -56,7 +59,10 @@ class Requests:
             await send(message)
 
         try:
-            await self._app(scope, self._bounded(scope, receive), sending)
+            traceparent = Headers(scope=scope).get("traceparent")
+            with traced(scope["method"], traceparent) as name:
+                await self._app(scope, self._bounded(scope, receive), sending)
+                name(getattr(scope.get("route"), "path_format", ""))
         except Exception as error:
             log.exception("request %s failed", id, extra={"request_id": id})
             if status:  # too late for another answer: the connection is cut

@@ -8,6 +8,7 @@ others run in a bounded number of threads.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import threading
 import time
@@ -86,7 +87,8 @@ class Service:
 
     async def run(self, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(do, *args, **kwargs))
+        here = contextvars.copy_context()  # whatever is logged there names this request
+        return await loop.run_in_executor(self._threads, partial(here.run, do, *args, **kwargs))
 
     # saving
     def _save_all(self, asked: Sequence[Save]) -> list[Ticket | Exception]:

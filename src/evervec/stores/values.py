@@ -31,6 +31,8 @@ class Draft:
     boxed: bool = False
     if_seq: int | None = None
     """only if the record is still of that seq; else it is not accepted"""
+    trace: str | None = None
+    """the trace that its caller is in"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class Loaded:
     chunks: tuple[Chunk, ...]
     """the ledger: what the index holds of it now"""
     box: str | None = None
+    trace: str | None = None
+    """the trace of whoever asked for the change"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,10 +102,11 @@ delete from evervec_words where record in (select unnest($1::bigint[]))
 -- name: insert_jobs
 insert into evervec_jobs
     (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
-     created_at, box)
+     created_at, box, trace)
 select unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::bigint[]), $1,
        unnest($6::varchar[]), 'pending', unnest($7::bigint[]), unnest($8::double[]),
-       unnest($9::bigint[]), unnest($10::bigint[]), $2, unnest($11::varchar[])
+       unnest($9::bigint[]), unnest($10::bigint[]), $2, unnest($11::varchar[]),
+       unnest($12::varchar[])
 
 -- name: replace_jobs
 -- an upsert would take four times as long as this does for jobs that are there
@@ -114,6 +115,7 @@ set op = n.op,
     seq = n.seq,
     -- to open without a box means to open the one that is there
     box = case when n.op = 'open' and n.box is null then j.box else n.box end,
+    trace = n.trace,
     max_attempts = n.max_attempts,
     priority = case
         when j.status in ('pending', 'processing') then greatest(j.priority, n.priority)
@@ -132,7 +134,8 @@ from (
     select unnest($1::bigint[]) as record, unnest($2::bigint[]) as version,
            unnest($3::varchar[]) as op, unnest($4::bigint[]) as priority,
            unnest($5::double[]) as scheduled_for, unnest($6::bigint[]) as seq,
-           unnest($7::bigint[]) as max_attempts, unnest($8::varchar[]) as box) as n
+           unnest($7::bigint[]) as max_attempts, unnest($8::varchar[]) as box,
+           unnest($9::varchar[]) as trace) as n
 where j.record = n.record and j.version = n.version
 returning j.record, j.version
 
@@ -171,10 +174,10 @@ where job_id in (select unnest($5::bigint[]))
 
 -- name: load
 -- the first so many whose texts fit together, and at least one
-select op, seq, state, title, text, metadata, weight, updated_at, chunks, box
+select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace
 from (
     select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
-           j.box, w.place,
+           j.box, j.trace, w.place,
            sum(coalesce(length(r.text), 0) + coalesce(length(j.box), 0))
                over (order by w.place) as upto
     from (

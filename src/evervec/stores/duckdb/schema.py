@@ -11,7 +11,7 @@ from importlib.resources import files
 from evervec.errors import StoreError
 from evervec.stores.duckdb.connections import Connections, Session
 
-LATEST = 1
+LATEST = 2
 
 
 def upgrade(db: Connections) -> None:

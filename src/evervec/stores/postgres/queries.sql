@@ -144,18 +144,19 @@ where r.record = n.record
 -- name: put_jobs
 insert into evervec.jobs as j
     (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
-     created_at, box)
+     created_at, box, trace)
 select n.job_id, n.record, n.version, $1, n.op, 'pending', n.priority, n.scheduled_for, n.seq,
-       n.max_attempts, $2, n.box
+       n.max_attempts, $2, n.box, n.trace
 from unnest(
     $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::integer[], $8::double precision[],
-    $9::bigint[], $10::integer[], $11::text[]
-) as n (job_id, record, version, op, priority, scheduled_for, seq, max_attempts, box)
+    $9::bigint[], $10::integer[], $11::text[], $12::text[]
+) as n (job_id, record, version, op, priority, scheduled_for, seq, max_attempts, box, trace)
 on conflict (record, version) do update set
     op = excluded.op,
     seq = excluded.seq,
     -- to open without a box means to open the one that is there
     box = case when excluded.op = 'open' and excluded.box is null then j.box else excluded.box end,
+    trace = excluded.trace,
     max_attempts = excluded.max_attempts,
     priority = case
         when j.status in ('pending', 'processing') then greatest(j.priority, excluded.priority)
@@ -205,10 +206,10 @@ returning j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, 
 
 -- name: load
 -- the first so many whose texts fit together, and at least one
-select op, seq, state, title, text, metadata, weight, updated_at, chunks, box
+select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace
 from (
     select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
-           j.box, w.place,
+           j.box, j.trace, w.place,
            sum(coalesce(length(r.text), 0) + coalesce(length(j.box), 0))
                over (order by w.place) as upto
     from unnest($1::bigint[]) with ordinality as w (job_id, place)

@@ -189,13 +189,13 @@ class Changes(Batches):
             for job_id, version in zip(row.job_ids, targets, strict=True):
                 values.append(
                     (job_id, row.record, version, op.value, draft.priority, due, row.seq,
-                     attempts, box)
+                     attempts, box, draft.trace)
                 )  # fmt: skip
         if values:
             self._write_jobs(db, tenant, now, values)
 
     def _write_jobs(self, db: Connection, tenant: str, now: float, values: list[Values]) -> None:
-        """Each job once: job_id, record, version, op, priority, due, seq, attempts, box."""
+        """Each job once: job_id, record, version, op, priority, due, seq, attempts, box, trace."""
         db.execute(self.sql.put_jobs, (tenant, now, *columns(values)))
 
 

@@ -174,12 +174,12 @@ def after_crash(job: Job) -> tuple[Status, int, str]:
 
 def loaded(row: tuple[Any, ...]) -> Loaded | Unreadable:
     """What a worker needs to know, from a row of `load`."""
-    op, seq, state, title, text, metadata, weight, updated_at, chunks, box = row
+    op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace = row
     try:
         return Loaded(
             _OP[op], seq, state == "live", title, text,
             {} if metadata == "{}" else json.loads(metadata), weight, updated_at,
-            unpack_chunks(chunks), box,
+            unpack_chunks(chunks), box, trace,
         )  # fmt: skip
     except (ValueError, TypeError, RecursionError) as error:
         return Unreadable(f"its metadata is not JSON: {error}")

@@ -115,7 +115,7 @@ class Leases(Finishing):
             for record, tenant, *what in found:
                 op, priority, due, seq, attempts, box = what
                 jobs[tenant].append(
-                    (next(numbers), record, version, op, priority, due, seq, attempts, box)
+                    (next(numbers), record, version, op, priority, due, seq, attempts, box, None)
                 )
             for tenant, group in jobs.items():
                 self._write_jobs(conn, tenant, now, group)

@@ -181,7 +181,7 @@ class Changes(Engine):
                 job_id = row.seq + 1 + place if place else row.job_id
                 values.append(
                     (job_id, row.record, version, tenant, op.value, draft.priority, due, row.seq,
-                     attempts, now, box)
+                     attempts, now, box, draft.trace)
                 )  # fmt: skip
         if values:
             db.executemany(SQL.put_job, values)

@@ -90,13 +90,14 @@ where r.record in (select value from json_each(?)) and r.state = 'live'
 -- name: put_job
 insert into evervec_jobs
     (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
-     created_at, box)
-values (?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?)
+     created_at, box, trace)
+values (?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?, ?)
 on conflict (record, version) do update set
     op = excluded.op,
     seq = excluded.seq,
     -- to open without a box means to open the one that is there
     box = iif(excluded.op = 'open' and excluded.box is null, box, excluded.box),
+    trace = excluded.trace,
     max_attempts = excluded.max_attempts,
     priority = case
         when status in ('pending', 'processing') then max(priority, excluded.priority)
@@ -159,7 +160,8 @@ set status = 'processing', token = ?, worker = ?, started_at = ?, lease_expires_
 where job_id in (select value from json_each(?))
 
 -- name: load
-select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks, j.box
+select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks, j.box,
+       j.trace
 from json_each(?) as wanted
 left join evervec_jobs as j on j.job_id = wanted.value
 left join evervec_records as r on r.record = j.record

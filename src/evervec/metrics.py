@@ -1,0 +1,145 @@
+"""A store and this process in numbers, in the text form of Prometheus."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, chain
+
+from evervec.errors import EvervecError, SettingsError
+from evervec.model import Status
+from evervec.models import Models
+from evervec.queue import Queue
+from evervec.reports import Stats
+from evervec.stores.base import Store
+from evervec.telemetry import COUNTERS, HISTOGRAMS
+
+try:
+    from prometheus_client import CollectorRegistry, generate_latest, start_wsgi_server
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+        Metric,
+    )
+    from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+    from prometheus_client.registry import Collector
+except ImportError as missing:
+    raise SettingsError(
+        "metrics need the package prometheus-client: pip install 'evervec[metrics]'"
+    ) from missing
+
+log = logging.getLogger("evervec")
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+_LIVES_SECONDS = 60.0
+"""a worker that was not heard of for so long is not counted"""
+
+
+def queue_metrics(stats: Stats) -> Iterator[Metric]:
+    """What waits, runs, failed and is done; of a tenant or of all."""
+    jobs = GaugeMetricFamily("evervec_jobs", "Jobs by status", labels=["status"])
+    for status in Status:
+        jobs.add_metric([status], getattr(stats, status))
+    yield jobs
+    yield GaugeMetricFamily(
+        "evervec_oldest_pending_seconds",
+        "How long the oldest due job has waited",
+        value=stats.oldest_pending_seconds or 0.0,
+    )
+
+
+def store_metrics(store: Store, stats: Stats, models: Models) -> Iterator[Metric]:
+    """What all processes of a store have in common."""
+    yield from queue_metrics(stats)
+    yield GaugeMetricFamily("evervec_paused", "1 while no worker may claim", value=stats.paused)
+    now = store.now()
+    live = [w for w in store.workers() if now - w.seen_at.timestamp() < _LIVES_SECONDS]
+    yield GaugeMetricFamily("evervec_workers", "Workers that live", value=len(live))
+    yield GaugeMetricFamily(
+        "evervec_held_jobs", "Jobs in the hands of live workers", value=sum(w.held for w in live)
+    )
+    yield GaugeMetricFamily(
+        "evervec_provider_calls_in_flight",
+        "Provider calls of this process under way",
+        value=stats.in_flight,
+    )
+    breaker = GaugeMetricFamily(
+        "evervec_provider_paused",
+        "1 while all workers leave a provider alone: outage, limited, or capped for the day",
+        labels=["provider", "state"],
+    )
+    for provider in {model.provider.name: model.provider for model in models}.values():
+        gate = provider.gate()
+        shut = {gate.state if gate else "", "capped" if stats.capped else ""}
+        for state in ("outage", "limited", "capped"):
+            breaker.add_metric([provider.name, state], state in shut)
+    yield breaker
+
+
+def process_metrics() -> Iterator[Metric]:
+    """What this process counted about its own work."""
+    for counter in COUNTERS:
+        sums = counter.sums() or ({} if counter.labels else {(): 0.0})
+        family = CounterMetricFamily(counter.name, counter.meaning, labels=counter.labels)
+        for labels, amount in sorted(sums.items()):
+            family.add_metric(labels, amount)
+        yield family
+    for histogram in HISTOGRAMS:
+        shown = HistogramMetricFamily(histogram.name, histogram.meaning, labels=histogram.labels)
+        bounds = [*map(str, histogram.bounds), "+Inf"]
+        for labels, (counts, total) in sorted(histogram.seen().items()):
+            upto = list(zip(bounds, accumulate(counts), strict=True))
+            shown.add_metric(labels, upto, sum_value=total)
+        yield shown
+
+
+class _Once(Collector):
+    """One look."""
+
+    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        self._collect = collect
+
+    def collect(self) -> Iterable[Metric]:
+        return self._collect()
+
+
+def exposition(metrics: Iterable[Metric]) -> bytes:
+    """The text that Prometheus reads."""
+    found = list(metrics)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Once(lambda: found))
+    return generate_latest(registry)
+
+
+def serve_metrics(
+    host: str, port: int, store: Store, queue: Queue, models: Models
+) -> Callable[[], None]:
+    """Answer Prometheus there, from a thread; what it gives ends that. A store that does
+    not answer is a number too."""
+
+    def collect() -> Iterable[Metric]:
+        try:
+            seen = list(store_metrics(store, queue.stats(), models))
+        except EvervecError as error:
+            log.warning("metrics of the store are left out: %s", error)
+            seen = []
+        up = GaugeMetricFamily("evervec_store_up", "1 if the store answers", value=bool(seen))
+        return chain([up], seen, process_metrics())
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Once(collect))
+    try:
+        server, thread = start_wsgi_server(port, host, registry)
+    except OSError as error:
+        raise SettingsError(
+            f"{host}, port {port} cannot be listened on ({error.strerror}): give another "
+            "--metrics-host or --metrics-port"
+        ) from None
+
+    def end() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return end

@@ -1,0 +1,2 @@
+-- The caller's trace (W3C traceparent), which the worker goes on with.
+alter table evervec_jobs add column trace text;

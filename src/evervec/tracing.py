@@ -1,0 +1,76 @@
+"""OpenTelemetry traces, from the caller's `add` through the queue to the index.
+
+A record is saved with the trace that its caller is in; the worker that embeds it goes on with
+that trace, in whatever process it is. All of this does nothing until the program has set up
+OpenTelemetry: it is not even loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+Marks = Mapping[str, tuple[int, int]]
+"""when stages began and ended, in nanoseconds since the epoch"""
+
+
+def _api() -> Any:
+    """OpenTelemetry's own, if the program uses it."""
+    return sys.modules.get("opentelemetry.trace")
+
+
+def current() -> str | None:
+    """The trace that the caller is in, as W3C's `traceparent`."""
+    api = _api()
+    if api is None or not api.get_current_span().get_span_context().is_valid:
+        return None
+    carrier: dict[str, str] = {}
+    _propagator().inject(carrier)
+    return carrier.get("traceparent")
+
+
+@contextmanager
+def request(method: str, traceparent: str | None) -> Iterator[Callable[[str], object]]:
+    """A span for a request, in its sender's trace unless this program is in one already. What
+    it gives names the span, once the route is known."""
+    api = _api()
+    if api is None:
+        yield lambda _: None
+        return
+    inside = api.get_current_span().get_span_context().is_valid
+    parent = None if inside or traceparent is None else _parent(traceparent)
+    tracer = api.get_tracer("evervec")
+    with tracer.start_as_current_span(method, parent, kind=api.SpanKind.SERVER) as span:
+        yield lambda route: span.update_name(f"{method} {route}")
+
+
+def tell(trace: str, marks: Marks, error: str | None, **attributes: str | int) -> None:
+    """Add to a trace what a worker did for a job: the whole, and each stage of its batch."""
+    api = _api()
+    if api is None:
+        return
+    tracer, parent = api.get_tracer("evervec"), _parent(trace)
+    began = min((start for start, _ in marks.values()), default=time.time_ns())
+    named = {f"evervec.{name}": value for name, value in attributes.items()}
+    whole = tracer.start_span(
+        "evervec job", parent, kind=api.SpanKind.CONSUMER, attributes=named, start_time=began
+    )
+    if error is not None:
+        whole.set_status(api.Status(api.StatusCode.ERROR, error))
+    inside = api.set_span_in_context(whole)
+    for stage, (start, end) in marks.items():
+        tracer.start_span(f"evervec {stage}", inside, start_time=start).end(end)
+    whole.end(max((end for _, end in marks.values()), default=began))
+
+
+def _parent(traceparent: str) -> Any:
+    return _propagator().extract({"traceparent": traceparent})
+
+
+def _propagator() -> Any:
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    return TraceContextTextMapPropagator()
