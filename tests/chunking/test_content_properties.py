@@ -7,7 +7,7 @@ from functools import cache
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evervec.chunking import BYTES, ContentChunker, Measure, Piece
@@ -56,6 +56,7 @@ def test_no_piece_is_larger_than_most_unless_it_is_one_character(
         assert BYTES.count(text[start:end]) <= chunker.most or one
 
 
+@example("0\x80\U00010000\U00010000\u3002\u200d\n# Title", ContentChunker(32, 0, 8))
 @given(TEXTS, CHUNKERS)
 def test_no_cut_parts_a_character(text: str, chunker: ContentChunker) -> None:
     for start, end, _ in chunker.split(text):

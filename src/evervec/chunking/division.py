@@ -56,7 +56,11 @@ def late_start(text: str, start: int, end: int, most: int, count: Count) -> int:
     the end itself where there is none."""
     start = max(start, end - _LONGEST_UNIT * most)
     for begins in (_LINE_OR_SENTENCE, _WORD):
-        places = [match.end() for match in begins.finditer(text, start, end)]
+        places = [
+            match.end()
+            for match in begins.finditer(text, start, end)
+            if not parts_character(text, match.end())
+        ]
         place = bisect_left(places, True, key=lambda at: count(text[at:end]) <= most)
         if place < len(places) and places[place] < end:
             return places[place]
