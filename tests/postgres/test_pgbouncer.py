@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import threading
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from evervec import Evervec
 from support import postgres
 from support.fault_checks import assert_true_to, open_store
 from support.processes import until
+from support.programs import program
 
 BEHIND: dict[str, Any] = {"postgres_prepare": False, "listen": False, "poll_seconds": 0.05}
 SERVERS = 20  # connections that it has to the server; a thread may need two of them at once
@@ -40,20 +40,6 @@ logfile = {folder}/log
 """
 
 
-def _program() -> str:
-    """Where it is, installed if need be."""
-    places = f"{os.environ['PATH']}:/usr/sbin"
-    found = shutil.which("pgbouncer", path=places)
-    if found is None and os.getuid() == 0 and shutil.which("apt-get"):
-        install = ["apt-get", "install", "--yes", "--no-install-recommends", "pgbouncer"]
-        subprocess.run(install, check=False, capture_output=True, timeout=120)
-        found = shutil.which("pgbouncer", path=places)
-    if found is None:
-        warnings.warn(pytest.PytestWarning("PgBouncer IS NOT TESTED: install it"), stacklevel=1)
-        pytest.skip("there is no pgbouncer, and it cannot be installed")
-    return found
-
-
 @pytest.fixture
 def direct() -> Iterator[str]:
     url = postgres.DATABASES.borrow()
@@ -64,7 +50,7 @@ def direct() -> Iterator[str]:
 @pytest.fixture
 def behind(direct: str) -> Iterator[str]:
     """The address of the same database through PgBouncer."""
-    program = _program()
+    bouncer = program("pgbouncer", "pgbouncer", alone=False)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -80,7 +66,7 @@ def behind(direct: str) -> Iterator[str]:
         SETTINGS.format(server=server, port=port, servers=SERVERS, folder=folder), "utf-8"
     )
     user = ["--user", _owner(Path(str(parts["host"])))] if os.getuid() == 0 else []
-    running = subprocess.Popen([program, *user, str(config)], stderr=subprocess.DEVNULL)
+    running = subprocess.Popen([bouncer, *user, str(config)], stderr=subprocess.DEVNULL)
     url = f"postgresql://{parts['user']}@127.0.0.1:{port}/{database}"
     try:
         until(lambda: _answers(url), "PgBouncer to answer")

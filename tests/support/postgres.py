@@ -5,6 +5,7 @@
 disk before it must: what these tests kill are workers, not the machine.
 """
 
+import atexit
 import fcntl
 import os
 import shutil
@@ -153,6 +154,12 @@ def _admin(url: str) -> psycopg.Connection[Any]:
     except (KeyError, psycopg.Error):  # new, or cut by a test
         _admins[url] = psycopg.connect(url, autocommit=True)
     return _admins[url]
+
+
+@atexit.register
+def _close_admins() -> None:
+    for conn in _admins.values():
+        conn.close()
 
 
 def empty(url: str) -> None:

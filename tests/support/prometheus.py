@@ -1,11 +1,11 @@
 """Metrics as Prometheus reads them, and its own tool to check files."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
+
+from support.programs import program
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -37,11 +37,8 @@ def names(text: str) -> set[str]:
 
 
 def promtool(*args: str | Path, text: str | None = None) -> None:
-    """Prometheus's own verdict (Debian package `prometheus`). Where it is not installed the
-    test is skipped, and says so."""
-    tool = shutil.which("promtool")
-    if tool is None:
-        pytest.skip(f"NOT CHECKED: promtool is not installed (apt install prometheus): {args}")
+    """Prometheus's own verdict."""
+    tool = program("promtool", "prometheus", alone=True)
     done = subprocess.run(
         [tool, *map(str, args)], input=text, capture_output=True, text=True, check=False, timeout=60
     )
