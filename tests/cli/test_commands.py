@@ -383,7 +383,8 @@ def test_a_table_is_attached_followed_and_detached(run: Run, tmp_path: Path) -> 
     app.execute("insert into articles values (2, 'Coffee', 'likes shade')")
     run("worker", "--drain")
     assert json.loads(run("search", "shade", "-k", "1", "--json").stdout)["hits"][0]["id"] == "2"
-    assert "articles as articles: followed" in run("status").stdout
+    told = run("status").stdout
+    assert "articles as articles: followed, 2 of about 2 rows are embedded" in told
     app.execute("alter table articles rename column body to words")
     assert "no column body any more" in run("status").stdout
     assert "no column body any more" in run("doctor", code=1).stdout

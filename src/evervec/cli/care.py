@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from evervec.alerts import Episode
     from evervec.facade import Evervec
     from evervec.reports import Backfill, VerifyReport
+    from evervec.sources.base import Attachment
 
 
 @command("init", "evervec --store notes.db init")
@@ -81,7 +82,8 @@ def _show_status(ev: Evervec) -> None:
     click.echo(f"done       {stats.done}, the last {ago(stats.last_processed_at)}{each}")
     for attached, done in ev.tables.attached():
         trouble = ev.tables.trouble(attached)
-        state = "followed" if done else "followed, and its old rows are being enqueued"
+        state = f"followed, {_embedded_rows(ev, attached)}"
+        state += "" if done else "; its old rows are being enqueued"
         text = f"table      {attached.table} as {attached.kind}: {trouble or state}"
         click.echo(click.style(text, fg="red") if trouble else text)
     if stats.gate is not None:
@@ -132,6 +134,12 @@ def _metrics(ev: Evervec, host: str, port: int | None) -> Iterator[None]:
         yield
     finally:
         end()
+
+
+def _embedded_rows(ev: Evervec, attached: Attachment) -> str:
+    versions = [v for v in ev.versions() if (v.kind, v.state) == (attached.kind, "serving")]
+    rows = ev.tables.source.count(attached) if ev.tables.source else 0
+    return f"{sum(v.items for v in versions)} of about {rows} rows are embedded"
 
 
 @command("worker", "evervec worker --drain")
