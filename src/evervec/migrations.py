@@ -226,6 +226,7 @@ class Migrations:
 
     def status(self, name: str) -> MigrationStatus:
         """How far the migration to a version has come."""
+        asked = self.will_switch(name)  # first: a switch in between takes it back
         pairs = self.pairs(name)
         states = {pair.new.state for pair in pairs}
         progress = [self.store.progress(pair.new.version) for pair in pairs]
@@ -239,7 +240,7 @@ class Migrations:
             failed=sum(p.failed for p in progress),
             behind=sum(p.behind for p in progress),
             enqueued=all(p.new.state != "building" or self.is_filled(p.new) for p in pairs),
-            switches_by_itself=self.will_switch(name),
+            switches_by_itself=asked,
         )
 
     def switch(self, name: str, *, force: bool, timeout: float) -> int:

@@ -33,6 +33,8 @@ class Traffic:
         self.wanted: dict[str, str | None] = {}
         """what was written and acknowledged, by id; None where it was deleted"""
         self.versions: set[str | None] = set()
+        self.last: str | None = None
+        """the version of the latest search"""
         self.searches = 0
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,))
@@ -90,6 +92,7 @@ class Traffic:
             assert hits.via == "semantic"
             assert hits.version in (OLD, NEW), hits.version
             self.versions.add(hits.version)
+            self.last = hits.version
             assert str(number) in {hit.id for hit in hits}, f"{number} in {hits.version}"
             self.searches += 1
 
