@@ -144,7 +144,11 @@ class Connections:
             except Conflict as error:  # only the caller can do all of it again
                 raise StoreError(str(error)) from error
             return
-        begin = f"begin; set local lock_timeout = {self._busy_ms}; {_BY_KEY}"
+        # a process that was stopped in the middle must not keep its locks for as long as it is
+        begin = (
+            f"begin; set local lock_timeout = {self._busy_ms}; "
+            f"set local idle_in_transaction_session_timeout = {2 * self._busy_ms}; {_BY_KEY}"
+        )
         if not durable:
             begin += "; set local synchronous_commit = off"
         with self.reading() as session:
