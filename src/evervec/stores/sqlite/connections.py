@@ -25,20 +25,23 @@ from evervec.stores.paths import check_path
 _SAVEPOINT = "evervec_call"
 
 
-class _Reading:
-    """A borrowed connection: a plain object, because every search opens several."""
+class _Reader:
+    """A connection for queries, of one borrower at a time: a plain object that is used again,
+    because every search borrows several."""
 
     __slots__ = ("_conn", "_db")
 
-    def __init__(self, db: Connections) -> None:
+    def __init__(self, db: Connections, conn: sqlite3.Connection) -> None:
         self._db = db
+        self._conn = conn
 
     def __enter__(self) -> sqlite3.Connection:
-        self._conn = self._db._borrow()
         return self._conn
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._db._give_back(self._conn, error)
+        self._db._give_back(self)
+        if isinstance(error, sqlite3.Error):
+            raise self._db._explain(error) from error
 
 
 class Connections:
@@ -49,7 +52,7 @@ class Connections:
         self.name = str(path) if path else "memory:"
         self._busy_seconds = busy_seconds
         self._lock = threading.RLock()
-        self._idle: list[sqlite3.Connection] = []
+        self._idle: list[_Reader] = []
         self._all: list[sqlite3.Connection] = []
         self._closed = False
         self._pid = os.getpid()
@@ -59,6 +62,7 @@ class Connections:
         try:
             with self._explained():
                 self._writer = self._connect()
+                self._own = _Reader(self, self._writer)
                 if path is not None:
                     self._use_log()
                     self._writer.execute("pragma wal_autocheckpoint = 8000")
@@ -91,29 +95,25 @@ class Connections:
         self._all.append(conn)
         return conn
 
-    def reading(self) -> _Reading:
-        """A connection for queries; each statement sees what is committed by then."""
-        return _Reading(self)
-
-    def _borrow(self) -> sqlite3.Connection:
+    def reading(self) -> _Reader:
+        """A connection for queries; each statement sees what is committed by then. It is
+        borrowed from here on, so open the block at once."""
         self._check_open()
         if self.path is None:
             self._lock.acquire()
-            return self._writer
+            return self._own
         try:
             return self._idle.pop()
         except IndexError:
             pass
         with self._explained():
-            return self._connect()
+            return _Reader(self, self._connect())
 
-    def _give_back(self, conn: sqlite3.Connection, error: BaseException | None) -> None:
+    def _give_back(self, reader: _Reader) -> None:
         if self.path is None:
             self._lock.release()
         else:
-            self._idle.append(conn)
-        if isinstance(error, sqlite3.Error):
-            raise self._explain(error) from error
+            self._idle.append(reader)
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:

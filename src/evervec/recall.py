@@ -1,0 +1,133 @@
+"""What searches remember of versions and records, as long as nothing was written.
+
+Every search asks the store for its mark, which any process's write moves. While it stays,
+what was read is still true, so a search of records that were shown before reads nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from evervec.filters import Condition, matches
+from evervec.kinds import Kind, Rescore
+from evervec.models import Model
+from evervec.stores.base import Store
+from evervec.stores.values import Candidate, Found
+
+Standing = tuple[float, float, float]
+"""a record's strength, the seconds in which age halves it, and when it was updated"""
+_PLAIN = Rescore()
+_MOST_STANDING = 100_000
+_MOST_CHARACTERS = 16_000_000
+
+
+class Serving(NamedTuple):
+    """The vectors that a kind is searched by."""
+
+    kind: str
+    version: int
+    name: str
+    model: Model
+    whole: int
+    """the bytes up to which a text is one chunk for sure"""
+
+
+class Scope(NamedTuple):
+    """The vectors that a search looks at."""
+
+    serving: list[Serving]
+    models: list[Model]
+    names: str | None
+
+
+class Read(NamedTuple):
+    """A live record as it was read."""
+
+    kind: str
+    id: str
+    title: str | None
+    whole: str | None
+    """its text, if that is one chunk for sure"""
+    flat: dict[str, Any] | None
+    """its metadata, if a copy of that has nothing in common with it"""
+    found: Found
+
+    def metadata(self) -> dict[str, Any]:
+        """The caller's own: what is done to it stays there."""
+        if self.flat is not None:
+            return self.flat.copy()
+        metadata: dict[str, Any] = json.loads(self.found.metadata)
+        return metadata
+
+    def fits(self, conditions: tuple[Condition, ...]) -> bool:
+        return matches(self.metadata() if self.flat is None else self.flat, conditions)
+
+
+class Recall:
+    """What is remembered as of one mark of the store."""
+
+    def __init__(
+        self, store: Store, tenant: str, kinds: Mapping[str, Kind], mark: int, all: list[Serving]
+    ) -> None:
+        self.mark = mark
+        self._store = store
+        self._tenant = tenant
+        self._kinds = kinds
+        self._whole = {s.kind: s.whole for s in all}
+        self._all = _scope(all)
+        self._standing: dict[int, Standing | None] = {}
+        self._read: dict[int, Read] = {}
+        self._characters = 0
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._standing) > _MOST_STANDING or self._characters > _MOST_CHARACTERS
+
+    def scope(self, kind: str | None) -> Scope:
+        if kind is None:
+            return self._all
+        return _scope([s for s in self._all.serving if s.kind == kind])
+
+    def standing(self, records: Mapping[int, float]) -> dict[int, Standing | None]:
+        """What of records' relevance does not change with the question, None for one that is
+        not alive; of at least these."""
+        known = self._standing
+        if not records.keys() <= known.keys():
+            unknown = [record for record in records if record not in known]
+            alive = self._store.candidates(self._tenant, unknown)
+            known.update((record, self._stands(alive.get(record))) for record in unknown)
+        return known
+
+    def _stands(self, candidate: Candidate | None) -> Standing | None:
+        if candidate is None:
+            return None
+        kind = self._kinds.get(candidate.kind)
+        rescore = kind.rescore if kind else _PLAIN
+        decay = rescore.days * 86400
+        strength = rescore.base + rescore.gain * candidate.weight
+        return strength, decay, candidate.updated_at
+
+    def read(self, records: Sequence[int]) -> dict[int, Read]:
+        """At least the live ones of these."""
+        known = self._read
+        unknown = [record for record in records if record not in known]
+        if unknown:
+            for record, found in self._store.found(unknown).items():
+                size = len(found.text) if found.text.isascii() else 4 * len(found.text)
+                short = size <= self._whole.get(found.kind, 0)
+                whole = found.text.strip() if short else None
+                flat = _flat(json.loads(found.metadata))
+                known[record] = Read(found.kind, found.id, found.title, whole, flat, found)
+                self._characters += size
+        return known
+
+
+def _scope(serving: list[Serving]) -> Scope:
+    names = ", ".join(sorted({s.name for s in serving}))
+    return Scope(serving, list(dict.fromkeys(s.model for s in serving)), names or None)
+
+
+def _flat(metadata: dict[str, Any]) -> dict[str, Any] | None:
+    return None if any(isinstance(v, list | dict) for v in metadata.values()) else metadata
