@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+import orjson
+
 from evervec.embedders.base import PROBE, BadAnswer
 from evervec.errors import (
     EmbedderError,
@@ -84,7 +86,7 @@ class Http:
         self, method: str, path: str, payload: Mapping[str, Any] | None, seconds: float | None
     ) -> Reply:
         limit = self._seconds if seconds is None else seconds
-        body = None if payload is None else json.dumps(payload).encode()
+        body = None if payload is None else _written(payload)
         try:
             try:
                 return self._once(method, path, body, limit)
@@ -117,11 +119,9 @@ class Http:
                 if size > _MOST_BYTES:
                     raise BadAnswer(f"{self.name} answered with more than {_MOST_BYTES} bytes")
         content = b"".join(parts)
-        try:
-            read = json.loads(content)
-        except ValueError:
-            read = None
-        return Reply(response.status_code, response.headers, read, content[:500].decode("latin-1"))
+        return Reply(
+            response.status_code, response.headers, _read(content), content[:500].decode("latin-1")
+        )
 
     def native(self, model: str, embed_query: Callable[[str], Any]) -> int:
         """The dimensions of a model that is not known by name, asked of the provider."""
@@ -157,6 +157,22 @@ class Http:
 
     def close(self) -> None:
         self._client.close()
+
+
+def _written(payload: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(payload)
+    except TypeError:  # half a surrogate pair: the provider may know what to do with it
+        return json.dumps(payload).encode()
+
+
+def _read(content: bytes) -> Any:
+    for read in (orjson.loads, json.loads):  # the second knows NaN, as servers in Python write it
+        try:
+            return read(content)
+        except ValueError:
+            continue
+    return None
 
 
 def _words(error: Exception) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from binascii import a2b_base64
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pybase64
 from numpy.typing import NDArray
 
 from evervec.embedders.base import Answer, BadAnswer
@@ -107,7 +107,7 @@ def _read(rows: list[Any]) -> NDArray[np.float32]:
     """From base64 of little-endian floats, or from numbers, where a server knows no base64."""
     if not all(isinstance(row, str) for row in rows):
         return np.asarray(rows, np.float32)
-    read = [a2b_base64(row, strict_mode=True) for row in rows]
+    read = [pybase64.b64decode(row, validate=True) for row in rows]
     if len({len(row) for row in read}) > 1:
         raise ValueError("vectors of several lengths")
     return np.frombuffer(b"".join(read), "<f4").reshape(len(rows), -1)
