@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import islice
-from types import FrameType
 from typing import Any
 
 from evervec.backfill import Backfiller
 from evervec.dispatch import Dispatcher
-from evervec.drafts import check_name, make_draft, read_envelope, record_id
+from evervec.drafts import check_name, record_id
 from evervec.embedders.base import Embedder
 from evervec.errors import InvalidArgument, InvalidRecord, JobFailed, VersionMismatch, WaitTimeout
 from evervec.housekeeping import Housekeeping
@@ -35,14 +30,15 @@ from evervec.reports import Backfill, Estimate, ProcessResult, VerifyReport
 from evervec.sampling import estimate
 from evervec.search import Search
 from evervec.settings import Settings
-from evervec.sources.base import Attachment, Source, attachment
+from evervec.signals import run_until_signalled
+from evervec.sources.base import Attachment, attachment
 from evervec.stores.base import Store
 from evervec.stores.values import Draft
 from evervec.tables import Tables
 from evervec.telemetry import SEARCHES
-from evervec.tracing import current as current_trace
 from evervec.verify import verify
 from evervec.worker import Worker
+from evervec.writing import Writing
 
 log = logging.getLogger("evervec")
 
@@ -98,6 +94,7 @@ class Evervec:
         self.models = Models(self.provider, store, settings, open_model)
         self._check_versions()
         self.queue = Queue(store, settings, tenant, self._kinds, self.models)
+        self._writing = Writing(store, settings, tenant, self._kinds, self.models)
         self.tables = Tables(open_source(store))
         self.pipeline = Pipeline(
             store, index, self.models, self.queue, self._kinds, self.tables, settings
@@ -156,6 +153,7 @@ class Evervec:
         view = copy(self)
         view.tenant = tenant
         view.queue = Queue(self.store, self.settings, tenant, self._kinds, self.models)
+        view._writing = Writing(self.store, self.settings, tenant, self._kinds, self.models)
         view._search = Search(
             self.store, self.index, self.models, self._kinds, self.settings, tenant
         )
@@ -205,8 +203,7 @@ class Evervec:
             "boxed": boxed,
         }  # fmt: skip
         _check_wait(wait, conn)
-        draft = self.draft(kind, data, options)
-        ticket = self.store.save(self.tenant, kind, [draft], conn)[0]
+        ticket = self._writing.save(kind, self.draft(kind, data, options), conn)
         if wait is not None:
             self.wait(ticket, wait)
         return ticket
@@ -214,52 +211,13 @@ class Evervec:
     def draft(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
         """A record as `add` would save it, checked and rendered; `options`: the others of its
         arguments."""
-        check_name("kind", kind)
-        known = self._kinds.get(kind)
-        draft = known.draft(data, options) if known else make_draft(data, options)
-        return self._checked(draft)
+        return self._writing.draft(kind, data, options)
 
     def add_many(self, kind: str, records: Iterable[Any], *, conn: Any = None) -> Iterator[Ticket]:
         """Save many records, streamed: tickets in order as you iterate, a batch in each
         transaction. A bad record raises `InvalidRecord` with its position, after all before
         it were saved and ticketed."""
-        check_name("kind", kind)
-        return _Tickets(self._add_many(kind, records, conn), kind)
-
-    def _add_many(self, kind: str, records: Iterable[Any], conn: Any) -> Iterator[Ticket]:
-        position, source = 0, iter(records)
-        while batch := list(islice(source, self.settings.add_batch)):
-            drafts, refused = [], None
-            for item in batch:
-                try:
-                    drafts.append(self._draft(kind, item))
-                except InvalidRecord as error:
-                    place = position + len(drafts)
-                    refused = InvalidRecord(str(error), position=place)
-                    break
-            if drafts:
-                yield from self.store.save(self.tenant, kind, drafts, conn)
-            if refused is not None:
-                raise refused
-            position += len(batch)
-
-    def _draft(self, kind: str, item: Any) -> Draft:
-        known = self._kinds.get(kind)
-        if known is not None and (known.model is not None or known.text is not None):
-            draft = known.draft(item, {})
-        else:
-            text, options = read_envelope(item)
-            draft = known.draft(text, options) if known else make_draft(text, options)
-        return self._checked(draft)
-
-    def _checked(self, draft: Draft) -> Draft:
-        draft.trace = current_trace()
-        if draft.boxed and self.models.main is None:
-            raise InvalidArgument(
-                "a boxed record appears only once embedded, and this store was opened without "
-                "an embedder: give one, or add it without boxed"
-            )
-        return draft
+        return self._writing.many(kind, records, conn)
 
     def delete(
         self, kind: str, id: str | int, *, wait: float | None = None, conn: Any = None
@@ -326,11 +284,7 @@ class Evervec:
         return self._with_rows(hits) if rows else hits
 
     def _with_rows(self, hits: Hits) -> Hits:
-        found = {
-            (kind, id): row
-            for kind in {hit.kind for hit in hits}
-            for id, row in self.tables.rows(kind, [h.id for h in hits if h.kind == kind]).items()
-        }
+        found = self.tables.rows_of_hits(hits)
         shown = [replace(hit, row=found.get((hit.kind, hit.id))) for hit in hits]
         return Hits(shown, via=hits.via, version=hits.version)
 
@@ -436,21 +390,7 @@ class Evervec:
 
     def run_worker(self, concurrency: int | None = None) -> None:
         """Work until SIGTERM or SIGINT, then drain; a second one stops at once."""
-        worker = self._worker(concurrency)
-        signals: list[int] = []
-
-        def end(number: int, frame: FrameType | None) -> None:
-            # from a thread: a handler may interrupt anything, even another handler with a lock
-            limit = 0.0 if signals else None
-            signals.append(number)
-            threading.Thread(target=worker.stop, args=(limit,), daemon=True).start()
-
-        before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            worker.run()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        run_until_signalled(self._worker(concurrency))
 
     def _worker(self, concurrency: int | None) -> Worker:
         if concurrency is not None and concurrency < 1:
@@ -497,36 +437,16 @@ class Evervec:
         a row is. `dry_run`: only give the SQL, as `.sql` of the answer.
         """
         check_name("kind", kind)
-        source = self._source()
-        planned = source.plan(
-            attachment(
-                table, kind, id, text, metadata,
-                title=title, weight=weight, tenant=tenant, owner=self.tenant,
-            )
+        planned = attachment(
+            table, kind, id, text, metadata,
+            title=title, weight=weight, tenant=tenant, owner=self.tenant,
         )  # fmt: skip
-        if not dry_run:
-            source.attach(planned)
-        return planned
+        return self.tables.attach(planned, dry_run=dry_run)
 
     def detach(self, table: str, *, keep_records: bool = False) -> int:
         """Stop following a table (or kind): its triggers go, and its records too unless kept;
         how many those were."""
-        mine = [a for a in self.tables.by_kind().values() if table in (a.table, a.kind)]
-        if not mine:
-            raise InvalidArgument(f"{table!r} is not attached")
-        gone = 0
-        for one in mine:
-            self._source().detach(one.kind)
-            gone += self.tables.let_go(self.store, one.kind, keep=keep_records)
-        return gone
-
-    def _source(self) -> Source:
-        if self.tables.source is None:
-            raise InvalidArgument(
-                f"{self.store.url} cannot attach tables: register Kind(load=...) and call "
-                "ev.queue.enqueue in your own transaction"
-            )
-        return self.tables.source
+        return self.tables.detach(self.store, table, keep=keep_records)
 
     def verify(
         self,
@@ -542,28 +462,6 @@ class Evervec:
             self.store, self.index, self.tables, None if all_tenants else self.tenant,
             repair=repair, progress=progress,
         )  # fmt: skip
-
-
-class _Tickets(Iterator[Ticket]):
-    """The lazy tickets of `add_many`; it warns when nobody ever asked for one."""
-
-    def __init__(self, tickets: Iterator[Ticket], kind: str) -> None:
-        self._tickets = tickets
-        self._kind = kind
-        self._begun = False
-
-    def __next__(self) -> Ticket:
-        self._begun = True
-        return next(self._tickets)
-
-    def __del__(self) -> None:
-        if not self._begun:
-            warnings.warn(
-                f"add_many({self._kind!r}, …) was never iterated, so nothing was saved: "
-                "use list(ev.add_many(…)) or a for loop",
-                RuntimeWarning,
-                stacklevel=2,
-            )
 
 
 def _check_wait(wait: float | None, conn: Any) -> None:

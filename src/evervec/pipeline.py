@@ -8,58 +8,31 @@ until all of its chunks are there.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
 
 from evervec.batch import Batch, Cost, Item, Written
 from evervec.chunking import Chunker, chunk, parse_chunker
-from evervec.drafts import make_draft
+from evervec.contents import Contents, Refused
 from evervec.embedders.base import count_tokens, describe
-from evervec.errors import InvalidInput, InvalidRecord
+from evervec.errors import InvalidInput
 from evervec.indexes.base import Index
 from evervec.kinds import Kind
 from evervec.limits.gate import NOBODYS_FAULT
-from evervec.model import Change, Job, Op, Point, Status
+from evervec.model import Change, Job, Point, Status
 from evervec.models import Model, Models
 from evervec.queue import Queue
 from evervec.settings import Settings
-from evervec.sources.base import Attachment, Row, TableChanged
 from evervec.stores.base import Store
-from evervec.stores.values import Collection, Draft, Finish, KindSpec, Loaded, Unreadable
-from evervec.tables import UNFIT, FoundRow, Tables
+from evervec.stores.values import Collection, Finish, KindSpec, Loaded, Unreadable
+from evervec.tables import FoundRow, Tables
 from evervec.telemetry import ATTEMPTS, CHUNKS, FRESHNESS, STAGES
 from evervec.tracing import tell
 
-if TYPE_CHECKING:
-    pass
-
-
 _PATIENCE = 0.1
 """seconds that work for one model waits for the answer of another's provider"""
-
-
-class _Refused(Exception):
-    """A record that cannot be prepared; `permanent` when trying again would not help."""
-
-    def __init__(self, message: str, *, permanent: bool) -> None:
-        super().__init__(message)
-        self.permanent = permanent
-
-
-def _read(attachment: Attachment, row: Row | TableChanged | None) -> Draft | None:
-    """The record that a row of an attached table is."""
-    if isinstance(row, TableChanged):
-        raise _Refused(str(row), permanent=False)
-    try:
-        return None if row is None else attachment.draft(row)
-    except UNFIT as error:
-        raise _Refused(
-            f"its row of {attachment.table} cannot be a record: {describe(error)}", permanent=True
-        ) from error
 
 
 class Pipeline:
@@ -81,6 +54,7 @@ class Pipeline:
         self.queue = queue
         self._kinds = kinds
         self._tables = tables
+        self._contents = Contents(kinds, tables, store.now)
         self._settings = settings
         self._chunkers: dict[int, Chunker] = {}
         self._makers: dict[int, Model] = {}
@@ -168,7 +142,7 @@ class Pipeline:
         mine = [job for job in jobs if self._makers[job.version] is model]
         others = [job for job in jobs if self._makers[job.version] is not model]
         loaded = self.store.load(mine, self.memory)
-        rows = self._rows(zip(mine, loaded, strict=False))
+        rows = self._contents.rows(zip(mine, loaded, strict=False))
         batch = Batch([], model, suspect=jobs[0].crashes > 0)
         for job, found in zip(mine, loaded, strict=False):
             if found is not None:  # else it was cancelled, and nobody waits for it
@@ -195,25 +169,14 @@ class Pipeline:
             batch.owners.append((job.tenant, job.kind))
             batch.characters += len(text)
 
-    def _rows(
-        self, loaded: Iterable[tuple[Job, Loaded | Unreadable | None]]
-    ) -> Mapping[int, FoundRow]:
-        """The rows of attached tables that the jobs are of."""
-        fetched = [job for job, x in loaded if isinstance(x, Loaded) and x.op is Op.LOAD]
-        return self._tables.rows_of([job for job in fetched if not self._loader(job.kind)])
-
-    def _loader(self, kind: str) -> Callable[[str], Any] | None:
-        known = self._kinds.get(kind)
-        return known.load if known else None
-
     def _prepare(self, job: Job, loaded: Loaded | Unreadable, row: FoundRow | None) -> Item:
         if isinstance(loaded, Unreadable):
             error = f"the record cannot be read ({loaded.error}); add it again"
             return Item(job, job.seq, error=error, permanent=True)
         item = Item(job, loaded.seq, trace=loaded.trace)
         try:
-            title, text = self._content(item, loaded, row)
-        except _Refused as error:
+            title, text = self._contents.read(item, loaded, row)
+        except Refused as error:
             item.error, item.permanent = str(error), error.permanent
             return item
         if text is None:
@@ -230,61 +193,6 @@ class Pipeline:
             elif piece.hash not in item.fresh:
                 item.fresh[piece.hash] = (place, content)
         return item
-
-    def _content(
-        self, item: Item, loaded: Loaded, row: FoundRow | None
-    ) -> tuple[str | None, str | None]:
-        """Title and text to embed; no text: its points are to go."""
-        draft = None
-        if loaded.op is Op.OPEN:
-            draft = self._open(item.job, loaded.box)
-        elif loaded.op is Op.LOAD:
-            draft = self._fetch(item.job) if row is None else _read(*row)
-            item.gone = draft is None
-        elif loaded.live:
-            item.metadata, item.weight = loaded.metadata, loaded.weight
-            item.updated_at = loaded.updated_at
-            return loaded.title, loaded.text
-        if draft is None:
-            return None, None
-        item.reveal = draft
-        item.metadata, item.weight = json.loads(draft.metadata), draft.weight
-        item.updated_at = self.store.now() if draft.updated_at is None else draft.updated_at
-        return draft.title, draft.text
-
-    def _open(self, job: Job, box: str | None) -> Draft:
-        try:
-            content = json.loads(box or "")
-            content["metadata"] = json.loads(content["metadata"])
-            return make_draft(
-                content.pop("text"), {**content, "id": job.record_id}, content.pop("data")
-            )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise _Refused(
-                f"the boxed record cannot be read ({describe(error)}); add it again",
-                permanent=True,
-            ) from error
-
-    def _fetch(self, job: Job) -> Draft | None:
-        load = self._loader(job.kind)
-        if load is None:
-            raise _Refused(
-                f"there is no record {job.record_id!r} of kind {job.kind!r}, and this process has "
-                f"no loader for it: register Kind({job.kind!r}, load=...), then retry the job",
-                permanent=True,
-            )
-        try:
-            given = load(job.record_id)
-        except Exception as error:
-            raise _Refused(f"its loader failed: {describe(error)}", permanent=False) from error
-        if given is None:
-            return None
-        try:
-            return self._kinds[job.kind].draft(given, {"id": job.record_id})
-        except InvalidRecord as error:
-            raise _Refused(f"what its loader gave is refused: {error}", permanent=True) from error
-        except Exception as error:
-            raise _Refused(f"its kind failed: {describe(error)}", permanent=False) from error
 
     def calls(self, batch: Batch) -> list[range]:
         """The provider calls that a batch needs, as rows of its texts: as many in one as the

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from evervec.errors import InvalidRecord
-from evervec.model import Job
+from evervec.errors import InvalidArgument, InvalidRecord
+from evervec.model import Hit, Job
 from evervec.sources.base import Attached, Attachment, Row, Source, TableChanged
 from evervec.stores.base import Store
 from evervec.stores.values import Draft, Expected
@@ -27,6 +27,34 @@ class Tables:
 
     def __init__(self, source: Source | None) -> None:
         self.source = source
+
+    def attach(self, wanted: Attachment, *, dry_run: bool) -> Attachment:
+        """Follow a table; the attachment as its database has it."""
+        source = self._required()
+        planned = source.plan(wanted)
+        if not dry_run:
+            source.attach(planned)
+        return planned
+
+    def detach(self, store: Store, table: str, *, keep: bool) -> int:
+        """Stop following a table or kind, and delete its records unless kept; how many those
+        were."""
+        mine = [a for a in self.by_kind().values() if table in (a.table, a.kind)]
+        if not mine:
+            raise InvalidArgument(f"{table!r} is not attached")
+        gone = 0
+        for one in mine:
+            self._required().detach(one.kind)
+            gone += self.let_go(store, one.kind, keep=keep)
+        return gone
+
+    def _required(self) -> Source:
+        if self.source is None:
+            raise InvalidArgument(
+                "this store cannot attach tables: register Kind(load=...) and call "
+                "ev.queue.enqueue in your own transaction"
+            )
+        return self.source
 
     def follow(self) -> int:
         """Make jobs of what changed in the tables since; how many changes there were."""
@@ -55,6 +83,17 @@ class Tables:
             return self.source.whole(attachment, ids)
         except TableChanged:
             return {}
+
+    def rows_of_hits(self, hits: Iterable[Hit]) -> dict[tuple[str, str], Mapping[str, Any]]:
+        """By kind and id, the rows behind what a search found."""
+        wanted: dict[str, list[str]] = defaultdict(list)
+        for hit in hits:
+            wanted[hit.kind].append(hit.id)
+        return {
+            (kind, id): row
+            for kind, ids in wanted.items()
+            for id, row in self.rows(kind, ids).items()
+        }
 
     def rows_of(self, jobs: Sequence[Job]) -> dict[int, FoundRow]:
         """By job, its attachment and its row as it is now; None for a row that is gone, or is

@@ -15,7 +15,7 @@ from support.world import KIND, World, assert_in_step, work
 
 def fail_inside(ev: Evervec, conn: Any) -> None:
     """A call that the engine itself refuses."""
-    draft = ev._draft(KIND, {"id": "2", "text": "x"})
+    draft = ev.draft(KIND, "x", {"id": "2"})
     draft.weight = None  # type: ignore[assignment]
     ev.store.save("default", KIND, [draft], conn)
 

@@ -1,0 +1,113 @@
+"""What there is to embed of the records that jobs are about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from evervec.batch import Item
+from evervec.drafts import make_draft
+from evervec.embedders.base import describe
+from evervec.errors import InvalidRecord
+from evervec.kinds import Kind
+from evervec.model import Job, Op
+from evervec.sources.base import Attachment, Row, TableChanged
+from evervec.stores.values import Draft, Loaded, Unreadable
+from evervec.tables import UNFIT, FoundRow, Tables
+
+
+class Refused(Exception):
+    """A record that cannot be read; `permanent` when trying again would not help."""
+
+    def __init__(self, message: str, *, permanent: bool) -> None:
+        super().__init__(message)
+        self.permanent = permanent
+
+
+def _read(attachment: Attachment, row: Row | TableChanged | None) -> Draft | None:
+    """The record that a row of an attached table is."""
+    if isinstance(row, TableChanged):
+        raise Refused(str(row), permanent=False)
+    try:
+        return None if row is None else attachment.draft(row)
+    except UNFIT as error:
+        raise Refused(
+            f"its row of {attachment.table} cannot be a record: {describe(error)}", permanent=True
+        ) from error
+
+
+class Contents:
+    """What records say now: as the store has them, out of their box, or fetched from where the
+    application keeps them."""
+
+    def __init__(self, kinds: Mapping[str, Kind], tables: Tables, now: Callable[[], float]) -> None:
+        self._kinds = kinds
+        self._tables = tables
+        self._now = now
+
+    def rows(
+        self, loaded: Iterable[tuple[Job, Loaded | Unreadable | None]]
+    ) -> Mapping[int, FoundRow]:
+        """The rows of attached tables that the jobs are of."""
+        fetched = [job for job, x in loaded if isinstance(x, Loaded) and x.op is Op.LOAD]
+        return self._tables.rows_of([job for job in fetched if not self._loader(job.kind)])
+
+    def _loader(self, kind: str) -> Callable[[str], Any] | None:
+        known = self._kinds.get(kind)
+        return known.load if known else None
+
+    def read(
+        self, item: Item, loaded: Loaded, row: FoundRow | None
+    ) -> tuple[str | None, str | None]:
+        """Title and text to embed; no text: its points are to go."""
+        draft = None
+        if loaded.op is Op.OPEN:
+            draft = self._open(item.job, loaded.box)
+        elif loaded.op is Op.LOAD:
+            draft = self._fetch(item.job) if row is None else _read(*row)
+            item.gone = draft is None
+        elif loaded.live:
+            item.metadata, item.weight = loaded.metadata, loaded.weight
+            item.updated_at = loaded.updated_at
+            return loaded.title, loaded.text
+        if draft is None:
+            return None, None
+        item.reveal = draft
+        item.metadata, item.weight = json.loads(draft.metadata), draft.weight
+        item.updated_at = self._now() if draft.updated_at is None else draft.updated_at
+        return draft.title, draft.text
+
+    def _open(self, job: Job, box: str | None) -> Draft:
+        try:
+            content = json.loads(box or "")
+            content["metadata"] = json.loads(content["metadata"])
+            return make_draft(
+                content.pop("text"), {**content, "id": job.record_id}, content.pop("data")
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise Refused(
+                f"the boxed record cannot be read ({describe(error)}); add it again",
+                permanent=True,
+            ) from error
+
+    def _fetch(self, job: Job) -> Draft | None:
+        load = self._loader(job.kind)
+        if load is None:
+            raise Refused(
+                f"there is no record {job.record_id!r} of kind {job.kind!r}, and this process has "
+                f"no loader for it: register Kind({job.kind!r}, load=...), then retry the job",
+                permanent=True,
+            )
+        try:
+            given = load(job.record_id)
+        except Exception as error:
+            raise Refused(f"its loader failed: {describe(error)}", permanent=False) from error
+        if given is None:
+            return None
+        try:
+            return self._kinds[job.kind].draft(given, {"id": job.record_id})
+        except InvalidRecord as error:
+            raise Refused(f"what its loader gave is refused: {error}", permanent=True) from error
+        except Exception as error:
+            raise Refused(f"its kind failed: {describe(error)}", permanent=False) from error

@@ -1,0 +1,105 @@
+"""What callers give becomes drafts, and drafts are saved, many in one transaction."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from evervec.drafts import check_name, make_draft, read_envelope
+from evervec.errors import InvalidArgument, InvalidRecord
+from evervec.kinds import Kind
+from evervec.model import Ticket
+from evervec.models import Models
+from evervec.settings import Settings
+from evervec.stores.base import Store
+from evervec.stores.values import Draft
+from evervec.tracing import current as current_trace
+
+
+class Writing:
+    """The writes of one tenant."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        tenant: str,
+        kinds: Mapping[str, Kind],
+        models: Models,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._tenant = tenant
+        self._kinds = kinds
+        self._models = models
+
+    def draft(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
+        """A record, checked and rendered; `options`: its other parts by their names."""
+        check_name("kind", kind)
+        known = self._kinds.get(kind)
+        return self._checked(known.draft(data, options) if known else make_draft(data, options))
+
+    def save(self, kind: str, draft: Draft, conn: Any) -> Ticket:
+        return self._store.save(self._tenant, kind, [draft], conn)[0]
+
+    def many(self, kind: str, records: Iterable[Any], conn: Any) -> Iterator[Ticket]:
+        """Saves as it is iterated."""
+        check_name("kind", kind)
+        return _Tickets(self._many(kind, records, conn), kind)
+
+    def _many(self, kind: str, records: Iterable[Any], conn: Any) -> Iterator[Ticket]:
+        position, source = 0, iter(records)
+        while batch := list(islice(source, self._settings.add_batch)):
+            drafts, refused = [], None
+            for item in batch:
+                try:
+                    drafts.append(self._one_of_many(kind, item))
+                except InvalidRecord as error:
+                    place = position + len(drafts)
+                    refused = InvalidRecord(str(error), position=place)
+                    break
+            if drafts:
+                yield from self._store.save(self._tenant, kind, drafts, conn)
+            if refused is not None:
+                raise refused
+            position += len(batch)
+
+    def _one_of_many(self, kind: str, item: Any) -> Draft:
+        known = self._kinds.get(kind)
+        if known is not None and (known.model is not None or known.text is not None):
+            return self._checked(known.draft(item, {}))
+        text, options = read_envelope(item)
+        return self._checked(known.draft(text, options) if known else make_draft(text, options))
+
+    def _checked(self, draft: Draft) -> Draft:
+        draft.trace = current_trace()
+        if draft.boxed and self._models.main is None:
+            raise InvalidArgument(
+                "a boxed record appears only once embedded, and this store was opened without "
+                "an embedder: give one, or add it without boxed"
+            )
+        return draft
+
+
+class _Tickets(Iterator[Ticket]):
+    """Lazy tickets; it warns when nobody ever asked for one."""
+
+    def __init__(self, tickets: Iterator[Ticket], kind: str) -> None:
+        self._tickets = tickets
+        self._kind = kind
+        self._begun = False
+
+    def __next__(self) -> Ticket:
+        self._begun = True
+        return next(self._tickets)
+
+    def __del__(self) -> None:
+        if not self._begun:
+            warnings.warn(
+                f"add_many({self._kind!r}, …) was never iterated, so nothing was saved: "
+                "use list(ev.add_many(…)) or a for loop",
+                RuntimeWarning,
+                stacklevel=2,
+            )
