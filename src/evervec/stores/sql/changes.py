@@ -15,17 +15,17 @@ from evervec.model import Op, Ticket
 from evervec.stores.sql.batches import Batches, columns, retried
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.records import (
+    NewJob,
     Row,
-    judge,
+    Writes,
+    compare,
     number,
-    pack_box,
     stub_of,
     tickets_of_deletes,
 )
 from evervec.stores.values import Draft
 
 Values = tuple[Any, ...]
-NewJob = tuple[Row, Op, str | None]
 _PLAIN = Draft("", "", b"")
 
 
@@ -65,12 +65,7 @@ class Changes(Batches):
     ) -> tuple[list[Ticket], set[str]]:
         """Tickets, and the ids of new records that another transaction was faster with."""
         rows = self._known(db, tenant, kind, {d.id for d in drafts}, targets[0])
-        steps = []
-        for draft in drafts:
-            row = rows.get(draft.id)
-            if row is None:
-                row = rows[draft.id] = Row(draft.id)
-            steps.append((draft, row, judge(row, draft)))
+        steps = compare(drafts, rows)
         count = sum(verdict == "changed" for _, _, verdict in steps) * (1 + len(targets))
         numbers = self.take_numbers(db, count) if count else iter(())
         tickets = number(kind, steps, numbers, len(targets))
@@ -125,39 +120,21 @@ class Changes(Batches):
     ) -> set[str]:
         """Each record of the batch once, as its last draft says. Ids that were not written,
         because they were just inserted elsewhere."""
-        inserts: list[Values] = []
-        updates: list[Values] = []
-        quiet: list[Values] = []
-        jobs: list[NewJob] = []
-        for row in rows:
-            draft = row.draft
-            if draft is None:
-                if row.quiet:
-                    quiet.append(row.quiet_values)
-                continue
-            if draft.boxed:
-                jobs.append((row, Op.OPEN, pack_box(draft)))
-                if not row.was_stored:
-                    row.state = "hidden"
-                    inserts.append(stub_values(row, tenant, kind, now))
-                elif row.version is not None:
-                    quiet.append(row.quiet_values)
-                continue
-            jobs.append((row, Op.EMBED, None))
-            content = (*row.content(draft, now), *self._words(draft))
-            if row.was_stored:
-                updates.append((row.record, *content))
-            else:
-                inserts.append((row.record, row.id, *content))
+        writes = Writes.of(rows)
+        inserts = [(r.record, r.id, *self._content(r, d, now)) for r, d in writes.inserts]
+        inserts += [stub_values(row, tenant, kind, now) for row in writes.stubs]
+        updates = [(r.record, *self._content(r, d, now)) for r, d in writes.updates]
         lost = self._insert(db, tenant, kind, inserts)
         if updates:
             self._update(db, tenant, updates)
-        if quiet:
-            self._update_quietly(db, quiet)
-        if lost:
-            jobs = [job for job in jobs if job[0].id not in lost]
+        if writes.quiet:
+            self._update_quietly(db, writes.quiet)
+        jobs = [job for job in writes.jobs if job[0].id not in lost] if lost else writes.jobs
         self._put_jobs(db, tenant, targets, now, jobs)
         return lost
+
+    def _content(self, row: Row, draft: Draft, now: float) -> Values:
+        return (*row.content(draft, now), *self._words(draft))
 
     @abstractmethod
     def _insert(self, db: Connection, tenant: str, kind: str, values: list[Values]) -> set[str]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from evervec.model import EnqueueResult
 from evervec.stores.sql.batches import retried
-from evervec.stores.sql.changes import Changes, NewJob, stub_values
+from evervec.stores.sql.changes import Changes, stub_values
 from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.records import Row, op_to_enqueue
+from evervec.stores.sql.records import NewJob, Row, op_to_enqueue
 from evervec.stores.values import Draft
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from evervec.model import Job, Outcome
 from evervec.stores.sql.batches import retried
-from evervec.stores.sql.changes import NewJob, Values
+from evervec.stores.sql.changes import Values
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.finishing import Finishing, put_back_row
 from evervec.stores.sql.jobs import JobRow, after_crash, attempt_row, loaded
-from evervec.stores.sql.records import Row, op_to_reopen
+from evervec.stores.sql.records import NewJob, Row, op_to_reopen
 from evervec.stores.values import Draft, Loaded, Unreadable
 
 

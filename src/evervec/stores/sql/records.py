@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -94,6 +94,10 @@ class Row:
         )  # fmt: skip
 
 
+NewJob = tuple[Row, Op, str | None]
+"""of a record, with what is to be done and its box"""
+
+
 def judge(row: Row, draft: Draft) -> str:
     """Whether a draft is stale, unchanged or changes the row; the row then stands as changed."""
     if draft.if_seq is not None and row.seq != draft.if_seq:
@@ -116,6 +120,17 @@ def judge(row: Row, draft: Draft) -> str:
     return "changed"
 
 
+def compare(drafts: Iterable[Draft], rows: dict[str, Row]) -> list[tuple[Draft, Row, str]]:
+    """What each draft does to its row, in order; records that are not there yet get one."""
+    steps = []
+    for draft in drafts:
+        row = rows.get(draft.id)
+        if row is None:
+            row = rows[draft.id] = Row(draft.id)
+        steps.append((draft, row, judge(row, draft)))
+    return steps
+
+
 def number(
     kind: str,
     steps: Iterable[tuple[Draft, Row, str]],
@@ -133,6 +148,39 @@ def number(
         accepted, changed = verdict != "stale", verdict == "changed"
         tickets.append(_make_ticket(kind, draft.id, row.job_id, row.seq, accepted, is_new, changed))
     return tickets
+
+
+@dataclass(slots=True)
+class Writes:
+    """What a batch comes to: each record once, as its last draft says."""
+
+    inserts: list[tuple[Row, Draft]] = field(default_factory=list)
+    updates: list[tuple[Row, Draft]] = field(default_factory=list)
+    stubs: list[Row] = field(default_factory=list)
+    """records that appear later, out of their box"""
+    quiet: list[tuple[Any, ...]] = field(default_factory=list)
+    """parameters of `update_quietly`"""
+    jobs: list[NewJob] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Writes:
+        writes = cls()
+        for row in rows:
+            draft = row.draft
+            if draft is None:
+                if row.quiet:
+                    writes.quiet.append(row.quiet_values)
+            elif draft.boxed:
+                writes.jobs.append((row, Op.OPEN, pack_box(draft)))
+                if not row.was_stored:
+                    row.state = "hidden"
+                    writes.stubs.append(row)
+                elif row.version is not None:
+                    writes.quiet.append(row.quiet_values)
+            else:
+                writes.jobs.append((row, Op.EMBED, None))
+                (writes.updates if row.was_stored else writes.inserts).append((row, draft))
+        return writes
 
 
 def tickets_of_deletes(

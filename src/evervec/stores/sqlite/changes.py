@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from evervec.model import Op, Ticket
 from evervec.stores.sql.records import (
+    NewJob,
     Row,
-    judge,
+    Writes,
+    compare,
     number,
-    pack_box,
     scope,
     stub_of,
     tickets_of_deletes,
 )
 from evervec.stores.sqlite.engine import SQL, Engine, listed
 from evervec.stores.values import Draft
-
-Rows = list[tuple[Any, ...]]
 
 
 class Changes(Engine):
@@ -44,17 +44,8 @@ class Changes(Engine):
         now = self.now()
         targets = self._targets(db, kind, now)
         rows = self._known(db, tenant, kind, {d.id for d in drafts}, targets[0])
-        steps = []
-        count = 0
-        for draft in drafts:
-            row = rows.get(draft.id)
-            if row is None:
-                row = rows[draft.id] = Row(draft.id)
-            verdict = judge(row, draft)
-            if verdict == "changed":
-                count += 1
-            steps.append((draft, row, verdict))
-        count *= 1 + len(targets)
+        steps = compare(drafts, rows)
+        count = sum(verdict == "changed" for _, _, verdict in steps) * (1 + len(targets))
         first = self.take_numbers(db, count) if count else 0
         tickets = number(kind, steps, iter(range(first, first + count)), len(targets))
         self._write(db, tenant, kind, rows.values(), targets, now)
@@ -113,55 +104,28 @@ class Changes(Engine):
         targets: list[int],
         now: float,
     ) -> None:
-        """Each record of the batch once, as its last draft says."""
-        inserts: Rows = []
-        updates: Rows = []
-        quiet: Rows = []
-        texts: Rows = []
-        jobs: list[tuple[Row, Op, str | None]] = []
-        outdated: list[int] = []
-        token = scope(tenant)
-        for row in rows:
-            draft = row.draft
-            if draft is None:
-                if row.quiet:
-                    quiet.append(row.quiet_values)
-                continue
-            if draft.boxed:
-                jobs.append((row, Op.OPEN, pack_box(draft)))
-                if not row.was_stored:
-                    row.state = "hidden"
-                    inserts.append(stub_of(row, tenant, kind, row.seq, now))
-                elif row.version is not None:
-                    quiet.append(row.quiet_values)
-                continue
-            jobs.append((row, Op.EMBED, None))
-            texts.append((row.record, token, draft.title or "", draft.text))
-            content = row.content(draft, now)
-            if row.was_stored:
-                updates.append((*content, row.record))
-                if row.was_live:
-                    outdated.append(row.record)
-            else:
-                inserts.append((row.record, tenant, kind, row.id, *content))
+        writes, token = Writes.of(rows), scope(tenant)
+        outdated = [row.record for row, _ in writes.updates if row.was_live]
         if outdated:
             db.execute(SQL.unindex_text, (token, listed(outdated)))
-        self._write_all(db, inserts, updates, quiet, texts)
-        self._put_jobs(db, tenant, targets, now, jobs)
-
-    def _write_all(
-        self, db: sqlite3.Connection, inserts: Rows, updates: Rows, quiet: Rows, texts: Rows
-    ) -> None:
-        if quiet:
+        if writes.quiet:
             self.take_numbers(db, 1)  # so that what is remembered of them is looked up again
+        inserts = [(r.record, tenant, kind, r.id, *r.content(d, now)) for r, d in writes.inserts]
+        inserts += [stub_of(row, tenant, kind, row.seq, now) for row in writes.stubs]
+        updates = [(*row.content(draft, now), row.record) for row, draft in writes.updates]
+        texts = [
+            (row.record, token, draft.title or "", draft.text)
+            for row, draft in chain(writes.inserts, writes.updates)
+        ]
         for query, values in (
             (SQL.insert_record, inserts),
             (SQL.update_record, updates),
-            (SQL.update_quietly, quiet),
+            (SQL.update_quietly, writes.quiet),
             (SQL.index_text, texts),
         ):
             if values:
                 db.executemany(query, values)
+        self._put_jobs(db, tenant, targets, now, writes.jobs)
 
     def _put_jobs(
         self,
@@ -169,7 +133,7 @@ class Changes(Engine):
         tenant: str,
         targets: list[int],
         now: float,
-        jobs: list[tuple[Row, Op, str | None]],
+        jobs: list[NewJob],
     ) -> None:
         default = self._max_attempts
         values = []
