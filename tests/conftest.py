@@ -8,9 +8,11 @@ from hypothesis import settings
 
 pytest.register_assert_rewrite("support")
 
-from support import postgres  # noqa: E402
+from support import postgres, quick_disk  # noqa: E402
 from support.engines import JOINED_PAIRS, PAIRS, SAVEPOINT_PAIRS, SHARED_PAIRS  # noqa: E402
 from support.world import World  # noqa: E402
+
+quick_disk.use()
 
 settings.register_profile("evervec", deadline=None, max_examples=60, print_blob=True)
 settings.register_profile("thorough", deadline=None, max_examples=3000, print_blob=True)

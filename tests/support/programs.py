@@ -5,7 +5,6 @@ import fcntl
 import os
 import shutil
 import subprocess
-import tempfile
 import warnings
 from pathlib import Path
 
@@ -38,7 +37,7 @@ def _installed(name: str, package: str) -> str | None:
 def _fetched(name: str, package: str) -> str | None:
     if not (shutil.which("apt-get") and shutil.which("dpkg")):
         return None
-    folder = Path(tempfile.gettempdir()) / f"evervec-test-{package}-{os.getuid()}"
+    folder = Path("/var/tmp") / f"evervec-test-{package}-{os.getuid()}"
     folder.mkdir(exist_ok=True)
     places = os.pathsep.join(str(folder / "root" / p) for p in ("usr/bin", "usr/sbin"))
     with (folder / "lock").open("w") as lock:
