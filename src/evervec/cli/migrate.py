@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from evervec.cli.app import Where, as_json, command
 from evervec.cli.output import duration, print_json, print_table, progress
-from evervec.facade import Evervec
-from evervec.migrate import Migration
-from evervec.reports import Comparison, Estimate, MigrationStatus
+
+if TYPE_CHECKING:
+    from evervec.facade import Evervec
+    from evervec.migrate import Migration
+    from evervec.reports import Comparison, Estimate, MigrationStatus
 
 _STEPS = ("compare", "switch", "rollback", "retire", "cancel")
 
