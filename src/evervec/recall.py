@@ -55,9 +55,7 @@ class Read(NamedTuple):
     found: Found
 
     def metadata(self) -> dict[str, Any]:
-        """The caller's own: what is done to it stays there."""
-        if self.flat is not None:
-            return self.flat.copy()
+        """As nobody else has it: what is done to it stays there."""
         metadata: dict[str, Any] = json.loads(self.found.metadata)
         return metadata
 

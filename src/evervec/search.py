@@ -182,7 +182,7 @@ class Search:
             if record not in known:
                 continue
             read = known[record]
-            kind, id, title, text, _, found = read
+            kind, id, title, text, flat, found = read
             similarity = near.get(record)
             if text is None:
                 if ledgers is None:
@@ -192,7 +192,8 @@ class Search:
                 # found by words, or the text moved on since its vector was made: look for them
                 text = found.text[slice(*place)] if place else self._best_piece(query, found)
             way = "text" if similarity is None else "hybrid" if record in scores else "semantic"
-            hits.append(_make_hit(kind, id, title, text, similarity, -rank, read.metadata(), way))
+            metadata = read.metadata() if flat is None else flat.copy()
+            hits.append(_make_hit(kind, id, title, text, similarity, -rank, metadata, way))
         return hits
 
     def _best_piece(self, query: str, found: Found) -> str:

@@ -67,8 +67,8 @@ class Matches:
 
     similarity: dict[int, float]
     """by record"""
-    hashes: bytes = b""
-    """of their chunks, 16 bytes each, in the same order"""
+    hashes: Sequence[bytes] = ()
+    """of their chunks, in the same order"""
 
     @classmethod
     def of(cls, matches: Iterable[Match], limit: int) -> Matches:
@@ -77,15 +77,14 @@ class Matches:
         for match in sorted(matches, key=lambda m: -m.similarity):
             best.setdefault(match.record, match)
         found = list(best.values())[:limit]
-        return cls({m.record: m.similarity for m in found}, b"".join(m.hash for m in found))
+        return cls({m.record: m.similarity for m in found}, [m.hash for m in found])
 
     def hash_of(self, record: int) -> bytes:
-        at = 16 * list(self.similarity).index(record)
-        return self.hashes[at : at + 16]
+        return self.hashes[list(self.similarity).index(record)]
 
     def __iter__(self) -> Iterator[Match]:
-        for place, (record, similarity) in enumerate(self.similarity.items()):
-            yield Match(record, self.hashes[16 * place : 16 * place + 16], similarity)
+        for (record, similarity), hash in zip(self.similarity.items(), self.hashes, strict=True):
+            yield Match(record, hash, similarity)
 
     def __len__(self) -> int:
         return len(self.similarity)

@@ -8,7 +8,7 @@ matrix product.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,8 +134,22 @@ class Matrix:
             if ends or len(records) >= limit:
                 places = places[:limit]
                 similarity = dict(zip(records, scores[places].tolist(), strict=False))
-                return Matches(similarity, rows.hashes[places].tobytes())
+                return Matches(similarity, _Hashes(rows.hashes, places))
             take *= 4
+
+
+class _Hashes(Sequence[bytes]):
+    """Some of the hashes, read when somebody wants them: few searches do."""
+
+    def __init__(self, all: NDArray[np.void], places: NDArray[np.int64]) -> None:
+        self._all = all
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._all[self._places[place]].tobytes()
 
 
 def _top(scores: NDArray[np.float32], count: int) -> NDArray[np.int64]:
