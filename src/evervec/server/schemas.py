@@ -305,6 +305,7 @@ class StatsOut(Shown):
     average_processing_ms: float | None
     last_processed_at: datetime | None
     paused: bool
+    paused_tenants: list[str]
     gate: GateOut | None
     capped: str | None
     spent_today: list[SpendOut]
