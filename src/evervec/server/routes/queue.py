@@ -14,7 +14,7 @@ from evervec.server.answers import answer
 from evervec.server.problems import documented
 from evervec.server.repeats import IdempotencyKey, once
 from evervec.server.requests import CheckedRoute
-from evervec.server.schemas import (
+from evervec.server.schemas.queue import (
     PausedOut,
     PurgedOut,
     PurgeIn,
