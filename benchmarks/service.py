@@ -17,9 +17,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 
 import httpx
 
@@ -32,6 +32,8 @@ from evervec.keys import Keys
 _WORDS = 60
 _CROWD = 32
 _AT_ONCE = 4_000
+_PATIENCE = 60.0
+"""seconds for a server to come up"""
 _NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
@@ -142,18 +144,28 @@ def _serving(folder: Path, workers: str) -> Iterator[tuple[int, str]]:
 
 @contextmanager
 def _process(program: list[str], port: int, **environ: str) -> Iterator[None]:
-    running = subprocess.Popen(program, env={**os.environ, **environ}, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(600):
-            try:
-                httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=1)
-                break
-            except httpx.TransportError:
-                time.sleep(0.05)
-        yield
-    finally:
-        running.terminate()
-        running.wait(30)
+    """A server; if it does not come up, `RuntimeError` with its own words."""
+    with (
+        TemporaryFile() as words,
+        subprocess.Popen(program, env={**os.environ, **environ}, stderr=words) as running,
+    ):
+        try:
+            if not _comes_up(running, port):
+                words.seek(0)
+                said = words.read().decode(errors="replace").strip()
+                raise RuntimeError(f"{' '.join(program)} does not serve: {said or 'no word'}")
+            yield
+        finally:
+            running.terminate()
+
+
+def _comes_up(running: subprocess.Popen[bytes], port: int) -> bool:
+    deadline = time.monotonic() + _PATIENCE
+    while running.poll() is None and time.monotonic() < deadline:
+        with suppress(httpx.TransportError):
+            return httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=1).is_success
+        time.sleep(0.05)
+    return False
 
 
 async def _send(port: int, requests: list[bytes], clients: int) -> None:

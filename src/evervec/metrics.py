@@ -47,12 +47,17 @@ def queue_metrics(stats: Stats) -> Iterator[Metric]:
         "How long the oldest due job has waited",
         value=stats.oldest_pending_seconds or 0.0,
     )
+    yield GaugeMetricFamily("evervec_paused", "1 while no worker may claim", value=stats.paused)
 
 
 def store_metrics(store: Store, stats: Stats, models: Models) -> Iterator[Metric]:
     """What all processes of a store have in common."""
     yield from queue_metrics(stats)
-    yield GaugeMetricFamily("evervec_paused", "1 while no worker may claim", value=stats.paused)
+    yield GaugeMetricFamily(
+        "evervec_paused_tenants",
+        "Tenants whose jobs alone are held back",
+        value=len(stats.paused_tenants),
+    )
     now = store.now()
     live = [w for w in store.workers() if now - w.seen_at.timestamp() < _LIVES_SECONDS]
     yield GaugeMetricFamily("evervec_workers", "Workers that live", value=len(live))

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress, groupby
+from operator import attrgetter
 
 from evervec.batch import Batch, Cost, Item, Written
 from evervec.chunking import Chunker, chunk, parse_chunker
@@ -287,13 +288,13 @@ class Pipeline:
 
     def _tell(self, finishes: list[Finish], done: list[bool]) -> None:
         """Count what can be found from now on."""
-        good = [f for f, kept in zip(finishes, done, strict=True) if kept]
+        good = finishes if all(done) else list(compress(finishes, done))
         now = self.store.now()
-        # those that were saved together share their time
-        for due, count in Counter(f.job.scheduled_for for f in good).items():
-            FRESHNESS.observe(max(0.0, now - due.timestamp()), times=count)
-        CHUNKS.add(sum(f.embedded for f in good), "embedded")
-        CHUNKS.add(sum(f.reused for f in good), "reused")
+        # those that were saved together share their time, and were claimed one after the other
+        for due, same in groupby(good, attrgetter("job.scheduled_for")):
+            FRESHNESS.observe(max(0.0, now - due.timestamp()), times=sum(1 for _ in same))
+        CHUNKS.add(sum(map(attrgetter("embedded"), good)), "embedded")
+        CHUNKS.add(sum(map(attrgetter("reused"), good)), "reused")
 
     def _account(self, batch: Batch) -> None:
         """Share what the calls cost among their texts, by length; once, however often the

@@ -304,12 +304,14 @@ class Queue:
         wanted = check_when(Draft("", "", b""), n, None, None).priority
         self._store.set_priority(self._tenant, _job_id(job_id), wanted)
 
-    def pause(self) -> None:
-        """No more claims on this store until `resume`; what is claimed is finished."""
-        self._store.set_paused(True)
+    def pause(self, *, own: bool = False) -> None:
+        """No more claims until `resume`, by no worker of the store; what is claimed is finished.
+        Of all tenants' jobs, as claims are for all, or of this one's `own` alone."""
+        self._store.set_paused(True, self._tenant if own else None)
 
-    def resume(self) -> None:
-        self._store.set_paused(False)
+    def resume(self, *, own: bool = False) -> None:
+        """Claims go on: the end of a pause of all, or of this tenant's `own`."""
+        self._store.set_paused(False, self._tenant if own else None)
 
 
 def report_dead(job: Job, error: str) -> None:

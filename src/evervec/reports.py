@@ -59,6 +59,9 @@ class Stats:
     average_processing_ms: float | None
     last_processed_at: datetime | None
     paused: bool = False
+    """no job is claimed: all are held back, or the tenant's are"""
+    paused_tenants: list[str] = field(default_factory=list)
+    """those that are paused by themselves, among the tenants that are counted here"""
     gate: Gate | None = None
     """why the provider is left alone by all workers, if it is"""
     capped: str | None = None

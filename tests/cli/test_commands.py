@@ -231,7 +231,14 @@ def test_the_queue_can_be_paused_retried_recovered_and_purged(run: Run, notes: P
     run("pause")
     assert "0 embedded" in run("worker", "--drain").stdout
     assert "paused" in run("status").stdout
+    assert "still paused" in run("--tenant", "default", "resume").stdout
     run("resume")
+    run("--tenant", "default", "pause")
+    assert "0 embedded" in run("worker", "--drain").stdout
+    assert "evervec --tenant default resume" in run("status").stdout
+    assert "evervec --tenant default resume" in run("doctor").stdout
+    assert "paused" not in run("--tenant", "other", "status").stdout
+    assert "resumed" in run("--tenant", "default", "resume").stdout
     assert "3 embedded" in run("worker", "--drain").stdout
     assert "0 jobs wait again" in run("retry", "--all").stdout
     assert "0 jobs taken back" in run("recover").stdout

@@ -1,8 +1,13 @@
 """Suites about the store alone run once for each store, not again for each index over it."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from support.engines import apart
+from support.qstash import CURRENT_KEY, TOKEN, Broker, broker
+from support.service import Served, serving
+from support.world import World
 
 OF_THE_STORE = frozenset(
     {
@@ -25,3 +30,18 @@ def _is_apart(item: pytest.Item) -> bool:
     assert isinstance(item, pytest.Function)
     given = item.callspec.params.values() if hasattr(item, "callspec") else ()
     return any(isinstance(pair, tuple) and len(pair) == 2 and apart(pair[1]) for pair in given)
+
+
+@pytest.fixture
+def qstash(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    with broker() as found:
+        monkeypatch.setenv("QSTASH_URL", found.url)
+        monkeypatch.setenv("QSTASH_TOKEN", TOKEN)
+        monkeypatch.setenv("QSTASH_CURRENT_SIGNING_KEY", CURRENT_KEY)
+        yield found
+
+
+@pytest.fixture
+def served(world: World) -> Iterator[Served]:
+    with serving() as serve:
+        yield serve(world.ev)

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from evervec import InvalidArgument, Job, Status
+from evervec.stores.sql import fronts
 from support.world import KIND, START, World, add_all, claim_one, claimed_order, job_of, work
 
 
@@ -112,6 +113,108 @@ def test_nothing_is_claimed_while_paused_and_what_is_claimed_can_be_finished(wor
     world.ev.queue.resume()
     assert not world.ev.queue.stats().paused
     assert len(world.ev.queue.claim(5)) == 1
+
+
+def test_a_paused_tenants_jobs_wait_and_all_others_go_on(world: World) -> None:
+    mine, other = world.ev, world.tenant("other")
+    for id in range(4):
+        mine.add(KIND, "x", id=id)
+        other.add(KIND, "x", id=id)
+    mine.queue.pause(own=True)
+    assert mine.queue.stats().paused
+    assert not other.queue.stats().paused
+    assert {job.tenant for job in other.queue.claim(3)} == {"other"}
+    assert [job.tenant for job in mine.queue.claim(5)] == ["other"]
+    assert other.queue.claim(5) == []
+    mine.queue.resume(own=True)
+    assert not mine.queue.stats().paused
+    assert {job.tenant for job in mine.queue.claim(9)} == {"default"}
+
+
+def test_what_a_paused_tenant_adds_waits_too_and_others_due_later_are_found(world: World) -> None:
+    mine, other = world.ev, world.tenant("other")
+    mine.queue.pause(own=True)
+    mine.queue.enqueue_many(KIND, range(20), priority=3)
+    other.queue.enqueue(KIND, "later", delay=90)
+    assert mine.queue.claim(5) == []
+    world.clock.move(91)
+    assert [job.record_id for job in mine.queue.claim(5)] == ["later"]
+    assert mine.queue.claim(5) == []
+    mine.queue.resume(own=True)
+    assert len(mine.queue.claim(99)) == 20
+
+
+def test_a_tenants_pause_and_that_of_all_stand_side_by_side(world: World) -> None:
+    mine, other = world.ev, world.tenant("other")
+    add_all(mine, KIND, "a")
+    add_all(other, KIND, "b")
+    other.queue.pause(own=True)
+    other.queue.pause(own=True)
+    mine.queue.pause()
+    assert mine.queue.stats().paused
+    assert mine.queue.stats().paused_tenants == []
+    assert other.queue.stats().paused_tenants == ["other"]
+    assert mine.store.stats(None).paused_tenants == ["other"]
+    mine.queue.resume(own=True)  # it never paused by itself
+    assert mine.queue.claim(5) == []
+    mine.queue.resume()
+    assert [job.tenant for job in mine.queue.claim(5)] == ["default"]
+    assert mine.store.paused("other")
+    assert not mine.store.paused("default")
+    assert not mine.store.paused()
+
+
+def test_a_long_wait_of_a_paused_tenant_is_no_lag(world: World) -> None:
+    add_all(world.ev, KIND, "a")
+    world.clock.move(60)
+    added = world.clock.now
+    add_all(world.tenant("other"), KIND, "b")
+    world.ev.queue.pause(own=True)
+    assert world.ev.store.waiting_since(-1) == pytest.approx(added)
+    world.ev.queue.resume(own=True)
+    assert world.ev.store.waiting_since(-1) == pytest.approx(added - 60)
+
+
+@pytest.mark.parametrize("slow", [0.0, 1.0])
+def test_claims_stay_right_beside_many_jobs_of_a_paused_tenant(
+    world: World, slow: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long a store takes a look past them to be, and so whether it looks at them anew."""
+    monkeypatch.setattr(fronts, "SLOW", slow)
+    monkeypatch.setattr(fronts, "_SHARE", 1e9)
+    mine, other = world.ev, world.tenant("other")
+    mine.queue.enqueue_many(KIND, range(300))
+    mine.queue.pause(own=True)
+    world.clock.move(3600)
+    for n in range(3):
+        other.queue.enqueue_many(KIND, (f"{n}-{m}" for m in range(5)))
+        assert len(mine.queue.claim(3)) == 3
+        (first, *rest) = mine.queue.claim(9)
+        assert len(rest) == 1
+        assert mine.queue.claim(9) == []
+        mine.queue.release(first)
+        assert [job.record_id for job in mine.queue.claim(9)] == [first.record_id]
+        world.clock.move(200)
+    mine.queue.resume(own=True)
+    assert len(mine.queue.claim(999)) == 300
+
+
+def test_a_pause_and_its_end_are_heeded_at_once_by_all_who_have_the_store_open(
+    shared_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fronts, "SLOW", 0.0)
+    monkeypatch.setattr(fronts, "_SHARE", 1e9)
+    mine, theirs = shared_world.ev, shared_world.open()
+    mine.queue.enqueue_many(KIND, range(20))
+    shared_world.clock.move(3600)
+    assert len(theirs.queue.claim(5)) == 5
+    mine.queue.pause(own=True)
+    assert theirs.queue.claim(5) == []
+    shared_world.tenant("other").queue.enqueue(KIND, "1")
+    assert [job.tenant for job in theirs.queue.claim(5)] == ["other"]
+    assert theirs.queue.claim(5) == []
+    mine.queue.resume(own=True)
+    assert len(theirs.queue.claim(99)) == 15
 
 
 def test_many_threads_at_once_claim_each_job_exactly_once(world: World) -> None:

@@ -1,33 +1,12 @@
-"""Push mode without any worker: dispatch alone brings the index in step, whatever becomes of
-its messages."""
-
-import random
-from collections.abc import Iterator
+"""Push mode: jobs go out one by one, and come back if nobody takes them."""
 
 import pytest
 
 from evervec.dispatch import Dispatched
 from evervec.model import Status
-from support.qstash import CURRENT_KEY, TOKEN, Broker, broker
-from support.service import Served, serving
+from support.qstash import Broker
+from support.service import Served
 from support.world import KIND, World, add_all, assert_in_step, job_of
-
-LEASE = 60.0
-
-
-@pytest.fixture
-def qstash(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
-    with broker() as found:
-        monkeypatch.setenv("QSTASH_URL", found.url)
-        monkeypatch.setenv("QSTASH_TOKEN", TOKEN)
-        monkeypatch.setenv("QSTASH_CURRENT_SIGNING_KEY", CURRENT_KEY)
-        yield found
-
-
-@pytest.fixture
-def served(world: World) -> Iterator[Served]:
-    with serving() as serve:
-        yield serve(world.ev)
 
 
 def test_each_job_goes_out_under_a_token_of_its_own(
@@ -59,33 +38,3 @@ def test_a_plain_request_does_what_qstash_does_not(
     add_all(world.ev, KIND, "alpha", "beta")
     assert world.ev.dispatcher.dispatch(10, served.url) == Dispatched(2, 2, 0)
     assert_in_step(world.ev, {"0": "alpha", "1": "beta"})
-
-
-def test_a_corpus_gets_in_step_though_messages_are_doubled_shuffled_and_lost(
-    world: World, served: Served, qstash: Broker
-) -> None:
-    luck = random.Random(world.store_name)
-    texts = {str(n): f"text {n} of the corpus" for n in range(40)}
-    add_all(world.ev, KIND, *texts.values())
-    waiting, scheduler = [], served.http()
-    for number in range(60):
-        if number < 6:  # changes go on meanwhile
-            texts[str(number)] = f"changed {number}"
-            world.ev.add(KIND, texts[str(number)], id=str(number))
-            world.ev.delete(KIND, str(39 - number))
-            del texts[str(39 - number)]
-        scheduler.post("/internal/dispatch?limit=15").raise_for_status()
-        waiting += [m for m in qstash.taken() for _ in range(luck.choice((0, 1, 1, 2)))]
-        luck.shuffle(waiting)
-        late = waiting[: luck.randrange(3)]
-        for message in waiting[len(late) :]:
-            assert message.deliver().status_code == 200
-        waiting = late
-        stats = world.ev.queue.stats()
-        if number >= 6 and not stats.pending and not stats.processing:
-            break
-        world.clock.move(LEASE + 1)
-    assert stats.failed == 0
-    for message in waiting:  # long after
-        assert message.deliver().json()["status"] is None
-    assert_in_step(world.ev, texts)

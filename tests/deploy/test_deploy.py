@@ -1,12 +1,11 @@
 """The files of deploy/ are judged by the tools of what reads them, and speak of what there is.
 
-A tool that is not on this machine is skipped by name; no daemon, cluster or Grafana is at hand.
+No daemon, cluster or Grafana is at hand.
 """
 
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ from click.testing import CliRunner
 import evervec
 from evervec.cli.app import cli
 from evervec.metrics import exposition, process_metrics, store_metrics
+from support.programs import program
 from support.prometheus import names, promtool
 
 PROJECT = Path(__file__).parents[2]
@@ -27,14 +27,9 @@ BIN = Path(sys.executable).parent
 OPTION = re.compile(r"--[a-z][a-z-]+")
 
 
-def judge(tool: str, *args: str | Path) -> str:
+def judge(tool: str | Path, *args: str | Path) -> str:
     """What a tool says; the test fails if it says no."""
-    found = shutil.which(tool, path=f"{BIN}:/usr/local/bin:/usr/bin:/bin")
-    if found is None:
-        pytest.skip(f"NOT CHECKED: {tool} is not installed")
-    done = subprocess.run(
-        [found, *map(str, args)], capture_output=True, text=True, check=False, timeout=120
-    )
+    done = subprocess.run([tool, *args], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -47,13 +42,14 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     for unit in (DEPLOY / "systemd").iterdir():
         text = unit.read_text("utf-8").replace("/opt/evervec/bin/evervec", f"{BIN}/evervec")
         (tmp_path / unit.name.replace("@.", "@1.")).write_text(text, "utf-8")
-    said = judge("systemd-analyze", "verify", "--man=no", *sorted(tmp_path.iterdir()))
+    tool = program("systemd-analyze", "systemd", alone=False)
+    said = judge(tool, "verify", "--man=no", *sorted(tmp_path.iterdir()))
     ours = [line for line in said.splitlines() if "evervec" in line]
     assert not ours
 
 
 def test_hadolint_takes_the_dockerfile() -> None:
-    judge("hadolint", DEPLOY / "docker" / "Dockerfile")
+    judge(BIN / "hadolint", DEPLOY / "docker" / "Dockerfile")
 
 
 def test_what_the_dockerfile_copies_and_installs_is_there() -> None:
@@ -67,15 +63,15 @@ def test_what_the_dockerfile_copies_and_installs_is_there() -> None:
 
 def test_compose_takes_its_file() -> None:
     path = DEPLOY / "docker" / "compose.yaml"
-    judge("check-jsonschema", "--builtin-schema", "vendor.compose-spec", path)
+    judge(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", path)
     (found,) = read_all(path)
     assert {"postgres", "qdrant", "redis", "service", "worker"} <= found["services"].keys()
     assert found["services"]["worker"]["deploy"]["replicas"] == 2
 
 
 def test_kubernetes_takes_the_manifests() -> None:
-    judge("kubernetes-validate", "--strict", DEPLOY / "kubernetes" / "evervec.yaml")
-    judge("kubectl", "kustomize", DEPLOY / "kubernetes")
+    judge(BIN / "kubernetes-validate", "--strict", DEPLOY / "kubernetes" / "evervec.yaml")
+    judge(program("kubectl", "kubernetes-client", alone=True), "kustomize", DEPLOY / "kubernetes")
 
 
 def commands() -> list[list[str]]:

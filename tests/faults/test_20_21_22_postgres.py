@@ -11,7 +11,8 @@ import psycopg
 import pytest
 
 from evervec import Evervec, StoreError
-from evervec.stores.postgres import PostgresStore, fronts
+from evervec.stores.postgres import PostgresStore
+from evervec.stores.sql import fronts
 from support import postgres
 from support.fault_checks import assert_true_to, open_store, settle
 from support.processes import Start, until
@@ -301,7 +302,7 @@ def test_22_a_role_without_rights_over_others_is_alerted_too(path: str) -> None:
 def _pages_of_a_claim(ev: Evervec, url: str, *, from_the_front: bool = False) -> int:
     """The pages that the next claim looks at."""
     assert isinstance(ev.store, PostgresStore)
-    known = ([], [], []) if from_the_front else ev.store.fronts.known((None, (1 << 31) - 1))
+    known = ([], [], []) if from_the_front else ev.store.fronts.known((None, (1 << 31) - 1, ()))
     query = b"explain (analyze, buffers, format json) select * from evervec.due_jobs("
     with psycopg.connect(url, cursor_factory=psycopg.RawCursor) as conn:
         for _ in range(2):  # the first time it also reads what the function says

@@ -150,6 +150,21 @@ def test_24_an_older_file_is_upgraded_with_all_that_is_in_it(
     assert query(path, VERSION) == [(latest(path),)]
 
 
+def test_24_a_pause_outlives_an_upgrade(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    old = sqlite3.connect(path)
+    old.executescript("\n".join(sqlite_schema.statements(1)))
+    old.executescript(
+        "insert into evervec_meta values ('schema', 1);"
+        "update evervec_meta set value = 1 where key = 'paused';"
+    )
+    old.close()
+    with open_store(path) as ev:
+        assert ev.store.paused()
+        ev.queue.resume()
+        assert not ev.store.paused()
+
+
 def test_24_one_that_waits_for_an_upgrade_takes_over_when_it_is_killed(
     path: Place, start: Start
 ) -> None:

@@ -104,8 +104,32 @@ def test_a_writer_works_in_its_tenant_alone(quiet: Served, ev: Evervec) -> None:
         assert http.get(path, params={"tenant": "default"}).status_code == 403
         assert http.get(path, params={"tenant": "other"}).status_code == 200
     for path in ("/v1/queue/pause", "/v1/queue/resume"):
-        assert http.post(path).status_code == 403
+        assert http.post(path, params={"tenant": "default"}).status_code == 403
     assert ev.get("note", "1") is not None
+
+
+def test_a_writer_pauses_its_own_tenant_and_all_others_go_on(quiet: Served, ev: Evervec) -> None:
+    ev.add("note", "one", id="1")
+    ev.of("other").add("note", "two", id="2")
+    http, admin = quiet.http(quiet.key("other", "writer")), quiet.http(quiet.key(role="admin"))
+    assert http.post("/v1/queue/pause").json() == {"paused": True}
+    assert http.get("/v1/queue/stats").json()["paused_tenants"] == ["other"]
+    assert "\nevervec_paused 1.0" in http.get("/metrics").text
+    assert ev.process_all().processed == 1
+    assert (ev.queue.stats().pending, ev.of("other").queue.stats().pending) == (0, 1)
+    assert not ev.queue.stats().paused
+    seen = admin.get("/v1/queue/stats").json()
+    assert (seen["paused"], seen["paused_tenants"]) == (False, ["other"])
+    told = admin.get("/metrics").text
+    assert "\nevervec_paused 0.0" in told
+    assert "\nevervec_paused_tenants 1.0" in told
+    admin.post("/v1/queue/pause")
+    assert http.post("/v1/queue/resume").json() == {"paused": True}  # all are
+    assert admin.post("/v1/queue/resume").json() == {"paused": False}
+    assert ev.process_all().processed == 1
+    assert admin.post("/v1/queue/pause?tenant=other").json() == {"paused": True}
+    assert not ev.store.paused()
+    assert ev.store.paused("other")
 
 
 def test_a_platform_admin_sees_all_tenants_or_one(quiet: Served, ev: Evervec) -> None:

@@ -106,7 +106,7 @@ def test_errors_are_the_librarys_own(idle: Client, ev: Evervec) -> None:
     with pytest.raises(JobFailed, match="it is bad"):
         idle.wait(ticket, 5)
     with pytest.raises(AccessDenied):
-        idle.queue.pause()
+        idle.migrate("hashing:64")
     with pytest.raises(InvalidArgument, match="limit"):
         idle.records(limit=0)
 
@@ -121,6 +121,10 @@ def test_the_queue_can_be_cared_for(idle: Client, ev: Evervec) -> None:
     fail_for_good(ev, "1")
     idle.queue.retry(job)
     assert idle.queue.recover_stuck() == 0
+    idle.queue.pause()
+    assert idle.queue.stats().paused_tenants == [ev.tenant]
+    idle.queue.resume()
+    assert not ev.store.paused(ev.tenant)
     idle.queue.cancel(job)
     assert idle.queue.get(job) is None
     assert idle.queue.purge_done(timedelta(0)) == idle.queue.purge_dead(timedelta(0)) == 0

@@ -90,7 +90,7 @@ def test_two_processes_share_one_limit(redis: RedisServer, tmp_path: Path) -> No
         threads = [threading.Thread(target=ask, args=(service.url,)) for service in services * 2]
         for thread in threads:
             thread.start()
-        time.sleep(3.0)
+        time.sleep(1.5)
         stop.set()
         for thread in threads:
             thread.join()

@@ -106,7 +106,8 @@ def test_an_outage_is_seen_while_it_lasts(watched: tuple[World, Served]) -> None
 def test_a_tenant_sees_nothing_of_the_process(served: Served) -> None:
     found = names(served.http(served.key("acme", "reader")).get("/metrics").text)
     assert found == {
-        "evervec_jobs", "evervec_oldest_pending_seconds", "evervec_http_requests_total",
+        "evervec_jobs", "evervec_oldest_pending_seconds", "evervec_paused",
+        "evervec_http_requests_total",
     }  # fmt: skip
 
 

@@ -29,7 +29,7 @@ _QUICK = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"
 _NEEDED = {"max_connections": "300", "max_prepared_transactions": "4"}
 _TABLES = (
     "records", "jobs", "claims", "ledger", "attempts", "versions", "locks", "removals", "notes", "spend",
-    "cache", "attached", "changes", "workers", "keys", "asked",
+    "cache", "attached", "changes", "workers", "keys", "asked", "pauses",
 )  # fmt: skip
 
 
@@ -174,7 +174,6 @@ def empty(url: str) -> None:
         for name in _TABLES:
             conn.execute(sql.SQL("delete from evervec.{}").format(sql.Identifier(name)))
         conn.execute("alter sequence evervec.numbers restart")
-        conn.execute("update evervec.meta set value = 0 where key = 'paused'")
         conn.execute(_REAL_CLOCK)
 
 

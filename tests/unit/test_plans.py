@@ -33,12 +33,12 @@ IDS, NUMBERS = '["1", "2"]', "[1, 2, 3]"
 Query = tuple[Callable[[], str], Any]
 
 CLAIM: dict[str, Query] = {
-    "due_any": (lambda: STORE.due_any, (0, NOW)),
+    "first_due": (lambda: STORE.first_due, (0, 0.0, NOW)),
     "next_priority": (lambda: STORE.next_priority, (1 << 40,)),
-    "due_at_priority": (lambda: SELECT_DUE + STORE.due_at_priority, (0, NOW, 0, 256)),
+    "due_at_priority": (lambda: SELECT_DUE + STORE.due_at_priority, (0, 0.0, NOW, 0, 256)),
     "due_at_priority_of": (
         lambda: SELECT_DUE + STORE.due_at_priority_of,
-        (0, NOW, 0, NUMBERS, 256),
+        (0, 0.0, NOW, 0, NUMBERS, 256),
     ),
     "lease": (lambda: STORE.lease, ("t", "w", NOW, NOW, NUMBERS)),
     "next_scheduled": (lambda: STORE.next_scheduled, (0,)),

@@ -16,6 +16,7 @@ from evervec import (
     RateLimited,
     Status,
 )
+from evervec.worker import Gathering
 from support.world import KIND, World, add_all, assert_in_step, job_of, paragraph
 
 PATIENCE = 30.0
@@ -252,6 +253,44 @@ def test_a_worker_holds_a_bounded_number_of_jobs(memory: World, gate: Gate) -> N
         assert ev.queue.stats().processing <= 4 * 5 + 5
         gate.opened.set()
         until(ev, lambda: ev.queue.stats().done == 500)
+
+
+def test_what_comes_alone_is_claimed_at_once_and_a_trickle_is_gathered() -> None:
+    gathering = Gathering()
+    for found in (1, 0, 1, 0, 3, 0):  # each claim that finds something is followed by idleness
+        gathering.claimed(found, 256)
+        assert gathering.left <= 0
+    waits = []
+    for found in (1, 2, 5, 1, 1, 2, 16, 1, 256, 1, 1, 0, 1):
+        gathering.claimed(found, 256)
+        waits.append(gathering.left > 0)
+    # after a wait one alone ends the trickle, and so does much, or nothing
+    assert waits == [
+        False, True, True, False, False, True, False, False, False, False, True, False, False
+    ]  # fmt: skip
+
+
+def test_full_claims_are_no_trickle_however_small() -> None:
+    gathering = Gathering()
+    for _ in range(5):
+        gathering.claimed(4, 4)
+        assert gathering.left <= 0
+
+
+def test_records_that_keep_coming_while_others_are_embedded_are_gathered(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gathering, "seconds", 3600.0)
+    ev = memory.ev
+    texts = iter("bcdefg")
+    memory.embedder.before = lambda _: ev.add(KIND, text := next(texts), id=text)
+    with ev.worker():
+        ev.add(KIND, "a", id="a")
+        until(ev, lambda: ev.queue.stats().done == 2)
+        ev.add(KIND, "h", id="h")
+        assert {job.record_id for job in ev.queue.jobs(status="pending")} == {"c", "h"}
+    with ev.worker():
+        until(ev, lambda: ev.queue.stats().done >= 4)
 
 
 def test_pause_holds_a_worker_and_resume_wakes_it(memory: World) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evervec.cli.app import Where, as_json, command
-from evervec.cli.output import ago, duration, print_json, print_table, progress
+from evervec.cli.output import ago, duration, print_json, print_table, progress, resume_command
 from evervec.model import as_datetime
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _show_status(ev: Evervec) -> None:
     stats = ev.queue.stats()
     click.echo(f"store      {ev.store.url}")
     click.echo(f"embedder   {ev.embedder.name} {ev.embedder.model}".rstrip())
-    paused = "  (paused: `evervec resume` goes on)" if stats.paused else ""
+    paused = f"  (paused: `{resume_command(stats)}` goes on)" if stats.paused else ""
     oldest = stats.oldest_pending_seconds
     since = f", the oldest for {duration(oldest)}" if oldest is not None else ""
     click.echo(f"waiting    {stats.pending}{since}{paused}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evervec.cli.app import Where
-from evervec.cli.output import duration
+from evervec.cli.output import duration, resume_command
 from evervec.errors import EvervecError, SettingsError, VersionMismatch
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ def _tables(ev: Evervec) -> Iterator[Finding]:
 def _queue(ev: Evervec) -> Iterator[Finding]:
     stats = ev.queue.stats()
     if stats.paused:
-        yield Finding("queue", "warn", "paused: no worker claims anything", "evervec resume")
+        text = "paused: no worker claims any of its jobs"
+        yield Finding("queue", "warn", text, resume_command(stats))
     if stats.failed:
         mend = "evervec jobs --status failed; then evervec retry --all"
         yield Finding("queue", "warn", f"{stats.failed} dead letters", mend)

@@ -145,22 +145,25 @@ def cancel(where: Where, job_id: int, as_json: bool) -> None:
     _say(as_json, "cancelled", 1, "job cancelled")
 
 
-@command("pause", "evervec pause")
+@command("pause", "evervec --tenant acme pause")
 @as_json
 def pause(where: Where, as_json: bool) -> None:
-    """Let no worker of the store claim more, until resume."""
+    """Let no worker claim more, until resume; with --tenant, of one tenant's jobs."""
     with where.opened() as ev:
-        ev.queue.pause()
-    _say(as_json, "paused", True, "paused; `evervec resume` goes on")
+        ev.queue.pause(own=where.tenant is not None)
+    goes_on = f"evervec --tenant {where.tenant} resume" if where.tenant else "evervec resume"
+    _say(as_json, "paused", True, f"paused; `{goes_on}` goes on")
 
 
-@command("resume", "evervec resume")
+@command("resume", "evervec --tenant acme resume")
 @as_json
 def resume(where: Where, as_json: bool) -> None:
-    """Let workers go on."""
+    """End a pause of all tenants; with --tenant, of one."""
     with where.opened() as ev:
-        ev.queue.resume()
-    _say(as_json, "paused", False, "resumed")
+        ev.queue.resume(own=where.tenant is not None)
+        paused = ev.store.paused(where.tenant)
+    sentence = "the whole store is still paused: `evervec resume`" if paused else "resumed"
+    _say(as_json, "paused", paused, sentence)
 
 
 def _say(as_json: bool, name: str, value: int, sentence: str) -> None:

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import click
 
+from evervec.reports import Stats
+
 _WORD = re.compile(r"\w+")
 
 
@@ -73,6 +75,11 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+def resume_command(stats: Stats) -> str:
+    """What ends the pause that they tell of."""
+    return " ".join(["evervec", *(f"--tenant {name}" for name in stats.paused_tenants), "resume"])
 
 
 def passage(text: str, query: str, width: int = 240) -> str:

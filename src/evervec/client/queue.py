@@ -119,7 +119,8 @@ class RemoteQueue:
         return int(found["purged"])
 
     def pause(self) -> None:
-        """No more claims on the store until `resume`; for platform admins."""
+        """No more claims of the tenant's jobs until `resume`; for a platform admin that named no
+        tenant, of all jobs."""
         self._connection.ask("POST", "/v1/queue/pause")
 
     def resume(self) -> None:

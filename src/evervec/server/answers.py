@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from evervec.server.problems import Problem
-from evervec.server.schemas import LONGEST_WAIT
+from evervec.server.schemas.base import LONGEST_WAIT
 
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})\"?(?=$|[,;\s])", re.IGNORECASE)
 _TAG = re.compile(r'"(\d{1,19})"')

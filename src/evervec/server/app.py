@@ -32,7 +32,7 @@ from evervec.server.routes import (
     search,
     versions,
 )
-from evervec.server.schemas import RecordIn
+from evervec.server.schemas.records import RecordIn
 from evervec.server.service import Service
 
 _ROUTERS = (batch, records, search, jobs, queue, versions, migrations, health, internal)

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from types import FrameType
 
@@ -51,6 +52,8 @@ def serve(
         timeout_keep_alive=30,
         timeout_graceful_shutdown=max(1, round(ev.settings.drain_seconds)),
     )
+    if workers:  # requests are short, and should not wait for a worker's turn of 5 ms
+        sys.setswitchinterval(0.001)
     server = _Server(config)
     server.stopping = app.state.service.stopping.set
     bound = listening.getsockname()

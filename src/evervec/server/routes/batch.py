@@ -25,7 +25,7 @@ from evervec.server.problems import Problem, documented, problem_of
 from evervec.server.repeats import IdempotencyKey, made_id
 from evervec.server.requests import CheckedRoute, Receive, Scope, Send
 from evervec.server.routes.records import draft_of, read_record
-from evervec.server.schemas import RecordIn, TicketOut
+from evervec.server.schemas.records import RecordIn, TicketOut
 from evervec.server.streams import Incoming, Spool
 from evervec.stores.values import Draft
 

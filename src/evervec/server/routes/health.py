@@ -16,7 +16,7 @@ from evervec.server.access import Reading
 from evervec.server.answers import answer
 from evervec.server.metrics import exposition
 from evervec.server.problems import documented
-from evervec.server.schemas import AliveOut, ReadyOut
+from evervec.server.schemas.health import AliveOut, ReadyOut
 from evervec.server.service import Service
 
 log = logging.getLogger("evervec.server")

@@ -16,7 +16,7 @@ from evervec.server.answers import answer
 from evervec.server.credentials import check_delivery, check_scheduler, public_url
 from evervec.server.problems import documented
 from evervec.server.requests import CheckedRoute, read_json
-from evervec.server.schemas import Shown
+from evervec.server.schemas.base import Shown
 from evervec.server.service import Service
 
 router = APIRouter(prefix="/internal", tags=["push"], route_class=CheckedRoute)

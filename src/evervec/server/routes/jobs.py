@@ -14,7 +14,8 @@ from evervec.server.answers import answer, make_cursor, read_cursor
 from evervec.server.problems import Problem, documented
 from evervec.server.repeats import IdempotencyKey, once
 from evervec.server.requests import CheckedRoute
-from evervec.server.schemas import MOST_AT_ONCE, CancelledOut, JobOut, JobsOut, PriorityIn
+from evervec.server.schemas.base import MOST_AT_ONCE
+from evervec.server.schemas.jobs import CancelledOut, JobOut, JobsOut, PriorityIn
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=CheckedRoute)
 

@@ -13,7 +13,7 @@ from evervec.server.access import Running, View
 from evervec.server.answers import answer
 from evervec.server.problems import Problem, documented
 from evervec.server.requests import CheckedRoute
-from evervec.server.schemas import MigrationIn, MigrationOut, StepIn
+from evervec.server.schemas.migrations import MigrationIn, MigrationOut, StepIn
 
 router = APIRouter(prefix="/v1/migrations", tags=["versions"], route_class=CheckedRoute)
 

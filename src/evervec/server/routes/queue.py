@@ -9,12 +9,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from evervec.server.access import Reading, Running, Writing
+from evervec.server.access import Reading, View, Writing
 from evervec.server.answers import answer
 from evervec.server.problems import documented
 from evervec.server.repeats import IdempotencyKey, once
 from evervec.server.requests import CheckedRoute
-from evervec.server.schemas import (
+from evervec.server.schemas.queue import (
     PausedOut,
     PurgedOut,
     PurgeIn,
@@ -100,10 +100,10 @@ async def purge(
     summary="Let no worker claim more",
     responses={200: {"model": PausedOut}, **documented()},
 )
-async def pause(view: Running) -> Response:
-    """For the whole store, so it takes a platform admin. What is claimed is finished."""
-    await view.run(view.queue.pause)
-    return answer(PausedOut, {"paused": True})
+async def pause(view: Writing) -> Response:
+    """Of the tenant's jobs; for a platform admin of all tenants', or of one with `?tenant=`. What
+    is claimed is finished."""
+    return await view.run(_set_paused, view, True)
 
 
 @router.post(
@@ -111,6 +111,13 @@ async def pause(view: Running) -> Response:
     summary="Let workers go on",
     responses={200: {"model": PausedOut}, **documented()},
 )
-async def resume(view: Running) -> Response:
-    await view.run(view.queue.resume)
-    return answer(PausedOut, {"paused": False})
+async def resume(view: Writing) -> Response:
+    """Ends a pause of the same scope. While all tenants are paused, one that resumes still is."""
+    return await view.run(_set_paused, view, False)
+
+
+def _set_paused(view: View, paused: bool) -> Response:
+    change = view.queue.pause if paused else view.queue.resume
+    change(own=True)
+    tenant = None if view.everyone else view.tenant
+    return answer(PausedOut, {"paused": view.ev.store.paused(tenant)})

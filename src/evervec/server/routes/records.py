@@ -26,14 +26,9 @@ from evervec.server.answers import (
 from evervec.server.problems import Problem, described, documented
 from evervec.server.repeats import IDEMPOTENCY_KEY, KEY_SHAPE, checked_name, made_id, once
 from evervec.server.requests import CheckedRoute, check_media_type, check_value
-from evervec.server.schemas import (
-    MOST_AT_ONCE,
-    HistoryOut,
-    RecordIn,
-    RecordOut,
-    RecordsOut,
-    TicketOut,
-)
+from evervec.server.schemas.base import MOST_AT_ONCE
+from evervec.server.schemas.jobs import HistoryOut
+from evervec.server.schemas.records import RecordIn, RecordOut, RecordsOut, TicketOut
 from evervec.server.service import Save
 from evervec.stores.values import Draft
 

@@ -11,7 +11,9 @@ from evervec.server.access import Reading, View
 from evervec.server.answers import answer
 from evervec.server.problems import documented
 from evervec.server.requests import CheckedRoute
-from evervec.server.schemas import HitsOut, JobOut, SearchIn, TicketIn, WaitIn
+from evervec.server.schemas.jobs import JobOut
+from evervec.server.schemas.records import TicketIn, WaitIn
+from evervec.server.schemas.search import HitsOut, SearchIn
 
 router = APIRouter(prefix="/v1", tags=["search"], route_class=CheckedRoute)
 

@@ -14,7 +14,7 @@ from evervec.server.access import Reading, View
 from evervec.server.answers import answer
 from evervec.server.problems import documented
 from evervec.server.requests import CheckedRoute
-from evervec.server.schemas import VerifyIn, VerifyOut, VersionsOut
+from evervec.server.schemas.versions import VerifyIn, VerifyOut, VersionsOut
 
 router = APIRouter(prefix="/v1", tags=["versions"], route_class=CheckedRoute)
 

@@ -11,7 +11,7 @@ from evervec.stores.duckdb.changes import Changes
 from evervec.stores.duckdb.engine import SQL
 from evervec.stores.sql import leases
 from evervec.stores.sql.batches import columns
-from evervec.stores.sql.engine import Connection
+from evervec.stores.sql.engine import EVERYONE, Connection
 from evervec.stores.sql.jobs import Lease, leased_jobs, together
 from evervec.stores.sql.leases import held_rows
 from evervec.stores.values import Finish
@@ -32,15 +32,18 @@ class Leases(Changes, leases.Leases):
         suspects: bool = True,
     ) -> list[Job]:
         with self.db.reading() as conn:  # an idle worker takes no lock
-            if conn.execute(SQL.due_any, (self.now(),)).fetchone() is None:
+            paused = self.pauses(conn)
+            due = (self.now(), list(paused))
+            if EVERYONE in paused or conn.execute(SQL.due_any, due).fetchone() is None:
                 return []
         with self.db.writing(durable=False) as conn:
             now = self.now()  # the lease runs from here, however long the lock took
-            if conn.execute(SQL.paused).fetchone()[0]:
+            paused = self.pauses(conn)
+            if EVERYONE in paused:
                 return []
             which = None if versions is None else list(versions)
-            due = (limit, now, which, _ANY if suspects else 0)
-            rows = together(conn.execute(SQL.due_jobs, due).fetchall(), limit)
+            asked = (limit, now, which, _ANY if suspects else 0, list(paused))
+            rows = together(conn.execute(SQL.due_jobs, asked).fetchall(), limit)
             if not rows:
                 return []
             token, until = secrets.token_urlsafe(12), now + lease

@@ -150,7 +150,9 @@ join evervec_records as r on r.record = j.record
 select version, name from evervec_versions
 
 -- name: due_any
-select 1 from evervec_jobs where status = 'pending' and scheduled_for <= $1 limit 1
+select 1 from evervec_jobs
+where status = 'pending' and scheduled_for <= $1 and not list_contains($2::varchar[], tenant)
+limit 1
 
 -- name: due_jobs
 -- what a lease does not set anew
@@ -161,6 +163,7 @@ from (
     where status = 'pending' and scheduled_for <= $2 and crashes <= $4
         and op in ('embed', 'open', 'load', 'delete')
         and ($3::bigint[] is null or version = any ($3::bigint[]))
+        and not list_contains($5::varchar[], tenant)
     order by priority desc, scheduled_for, job_id
     limit $1) as j
 join evervec_records as r on r.record = j.record
@@ -374,11 +377,15 @@ delete from evervec_ledger where record in (select unnest($1::bigint[]))
 -- name: forget_points
 delete from evervec_points where record in (select unnest($1::bigint[]))
 
--- name: paused
-select value from evervec_meta where key = 'paused'
+-- name: pauses
+-- tenants whose jobs are not claimed; the empty name stands for all
+select tenant from evervec_pauses order by tenant
 
--- name: set_paused
-update evervec_meta set value = $1 where key = 'paused'
+-- name: pause
+insert into evervec_pauses (tenant) values ($1) on conflict do nothing
+
+-- name: resume
+delete from evervec_pauses where tenant = $1
 
 -- name: record_columns
 r.tenant, r.kind, r.id, r.seq, r.title, r.text, r.metadata, r.weight, r.created_at, r.updated_at,
@@ -418,7 +425,8 @@ select min(scheduled_for) from evervec_jobs
 where status = 'pending' and ($1::varchar is null or tenant = $1)
 
 -- name: waiting_since
-select min(scheduled_for) from evervec_jobs where status = 'pending' and priority > $1
+select min(scheduled_for) from evervec_jobs
+where status = 'pending' and priority > $1 and tenant not in (select tenant from evervec_pauses)
 
 -- name: recent_pace
 select avg(finished_at - started_at)

@@ -9,10 +9,10 @@ from typing import Any
 from evervec.model import Job
 from evervec.stores.named import Queries
 from evervec.stores.postgres.connections import Connections, Session
-from evervec.stores.postgres.fronts import Fronts
 from evervec.stores.postgres.listening import NOTIFY, Listening
 from evervec.stores.sql import engine
 from evervec.stores.sql.batches import Batches
+from evervec.stores.sql.fronts import Fronts
 from evervec.stores.sql.jobs import JobRow, make_jobs
 
 SQL = Queries.read("evervec.stores.postgres", "queries.sql")

@@ -29,6 +29,7 @@ class Leases(Changes, leases.Leases):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._ring = ""
+        self._paused: list[str] = []
         self._none_expired_before = 0.0
 
     @retried
@@ -58,14 +59,18 @@ class Leases(Changes, leases.Leases):
     ) -> tuple[float, list[int]]:
         """The time, and due jobs, locked; a job whose worker crashed with fewer others, or alone."""
         which = None if versions is None else sorted(versions)
-        key = (tuple(which) if which is not None else None, most_crashes)
+        key = (tuple(which) if which is not None else None, most_crashes, tuple(self._paused))
         known = self.fronts.known(key)
         began = time.monotonic()
         asked = (limit, which, most_crashes, *known, self._ring)
         found = conn.execute(SQL.due_jobs, asked, binary=True).fetchone()
-        now, ids, suspect, self._ring, *firsts = found
+        now, ids, suspect, self._ring, paused, *firsts = found
         self.measured(now)
-        if ids:
+        if paused != self._paused:
+            self._paused = paused
+            if known[0]:  # another's first job stands elsewhere
+                return self._due(conn, limit, versions, most_crashes)
+        if firsts[0]:
             self.fronts.looked(key, time.monotonic() - began, zip(*firsts, strict=True))
         if suspect:
             ids = self._together(conn, ids, limit)

@@ -184,7 +184,7 @@ select version, name from evervec.versions
 
 -- name: due_jobs
 with now as materialized (select evervec.now_seconds() as now)
-select now.now, d.jobs, d.suspect, d.looked_upto, d.levels, d.times, d.firsts
+select now.now, d.jobs, d.suspect, d.looked_upto, d.paused, d.levels, d.times, d.firsts
 from now, evervec.due_jobs($1, now.now, $2, $3, $4, $5, $6, $7) as d
 
 -- name: suspects
@@ -470,11 +470,15 @@ select 'prepared as ' || gid, extract(epoch from clock_timestamp() - prepared)::
 from pg_prepared_xacts where database = current_database()
 order by 2 desc nulls last
 
--- name: paused
-select value from evervec.meta where key = 'paused'
+-- name: pauses
+-- tenants whose jobs are not claimed; the empty name stands for all
+select tenant from evervec.pauses order by tenant
 
--- name: set_paused
-update evervec.meta set value = $1 where key = 'paused'
+-- name: pause
+insert into evervec.pauses (tenant) values ($1) on conflict do nothing
+
+-- name: resume
+delete from evervec.pauses where tenant = $1
 
 -- name: record_columns
 r.tenant, r.kind, r.id, r.seq, r.title, r.text, r.metadata, r.weight, r.created_at, r.updated_at,
@@ -521,7 +525,8 @@ from evervec.jobs
 where $1::text is null or tenant = $1
 
 -- name: waiting_since
-select min(scheduled_for) from evervec.jobs where waits and priority > $1
+select min(scheduled_for) from evervec.jobs
+where waits and priority > $1 and tenant <> all (array(select tenant from evervec.pauses))
 
 -- name: settled
 -- of its own version while there is no other that serves

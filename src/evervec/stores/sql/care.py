@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from evervec.errors import InvalidArgument, InvalidTransition
 from evervec.model import Job, Status
-from evervec.stores.sql.engine import Connection, Engine
+from evervec.stores.sql.engine import EVERYONE, Connection, Engine
 
 
 class Care(Engine):
@@ -77,13 +77,14 @@ class Care(Engine):
     def troubles(self, seconds: float) -> list[str]:
         return []
 
-    def paused(self) -> bool:
+    def paused(self, tenant: str | None = None) -> bool:
         with self.db.reading() as conn:
-            return bool(conn.execute(self.sql.paused).fetchone()[0])
+            return not {EVERYONE, tenant}.isdisjoint(self.pauses(conn))
 
-    def set_paused(self, paused: bool) -> None:
+    def set_paused(self, paused: bool, tenant: str | None = None) -> None:
+        query = self.sql.pause if paused else self.sql.resume
         with self.db.writing(durable=True) as conn:
-            conn.execute(self.sql.set_paused, (int(paused),))
+            conn.execute(query, (EVERYONE if tenant is None else tenant,))
         self.wake()
 
     def _job(self, conn: Connection, tenant: str | None, job_id: int) -> Job:

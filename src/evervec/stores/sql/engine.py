@@ -13,6 +13,9 @@ from evervec.model import Job
 from evervec.stores.named import Queries
 from evervec.stores.sql.jobs import JobRow, make_jobs
 
+EVERYONE = ""
+"""Stands among paused tenants for all of them; no tenant is called so."""
+
 
 class Cursor(Protocol):
     """What a statement gives back."""
@@ -85,6 +88,10 @@ class Engine(ABC):
             if self._wakes == seen and timeout > 0:
                 self._woken.wait(timeout)
             return self._wakes
+
+    def pauses(self, conn: Connection) -> frozenset[str]:
+        """The tenants whose jobs are not claimed."""
+        return frozenset(row[0] for row in conn.execute(self.sql.pauses).fetchall())
 
     def version_names(self, conn: Connection) -> dict[int, str]:
         return dict(conn.execute(self.sql.version_names).fetchall())

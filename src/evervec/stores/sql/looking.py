@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from evervec.model import Attempt, Job, Outcome, Record, Status, Ticket, as_datetime
 from evervec.reports import Stats
-from evervec.stores.sql.engine import Connection, Engine
+from evervec.stores.sql.engine import EVERYONE, Connection, Engine
 from evervec.stores.values import Holding
 
 
@@ -61,7 +61,7 @@ class Looking(Engine):
     def stats(self, tenant: str | None) -> Stats:
         with self.db.snapshot() as conn:
             jobs = self._job_stats(conn, tenant)
-            paused = conn.execute(self.sql.paused).fetchone()[0]
+            paused = self.pauses(conn)
         waited = None if jobs.oldest is None else max(0.0, self.now() - jobs.oldest)
         return Stats(
             pending=jobs.pending,
@@ -73,7 +73,8 @@ class Looking(Engine):
             oldest_pending_seconds=waited,
             average_processing_ms=None if jobs.pace is None else jobs.pace * 1000,
             last_processed_at=as_datetime(jobs.last_done),
-            paused=bool(paused),
+            paused=not {EVERYONE, tenant}.isdisjoint(paused),
+            paused_tenants=sorted(paused & {tenant} if tenant else paused - {EVERYONE}),
         )
 
     def _job_stats(self, conn: Connection, tenant: str | None) -> JobStats:

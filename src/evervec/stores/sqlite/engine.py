@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from evervec.stores.named import Queries
 from evervec.stores.sql import engine
+from evervec.stores.sql.fronts import Fronts
 from evervec.stores.sqlite.connections import Connections
 
 SQL = Queries.read("evervec.stores.sqlite", "queries.sql")
@@ -28,6 +29,7 @@ class Engine(engine.Engine):
     def __init__(self, db: Connections, clock: Callable[[], float], max_attempts: int) -> None:
         super().__init__(clock, max_attempts)
         self.db = db
+        self.fronts = Fronts()
 
     def take_numbers(self, conn: sqlite3.Connection, count: int) -> int:
         """The first of `count` fresh numbers of the store's one counter."""

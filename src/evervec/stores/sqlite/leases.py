@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from evervec.model import Job, Outcome, as_datetime
+from evervec.stores.sql.engine import EVERYONE
 from evervec.stores.sql.jobs import (
     Lease,
     after_crash,
@@ -23,6 +26,8 @@ from evervec.stores.values import Loaded, Unreadable
 
 SELECT_DUE = f"select {SQL.claim_columns}\n"
 _ANY = 1 << 62
+_LATE_COMMITS = 10.0
+"""A job that is due at once is seldom seen so many seconds later: its writer held up all others."""
 
 
 class Leases(Finishing):
@@ -37,12 +42,11 @@ class Leases(Finishing):
         versions: Sequence[int] | None = None,
         suspects: bool = True,
     ) -> list[Job]:
-        if not self._anything_due():  # an idle worker takes no write lock
-            return []
+        with self.db.reading() as conn:  # an idle worker takes no write lock
+            if not self._due(conn, self.now()):
+                return []
         with self.db.writing(durable=False) as conn:
             now = self.now()  # the lease runs from here, however long the lock took
-            if conn.execute(SQL.paused).fetchone()[0]:
-                return []
             rows = self._candidates(conn, limit, now, versions, _ANY if suspects else 0)
             if not rows:
                 return []
@@ -51,10 +55,24 @@ class Leases(Finishing):
             held = Lease(token, worker, as_datetime(now), as_datetime(until))
             return leased_jobs(self.version_names(conn), rows, held)
 
-    def _anything_due(self) -> bool:
-        now = self.now()
-        with self.db.reading() as conn:
-            return any(conn.execute(SQL.due_any, (p, now)).fetchone() for p in priorities(conn))
+    def _due(self, conn: sqlite3.Connection, now: float) -> dict[int, float]:
+        """The priorities of due jobs, highest first, and when the first of each was due. Those of
+        paused tenants are passed over, and once they are many not walked past each time."""
+        paused = self.pauses(conn)
+        if EVERYONE in paused:
+            return {}
+        levels, times, _ = self.fronts.known(paused)
+        known = dict(zip(levels, times, strict=True))
+        began = time.monotonic()
+        firsts = {}
+        for level in priorities(conn):
+            row = conn.execute(SQL.first_due, (level, known.get(level, -math.inf), now)).fetchone()
+            firsts[level] = row[0] if row else math.inf
+        if paused:
+            none = now - _LATE_COMMITS
+            places = [(level, none if f == math.inf else f, 0) for level, f in firsts.items()]
+            self.fronts.looked(paused, time.monotonic() - began, places)
+        return {level: first for level, first in firsts.items() if first < math.inf}
 
     def _candidates(
         self,
@@ -65,11 +83,11 @@ class Leases(Finishing):
         most_crashes: int,
     ) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
-        for level in priorities(conn):
+        for level, first in self._due(conn, now).items():
             if len(rows) >= limit:
                 break
             left = limit - len(rows)
-            due = (level, now, most_crashes)
+            due = (level, first, now, most_crashes)
             if versions is None:
                 rows += conn.execute(SELECT_DUE + SQL.due_at_priority, (*due, left))
             else:
@@ -97,6 +115,7 @@ class Leases(Finishing):
                 conn.execute(SQL.release, (error, job.job_id, job.token)).rowcount == 1
                 for job in jobs
             ]
+        self.fronts.forget()  # they may stand now before what was the first
         self.wake()
         return done
 

@@ -135,19 +135,22 @@ select priority from evervec_jobs
 where status = 'pending' and priority < ?
 order by priority desc limit 1
 
--- name: due_any
-select 1 from evervec_jobs indexed by evervec_jobs_ready
-where status = 'pending' and priority = ? and scheduled_for <= ?
-limit 1
+-- name: first_due
+select scheduled_for from evervec_jobs indexed by evervec_jobs_ready
+where status = 'pending' and priority = ? and scheduled_for between ? and ?
+    and tenant not in (select tenant from evervec_pauses)
+order by scheduled_for limit 1
 
 -- name: due_at_priority
-where j.status = 'pending' and j.priority = ? and j.scheduled_for <= ? and j.crashes <= ?
+where j.status = 'pending' and j.priority = ? and j.scheduled_for between ? and ?
+    and j.tenant not in (select tenant from evervec_pauses) and j.crashes <= ?
     and j.op in ('embed', 'open', 'load', 'delete')
 order by j.scheduled_for, j.job_id
 limit ?
 
 -- name: due_at_priority_of
-where j.status = 'pending' and j.priority = ? and j.scheduled_for <= ? and j.crashes <= ?
+where j.status = 'pending' and j.priority = ? and j.scheduled_for between ? and ?
+    and j.tenant not in (select tenant from evervec_pauses) and j.crashes <= ?
     and j.op in ('embed', 'open', 'load', 'delete')
     and j.version in (select value from json_each(?))
 order by j.scheduled_for, j.job_id
@@ -322,11 +325,15 @@ delete from evervec_ledger where record in (select value from json_each(?))
 -- name: forget_points
 delete from evervec_points where record in (select value from json_each(?))
 
--- name: paused
-select value from evervec_meta where key = 'paused'
+-- name: pauses
+-- tenants whose jobs are not claimed; the empty name stands for all
+select tenant from evervec_pauses order by tenant
 
--- name: set_paused
-update evervec_meta set value = ? where key = 'paused'
+-- name: pause
+insert into evervec_pauses (tenant) values (?) on conflict do nothing
+
+-- name: resume
+delete from evervec_pauses where tenant = ?
 
 -- name: record_columns
 r.tenant, r.kind, r.id, r.seq, r.title, r.text, r.metadata, r.weight, r.created_at, r.updated_at,
@@ -369,7 +376,8 @@ select min(scheduled_for) from evervec_jobs
 where status = 'pending' and (?1 is null or tenant = ?1)
 
 -- name: waiting_since
-select min(scheduled_for) from evervec_jobs where status = 'pending' and priority > ?
+select min(scheduled_for) from evervec_jobs
+where status = 'pending' and priority > ? and tenant not in (select tenant from evervec_pauses)
 
 -- name: recent_pace
 select avg(finished_at - started_at)

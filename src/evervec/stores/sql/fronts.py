@@ -1,9 +1,9 @@
 """Where the first waiting job was last found, so that a claim need not begin at the front.
 
-A finished job leaves a dead entry in the index of those that wait. PostgreSQL clears such
-entries away, but not while a transaction anywhere is older than they are. Once a look from
-the front takes long, looks between begin where the last one found something; now and then
-one goes the whole way, for what came to stand before that.
+What stands before it is not for claims: the jobs of paused tenants and, in PostgreSQL, the
+dead entries of finished jobs, which are not cleared away while a transaction anywhere is
+older than they are. Once a look from the front takes long, looks between begin where the last
+one found something; now and then one goes the whole way, for what came to stand before that.
 """
 
 from __future__ import annotations

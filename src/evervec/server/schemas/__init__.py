@@ -1,0 +1,1 @@
+"""The shapes of bodies and answers, by the routes that have them: what OpenAPI shows."""

@@ -1,0 +1,30 @@
+"""How the service does."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from evervec.server.schemas.base import Shown
+
+
+class AliveOut(Shown):
+    """The process answers."""
+
+    status: Literal["ok"]
+
+
+class PartOut(Shown):
+    """How one part of the service does."""
+
+    ok: bool
+    detail: str
+
+
+class ReadyOut(Shown):
+    """How the service does, part by part. Without index or provider it takes records and answers
+    from text, so it is degraded, not down."""
+
+    status: Literal["ready", "degraded", "down"]
+    store: PartOut
+    index: PartOut
+    provider: PartOut

@@ -1,0 +1,73 @@
+"""Jobs, one by one, and what was tried for a record."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from evervec.model import Op, Outcome, Status
+from evervec.server.schemas.base import Given, More, Shown
+
+
+class PriorityIn(Given):
+    """What of a job can be changed."""
+
+    priority: int = Field(ge=-(1 << 31), lt=1 << 31, examples=[10])
+
+
+class JobOut(Shown):
+    """The sync state of one record."""
+
+    job_id: int
+    tenant: str
+    kind: str
+    record_id: str
+    embedding_version: str
+    op: Op
+    seq: int
+    claimed_seq: int | None
+    status: Status
+    priority: int
+    attempts: int
+    max_attempts: int
+    error: str | None
+    created_at: datetime
+    scheduled_for: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    lease_expires_at: datetime | None
+
+
+class JobsOut(Shown):
+    """A page of jobs."""
+
+    jobs: list[JobOut]
+    cursor: More
+
+
+class CancelledOut(Shown):
+    """The job that is no more."""
+
+    cancelled: int
+
+
+class AttemptOut(Shown):
+    """One try at a job."""
+
+    attempt: int
+    seq: int
+    worker: str
+    started_at: datetime | None
+    finished_at: datetime
+    outcome: Outcome
+    error: str | None
+    chunks_embedded: int
+    chunks_reused: int
+    tokens: int
+
+
+class HistoryOut(Shown):
+    """What was tried for a record, oldest first."""
+
+    attempts: list[AttemptOut]

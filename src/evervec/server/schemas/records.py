@@ -1,0 +1,100 @@
+"""Records as they are added and shown, and the tickets of their changes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import ConfigDict, Field
+
+from evervec.model import Status
+from evervec.server.schemas.base import LONGEST_WAIT, BigInt, Given, Json, More, Shown
+
+
+class RecordIn(Given):
+    """A record to add: its text, or the object of a typed kind as `data`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "kind": "note",
+                    "id": "tea",
+                    "text": "Tea is grown on hills in Assam.",
+                    "metadata": {"topic": "plants"},
+                }
+            ]
+        }
+    )
+
+    kind: str = Field(min_length=1)
+    text: str | None = None
+    data: Json | None = Field(None, description="of a kind with a model, in place of `text`")
+    id: str | int | None = Field(None, description="a UUIDv7 is made when there is none")
+    title: str | None = None
+    metadata: Json | None = None
+    weight: float | None = Field(None, ge=0, le=1)
+    priority: int = Field(0, ge=-(1 << 31), lt=1 << 31)
+    delay: float = Field(0.0, ge=0, lt=1e10, allow_inf_nan=False)
+    max_attempts: int | None = Field(None, ge=1, lt=1 << 31)
+    version: int | None = Field(None, ge=-(1 << 63), lt=1 << 63)
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    boxed: bool = Field(False, description="it appears only once embedded")
+
+
+class TicketIn(Given):
+    """A ticket, as adding or deleting gave it."""
+
+    kind: str = Field(min_length=1)
+    id: str = Field(min_length=1)
+    job_id: BigInt
+    seq: BigInt
+    accepted: bool = True
+    is_new: bool = True
+    enqueued: bool = True
+    status: Status | None = None
+    error: str | None = None
+
+
+class TicketOut(Shown):
+    """The receipt of a change: wait for it, or search not older than it."""
+
+    kind: str
+    id: str
+    job_id: int
+    seq: int
+    accepted: bool = Field(description="false: `version` was not newer, so nothing changed")
+    is_new: bool
+    enqueued: bool = Field(description="false: nothing was to do, because nothing changed")
+    status: Status | None = Field(None, description="where the change stood when a wait ended")
+    error: str | None = Field(None, description="why it failed, if it did")
+
+
+class WaitIn(Given):
+    """A change to wait for."""
+
+    ticket: TicketIn
+    wait: float = Field(30.0, ge=0, le=LONGEST_WAIT)
+
+
+class RecordOut(Shown):
+    """A record as it is now."""
+
+    tenant: str
+    kind: str
+    id: str
+    seq: int
+    title: str | None
+    text: str
+    metadata: Json
+    weight: float
+    created_at: datetime
+    updated_at: datetime
+    embedded: bool = Field(description="its current version is in the index")
+
+
+class RecordsOut(Shown):
+    """A page of records."""
+
+    records: list[RecordOut]
+    cursor: More
