@@ -525,12 +525,12 @@ select min(scheduled_for) from evervec.jobs where waits and priority > $1
 
 -- name: settled
 -- of its own version while there is no other that serves
-select j.status, j.finished_seq
+select mine.job_id, mine.tenant, j.status, j.finished_seq
 from evervec.jobs as mine
 join evervec.versions as v on v.version = mine.version
 join evervec.versions as s on s.kind = v.kind and s.state = 'serving'
 join evervec.jobs as j on j.record = mine.record and j.version = s.version
-where mine.job_id = $1 and mine.tenant = $2
+where mine.job_id = any ($1::bigint[])
 
 -- name: never_embedded
 select 1 from evervec.records as r
