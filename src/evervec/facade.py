@@ -37,6 +37,7 @@ from evervec.stores.values import Draft
 from evervec.tables import Tables
 from evervec.telemetry import SEARCHES
 from evervec.verify import verify
+from evervec.waiting import Waiting
 from evervec.worker import Worker
 from evervec.writing import Writing
 
@@ -111,6 +112,7 @@ class Evervec:
             settings,
         )  # fmt: skip
         self._search = Search(store, index, self.models, self._kinds, settings, tenant)
+        self._waiting = Waiting(store, settings.poll_seconds)
 
     def _check_versions(self) -> None:
         """A model that serves no kind cannot be what the caller means; another process may have
@@ -291,20 +293,13 @@ class Evervec:
     def wait(self, ticket: Ticket, timeout: float | None = None) -> Job:
         """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""
         seconds = self.settings.wait_seconds if timeout is None else timeout
-        deadline = time.monotonic() + seconds
-        while True:
-            seen = self.store.wait(-1, 0)
-            end = self.store.settled(self.tenant, ticket)
-            if end is not None:
-                break
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise WaitTimeout(
-                    f"{ticket.kind} {ticket.id!r} was not embedded within {seconds:g} s; it is "
-                    "saved and waits: see that a worker runs (with ev.worker(), or ev.run_worker()"
-                    " in another process)"
-                )
-            self.store.wait(seen, min(left, self.settings.poll_seconds or self.store.poll_seconds))
+        end = self._waiting.settled(self.tenant, ticket, seconds)
+        if end is None:
+            raise WaitTimeout(
+                f"{ticket.kind} {ticket.id!r} was not embedded within {seconds:g} s; it is "
+                "saved and waits: see that a worker runs (with ev.worker(), or ev.run_worker()"
+                " in another process)"
+            )
         job = self.store.job(self.tenant, ticket.job_id)
         if end is Status.FAILED:
             reason = job.error if job else "it was cancelled"

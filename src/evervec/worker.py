@@ -247,6 +247,7 @@ class Worker:
         to do now."""
         self._tend()
         enqueued = not self.stopping and self._backfill()
+        self._note_ended_calls()
         for batch in self._flying:
             if batch.calls_left == 0:
                 self._bring_in(batch)
@@ -308,13 +309,19 @@ class Worker:
         left = self._stop_at - time.monotonic()
         if left <= 0:
             return False
-        try:
-            batch = self._calls.done.get(timeout=min(left, 1.0))
-        except queue.Empty:
-            return True
+        with suppress(queue.Empty):
+            self._note_end(self._calls.done.get(timeout=min(left, 1.0)))
+        return True
+
+    def _note_ended_calls(self) -> None:
+        """What is embedded is written before more is taken in: it was there first."""
+        with suppress(queue.Empty):
+            while True:
+                self._note_end(self._calls.done.get_nowait())
+
+    def _note_end(self, batch: Batch | None) -> None:
         if batch is not None:
             batch.calls_left -= 1
-        return True
 
     def _bring_in(self, batch: Batch) -> None:
         written = self._pipeline.write(batch)

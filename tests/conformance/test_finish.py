@@ -121,10 +121,10 @@ def test_an_update_while_it_is_processed_gives_another_pass(world: World) -> Non
     assert world.ev.pipeline.write(batch).succeeded == 1
     job = job_of(world.ev, "1")
     assert (job.status, job.attempts, job.seq) == (Status.PENDING, 0, ticket.seq)
-    assert world.ev.store.settled("default", ticket) is None
+    assert world.ev.store.settled([("default", ticket)]) == [None]
     work(world.ev)
     assert world.embedder.texts == ["alpha", "beta"]
-    assert world.ev.store.settled("default", ticket) is Status.DONE
+    assert world.ev.store.settled([("default", ticket)]) == [Status.DONE]
     assert_in_step(world.ev, {"1": "beta"})
 
 

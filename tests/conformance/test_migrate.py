@@ -277,13 +277,13 @@ def test_a_ticket_is_settled_when_what_serves_has_it(filled: World) -> None:
     batch, _ = ev.pipeline.prepare(jobs)
     ev.pipeline.embed(batch)
     ev.pipeline.write(batch)
-    assert ev.store.settled(ev.tenant, ticket) == "done"
+    assert ev.store.settled([(ev.tenant, ticket)]) == ["done"]
     with pytest.raises(InvalidTransition, match="lacks 1 records"):
         migration.switch(timeout=0)
     migration.switch(force=True)
-    assert ev.store.settled(ev.tenant, ticket) is None
+    assert ev.store.settled([(ev.tenant, ticket)]) == [None]
     drive(ev)
-    assert ev.store.settled(ev.tenant, ticket) == "done"
+    assert ev.store.settled([(ev.tenant, ticket)]) == ["done"]
 
 
 def test_a_dead_letter_of_the_old_version_does_not_hold_the_new_one_up(filled: World) -> None:

@@ -14,7 +14,7 @@ from evervec import Evervec, StoreError
 from evervec.stores.postgres import PostgresStore
 from evervec.stores.sql import fronts
 from support import postgres
-from support.fault_checks import assert_true_to, open_store, settle
+from support.fault_checks import assert_true_to, open_store, outcomes, settle
 from support.processes import Start, until
 
 NOTES = {str(n): f"note {n} about the harbour {n}" for n in range(20)}
@@ -172,6 +172,40 @@ def test_20_a_finish_whose_connection_was_cut_is_done_once(path: str) -> None:
         before = postgres.execute(path, "select * from evervec.attempts")
         ev.queue.finish(job)
         assert postgres.execute(path, "select * from evervec.attempts") == before
+
+
+def test_20_a_worker_frozen_inside_a_transaction_loses_its_locks(path: str, start: Start) -> None:
+    """It holds the rows that it finishes when it stops answering: the server ends its transaction,
+    the lease runs out, and another does the work. Back again, it finishes nothing."""
+    notes = {"a": NOTES["0"]}
+    with open_store(path, **QUICK) as ev:
+        add_all(ev, notes)
+        brief = {**QUICK, "lease_seconds": 0.4, "busy_seconds": 1.0}
+        worker = start("work", path, pause={"applying": ""}, settings=brief)
+        worker.at("applying")
+        worker.freeze()
+        assert _is_idle_in_transaction(path)
+        until(ev.queue.recover_stuck, "the lease to run out and its locks to be gone")
+        settle(ev)
+        assert_true_to(ev, path, notes)
+
+        worker.thaw()
+        worker.go("applying", times=10)
+        add_all(ev, more := {"b": NOTES["1"]})
+        worker.at("finished", "b")
+        until(lambda: _calm(ev), "the queue to be empty")
+        assert_true_to(ev, path, notes | more)
+        assert outcomes(ev, "a") == ["crashed", "done"]
+        assert outcomes(ev, "b") == ["done"]
+
+
+def _is_idle_in_transaction(url: str) -> bool:
+    rows = postgres.execute(
+        url,
+        "select pid from pg_stat_activity "
+        "where datname = current_database() and state = 'idle in transaction'",
+    )
+    return bool(rows)
 
 
 def _listeners(url: str) -> list[int]:

@@ -46,7 +46,7 @@ READS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "next_expiry": (SQL.next_expiry, (0.0,)),
     "waiting_since": (SQL.waiting_since, (-100,)),
     "history": (SQL.history, ("default", KIND, "1")),
-    "settled": (SQL.settled, (1, "default")),
+    "settled": (SQL.settled, ([1],)),
     "candidates": (SQL.candidates, (FEW, "default")),
     "found": (SQL.found, (FEW,)),
     "ledgers": (SQL.ledgers, (FEW, [1])),

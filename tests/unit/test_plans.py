@@ -105,7 +105,7 @@ HOT: dict[str, Query] = CLAIM | {
     "oldest_pending": (lambda: STORE.oldest_pending, ("default",)),
     "recent_pace": (lambda: STORE.recent_pace, ("default",)),
     "last_done": (lambda: STORE.last_done, ("default",)),
-    "settled": (lambda: STORE.settled, (1, "default")),
+    "settled": (lambda: STORE.settled, ("[1]",)),
     "never_embedded": (lambda: STORE.never_embedded, ("default", KIND, "1", 1)),
     "match_text": (
         lambda: f"{STORE.match_text} {STORE.rank_text}",

@@ -12,6 +12,7 @@ from evervec import (
     Evervec,
     InvalidArgument,
     InvalidInput,
+    Job,
     ProviderUnavailable,
     RateLimited,
     Status,
@@ -243,6 +244,24 @@ def test_the_next_batch_is_claimed_while_the_last_is_embedded(memory: World, gat
         until(ev, lambda: ev.queue.stats().done == 6)
 
 
+def test_what_is_embedded_is_written_before_more_is_claimed(memory: World) -> None:
+    """Else a change waits for as many others as a worker has room for."""
+    ev = memory.open(batch_size=1)
+    add_all(ev, KIND, *(f"text {n}" for n in range(20)))
+    worker = ev.worker()
+    claim, held = ev.pipeline.claim, []
+
+    def claim_later(limit: int, *, suspects: bool = True) -> list[Job]:
+        """Once all calls have ended."""
+        held.append(ev.queue.stats().processing)
+        until(ev, lambda: worker._calls.done.qsize() == held[-1])
+        return claim(limit, suspects=suspects)
+
+    ev.pipeline.claim = claim_later  # type: ignore[method-assign]
+    assert worker.process_all().succeeded == 20
+    assert max(held) == 1
+
+
 def test_a_worker_holds_a_bounded_number_of_jobs(memory: World, gate: Gate) -> None:
     ev = memory.open(batch_size=5)
     memory.embedder.max_batch = 5
@@ -298,7 +317,7 @@ def test_pause_holds_a_worker_and_resume_wakes_it(memory: World) -> None:
     ev.queue.pause()
     with ev.worker():
         ticket = ev.add(KIND, "alpha", id="1")
-        assert ev.store.settled("default", ticket) is None
+        assert ev.store.settled([("default", ticket)]) == [None]
         ev.queue.resume()
         assert ev.wait(ticket, PATIENCE).status is Status.DONE
 
@@ -382,7 +401,7 @@ def test_an_add_that_waits_returns_when_it_is_embedded(memory: World) -> None:
     with memory.ev.worker():
         ticket = memory.ev.add(KIND, "alpha", id="1", boxed=True, wait=PATIENCE)
         assert memory.ev.get(KIND, "1") is not None
-        assert memory.ev.store.settled("default", ticket) is Status.DONE
+        assert memory.ev.store.settled([("default", ticket)]) == [Status.DONE]
         memory.ev.delete(KIND, "1", wait=PATIENCE)
     assert_in_step(memory.ev, {})
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,7 +85,9 @@ class PgvectorIndex:
         for change in changes:
             by_version[change.version].append(change)
         tables = {
-            version: self._table(version, next((len(p.vector) for c in group for p in c.points), 0))
+            version: self._table(
+                version, next((len(p.vector) for c in group for p in c.points), 0), conn
+            )
             for version, group in sorted(by_version.items())
         }
         alone = conn is None
@@ -144,34 +146,38 @@ class PgvectorIndex:
         if removed:
             db.execute(SQL.put_removals, (version, *columns(sorted(removed))))
         if table is not None and new:
-            self._consider(table)
+            self._consider(table, db)
 
-    def _table(self, version: int, dimensions: int) -> _Table | None:
+    def _table(self, version: int, dimensions: int, conn: Session | None = None) -> _Table | None:
         """The table of a collection, made in a transaction of its own when its first vectors
         come; None while there are none."""
         table = self._tables.get(version)
         if table is None:
-            self._look()
+            self._look(conn)
             table = self._tables.get(version)
         if table is None and dimensions:
             table = _Table(version, f"{self._kind}({dimensions})")
             with self._making:
                 self._make(table, dimensions)
-                self._look()
+                self._look(conn)
             return self._tables.get(version, table)
         return table
 
-    def _look(self) -> None:
+    def _look(self, conn: Session | None = None) -> None:
         """Take note of the tables that there are."""
-        with self._db.reading() as conn:
-            found = conn.execute(SQL.tables).fetchall()
+        with self._reading(conn) as db:
+            found = db.execute(SQL.tables).fetchall()
             self._tables = {v: self._tables.get(v) or _Table(v, type) for v, type in found}
             if self._tables and not self._element:
-                self._element = conn.execute(SQL.element_type).fetchone()[0]
+                self._element = db.execute(SQL.element_type).fetchone()[0]
+
+    def _reading(self, conn: Session | None) -> AbstractContextManager[Session]:
+        """The transaction in hand, or a connection of the pool: never one inside the other."""
+        return self._db.reading() if conn is None else nullcontext(conn)
 
     def _make(self, table: _Table, dimensions: int) -> None:
         try:
-            with self._db.writing(durable=True) as conn:
+            with self._db.aside() as conn:
                 conn.execute("select pg_advisory_xact_lock(1702260081)")
                 conn.execute(SQL.extension)
                 conn.execute(table.sql(SQL.create_table))
@@ -253,20 +259,20 @@ class PgvectorIndex:
         return known[1]
 
     # the HNSW index
-    def _refresh(self, table: _Table) -> bool:
+    def _refresh(self, table: _Table, conn: Session | None = None) -> bool:
         """Look whether the HNSW index is there, at most once in a while; whether it should be
         built."""
         if time.monotonic() - table.looked < _LOOK_AGAIN:
             return False
         table.looked = time.monotonic()
-        with self._db.reading() as conn:
-            rows, valid = _hnsw_state(conn, table)
+        with self._reading(conn) as db:
+            rows, valid = _hnsw_state(db, table)
         table.hnsw = bool(valid)
         return rows >= self._hnsw_rows and not valid
 
-    def _consider(self, table: _Table) -> None:
+    def _consider(self, table: _Table, conn: Session) -> None:
         """Build the HNSW index beside the work once the collection is large."""
-        if not self._hnsw_rows or not self._refresh(table) or not self._can_be_indexed(table):
+        if not self._hnsw_rows or not self._refresh(table, conn) or not self._can_be_indexed(table):
             return
         if self._builder is None or not self._builder.is_alive():
             self._builder = threading.Thread(

@@ -123,7 +123,7 @@ class Service:
             look = min(look * 1.5, _LAST_LOOK)
 
     def _settled_all(self, asked: Sequence[Waited]) -> list[Status | None]:
-        return [self.ev.store.settled(tenant, ticket) for tenant, ticket in asked]
+        return self.ev.store.settled(asked)
 
     # keys
     async def has_keys(self) -> bool:

@@ -240,9 +240,10 @@ class Store(Protocol):
         """When the first pending job of a higher priority was or will be due."""
         ...
 
-    def settled(self, tenant: str, ticket: Ticket) -> Status | None:
-        """Done once the ticket's change or a later one is finished, failed when it will not
-        be (a cancelled job counts as failed), None while it may still be."""
+    def settled(self, asked: Sequence[tuple[str, Ticket]]) -> list[Status | None]:
+        """Of tenants' tickets, all at the same moment: done once the ticket's change or a later
+        one is finished, failed when it will not be (a cancelled job counts as failed), None
+        while it may still be."""
         ...
 
     def versions(self) -> list[Version]: ...

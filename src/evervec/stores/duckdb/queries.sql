@@ -440,12 +440,12 @@ where status = 'done' and ($1::varchar is null or tenant = $1)
 
 -- name: settled
 -- of its own version while there is no other that serves
-select j.status, j.finished_seq
+select mine.job_id, mine.tenant, j.status, j.finished_seq
 from evervec_jobs as mine
 join evervec_versions as v on v.version = mine.version
 join evervec_versions as s on s.kind = v.kind and s.state = 'serving'
 join evervec_jobs as j on j.record = mine.record and j.version = s.version
-where mine.job_id = $1 and mine.tenant = $2
+where mine.job_id in (select unnest($1::bigint[]))
 
 -- name: never_embedded
 select 1 from evervec_records as r

@@ -43,7 +43,7 @@ class Changes(Engine, changes.Changes):
         targets = [row[0] for row in db.execute(SQL.targets, (kind,))]
         if targets:
             return targets
-        with self.db.reading() as aside:
+        with self.db.aside() as aside:
             while not targets:
                 aside.execute(SQL.add_version, (kind,))
                 targets = [row[0] for row in aside.execute(SQL.targets, (kind,))]

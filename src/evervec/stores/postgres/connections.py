@@ -144,6 +144,22 @@ class Connections:
             except Conflict as error:  # only the caller can do all of it again
                 raise StoreError(str(error)) from error
             return
+        with self.reading() as session, self._transaction(session, durable):
+            yield session
+
+    @contextmanager
+    def aside(self) -> Iterator[Session]:
+        """A transaction beside the one in hand, for what others need not wait for. It is outside
+        the pool: threads that each had one connection of it, and wanted another, would wait for
+        each other."""
+        self._check_open()
+        with self.explained(), self.dedicated() as raw:
+            session = Session(raw)
+            with self._transaction(session, durable=True):
+                yield session
+
+    @contextmanager
+    def _transaction(self, session: Session, durable: bool) -> Iterator[None]:
         # a process that was stopped in the middle must not keep its locks for as long as it is
         begin = (
             f"begin; set local lock_timeout = {self._busy_ms}; "
@@ -151,14 +167,13 @@ class Connections:
         )
         if not durable:
             begin += "; set local synchronous_commit = off"
-        with self.reading() as session:
-            session.execute(begin)
-            try:
-                yield session
-                session.execute("commit")
-            except BaseException:
-                _roll_back(session.raw)
-                raise
+        session.execute(begin)
+        try:
+            yield
+            session.execute("commit")
+        except BaseException:
+            _roll_back(session.raw)
+            raise
 
     def close(self) -> None:
         self._closed = True

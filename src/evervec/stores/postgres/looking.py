@@ -29,5 +29,5 @@ class Looking(Engine, Listing):
         return count
 
     def _job_stats(self, conn: Connection, tenant: str | None) -> JobStats:
-        values = (tenant, self.now() - _RECENTLY)
+        values = (tenant, self.moment(conn) - _RECENTLY)
         return JobStats._make(conn.execute(SQL.job_stats, values).fetchone())

@@ -243,25 +243,25 @@ where j.job_id = n.job_id
 
 -- name: finish_untouched
 -- jobs that are still as they were claimed, with their attempts; null: all of them were
+-- They come in order, so that a job's place in the list is found without a join.
 with now as materialized (select evervec.now_seconds() as now),
 done as (
     update evervec.jobs as j
     set status = 'done', box = null, finished_seq = j.claimed_seq, completed_at = now.now,
         lease_expires_at = null, error = null, crashes = 0
-    from now, unnest($3::bigint[], $4::integer[], $5::integer[], $6::integer[])
-        as n (job_id, embedded, reused, tokens)
+    from now
     -- a planner that knew how rare a token is would rather walk all jobs in search of it
-    where j.job_id = n.job_id
+    where j.job_id = any ($3::bigint[])
         and coalesce(j.token = $1 and j.status = 'processing' and j.seq = j.claimed_seq, false)
     returning j.job_id, j.record, j.tenant, j.version, j.attempts, j.claimed_seq, j.started_at,
-              j.completed_at, coalesce(n.embedded, 0) as embedded, coalesce(n.reused, 0) as reused,
-              coalesce(n.tokens, 0) as tokens),
+              j.completed_at, width_bucket(j.job_id, $3::bigint[]) as place),
 noted as (
     insert into evervec.attempts
         (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
          chunks_reused, tokens, worker)
     select record, tenant, version, attempts, claimed_seq, started_at, completed_at, 'done',
-           embedded, reused, tokens, $2
+           coalesce(($4::integer[])[place], 0), coalesce(($5::integer[])[place], 0),
+           coalesce(($6::integer[])[place], 0), $2
     from done),
 ended as (select count(*) as count from done),
 let_go as (
@@ -530,12 +530,12 @@ where waits and priority > $1 and tenant <> all (array(select tenant from everve
 
 -- name: settled
 -- of its own version while there is no other that serves
-select j.status, j.finished_seq
+select mine.job_id, mine.tenant, j.status, j.finished_seq
 from evervec.jobs as mine
 join evervec.versions as v on v.version = mine.version
 join evervec.versions as s on s.kind = v.kind and s.state = 'serving'
 join evervec.jobs as j on j.record = mine.record and j.version = s.version
-where mine.job_id = $1 and mine.tenant = $2
+where mine.job_id = any ($1::bigint[])
 
 -- name: never_embedded
 select 1 from evervec.records as r

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from evervec.model import Attempt, Job, Outcome, Record, Status, Ticket, as_datetime
@@ -103,17 +104,22 @@ class Looking(Engine):
             since: float | None = conn.execute(self.sql.waiting_since, (above,)).fetchone()[0]
         return since
 
-    def settled(self, tenant: str, ticket: Ticket) -> Status | None:
+    def settled(self, asked: Sequence[tuple[str, Ticket]]) -> list[Status | None]:
+        ids = self.listed({ticket.job_id for _, ticket in asked})
         with self.db.snapshot() as conn:
-            row = conn.execute(self.sql.settled, (ticket.job_id, tenant)).fetchone()
-            if row is None:  # purged when done, or cancelled
-                key = (tenant, ticket.kind, ticket.id, ticket.seq)
-                cancelled = conn.execute(self.sql.never_embedded, key).fetchone()
-                return Status.FAILED if cancelled else Status.DONE
-        status, finished = row
-        if finished is not None and finished >= ticket.seq:
-            return Status.DONE
-        return Status.FAILED if status == Status.FAILED else None
+            found = {row[:2]: row[2:] for row in conn.execute(self.sql.settled, (ids,)).fetchall()}
+            ends: list[Status | None] = []
+            for tenant, ticket in asked:
+                status, finished = found.get((ticket.job_id, tenant), (None, None))
+                if status is None:  # purged when done, or cancelled
+                    key = (tenant, ticket.kind, ticket.id, ticket.seq)
+                    cancelled = conn.execute(self.sql.never_embedded, key).fetchone()
+                    ends.append(Status.FAILED if cancelled else Status.DONE)
+                elif finished is not None and finished >= ticket.seq:
+                    ends.append(Status.DONE)
+                else:
+                    ends.append(Status.FAILED if status == Status.FAILED else None)
+        return ends
 
 
 JOB_ORDER = {
