@@ -45,10 +45,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("evervec")
 
 _TRIES = 4
-_ROUNDS = 2
 _HEAD = "head"
-_TIDY_AFTER = 44
-"""commits"""
+_LEAST_COMMITS, _ROWS_FOR_ONE_MORE, _MOST_COMMITS = 16, 1000, 44
+"""before it is tidied: the larger a table is, the more that costs"""
 _INDEX_FROM = 2000
 """rows from which on looking things up beats reading all of them"""
 _SCALARS: dict[str, Any] = {"id": BTree, "record": BTree, "tenant": Bitmap, "terms": LabelList}
@@ -74,6 +73,7 @@ class Table:
         self._writer: Any = None
         self._opening = threading.Lock()
         self._tidied = 0
+        self._patience = _LEAST_COMMITS
         self._mine = 0
         """the version that this writer's last commit made; 0: it has made none"""
         self._highest = _EVERY_RECORD
@@ -279,7 +279,7 @@ class Table:
 
     @property
     def untidy(self) -> bool:
-        return self._mine - self._tidied >= _TIDY_AFTER
+        return self._mine - self._tidied >= self._patience
 
     def tidy(self) -> None:
         """Make few files of many, forget old versions, and see to the indexes."""
@@ -289,18 +289,17 @@ class Table:
 
     def _tend(self, table: Any) -> None:
         rows = table.count_rows()
-        have = {index.columns[0] for index in table.list_indices()}
+        self._patience = min(_LEAST_COMMITS + rows // _ROWS_FOR_ONE_MORE, _MOST_COMMITS)
+        has_ann = any(index.columns == ["vector"] for index in table.list_indices())
         if rows >= _INDEX_FROM:
+            # anew: files of which an index knows only some are made one in two rounds, at twice
+            # the cost
             for column, kind in _SCALARS.items():
-                if column not in have:
-                    table.create_index(column, config=kind())
-        if self._ann_rows and rows >= self._ann_rows and "vector" not in have:
+                table.create_index(column, config=kind(), replace=True)
+        if self._ann_rows and rows >= self._ann_rows and not has_ann:
             table.create_index("vector", config=IvfHnswSq(distance_type="cosine"))
-        for _ in range(_ROUNDS):  # new rows are made one file and indexed, then put to the others
-            before = table.version
+        for _ in range(2 if has_ann else 1):
             table.optimize()
-            if table.version == before:
-                break
 
     def _clean(self) -> None:
         """Take away all but the head, which bears a tag: LanceDB takes away nothing at all when
