@@ -179,6 +179,31 @@ def test_what_is_no_index_is_refused(
     assert "secret" not in str(raised.value)
 
 
+def test_new_chunks_of_an_embedded_engine_take_the_places_of_old_ones(make: Make) -> None:
+    world = make("qdrant-edge")
+    version, index = version_of(world), world.ev.index
+
+    def points() -> set[str]:
+        return {p.key for p in index.held(version, None, RECORD - 1, RECORD)}
+
+    steps: list[tuple[list[str], list[str]]] = [
+        (["a", "b"], []), (["c"], ["b"]), (["a"], ["c", "b"]), (["d", "e", "f"], []),
+        (["b"], ["e", "f"]), ([], ["b"]), ([], []), (["a", "b"], []), (["c", "d"], []),
+    ]  # fmt: skip
+    used = []
+    for seq, (new, kept) in enumerate(steps, SEQ):
+        index.apply([change(version, RECORD, seq, new, kept)])
+        assert words_in(world) == {hash_text(word) for word in new + kept}
+        for word in new + kept:
+            (best, *_) = index.search(version, "default", vector(word), 1)
+            assert (best.hash, round(best.similarity, 3)) == (hash_text(word), 1)
+        used.append(points())
+    assert used[1] == used[0]
+    assert used[2] > used[1]
+    assert used[3] == used[2]
+    assert used[8] == used[7]
+
+
 def test_the_embedded_engine_keeps_what_was_written(make: Make) -> None:
     world = make("qdrant-edge")
     world.ev.add(KIND, "alpha", id="1")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import lancedb
 import pytest
 from lancedb.table import LanceTable
 
@@ -133,6 +134,62 @@ def test_a_late_fence_takes_nothing_away(
     assert [(p.record, p.hash) for p in held] == [
         (RECORD, hash_text("new")), (RECORD + 1, hash_text("mine")),
     ]  # fmt: skip
+
+
+class Killed(BaseException):
+    """Nothing of the process goes on after this."""
+
+
+@pytest.mark.parametrize("then", ["a write", "care"])
+def test_a_late_fence_of_one_who_dies_is_undone_by_others(
+    make: Make, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    world = make("lancedb")
+    version, other = version_of(world), world.open()
+    other.index.apply([change(version, RECORD, SEQ, ["old"])])
+    restore = LanceTable.restore
+
+    def held_up(self: LanceTable, *given: Any) -> None:
+        monkeypatch.setattr(LanceTable, "restore", restore)
+        world.clock.move(400)  # its turn is over
+        other.index.apply([change(version, RECORD, SEQ + 9, ["new"])])
+        restore(self, *given)
+        raise Killed
+
+    monkeypatch.setattr(LanceTable, "restore", held_up)
+    with pytest.raises(Killed):
+        world.ev.index.apply([change(version, RECORD + 1, SEQ + 5, ["mine"])])
+    if then == "care":
+        other.index.tend(0)
+    else:
+        other.index.apply([change(version, RECORD, SEQ + 8, ["late"])])
+    assert words_in(world) == {hash_text("new")}
+
+
+def test_tidying_takes_nothing_away_when_a_late_fence_hides_the_head(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make("lancedb")
+    version, index = version_of(world), world.ev.index
+    index.apply([change(version, RECORD, SEQ, ["old"])])
+    late = lancedb.connect(world.folder / "vectors").open_table("note_vectors_hashing_64")
+    seen = late.version
+    index.apply([change(version, RECORD, SEQ + 9, ["new"])])
+    optimize = LanceTable.optimize
+
+    def held_up(self: LanceTable, **given: Any) -> None:
+        if "cleanup_older_than" in given:
+            monkeypatch.setattr(LanceTable, "optimize", optimize)
+            late.restore(seen)
+        optimize(self, **given)
+
+    monkeypatch.setattr(LanceTable, "optimize", held_up)
+    index._tables[version].tidy()  # type: ignore[attr-defined]
+    assert words_in(world) == {hash_text("old")}, "the fence came in between"
+    index.apply([change(version, RECORD + 1, SEQ + 5, ["next"])])
+    assert words_in(world) == {hash_text("new")}
+    index._tables[version].tidy()  # type: ignore[attr-defined]
+    assert len(late.list_versions()) == 1
 
 
 @pytest.mark.parametrize("index", PAUSES)

@@ -73,11 +73,20 @@ class Matches:
     @classmethod
     def of(cls, matches: Iterable[Match], limit: int) -> Matches:
         """The `limit` best records, from matches in any order."""
-        best: dict[int, Match] = {}
-        for match in sorted(matches, key=lambda m: -m.similarity):
-            best.setdefault(match.record, match)
-        found = list(best.values())[:limit]
-        return cls({m.record: m.similarity for m in found}, [m.hash for m in found])
+        return cls.best_first(sorted(matches, key=lambda m: -m.similarity), limit)
+
+    @classmethod
+    def best_first(cls, matches: Iterable[Match], limit: int) -> Matches:
+        """The first `limit` records, from matches in order; the rest is not looked at."""
+        similarity: dict[int, float] = {}
+        hashes: list[bytes] = []
+        for record, hash, score in matches:
+            if len(hashes) == limit:
+                break
+            if record not in similarity:
+                similarity[record] = score
+                hashes.append(hash)
+        return cls(similarity, hashes)
 
     def hash_of(self, record: int) -> bytes:
         return self.hashes[list(self.similarity).index(record)]

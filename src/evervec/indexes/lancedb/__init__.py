@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from evervec.filters import parse_filter
 from evervec.indexes.base import Held, Matches, Stray
 from evervec.indexes.lancedb.filtering import numbers
+from evervec.indexes.lancedb.head import Head
 from evervec.indexes.lancedb.table import Table, table_names
 from evervec.indexes.separate import Collections
 from evervec.indexes.turns import Turns
@@ -100,19 +101,20 @@ class LanceIndex:
             Stray(versions.get(name), owner, records, name)
             for name in table_names(self._folder)
             if versions.get(name) not in known
-            for owner, records in Table(self._folder, name, 0, 0).tenants(tenant).items()
+            for owner, records in self._stray(name).tenants(tenant).items()
         ]
 
     def drop_strays(self, strays: Sequence[Stray]) -> None:
         for stray in strays:
             with self._turns.turn():
-                Table(self._folder, stray.place, 0, 0).drop_tenant(stray.tenant)
+                self._stray(stray.place).drop_tenant(stray.tenant)
 
     def tend(self, before: float) -> None:
         for collection in self._collections.all():
             table = self._table(collection.version)
             if table is not None:
                 with self._turns.turn():
+                    table.heal()
                     table.purge(before)
                     if table.untidy:
                         table.tidy()
@@ -124,11 +126,18 @@ class LanceIndex:
         table = self._tables.get(version)
         if table is None and (collection := self._collections.get(version)):
             assert collection.spec is not None
+            name = table_name(collection)
             table = Table(
-                self._folder, table_name(collection), collection.spec.dimensions, self._ann_rows
+                self._folder, name, self._head(name), collection.spec.dimensions, self._ann_rows
             )
             table = self._tables.setdefault(version, table)
         return table
+
+    def _stray(self, name: str) -> Table:
+        return Table(self._folder, name, self._head(name))
+
+    def _head(self, table: str) -> Head:
+        return Head(self._store, f"{self.url}/{table}")
 
 
 def table_name(collection: Collection) -> str:

@@ -31,6 +31,16 @@ def says_it_all(conditions: Sequence[Condition]) -> bool:
     return all(value is not None and is_exact(value) for value in values)
 
 
+def leaves_out_tombstones(conditions: Sequence[Condition]) -> bool:
+    """Whether the clause lets no row pass that has no facts at all."""
+    return any(
+        c.op not in ("eq", "ne", "in")
+        or (c.op == "eq" and c.value is not None)
+        or (c.op == "in" and None not in c.value)
+        for c in conditions
+    )
+
+
 def clause(conditions: Sequence[Condition]) -> list[str]:
     """What rows must pass, ANDed; more may than fit the conditions, never fewer."""
     made = [_condition(c) for c in conditions]

@@ -1,10 +1,11 @@
-"""One table: written in single commits that nobody can come between, read as of now.
+"""One table: written in steps that nobody can come between, read as of now.
 
-Whoever finds that the last commit was not his own begins with a fence, a commit that changes
-nothing. LanceDB refuses what was begun before another's fence and is committed after it. So
-between looking at what a record has and replacing it nobody else writes, and one who slept in
-between (and lost his turn, his lease, or both) finds his commit refused, whatever the store's
-lock says.
+Whoever finds that the last commit was not his own begins with a fence, a commit that goes to
+the table's head once more and changes nothing. LanceDB refuses what was begun before another's
+fence and is committed after it. So between looking at what a record has and replacing it nobody
+else writes, and one who slept in between (and lost his turn, his lease, or both) finds his
+commit refused, whatever the store's lock says. A fence that itself comes late takes the table
+back for a moment: the store's head stays, and whoever writes next returns to it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import logging
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,15 @@ from lancedb.index import Bitmap, BTree, IvfHnswSq, LabelList
 from evervec.errors import IndexUnavailable
 from evervec.filters import Condition, matches
 from evervec.indexes.base import Copy, Held, Match, Matches
-from evervec.indexes.lancedb.filtering import clause, numbers, says_it_all, text, texts
+from evervec.indexes.lancedb.filtering import (
+    clause,
+    leaves_out_tombstones,
+    numbers,
+    says_it_all,
+    text,
+    texts,
+)
+from evervec.indexes.lancedb.head import Head, Overtaken
 from evervec.indexes.lancedb.rows import Columns, Row, as_rows, schema
 from evervec.indexes.separate import folded
 from evervec.model import Change
@@ -36,8 +45,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("evervec")
 
 _TRIES = 4
-_TIDY_AFTER = 32
-"""commits"""
+_HEAD = "head"
+_LEAST_COMMITS, _ROWS_FOR_ONE_MORE, _MOST_COMMITS = 16, 1000, 44
+"""before it is tidied: the larger a table is, the more that costs"""
 _INDEX_FROM = 2000
 """rows from which on looking things up beats reading all of them"""
 _SCALARS: dict[str, Any] = {"id": BTree, "record": BTree, "tenant": Bitmap, "terms": LabelList}
@@ -51,8 +61,11 @@ _LARGE = 1_000_000
 class Table:
     """The points of one collection."""
 
-    def __init__(self, folder: str, name: str, dimensions: int, ann_rows: int) -> None:
+    def __init__(
+        self, folder: str, name: str, head: Head, dimensions: int = 0, ann_rows: int = 0
+    ) -> None:
         self._folder = folder
+        self._head = head
         self.name = name
         self._dimensions = dimensions
         self._ann_rows = ann_rows
@@ -60,10 +73,9 @@ class Table:
         self._writer: Any = None
         self._opening = threading.Lock()
         self._tidied = 0
-        self._seen = 0
-        """the version that the table was last found or left at"""
+        self._patience = _LEAST_COMMITS
         self._mine = 0
-        """the version that this writer's last commit made"""
+        """the version that this writer's last commit made; 0: it has made none"""
         self._highest = _EVERY_RECORD
         """no record above this one was in it then"""
 
@@ -75,16 +87,16 @@ class Table:
         limit: int,
         conditions: Sequence[Condition],
     ) -> Matches:
-        where = " and ".join(
-            [f"tenant = {text(tenant)}", "removed_at is null", *clause(conditions)]
-        )
+        where = " and ".join([f"tenant = {text(tenant)}", *clause(conditions)])
+        if not leaves_out_tombstones(conditions):
+            where += " and removed_at is null"
         again = () if says_it_all(conditions) else conditions
         columns = ["record", "hash", "_distance", *(["metadata"] if again else [])]
 
         def find(table: Any, wanted: int, exact: bool) -> list[Row]:
             query = table.search(vector).distance_type("cosine").where(where, prefilter=True)
             query = query.bypass_vector_index() if exact else query.refine_factor(4)
-            return as_rows(query.select(columns).limit(wanted).to_arrow())
+            return as_rows(query.select(columns).limit(wanted).to_arrow())  # best first
 
         wanted, exact = 2 * limit + 8, not self._ann_rows  # a record may be found by several chunks
         while True:
@@ -94,7 +106,7 @@ class Table:
                 for row in rows
                 if not again or matches(json.loads(row["metadata"]), again)
             )
-            found = Matches.of(good, limit)
+            found = Matches.best_first(good, limit)
             if len(found) >= limit or (exact and len(rows) < wanted):
                 return found
             if len(rows) < wanted:
@@ -139,30 +151,28 @@ class Table:
 
     # writing
     def write(self, changes: Sequence[Change], now: float) -> None:
-        """Bring records to what the changes say, in one commit. The caller has the turn."""
+        """Bring records to what the changes say, all at once. The caller has the turn."""
         latest = folded(changes)
-        self._commit(lambda table: self._merge(table, latest, now))
+        self._commit(lambda table: self._replace(table, latest, now))
 
-    def _merge(self, table: Any, changes: list[Change], now: float) -> None:
+    def _replace(self, table: Any, changes: list[Change], now: float) -> None:
+        """What is new comes first and what is over goes last, so that a record is never without.
+        The two count together, once the head is moved; a merge would search for what to replace
+        a second time, and take three times as long."""
         there = self._present(table, changes)
         new = Columns(self._dimensions)
-        gone: list[str] = []
+        over: list[int] = []
         for change in changes:
             present = there.get(change.record, ())
             if any(row["seq"] > change.seq for row in present):
                 continue  # something newer is there, or was removed
-            by_hash = {row["hash"]: row for row in present if row["removed_at"] is None}
-            new.add(change, by_hash, now)
-            gone += [row["id"] for row in present if row["id"] not in new]
+            new.add(change, _by_hash(present) if change.kept else {}, now)
+            over += [row["_rowid"] for row in present]
         self._highest = max(self._highest, *(c.record for c in changes))
-        if not len(new):
-            if gone:
-                table.delete(f"id in ({texts(gone)})")
-            return
-        merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-        if gone:
-            merge = merge.when_not_matched_by_source_delete(f"id in ({texts(gone)})")
-        merge.execute(new.as_table())
+        if len(new):
+            table.add(new.as_table())
+        if over:
+            table.delete(f"_rowid in ({numbers(over)})")
 
     def _present(self, table: Any, changes: list[Change]) -> dict[int, list[Row]]:
         """What is there of the changes' records. Those above all that were ever written are
@@ -171,9 +181,9 @@ class Table:
         records = [c.record for c in changes if c.record <= self._highest]
         if not records:
             return there
-        columns = ["id", "record", "seq", "hash", "removed_at"]
+        columns = ["record", "seq"]
         if any(c.kept for c in changes):
-            columns += ["text", "vector"]
+            columns += ["hash", "removed_at", "text", "vector"]
         first, last = min(records), max(records)
         where = f"record in ({numbers(records)})"
         if last - first < 2 * len(records):
@@ -206,8 +216,7 @@ class Table:
         """Take out all that a tenant has, and with the last one's the table."""
         self.delete(f"tenant = {text(tenant)}")
         if not self.tenants(None):
-            with _explained(self._folder):
-                lancedb.connect(self._folder).drop_table(self.name, ignore_missing=True)
+            self.drop()
 
     def purge(self, before: float) -> int:
         """Forget tombstones from before then, so many at once."""
@@ -223,13 +232,11 @@ class Table:
             for left in reversed(range(_TRIES)):
                 try:
                     table = self._open_to_write()
-                    table.checkout_latest()
-                    if table.version != self._seen:  # others wrote since
-                        self._highest = _EVERY_RECORD
-                    if table.version != self._mine:
-                        _fence(table)
+                    self._go_to_head(table)
                     work(table)
-                    self._seen = self._mine = table.version
+                    if table.version != self._mine:
+                        self._head.move(table.version)
+                        self._mine = table.version
                     break
                 except (RuntimeError, OSError, ValueError) as error:
                     self._writer, self._mine = None, 0  # it may be of a table that is no more
@@ -245,52 +252,72 @@ class Table:
                 self.name, schema=shape, exist_ok=True
             )
             self._tidied = self._writer.version - len(self._writer.list_versions())
-            self._seen, self._highest = self._writer.version, _highest(self._writer)
         return self._writer
+
+    def _go_to_head(self, table: Any) -> None:
+        """Begin where the last one whose turn it was ended, behind a fence if that was another."""
+        table.checkout_latest()
+        head, last = self._head.read(), table.version
+        if self._mine == head == last:
+            return
+        known = self._mine != 0
+        if head != last and head not in {v["version"] for v in table.list_versions()}:
+            head = last  # none is noted yet, or store and index are not of one time
+        table.restore(head)
+        fence = table.version
+        self._head.move(fence)
+        if self._head.read() != fence:
+            raise Overtaken("others write too")
+        self._mine = fence
+        self._highest = _EVERY_RECORD if known else _highest(table)
 
     # care
     def drop(self) -> None:
         with _explained(self._folder):
             lancedb.connect(self._folder).drop_table(self.name, ignore_missing=True)
+        self._head.forget()
 
     @property
     def untidy(self) -> bool:
-        return self._writer is not None and self._writer.version - self._tidied >= _TIDY_AFTER
+        return self._mine - self._tidied >= self._patience
 
     def tidy(self) -> None:
         """Make few files of many, forget old versions, and see to the indexes."""
+        self._commit(self._tend)
+        with _explained(self._folder):
+            self._clean()
 
-        def tend(table: Any) -> None:
-            rows = table.count_rows()
-            have = {index.columns[0] for index in table.list_indices()}
-            if rows >= _INDEX_FROM:
-                for column, kind in _SCALARS.items():
-                    if column not in have:
-                        table.create_index(column, config=kind())
-            if self._ann_rows and rows >= self._ann_rows and "vector" not in have:
-                table.create_index("vector", config=IvfHnswSq(distance_type="cosine"))
+    def _tend(self, table: Any) -> None:
+        rows = table.count_rows()
+        self._patience = min(_LEAST_COMMITS + rows // _ROWS_FOR_ONE_MORE, _MOST_COMMITS)
+        has_ann = any(index.columns == ["vector"] for index in table.list_indices())
+        if rows >= _INDEX_FROM:
+            # anew: files of which an index knows only some are made one in two rounds, at twice
+            # the cost
+            for column, kind in _SCALARS.items():
+                table.create_index(column, config=kind(), replace=True)
+        if self._ann_rows and rows >= self._ann_rows and not has_ann:
+            table.create_index("vector", config=IvfHnswSq(distance_type="cosine"))
+        for _ in range(2 if has_ann else 1):
+            table.optimize()
+
+    def _clean(self) -> None:
+        """Take away all but the head, which bears a tag: LanceDB takes away nothing at all when
+        a version with a tag would go. So if somebody's late fence hides the head, it stays."""
+        table = self._writer
+        tag = table.tags.update if _HEAD in table.tags.list() else table.tags.create
+        tag(_HEAD, self._mine)
+        try:
             # not a moment older: who reads what goes away reads again
             table.optimize(cleanup_older_than=timedelta(milliseconds=1))
-            self._tidied = table.version
+        except RuntimeError as error:
+            log.info("%s is tidied later: %s", self.name, _first_line(error))
+        self._tidied = self._mine
 
-        self._commit(tend)
-
-
-def _fence(table: Any) -> None:
-    """A commit that changes nothing, and refuses what was begun before it.
-
-    It is a restore of what is there. Who sleeps between looking and restoring takes away what
-    others wrote meanwhile: that is seen by the numbers of the versions, and put back.
-    """
-    seen = table.version
-    table.restore(seen)
-    last = table.version
-    if last == seen + 1:
-        return
-    made = {v["version"]: v["metadata"] for v in table.list_versions()}
-    if made.get(seen, made[last]) == made[last]:  # nobody has written on top of it yet
-        table.restore(last - 1)
-    raise RuntimeError("others wrote when its turn was over")
+    def heal(self) -> None:
+        """Go back to the head where somebody was late, and died before he did that himself."""
+        if self._read(lambda _: [{}]):
+            self._commit(lambda _: None)
 
 
 def table_names(folder: str) -> list[str]:
@@ -309,6 +336,10 @@ def table_names(folder: str) -> list[str]:
 def _rows(table: Any, where: str, columns: Sequence[str], limit: int = _ALL) -> list[Row]:
     query = table.search().where(where).with_row_id(True)
     return as_rows(query.select(list(columns)).limit(limit).to_arrow())
+
+
+def _by_hash(rows: Iterable[Row]) -> dict[bytes, Row]:
+    return {row["hash"]: row for row in rows if row["removed_at"] is None}
 
 
 def _held(row: Row) -> Held:

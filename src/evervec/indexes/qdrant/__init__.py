@@ -4,20 +4,23 @@ A point is known by its record and chunk, and carries the seq of its record's la
 Where a record was removed, a point without a vector stays, a tombstone, whose seq stops
 what comes late. Qdrant has no transactions: new points come first, what is over goes last,
 and where others may write too everything is read back, so that one who was overtaken takes
-his own points out again.
+his own points out again. Where nobody else writes, a new chunk takes the place of one that
+is over, which is half the work.
 """
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from evervec.errors import IndexUnavailable
-from evervec.filters import matches, parse_filter
+from evervec.filters import Condition, matches, parse_filter
 from evervec.indexes.base import Copy, Held, Match, Matches, Stray
-from evervec.indexes.qdrant.engine import CollectionGone, Engine, Shape, Stored
+from evervec.indexes.qdrant.engine import CollectionGone, Engine, Found, Shape, Stored
 from evervec.indexes.qdrant.filtering import pushed_down, says_it_all
 from evervec.indexes.separate import Collections, folded
 from evervec.model import Change
@@ -30,14 +33,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_POINTS = uuid.UUID("6b2d9a52-4c1f-4d0e-9a39-0f3f6d1c9e57")
+_POINTS = uuid.UUID("6b2d9a52-4c1f-4d0e-9a39-0f3f6d1c9e57").bytes
 _TRIES = 5
 _AT_ONCE = 1000
 _ROUNDS = 10
 _KNOWN_BY = ("record", "tenant", "hash", "seq")
 _HELD = (*_KNOWN_BY, "text", "metadata")
 _OF_VERSION = ("version", "tenant", "record")
-_FIELDS = ("record", "seq", "position")
 
 
 class _Plan(NamedTuple):
@@ -102,17 +104,32 @@ class QdrantIndex:
             if any(point.payload["seq"] > c.seq for point in there.values()):
                 continue  # something newer is there, or was removed
             common = _common(c)
+            has = {point.payload.get("hash"): id for id, point in there.items()}
+            kept = {has[h.hex()]: place for h, place in c.kept.items() if h.hex() in has}
             new: dict[str, Any] = {}
-            for p in c.points:
+            for id, p in zip(self._ids(version, c, has, kept), c.points, strict=True):
                 own = {"hash": p.hash.hex(), "position": p.position, "text": p.text}
-                new[point_id(version, c.record, p.hash)] = (p.vector, common | own)
-            kept = {point_id(version, c.record, h): place for h, place in c.kept.items()}
-            if not new and not kept:
+                new[id] = (p.vector, common | own)
+            if not c.points and not c.kept:
                 new[point_id(version, c.record, b"")] = (None, common | {"removed_at": now})
             gone = [id for id in there if id not in new and id not in kept]
-            still = {id: kept[id] for id in kept if id in there and id not in new}
+            still = {id: place for id, place in kept.items() if id not in new}
             plans.append(_Plan(c, new, common, still, gone, there))
         return plans
+
+    def _ids(
+        self, version: int, change: Change, has: Mapping[str | None, str], kept: Iterable[str]
+    ) -> list[str]:
+        """Of the points that are to have the change's chunks; `has`: those there, by hash."""
+        hashes = [p.hash for p in change.points]
+        if not self._engine.alone:  # whoever writes the same chunk writes the same point
+            return [point_id(version, change.record, h) for h in hashes]
+        known = [has.get(h.hex()) for h in hashes]
+        taken = {*known, *kept, has.get(None)}  # a tombstone is no place for a chunk
+        free = [id for id in has.values() if id not in taken]
+        more = (point_id(version, change.record, n.to_bytes(4)) for n in count())
+        unused = (id for id in more if id not in has.values())
+        return [id or (free.pop() if free else next(unused)) for id in known]
 
     def _present(
         self, collection: str, version: int, changes: Sequence[Change]
@@ -122,8 +139,13 @@ class QdrantIndex:
             engine.any_of("version", [version]),
             engine.any_of("record", [c.record for c in changes]),
         )
+        fields = ["record", "seq"]
+        if any(c.kept for c in changes):
+            fields += ["hash", "position"]
+        elif engine.alone:
+            fields += ["hash"]
         present: dict[int, dict[str, Stored]] = defaultdict(dict)
-        for point in engine.scroll(collection, where, _FIELDS):
+        for point in engine.scroll(collection, where, fields):
             present[point.payload["record"]][point.id] = point
         return present
 
@@ -131,13 +153,16 @@ class QdrantIndex:
         """New points first and what is over last, so that a record is never without."""
         engine = self._engine
         first, then, last = [], [], []
-        absent, gone = [], []
-        # a guard that is right for all: what came meanwhile with a seq between is read back
-        least = min(plan.change.seq for plan in plans)
+        together, gone = [], []
+        # a guard that is right for all: what came meanwhile with a seq between is read back,
+        # and where nobody comes between, what is there was looked at already
+        seqs = [plan.change.seq for plan in plans]
+        bound = max(seqs) if engine.alone else min(seqs)
         for plan in plans:
             points = [(id, *content) for id, content in plan.new.items()]
-            absent += [p for p in points if p[0] not in plan.there]
-            if again := [p for p in points if p[0] in plan.there]:
+            together += [p for p in points if engine.alone or p[0] not in plan.there]
+            again = [p for p in points if not engine.alone and p[0] in plan.there]
+            if again:
                 first.append(engine.upsert(again, self._not_newer(plan), there=True))
             if plan.kept:
                 where = engine.all(engine.ids(plan.kept), self._not_newer(plan))
@@ -146,14 +171,14 @@ class QdrantIndex:
                 if plan.there[id].payload["position"] != place:
                     where = engine.all(engine.ids([id]), self._not_newer(plan))
                     then.append(engine.set_payload({"position": place}, where))
-            over = [id for id in plan.gone if plan.there[id].payload["seq"] <= least]
+            over = [id for id in plan.gone if plan.there[id].payload["seq"] <= bound]
             gone += over
             if len(over) < len(plan.gone):
                 last.append(engine.delete(plan.gone, self._not_newer(plan)))
         if gone:
-            last.append(engine.delete(gone, engine.between("seq", lte=least)))
-        if absent:
-            first.append(engine.upsert(absent, engine.between("seq", lte=least), there=False))
+            last.append(engine.delete(gone, engine.between("seq", lte=bound)))
+        if together:
+            first.append(engine.upsert(together, engine.between("seq", lte=bound), there=False))
         return first + then + last
 
     def _not_newer(self, plan: _Plan) -> Any:
@@ -199,12 +224,7 @@ class QdrantIndex:
         wanted = 2 * limit + 8  # a record may be found by several of its chunks
         while True:
             points = self._nearest(version, vector, where, fields, wanted)
-            good = (
-                Match(p.payload["record"], bytes.fromhex(p.payload["hash"]), p.score)
-                for p in points
-                if not again or matches(p.payload["metadata"], again)
-            )
-            found = Matches.of(good, limit)
+            found = Matches.best_first(_good(points, again), limit)
             if len(found) >= limit or len(points) < wanted:
                 return found
             wanted *= 4
@@ -309,7 +329,7 @@ class QdrantIndex:
             self._closed = True
             self._engine.close()
 
-    def _nearest(self, version: int, *asked: Any) -> list[Stored]:
+    def _nearest(self, version: int, *asked: Any) -> Sequence[Found]:
         return self._on(version, lambda name: self._engine.query(name, *asked), [])
 
     def _all(self, version: int, where: Any, fields: Sequence[str]) -> list[Stored]:
@@ -352,7 +372,10 @@ class QdrantIndex:
 
 def point_id(version: int, record: int, hash: bytes) -> str:
     """The same for the same chunk of a record, whoever writes it; the tombstone's has no hash."""
-    return str(uuid.uuid5(_POINTS, f"{version}/{record}/{hash.hex()}"))
+    # a UUID of version 5, written down directly: there is one for each point of each batch
+    said = hashlib.sha1(_POINTS + f"{version}/{record}/{hash.hex()}".encode()).hexdigest()
+    variant = "89ab"[int(said[16], 16) & 3]
+    return f"{said[:8]}-{said[8:12]}-5{said[13:16]}-{variant}{said[17:20]}-{said[20:32]}"
 
 
 def _common(change: Change) -> dict[str, Any]:
@@ -368,6 +391,14 @@ def _common(change: Change) -> dict[str, Any]:
         "weight": change.weight,
         "updated_at": change.updated_at,
     }
+
+
+def _good(points: Sequence[Found], conditions: Sequence[Condition]) -> Iterator[Match]:
+    """Those that fit the conditions, each looked at when it is asked for."""
+    for point in points:
+        payload = point.payload or {}
+        if not conditions or matches(payload["metadata"], conditions):
+            yield Match(payload["record"], bytes.fromhex(payload["hash"]), point.score)
 
 
 def _held(point: Stored) -> Held:

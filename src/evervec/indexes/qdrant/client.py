@@ -17,7 +17,14 @@ from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
 from evervec.errors import IndexUnavailable, SettingsError
 from evervec.indexes.qdrant.breaker import Breaker
-from evervec.indexes.qdrant.engine import PAYLOAD_INDEXES, CollectionGone, Ends, Shape, Stored
+from evervec.indexes.qdrant.engine import (
+    PAYLOAD_INDEXES,
+    CollectionGone,
+    Ends,
+    Found,
+    Shape,
+    Stored,
+)
 from evervec.settings import Settings
 
 if TYPE_CHECKING:
@@ -246,7 +253,7 @@ class ClientEngine:
         where: Any,
         fields: Sequence[str],
         limit: int,
-    ) -> list[Stored]:
+    ) -> Sequence[Found]:
         answer = self._call(
             lambda: self._client.query_points(
                 collection,
@@ -256,7 +263,7 @@ class ClientEngine:
                 with_payload=list(fields),
             )
         )
-        return [Stored("", p.payload or {}, p.score) for p in answer.points]
+        return answer.points
 
     def close(self) -> None:
         self._client.close()

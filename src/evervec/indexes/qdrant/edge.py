@@ -17,7 +17,7 @@ import qdrant_edge as edge
 from qdrant_edge import FieldCondition, UpdateOperation
 
 from evervec.errors import IndexUnavailable, SettingsError
-from evervec.indexes.qdrant.engine import PAYLOAD_INDEXES, Ends, Shape, Stored
+from evervec.indexes.qdrant.engine import PAYLOAD_INDEXES, Ends, Found, Shape, Stored
 
 if TYPE_CHECKING:
     import numpy as np
@@ -148,7 +148,7 @@ class EdgeEngine:
         there: bool,
     ) -> Any:
         made = [
-            edge.Point(id, {} if vector is None else vector.tolist(), payload)
+            edge.Point(id, {} if vector is None else _numbers(vector), payload)
             for id, vector, payload in points
         ]
         return UpdateOperation.upsert_points(made)  # nobody came between: see `turn`
@@ -189,13 +189,12 @@ class EdgeEngine:
         where: Any,
         fields: Sequence[str],
         limit: int,
-    ) -> list[Stored]:
+    ) -> Sequence[Found]:
         request = edge.QueryRequest(
-            limit, query=edge.Query.Nearest(vector.tolist()), filter=where,
+            limit, query=edge.Query.Nearest(_numbers(vector)), filter=where,
             with_payload=list(fields),
         )  # fmt: skip
-        found = self._call(lambda: self._shards[collection].query(request))
-        return [Stored("", p.payload or {}, p.score) for p in found]
+        return self._call(lambda: self._shards[collection].query(request))
 
     def close(self) -> None:
         """Give up one use of it; the last one closes the folder."""
@@ -206,3 +205,8 @@ class EdgeEngine:
                 for shard in self._shards.values():
                     shard.close()
                 self._shards.clear()
+
+
+def _numbers(vector: NDArray[np.float32]) -> Any:
+    """As the engine reads them fastest: a list would have to be made first."""
+    return vector.data

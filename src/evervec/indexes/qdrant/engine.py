@@ -38,7 +38,16 @@ class Stored(NamedTuple):
 
     id: str
     payload: dict[str, Any]
-    score: float = 0.0
+
+
+class Found(Protocol):
+    """A point as the engine hands it out. Reading its payload may be the dearest part of it."""
+
+    @property
+    def payload(self) -> dict[str, Any] | None: ...
+
+    @property
+    def score(self) -> float: ...
 
 
 class Shape(NamedTuple):
@@ -133,8 +142,8 @@ class Engine(Protocol):
         where: Any,
         fields: Sequence[str],
         limit: int,
-    ) -> list[Stored]:
-        """The nearest that pass, best first; their ids are left out."""
+    ) -> Sequence[Found]:
+        """The nearest that pass, best first."""
         ...
 
     def close(self) -> None: ...
