@@ -102,7 +102,7 @@ def test_a_process_that_does_everything_is_killed_while_its_model_changes(
 ) -> None:
     """Some engines let one process in: writes, searches and work all die with it, and go on."""
     store, index = pair
-    few = {"batch_size": 10}  # what was held when a process died comes one by one afterwards
+    few = {"batch_size": 10 + records // 100}  # what a process held when it died comes slowly
     file = tmp_path / "notes.db"
     place = Where(f"duckdb:///{file}" if store == "duckdb" else file, f"{index}://{tmp_path / 'v'}")
     with place.open() as ev:

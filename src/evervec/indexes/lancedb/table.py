@@ -223,7 +223,7 @@ class Table:
         where = f"removed_at < {before!r}"
         found = self._read(lambda t: _rows(t, where, ["id"], _AT_ONCE))
         if found:
-            self.delete(f"id in ({texts(row['id'] for row in found)})")
+            self.delete(f"{where} and id in ({texts(row['id'] for row in found)})")
         return len(found)
 
     def _commit(self, work: Callable[[Any], object]) -> None:
