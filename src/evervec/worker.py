@@ -305,8 +305,11 @@ class Worker:
         return True
 
     def _await_call(self) -> bool:
-        """Wait until a provider call ends; False when the drain's deadline comes first."""
+        """Wait until a provider call ends, or enough has gathered; False when the drain's
+        deadline comes first."""
         left = self._stop_at - time.monotonic()
+        if (gathering := self._gathering.left) > 0:
+            left = min(left, gathering)
         if left <= 0:
             return False
         with suppress(queue.Empty):
