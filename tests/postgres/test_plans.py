@@ -77,9 +77,14 @@ def filled(world: World) -> PostgresStore:
 @pytest.mark.parametrize("name", WRITES)
 def test_a_statement_that_writes_walks_no_table(filled: PostgresStore, name: str) -> None:
     query, values = WRITES[name]
+    anything = ", ".join(["null"] * len(values))
     with filled.db.writing(durable=False) as conn:
         ((plan,),) = conn.execute(f"explain (format json) {query}", values).fetchall()
-    assert _walked(plan) == []
+        conn.execute(f"prepare checked as {query}")
+        checked = f"explain (format json) execute checked ({anything})"
+        ((plan_for_all,),) = conn.execute(checked).fetchall()
+        conn.execute("deallocate checked")
+    assert _walked(plan) == _walked(plan_for_all) == []
 
 
 @pytest.mark.parametrize("name", READS)

@@ -29,9 +29,11 @@ from evervec.stores.sql.batches import Conflict
 from evervec.stores.sql.engine import Cursor
 
 _SAVEPOINT = "evervec_call"
-_BY_KEY = "; ".join(f"set local enable_{way} = off" for way in ("seqscan", "hashjoin", "mergejoin"))
+_BY_KEY = "".join(f"set local enable_{way} = off; " for way in ("seqscan", "hashjoin", "mergejoin"))
+_BY_KEY += "set local plan_cache_mode = force_generic_plan"
 """What the store writes is found by keys, a batch at a time. The planner, which thinks large of
-batches, would rather read whole tables."""
+batches, would rather read whole tables. With that out of the way a plan is good for all batches,
+and need not be made for each."""
 Raw = psycopg.Connection[Any]
 
 # the pool tells of each attempt to reconnect; what matters of it is in the errors raised here

@@ -406,14 +406,22 @@ delete from evervec.jobs where job_id = $1
 update evervec.jobs set priority = $1 where job_id = $2
 
 -- name: purge_jobs
+-- each of the two by its own index
 delete from evervec.jobs
 where job_id = any (array(
-    select job_id from evervec.jobs
-    where status = $1 and completed_at < $2 and ($3::text is null or tenant = $3)
-        and ($4::boolean or box is null)
-        and ($1 <> 'failed' or failed_at is not null)  -- for the index
-    limit $5
-    for update skip locked))
+    select job_id from (
+        select job_id from evervec.jobs
+        where $1 = 'done' and status = 'done' and completed_at < $2
+            and ($3::text is null or tenant = $3) and ($4::boolean or box is null)
+        limit $5
+        for update skip locked) as done
+    union all
+    select job_id from (
+        select job_id from evervec.jobs
+        where $1 = 'failed' and failed_at < $2
+            and ($3::text is null or tenant = $3) and ($4::boolean or box is null)
+        limit $5
+        for update skip locked) as failed))
 returning record
 
 -- name: forsake
