@@ -90,14 +90,13 @@ def test_two_processes_share_one_limit(redis: RedisServer, tmp_path: Path) -> No
         threads = [threading.Thread(target=ask, args=(service.url,)) for service in services * 2]
         for thread in threads:
             thread.start()
-        time.sleep(1.5)
+        until(lambda: len(answers) - answers.count(429) > 2 * rate)
         stop.set()
         for thread in threads:
             thread.join()
         passed = len(answers) - answers.count(429)
         left, ended = redis.bucket(bucket)
         allowed = held + rate * (ended - began) - left
-        assert passed > rate
         assert abs(passed - allowed) <= 0.02 * allowed, (passed, allowed)
     finally:
         for service in services:
