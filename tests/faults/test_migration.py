@@ -56,9 +56,10 @@ LONG = pytest.mark.long
     [
         (("sqlite", ""), 500),
         (("postgres", ""), 500),
-        (("sqlite", "qdrant"), 40),  # its server is a stand-in that looks at every point
+        (("sqlite", "qdrant"), 100),
         pytest.param(("sqlite", ""), 5000, marks=LONG),
         pytest.param(("postgres", ""), 5000, marks=LONG),
+        pytest.param(("sqlite", "qdrant"), 5000, marks=LONG),
     ],
     indirect=["where"],
     ids=str,

@@ -1,20 +1,21 @@
 """A Qdrant server on the loopback, as far as evervec needs one.
 
 Each request is read with the official client's own models, which refuse whatever they do not
-know, and answered by the client's local mode. What a test wants to go wrong goes wrong here.
+know, and answered by Qdrant's own engine. What a test wants to go wrong goes wrong here.
 """
 
 import json
 import re
 import threading
-import warnings
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
-from qdrant_client import QdrantClient, models
+from pydantic import TypeAdapter, ValidationError
+from qdrant_client import models
+
+from support.qdrant_collections import Collections
 
 Answer = tuple[int, Any]
 
@@ -31,7 +32,7 @@ class QdrantServer:
         """called with method and path before each request is answered"""
         self.cut: Callable[[str, str], bool] = lambda _method, _path: False
         """whether the connection breaks after the request was done, before its answer"""
-        self.client = QdrantClient(":memory:")
+        self.collections = Collections()
         self._one = threading.Lock()
         self._port = 0
         self._server: ThreadingHTTPServer | None = None
@@ -61,7 +62,7 @@ class QdrantServer:
         return self._server is not None
 
     def lose_everything(self) -> None:
-        self.client = QdrantClient(":memory:")
+        self.collections = Collections()
 
     def answer(self, method: str, path: str, body: bytes) -> Answer:
         given = json.loads(body) if body else None
@@ -86,50 +87,52 @@ class QdrantServer:
         return 200, {"title": "qdrant - vector search engine", "version": self.version}
 
     def _exists(self, _: Any, name: str) -> Answer:
-        return 200, {"exists": self.client.collection_exists(name)}
+        return 200, {"exists": self.collections.exists(name)}
 
     def _create(self, given: Any, name: str) -> Answer:
         asked = models.CreateCollection.model_validate(given)
-        if self.client.collection_exists(name):
+        if self.collections.exists(name):
             return 409, {"status": {"error": f"Collection `{name}` already exists!"}}
-        return 200, self.client.create_collection(name, vectors_config=asked.vectors)
+        assert isinstance(asked.vectors, models.VectorParams)
+        return 200, self.collections.create(name, asked.vectors)
 
     def _delete(self, _: Any, name: str) -> Answer:
-        return 200, self.client.delete_collection(name)
+        return 200, self.collections.delete(name)
 
     def _index(self, given: Any, name: str) -> Answer:
         asked = models.CreateFieldIndex.model_validate(given)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the local mode has none
-            done = self.client.create_payload_index(name, asked.field_name, asked.field_schema)
-        return 200, done
+        self.collections.index(name, asked.field_name, asked.field_schema)
+        return 200, _DONE
 
     def _batch(self, given: Any, name: str) -> Answer:
-        asked = TypeAdapter(models.UpdateOperations).validate_python(given)
+        asked = _OPERATIONS.validate_python(given)
         version = tuple(map(int, self.version.split(".")[:2]))
         for operation in asked.operations:
             if isinstance(operation, models.UpsertOperation):
                 assert version >= (1, 16) or operation.upsert.update_filter is None
                 assert version >= (1, 17) or operation.upsert.update_mode is None
-        return 200, self.client.batch_update_points(name, asked.operations)
+        self.collections.update(name, asked.operations)
+        return 200, [_DONE for _ in asked.operations]
 
     def _scroll(self, given: Any, name: str) -> Answer:
         asked = models.ScrollRequest.model_validate(given)
-        points, offset = self.client.scroll(
-            name, asked.filter, asked.limit or 10, offset=asked.offset,
-            with_payload=asked.with_payload or False,
-        )  # fmt: skip
+        points, offset = self.collections.scroll(
+            name, asked.filter, asked.limit or 10, asked.offset, asked.with_payload or False
+        )
         return 200, {"points": points, "next_page_offset": offset}
 
     def _query(self, given: Any, name: str) -> Answer:
         asked = models.QueryRequest.model_validate(given)
-        found = self.client.query_points(
-            name, asked.query, query_filter=asked.filter, limit=asked.limit or 10,
-            with_payload=asked.with_payload or False,
-        )  # fmt: skip
-        return 200, found
+        vector = asked.query.nearest if isinstance(asked.query, models.NearestQuery) else None
+        assert isinstance(vector, list)
+        found = self.collections.query(
+            name, vector, asked.filter, asked.limit or 10, asked.with_payload or False
+        )
+        return 200, {"points": found}
 
 
+_OPERATIONS = TypeAdapter(models.UpdateOperations)
+_DONE = {"operation_id": 0, "status": "completed"}
 _C = r"/collections/([^/]+)"
 _ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
     ("GET", "/", QdrantServer._root),
@@ -168,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 - as the base class calls them
 
     def _send(self, status: int, answer: Any) -> None:
-        body = json.dumps(answer, default=_plain).encode()
+        body = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -177,11 +180,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         pass
-
-
-def _plain(value: Any) -> Any:
-    assert isinstance(value, BaseModel)
-    return value.model_dump(mode="json")
 
 
 _started: dict[Path, QdrantServer] = {}
