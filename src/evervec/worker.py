@@ -161,6 +161,8 @@ class Worker:
         self._claimed: Sequence[Job] = ()
         self._flying: list[Batch] = []
         self._gathering = Gathering()
+        self._wants_alone = False
+        """there may be work that killed its worker, which is only done by itself"""
         self._total = Written()
         self._forever = False
         self._progress: Callable[[int], object] | None = None
@@ -272,6 +274,8 @@ class Worker:
 
     # stages
     def _has_room(self) -> bool:
+        if self._wants_alone and self._flying and not self._claimed:
+            return False
         if any(batch.suspect for batch in self._flying):
             return False
         if self._stopping.is_set() and not self._claimed:
@@ -293,6 +297,7 @@ class Worker:
             alone = not self._flying
             limit = self._settings.batch_size
             self._claimed = self._pipeline.claim(limit, suspects=alone)
+            self._wants_alone &= not alone or any(job.crashes for job in self._claimed)
             if self._claimed or alone:
                 self._gathering.claimed(len(self._claimed), limit)
             self._heartbeat.hold(self._claimed)
@@ -354,7 +359,7 @@ class Worker:
             self._next_recovery = now + min(1.0, self._settings.lease_seconds / 4)
             if self._housekeeping.anything_lost():
                 self._heartbeat.beat()  # what was starved here is not lost
-                self._housekeeping.recover()
+                self._wants_alone |= self._housekeeping.recover() > 0
         if self._forever and now >= self._next_beat:
             self._next_beat = now + _BEAT_SECONDS
             held = len(self._claimed) + sum(len(batch.items) for batch in self._flying)

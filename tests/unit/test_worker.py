@@ -432,3 +432,22 @@ def test_a_job_cancelled_under_a_worker_is_no_longer_held(memory: World, gate: G
         memory.clock.move(61)
         gate.opened.set()
         until(ev, lambda: not worker._heartbeat._held)
+
+
+def test_what_a_dead_worker_left_does_not_wait_for_an_idle_moment(memory: World) -> None:
+    ev, ends = memory.ev, threading.Semaphore(0)
+    memory.embedder.before = lambda texts: ends.acquire(timeout=PATIENCE)
+    ev.add(KIND, "left behind", id="left")
+    dead = ev.queue.claim(1)
+    with ev.worker(2):
+        for n in range(2):
+            ev.add(KIND, f"live {n}", id=n)
+            until(ev, lambda: len(memory.embedder.calls) > n)  # noqa: B023 - called at once
+        memory.clock.move(ev.settings.lease_seconds + 1)
+        until(ev, lambda: job_of(ev, "left").token != dead[0].token)
+        ev.add(KIND, "live 2", id=2)
+        ends.release()  # and one call is under way all the time
+        until(ev, lambda: job_of(ev, "0").status is Status.DONE)
+        ends.release(4)
+        until(ev, lambda: job_of(ev, "2").status is Status.DONE)
+    assert "left behind" in memory.embedder.calls[2]

@@ -62,6 +62,9 @@ class Columns:
     def __len__(self) -> int:
         return len(self._rows)
 
+    def __contains__(self, id: str) -> bool:
+        return id in self._rows
+
     def add(self, change: Change, there: Mapping[bytes, Row], now: float) -> None:
         """The rows that a record is to have; `there`: those that it has, by hash."""
         whose = (change.record, change.seq, change.tenant, change.kind, change.id)

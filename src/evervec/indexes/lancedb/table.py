@@ -151,28 +151,32 @@ class Table:
 
     # writing
     def write(self, changes: Sequence[Change], now: float) -> None:
-        """Bring records to what the changes say, all at once. The caller has the turn."""
+        """Bring records to what the changes say, in one commit. The caller has the turn."""
         latest = folded(changes)
-        self._commit(lambda table: self._replace(table, latest, now))
+        self._commit(lambda table: self._merge(table, latest, now))
 
-    def _replace(self, table: Any, changes: list[Change], now: float) -> None:
-        """What is new comes first and what is over goes last, so that a record is never without.
-        The two count together, once the head is moved; a merge would search for what to replace
-        a second time, and take three times as long."""
+    def _merge(self, table: Any, changes: list[Change], now: float) -> None:
         there = self._present(table, changes)
         new = Columns(self._dimensions)
-        over: list[int] = []
+        over: list[str] = []
         for change in changes:
             present = there.get(change.record, ())
             if any(row["seq"] > change.seq for row in present):
                 continue  # something newer is there, or was removed
             new.add(change, _by_hash(present) if change.kept else {}, now)
-            over += [row["_rowid"] for row in present]
+            over += [row["id"] for row in present]
         self._highest = max(self._highest, *(c.record for c in changes))
-        if len(new):
+        gone = [id for id in over if id not in new]
+        if not len(new):
+            if gone:
+                table.delete(f"id in ({texts(gone)})")
+        elif not over:  # nothing to look for, so nothing to merge with
             table.add(new.as_table())
-        if over:
-            table.delete(f"_rowid in ({numbers(over)})")
+        else:
+            merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+            if gone:
+                merge = merge.when_not_matched_by_source_delete(f"id in ({texts(gone)})")
+            merge.execute(new.as_table())
 
     def _present(self, table: Any, changes: list[Change]) -> dict[int, list[Row]]:
         """What is there of the changes' records. Those above all that were ever written are
@@ -181,7 +185,7 @@ class Table:
         records = [c.record for c in changes if c.record <= self._highest]
         if not records:
             return there
-        columns = ["record", "seq"]
+        columns = ["id", "record", "seq"]
         if any(c.kept for c in changes):
             columns += ["hash", "removed_at", "text", "vector"]
         first, last = min(records), max(records)
