@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
-JOBS ?= 2
+JOBS ?= 3  # on two processors: many tests wait for another process
 TESTS ?=
 ARGS ?=
 
@@ -52,5 +52,5 @@ $(VENV)/.dev: EXTRA := [dev]
 $(VENV)/.bench: EXTRA := [bench]
 $(VENV)/.core $(VENV)/.dev $(VENV)/.bench: pyproject.toml | $(VENV)/.made
 	@echo "setting up $(VENV): evervec$(EXTRA)"
-	@$(PIP) install --editable '.$(EXTRA)'
+	@$(PIP) install --no-compile --editable '.$(EXTRA)'
 	@touch $@ $(VENV)/.core

@@ -54,9 +54,9 @@ LONG = pytest.mark.long
 @pytest.mark.parametrize(
     ("where", "records"),
     [
-        (("sqlite", ""), 500),
-        (("postgres", ""), 500),
-        (("sqlite", "qdrant"), 100),
+        (("sqlite", ""), 200),
+        (("postgres", ""), 200),
+        (("sqlite", "qdrant"), 50),
         pytest.param(("sqlite", ""), 5000, marks=LONG),
         pytest.param(("postgres", ""), 5000, marks=LONG),
         pytest.param(("sqlite", "qdrant"), 5000, marks=LONG),

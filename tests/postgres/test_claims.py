@@ -106,4 +106,4 @@ def test_a_claimed_job_is_finished_in_place(world: World, url: str) -> None:
         return counts()[1] - in_place_before
 
     # all but those of pages that were full; whoever looks at that moment keeps them so
-    assert max(finished_in_place() for _ in range(3)) > 240
+    assert any(finished_in_place() > 240 for _ in range(3))
