@@ -7,7 +7,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
-JOBS ?= 3  # on two processors: many tests wait for another process
+# on two processors: many tests wait for another process
+JOBS ?= 3
 TESTS ?=
 ARGS ?=
 
