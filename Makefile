@@ -7,8 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
-# on two processors: many tests wait for another process
-JOBS ?= 3
+JOBS ?= 2
 TESTS ?=
 ARGS ?=
 

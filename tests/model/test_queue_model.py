@@ -254,6 +254,7 @@ class SyncedInDuckdb(Synced):
 
     @rule()
     def open_again(self) -> None:
+        self.prepared.clear()  # they end with the process; its leases do not
         self.ev.close()
         self.ev = self.world.open()
 
