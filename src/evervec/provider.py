@@ -88,7 +88,7 @@ class Provider:
                 if stopping():
                     raise RateLimited(wait, "the minute's budget is used up")
                 time.sleep(min(wait, 1.0))
-        with self._ramp:
+        with self._ramp.call():
             gate = self._gates.gate()
             if gate is not None:
                 raise error_of(gate, self._store.now())
@@ -104,7 +104,6 @@ class Provider:
                 self._count(-1)
         self._tell("record", next(iter(answer.errors.values()), None))
         TOKENS.add(answer.tokens, self.name)
-        self._ramp.widen()
         if answer.calls > 1:  # it looked for a bad text
             self._budget.add(answer.calls - 1, 0)
         if answer.pause:

@@ -37,7 +37,8 @@ def test_26_all_workers_keep_the_pause_and_come_back_one_call_at_a_time(
     notes = world.add_notes()
     for n in range(WORKERS):
         world.worker(provider_batch=BATCH + 1 + n)  # by which their calls are told apart
-    until(lambda: provider.seen().embedded > len(notes) / 5, "the workers to be at it")
+    sizes = {BATCH + 1 + n for n in range(WORKERS)}
+    until(lambda: sizes <= {call.inputs for call in provider.calls()}, "all workers to be at it")
     provider.behave(storm_until=time.time() + STORM)
     until(lambda: ev.queue.stats().gate is not None, "the gate to be shut")
     gate = ev.queue.stats().gate

@@ -12,7 +12,8 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 
 from evervec.errors import EmbedderError, ProviderUnavailable, RateLimited
@@ -149,26 +150,30 @@ class Ramp:
     def __init__(self) -> None:
         self._most: int | None = None
         self._under_way = 0
+        self._pauses = 0
         self._free = threading.Condition()
 
     def restart(self) -> None:
         with self._free:
             self._most = 1
+            self._pauses += 1
 
-    def widen(self) -> None:
-        """A call came through."""
-        with self._free:
-            if self._most is not None:
-                self._most = self._most * 2 if self._most < 64 else None
-                self._free.notify_all()
-
-    def __enter__(self) -> None:
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """A call, when its turn has come. If it succeeds more may be under way, unless it began
+        before the last pause: what it tells of the provider is old."""
         with self._free:
             while self._most is not None and self._under_way >= self._most:
                 self._free.wait()
             self._under_way += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._free:
-            self._under_way -= 1
-            self._free.notify_all()
+            pauses = self._pauses
+        widens = False
+        try:
+            yield
+            widens = True
+        finally:
+            with self._free:
+                self._under_way -= 1
+                if widens and self._most is not None and pauses == self._pauses:
+                    self._most = self._most * 2 if self._most < 64 else None
+                self._free.notify_all()
