@@ -152,7 +152,7 @@ class Provider:
             self._tell("query", error)
             self._avoid_until = time.monotonic() + self._avoid_seconds
             raise
-        self._tell("query", None)
+        CALLS.add(1, self.name, "query", "ok")
         return vector
 
     # looking

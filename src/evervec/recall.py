@@ -7,7 +7,7 @@ what was read is still true, so a search of records that were shown before reads
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from evervec.filters import Condition, matches
@@ -76,6 +76,7 @@ class Recall:
         self._whole = {s.kind: s.whole for s in all}
         self._all = _scope(all)
         self._standing: dict[int, Standing | None] = {}
+        self._alike: dict[tuple[str, float], tuple[float, float]] = {}
         self._read: dict[int, Read] = {}
         self._characters = 0
 
@@ -88,24 +89,28 @@ class Recall:
             return self._all
         return _scope([s for s in self._all.serving if s.kind == kind])
 
-    def standing(self, records: Mapping[int, float]) -> dict[int, Standing | None]:
+    def standing(self, records: Iterable[int]) -> list[Standing | None]:
         """What of records' relevance does not change with the question, None for one that is
-        not alive; of at least these."""
+        not alive."""
         known = self._standing
-        if not records.keys() <= known.keys():
+        try:
+            return list(map(known.__getitem__, records))
+        except KeyError:
             unknown = [record for record in records if record not in known]
-            alive = self._store.candidates(self._tenant, unknown)
-            known.update((record, self._stands(alive.get(record))) for record in unknown)
-        return known
+        alive = self._store.candidates(self._tenant, unknown)
+        known.update((record, self._stands(alive.get(record))) for record in unknown)
+        return [known[record] for record in records]
 
     def _stands(self, candidate: Candidate | None) -> Standing | None:
         if candidate is None:
             return None
-        kind = self._kinds.get(candidate.kind)
-        rescore = kind.rescore if kind else _PLAIN
-        decay = rescore.days * 86400
-        strength = rescore.base + rescore.gain * candidate.weight
-        return strength, decay, candidate.updated_at
+        alike = (candidate.kind, candidate.weight)
+        if alike not in self._alike:  # most have the same: numbers in one place are soon read
+            kind = self._kinds.get(candidate.kind)
+            rescore = kind.rescore if kind else _PLAIN
+            strength = rescore.base + rescore.gain * candidate.weight
+            self._alike[alike] = (strength, rescore.days * 86400)
+        return (*self._alike[alike], candidate.updated_at)
 
     def read(self, records: Sequence[int]) -> dict[int, Read]:
         """At least the live ones of these."""

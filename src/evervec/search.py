@@ -142,10 +142,9 @@ class Search:
 
     def _rank(self, recall: Recall, base: Mapping[int, float]) -> list[tuple[float, int]]:
         """The records that are alive, best first, each behind its negated relevance."""
-        known, now = recall.standing(base), self._store.now()
+        now = self._store.now()
         ranked = []
-        for record, score in base.items():
-            standing = known[record]
+        for (record, score), standing in zip(base.items(), recall.standing(base), strict=True):
             if standing is not None:  # else it was deleted since its vector was written
                 strength, decay, updated_at = standing
                 age = now - updated_at if now > updated_at else 0.0

@@ -31,8 +31,9 @@ class Counter:
     def add(self, amount: float, *values: str) -> None:
         if amount:
             with self._lock:
-                key = _bounded(self._sums, values)
-                self._sums[key] = self._sums.get(key, 0.0) + amount
+                if values not in self._sums:
+                    values = _bounded(self._sums, values)
+                self._sums[values] = self._sums.get(values, 0.0) + amount
 
     def sums(self) -> dict[Labels, float]:
         with self._lock:
@@ -50,10 +51,11 @@ class Histogram:
 
     def observe(self, seconds: float, *values: str, times: int = 1) -> None:
         with self._lock:
-            key = _bounded(self._seen, values)
-            counts, total = self._seen.get(key) or ([0] * (len(self.bounds) + 1), 0.0)
+            if values not in self._seen:
+                values = _bounded(self._seen, values)
+            counts, total = self._seen.get(values) or ([0] * (len(self.bounds) + 1), 0.0)
             counts[bisect_left(self.bounds, seconds)] += times
-            self._seen[key] = (counts, total + seconds * times)
+            self._seen[values] = (counts, total + seconds * times)
 
     @contextmanager
     def timing(self, *values: str) -> Iterator[None]:
@@ -70,9 +72,8 @@ class Histogram:
 
 
 def _bounded(known: Mapping[Labels, object], values: Labels) -> Labels:
-    if values in known or len(known) < _MOST_SERIES:
-        return values
-    return ("other",) * len(values)
+    """The labels under which a value that is not known yet is counted."""
+    return values if len(known) < _MOST_SERIES else ("other",) * len(values)
 
 
 _QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

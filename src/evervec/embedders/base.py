@@ -150,16 +150,19 @@ def embed_query(embedder: Embedder, text: str) -> NDArray[np.float32]:
     """The unit vector of a question."""
     special = getattr(embedder, "embed_query", None)
     answer = embedder.embed([text]) if special is None else special(text)
-    vector = np.asarray(answer, np.float32).reshape(-1)
+    vector = np.asarray(answer, np.float32)
+    if vector.ndim != 1:
+        vector = vector.reshape(-1)
     if len(vector) != embedder.dimensions:
         raise BadAnswer(
             f"the provider answered a query with {len(vector)} numbers instead of "
             f"{embedder.dimensions}: check the model"
         )
-    length = math.sqrt(vector @ vector)
+    length = math.sqrt(vector.dot(vector))
     if not 0 < length < math.inf:
         raise BadAnswer("the provider answered a query with a vector that is zero or not finite")
-    return np.asarray(vector / length, np.float32)
+    unit: NDArray[np.float32] = vector / length
+    return unit
 
 
 def _ask(embedder: Embedder, texts: list[str], total: Embedded) -> NDArray[np.float32]:

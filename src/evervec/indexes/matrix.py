@@ -121,19 +121,19 @@ class Matrix:
             scores[~np.isin(rows.records[:size], among)] = -np.inf
         take = limit
         while True:
-            places = _top(scores, take)
-            found = len(places)
+            near, places = _top(scores, take)
             if some_dead or among is not None:
-                places = places[scores[places] > -np.inf]
-            ends = len(places) < take or found == size
-            records = rows.records[places].tolist()
-            if len(set(records)) < len(records):  # of several chunks of a record, the best
+                count = np.count_nonzero(near > -np.inf)
+                near, places = near[:count], places[:count]
+            records = rows.records.take(places).tolist()
+            similarity = dict(zip(records, near.tolist(), strict=True))
+            all_seen = len(records) < take or take >= size
+            if len(similarity) < len(records):  # of several chunks of a record, the best
                 firsts = dict(zip(reversed(records), range(len(records) - 1, -1, -1), strict=True))
-                places = places[sorted(firsts.values())]
-                records = rows.records[places].tolist()
-            if ends or len(records) >= limit:
-                places = places[:limit]
-                similarity = dict(zip(records, scores[places].tolist(), strict=False))
+                best = sorted(firsts.values())[:limit]
+                near, places = near[best], places[best]
+                similarity = dict(zip(rows.records[places].tolist(), near.tolist(), strict=True))
+            if all_seen or len(similarity) >= limit:
                 return Matches(similarity, _Hashes(rows.hashes, places))
             take *= 4
 
@@ -152,11 +152,12 @@ class _Hashes(Sequence[bytes]):
         return self._all[self._places[place]].tobytes()
 
 
-def _top(scores: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-    """The places of the largest scores, largest first; of equal ones the earlier first."""
+def _top(scores: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The largest scores and their places, largest first."""
     if count < len(scores):
         places = scores.argpartition(len(scores) - count)[len(scores) - count :]
-        places.sort()
-    else:
-        places = np.arange(len(scores))
-    return places[(-scores[places]).argsort(kind="stable")]
+        scores = scores.take(places)
+        order = scores.argsort()[::-1]
+        return scores.take(order), places.take(order)
+    order = scores.argsort()[::-1]
+    return scores.take(order), order

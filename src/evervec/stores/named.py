@@ -16,6 +16,7 @@ class Queries:
 
     def __init__(self, blocks: Mapping[str, str]) -> None:
         self._blocks = dict(blocks)
+        vars(self).update(blocks)  # found at once, as searches look for them
 
     @classmethod
     def read(cls, package: str, name: str) -> Queries:
@@ -24,10 +25,7 @@ class Queries:
         return cls({key: body.strip() for key, body in zip(parts[1::2], parts[2::2], strict=True)})
 
     def __getattr__(self, name: str) -> str:
-        try:
-            return self._blocks[name]
-        except KeyError:
-            raise AttributeError(f"there is no query named {name!r}") from None
+        raise AttributeError(f"there is no query named {name!r}")
 
     def __iter__(self):  # type: ignore[no-untyped-def]
         return iter(self._blocks.items())
