@@ -50,11 +50,10 @@ def rows_of(asked: Asked, behaviour: Behaviour) -> list[tuple[int, str]]:
     form = {"in_base64": asked.in_base64 and behaviour.base64}
     write = worded if behaviour.words else sound
     rows = list(enumerate(write(asked.taken, asked.dimensions, asked.length, **form)))
-    for at, text in enumerate(asked.texts):
-        wrong, nan, zero = (
-            hits(trigger, [text])
-            for trigger in (behaviour.wrong_dimensions, behaviour.nan, behaviour.zero)
-        )
+    triggers = (behaviour.wrong_dimensions, behaviour.nan, behaviour.zero)
+    spoils = any(hits(trigger, asked.texts) for trigger in triggers)
+    for at, text in enumerate(asked.texts if spoils else ()):
+        wrong, nan, zero = (hits(trigger, [text]) for trigger in triggers)
         if wrong or nan or zero:
             dimensions = asked.dimensions // 2 or 2 if wrong else asked.dimensions
             row = vectors([asked.taken[at]], dimensions, asked.length)

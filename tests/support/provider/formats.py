@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import orjson
+
 from support.provider.behaviour import Behaviour
 from support.provider.vectors import as_bytes, count_tokens
 
@@ -68,12 +70,20 @@ def _parsed(body: bytes, empty: str) -> dict[str, Any]:
     if not body:
         raise Complaint(400, empty)
     try:
-        content = json.loads(body)
-    except ValueError as error:
-        raise Complaint(400, f"the body of the request is not JSON: {error}") from None
+        content = orjson.loads(body)
+    except ValueError:
+        content = _parsed_with_care(body)
     if not isinstance(content, dict):
         raise Complaint(400, "the body of the request is not an object")
     return content
+
+
+def _parsed_with_care(body: bytes) -> Any:
+    """What the quick reader refuses: lone surrogates, NaN, or what is wrong indeed."""
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise Complaint(400, f"the body of the request is not JSON: {error}") from None
 
 
 def ask_openai(body: bytes, behaviour: Behaviour) -> Asked:

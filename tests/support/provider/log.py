@@ -1,12 +1,9 @@
 """What the provider saw: its calls, and how often it embedded which text."""
 
-import hashlib
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-
-from support.provider.vectors import as_bytes
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ class Log:
         self._statuses: Counter[int] = Counter()
         self._embedded = self._tokens = 0
         self._peak = self._in_flight
-        self._times: Counter[bytes] = Counter()
+        self._times: Counter[int] = Counter()  # by the text's hash
         self._lost_texts = False
 
     def begin(self, path: str, known: bool, connection: int) -> Entry:
@@ -124,7 +121,7 @@ class Log:
                     self._count(text)
 
     def _count(self, text: str) -> None:
-        key = _key(text)
+        key = hash(text)
         if key in self._times or len(self._times) < self.MOST_TEXTS:
             self._times[key] += 1
         else:
@@ -150,12 +147,8 @@ class Log:
         with self._lock:
             if self._lost_texts:
                 raise AssertionError(f"more than {self.MOST_TEXTS} texts: not all were counted")
-            return [self._times[_key(text)] for text in texts]
+            return [self._times[hash(text)] for text in texts]
 
     def forget(self) -> None:
         with self._lock:
             self._clear()
-
-
-def _key(text: str) -> bytes:
-    return hashlib.blake2b(as_bytes(text), digest_size=12).digest()
