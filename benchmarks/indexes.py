@@ -2,13 +2,14 @@
 
 Each engine takes the same points directly, with the same payload and indexes of it, but with
 no guard against late writes, no tombstones and no look for leftovers. LanceDB is compacted
-after every 32 commits on that side too, without which it would be the slower one. Qdrant's
-engine is the embedded one: a server is not to be had here, and the client's local mode is a
-stand-in for its meaning, not for its speed.
+after every 32 commits on that side too, and merges by a scan there as well, without which it
+would be the slower one. Qdrant's engine is the embedded one: a server is not to be had here, and
+the client's local mode is a stand-in for its meaning, not for its speed.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -157,7 +158,7 @@ def _lancedb(folder: Path) -> tuple[Put, Ask]:
         for row in rows:
             columns.add(row.change(1), {}, 0.0)
         merge = table.merge_insert("id").when_matched_update_all(where="source.seq > target.seq")
-        merge.when_not_matched_insert_all().execute(columns.as_table())
+        merge.when_not_matched_insert_all().use_index(False).execute(columns.as_table())
         commits += 1
         if commits % 32 == 0:
             table.optimize(cleanup_older_than=timedelta(milliseconds=1))
@@ -208,8 +209,9 @@ def _edge(folder: Path) -> tuple[Put, Ask]:
 
 # what many edits leave behind
 def _edits(count: int) -> Iterator[Line]:
-    """A table of 10,000 rows, then so many commits that change one record each, beside one that
-    stays as it was: both are asked in turns."""
+    """A table of 10,000 rows, then so many commits that change one record each, and as many more
+    as it takes until it is about to be tidied, beside one that stays as it was: both are asked in
+    turns."""
     rows = _rows(10_000)
     with (
         TemporaryDirectory(prefix="evervec-bench-") as name,
@@ -219,8 +221,11 @@ def _edits(count: int) -> Iterator[Line]:
         ev, put, ask = _filled(folder, rows)
         other, _, ask_other = _filled(Path(untouched), rows)
         with ev, other:
-            spent, most = [], 0
-            for seq in range(2, count + 2):
+            spent: list[float] = []
+            most = 0
+            for seq in itertools.count(2):
+                if len(spent) >= count and _nearly_untidy(ev):
+                    break
                 old = rows[seq * 7919 % len(rows)]
                 start = time.perf_counter()
                 put([Row(old.number, f"{old.text} {seq}", old.vector, seq)])
@@ -246,6 +251,11 @@ def _filled(folder: Path, rows: list[Row]) -> tuple[evervec.Evervec, Put, Ask]:
         put(batch)
     ev.index._tables[version].tidy()  # type: ignore[attr-defined]
     return ev, put, ask
+
+
+def _nearly_untidy(ev: evervec.Evervec) -> bool:
+    (table,) = ev.index._tables.values()  # type: ignore[attr-defined]
+    return bool(table._mine - table._tidied == table._patience - 1)
 
 
 def _files(folder: Path) -> int:

@@ -46,10 +46,12 @@ log = logging.getLogger("evervec")
 
 _TRIES = 4
 _HEAD = "head"
-_LEAST_COMMITS, _ROWS_FOR_ONE_MORE, _MOST_COMMITS = 16, 1000, 44
+_LEAST_COMMITS, _ROWS_FOR_ONE_MORE, _MOST_COMMITS = 10, 1500, 44
 """before it is tidied: the larger a table is, the more that costs"""
 _INDEX_FROM = 2000
 """rows from which on looking things up beats reading all of them"""
+_MERGE_BY_INDEX_FROM = 50_000
+"""for a merge that is later: it looks through what is not indexed yet several times"""
 _SCALARS: dict[str, Any] = {"id": BTree, "record": BTree, "tenant": Bitmap, "terms": LabelList}
 _KNOWN_BY = ("record", "tenant", "hash", "seq")
 _EVERY_RECORD = 1 << 63
@@ -174,6 +176,7 @@ class Table:
             table.add(new.as_table())
         else:
             merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+            merge = merge.use_index(table.count_rows() >= _MERGE_BY_INDEX_FROM)
             if gone:
                 merge = merge.when_not_matched_by_source_delete(f"id in ({texts(gone)})")
             merge.execute(new.as_table())
