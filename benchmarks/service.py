@@ -78,7 +78,7 @@ async def _turns(
     rates = {}
     for clients, requests in given.items():
         took = dict.fromkeys(servers, 0.0)
-        size = 8 * clients if clients > 1 else 20
+        size = 8 * clients if clients > 1 else 100
         for start in range(0, len(requests), size):
             for port, key in servers.items():
                 with stopwatch() as watch:
