@@ -16,6 +16,18 @@ from evervec.stores.sqlite.filtering import filter_sql
 class Finding(Engine, finding.Finding):
     """The part of the store that searches use."""
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._marked: tuple[int | None, int] = (None, 0)
+        """the number of commits as it was just before the mark was read"""
+
+    def mark(self) -> int:
+        commits, (seen, mark) = self.db.commits(), self._marked
+        if commits is None or commits != seen:
+            mark = super().mark()
+            self._marked = (commits, mark)
+        return mark
+
     def search_text(
         self,
         tenant: str,
