@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable, Iterable
+
+import orjson
 
 from evervec.stores.named import Queries
 from evervec.stores.sql import engine
@@ -16,7 +17,7 @@ SQL = Queries.read("evervec.stores.sqlite", "queries.sql")
 
 def listed(values: Iterable[object]) -> str:
     """Values as one parameter, for `in (select value from json_each(?))`."""
-    return json.dumps(list(values), ensure_ascii=False)
+    return orjson.dumps(list(values)).decode()
 
 
 class Engine(engine.Engine):

@@ -425,13 +425,15 @@ where r.tenant = ?2 and r.state = 'live' and (?3 is null or r.kind = ?3)
 
 -- name: candidates
 select r.record, r.kind, r.weight, r.updated_at
-from evervec_records as r
-where r.record in (select value from json_each(?)) and +r.tenant = ? and r.state = 'live'
+from json_each(?) as wanted
+cross join evervec_records as r on r.record = wanted.value
+where +r.tenant = ? and r.state = 'live'
 
 -- name: found
 select r.record, r.kind, r.id, r.title, r.text, r.metadata
-from evervec_records as r
-where r.record in (select value from json_each(?)) and r.state = 'live'
+from json_each(?) as wanted
+cross join evervec_records as r on r.record = wanted.value
+where r.state = 'live'
 
 -- name: ledgers
 select r.record, l.chunks
