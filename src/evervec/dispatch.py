@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from evervec.errors import EmbedderError, IndexUnavailable, ProviderUnavailable, StoreError
+from evervec.heartbeat import Heartbeat
 from evervec.housekeeping import Housekeeping
 from evervec.model import Job, Status
 from evervec.pipeline import Pipeline
 from evervec.settings import Settings
 from evervec.telemetry import DELIVERIES, DISPATCHED
-from evervec.worker import Heartbeat
 
 if TYPE_CHECKING:
     from evervec.courier import Courier

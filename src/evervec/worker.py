@@ -12,12 +12,15 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 
 from evervec.batch import Batch, Written
-from evervec.errors import EvervecError, IndexUnavailable, StoreClosed, StoreError
+from evervec.calls import Calls
+from evervec.errors import IndexUnavailable, StoreClosed, StoreError
+from evervec.gathering import Gathering
+from evervec.heartbeat import Heartbeat
 from evervec.housekeeping import Housekeeping
 from evervec.model import Job
 from evervec.pipeline import Pipeline
@@ -27,113 +30,6 @@ from evervec.settings import Settings
 log = logging.getLogger("evervec")
 
 _BEAT_SECONDS = 10.0
-
-
-class Calls:
-    """Threads that make provider calls. They are daemons: one that hangs cannot keep the
-    process from ending."""
-
-    def __init__(self, count: int, stopping: Callable[[], bool]) -> None:
-        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self.done: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
-        self._count = count
-        self._stopping = stopping
-
-    def start(self) -> None:
-        for number in range(self._count):
-            threading.Thread(target=self._work, name=f"evervec-call-{number}", daemon=True).start()
-
-    def _work(self) -> None:
-        while task := self._tasks.get():
-            task()
-
-    def submit(self, pipeline: Pipeline, batch: Batch, rows: range) -> None:
-        def task() -> None:
-            try:
-                if batch.outage is None:
-                    pipeline.call(batch, rows, self._stopping)
-            except BaseException as error:  # noqa: BLE001 - the batch must come back in any case
-                for row in rows:
-                    batch.errors.setdefault(row, _as_exception(error))
-            finally:
-                self.done.put(batch)
-
-        self._tasks.put(task)
-
-    def close(self) -> None:
-        for _ in range(self._count):
-            self._tasks.put(None)
-
-
-class Heartbeat:
-    """Renews the leases of what is being worked on, from a thread of its own."""
-
-    def __init__(self, renew: Callable[[list[Job]], object], every: float) -> None:
-        self._renew = renew
-        self._every = every
-        self._held: dict[tuple[int, str | None], Job] = {}
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="evervec-lease", daemon=True)
-
-    def hold(self, jobs: Iterable[Job]) -> None:
-        with self._lock:
-            self._held.update(((job.job_id, job.token), job) for job in jobs)
-
-    def drop(self, jobs: Iterable[Job]) -> None:
-        with self._lock:
-            for job in jobs:
-                self._held.pop((job.job_id, job.token), None)
-
-    def _beat(self) -> None:
-        while not self._stop.wait(self._every):
-            try:
-                self.beat()
-            except EvervecError as error:
-                log.warning("leases could not be renewed: %s", error)
-
-    def beat(self) -> None:
-        """Renew them now."""
-        with self._lock:
-            jobs = list(self._held.values())
-        if jobs:
-            self._renew(jobs)
-
-    def __enter__(self) -> Heartbeat:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-
-
-class Gathering:
-    """Lets more jobs come before the next claim, while they trickle in.
-
-    To claim, embed and write one job costs about as much as ten, and whoever adds the next one
-    meanwhile waits for locks and for Python. What comes alone is taken at once.
-    """
-
-    few = 16
-    seconds = 0.02
-
-    def __init__(self) -> None:
-        self._trickles = False
-        self._until = 0.0
-
-    @property
-    def left(self) -> float:
-        """Seconds until the next claim."""
-        return self._until - time.monotonic() if self._until else 0.0
-
-    def claimed(self, count: int, limit: int) -> None:
-        """So many were found of as many as were wanted. A few time after time, or after a wait more
-        than one, are a trickle."""
-        gathered = self._until > 0.0
-        trickles = gathered < count < min(self.few, limit)
-        again = trickles and (gathered or self._trickles)
-        self._until = time.monotonic() + self.seconds if again else 0.0
-        self._trickles = trickles
 
 
 class Worker:
@@ -401,7 +297,3 @@ class Worker:
             return
         why = "drain timed out" if self.stopping else "work was broken off"
         log.warning("%s: %d jobs were released", why, released, extra={"count": released})
-
-
-def _as_exception(error: BaseException) -> Exception:
-    return error if isinstance(error, Exception) else RuntimeError(repr(error))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from evervec.heartbeat import Heartbeat
 from evervec.model import Job
-from evervec.worker import Heartbeat
 from support.world import KIND, World
 
 

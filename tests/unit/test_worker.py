@@ -17,7 +17,7 @@ from evervec import (
     RateLimited,
     Status,
 )
-from evervec.worker import Gathering
+from evervec.gathering import Gathering
 from support.world import KIND, World, add_all, assert_in_step, job_of, paragraph
 
 PATIENCE = 30.0
