@@ -337,7 +337,8 @@ def table_names(folder: str) -> list[str]:
             names += found.tables
             page = found.page_token or ""
         mine = set(schema(1).names)
-        return [n for n in names if mine <= set(db.open_table(n).schema.names)]
+        # one that is being made, or was dropped just now, cannot be opened
+        return [n for n in names if (t := _open(db, n)) and mine <= set(t.schema.names)]
 
 
 def _rows(table: Any, where: str, columns: Sequence[str], limit: int = _ALL) -> list[Row]:

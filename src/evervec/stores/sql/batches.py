@@ -61,6 +61,10 @@ class Batches(Engine):
     def lock_records(self, db: Connection, records: Sequence[int]) -> None:
         """Keep others from changing records until the transaction ends, where they could."""
 
+    def each(self, conn: Connection, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        if rows:
+            conn.execute(query, columns(rows))
+
     @staticmethod
     def listed(values: Iterable[Any]) -> list[Any]:
         return list(values)

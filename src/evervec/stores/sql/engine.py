@@ -67,6 +67,10 @@ class Engine(ABC):
     def fresh_number(self, conn: Connection) -> int:
         """A number larger than every seq before; `mark` is another one after it."""
 
+    @abstractmethod
+    def each(self, conn: Connection, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Run a statement for each of some rows, or of none."""
+
     @staticmethod
     @abstractmethod
     def listed(values: Iterable[Any]) -> Any:

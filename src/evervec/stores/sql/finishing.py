@@ -1,4 +1,4 @@
-"""Finishing and failing: only the holder of a job's token may end it.
+"""Finishing whole batches.
 
 A job's row is changed only where its token still stands, and by nobody else from then on until
 the transaction ends. A finish and the points it wrote commit together.
@@ -10,24 +10,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from evervec.model import Job, Outcome, Status
-from evervec.stores.ledger import pack_chunks
 from evervec.stores.sql.batches import columns, retried
+from evervec.stores.sql.ending import Ending
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.enqueueing import Enqueueing
-from evervec.stores.sql.jobs import (
-    Standing,
-    after_failure,
-    attempt_row,
-    done_row,
-    holds,
-    was_finished,
-)
 from evervec.stores.sql.records import Row
-from evervec.stores.values import Apply, Failure, Finish
+from evervec.stores.values import Apply, Finish
 
 
-class Finishing(Enqueueing):
+class Finishing(Enqueueing, Ending):
     """The part of the store that takes what workers bring back."""
 
     @retried
@@ -75,51 +66,11 @@ class Finishing(Enqueueing):
         found = conn.execute(self.sql.finish_untouched, (token, *columns(rows)))
         return {row[0] for row in found}
 
-    def _finish_rest(
-        self, conn: Connection, finishes: Sequence[Finish], good: list[Finish], now: float
-    ) -> set[int]:
-        """Those that lost their lease, were overtaken or came before. What may still be written
-        joins the good ones."""
-        standing = self._standing(conn, [f.job for f in finishes])
-        held = [f for f in finishes if holds(standing, f.job)]
-        overtaken = [f.job.record for f in held if standing[f.job.job_id].seq > f.seq]
-        # from which seq on they are what they are: what is older was deleted since
-        born = dict(conn.execute(self.sql.born, (overtaken,)).fetchall()) if overtaken else {}
-        good += [f for f in held if f.seq >= born.get(f.job.record, 0)]
-        if held:
-            ends = columns([(f.seq, f.job.job_id) for f in held])
-            conn.execute(self.sql.finish, (now, *ends))
-            self._add_attempts(conn, [done_row(f, now) for f in held])
-        repeated = {f.job.job_id for f in finishes if was_finished(standing, f)}
-        return repeated.union(f.job.job_id for f in held)
-
-    def _write_results(
-        self, conn: Connection, held: Sequence[Finish], apply: Apply | None, now: float
-    ) -> None:
-        """Points, records and ledger of jobs whose lease holds."""
-        changes = [f.change for f in held if f.change]
-        if not changes:
-            return
-        if apply is not None:
-            apply(changes, conn)
-        reveals = [f for f in held if f.reveal is not None or f.gone]
-        if reveals:
-            self._reveal(conn, reveals, now)
-        kept, dropped = [], []
-        for f in held:
-            if c := f.change:
-                if f.chunks:
-                    kept.append((c.record, c.version, c.seq, pack_chunks(f.chunks)))
-                else:
-                    dropped.append((c.record, c.version, c.seq))
-        if kept:
-            conn.execute(self.sql.put_ledger, columns(sorted(kept)))
-        if dropped:
-            conn.execute(self.sql.drop_ledger, columns(sorted(dropped)))
-        conn.execute(self.sql.touch_versions, (now, list({f.job.version for f in held})))
+    def _finish_held(self, conn: Connection, held: Sequence[Finish], now: float) -> None:
+        ends = columns([(f.seq, f.job.job_id) for f in held])
+        conn.execute(self.sql.finish, (now, *ends))
 
     def _reveal(self, conn: Connection, finishes: Sequence[Finish], now: float) -> None:
-        """Boxed and loaded records appear, unless something newer came first."""
         records = [f.job.record for f in finishes]
         known = {row[0]: row[1:] for row in conn.execute(self.sql.reveal_state, (records,))}
         deletes = []
@@ -140,45 +91,3 @@ class Finishing(Enqueueing):
             self._update(conn, tenant, rows)
         if deletes:
             self._delete(conn, deletes, now)
-
-    @retried
-    def fail(self, failures: Sequence[Failure]) -> list[Status | None]:
-        ends: list[Status | None] = []
-        with self.db.writing(durable=False) as conn:
-            now = self.moment(conn)
-            standing = self._standing(conn, [f.job for f in failures])
-            back, attempts = [], []
-            for f in failures:
-                if not holds(standing, f.job):
-                    ends.append(None)
-                    continue
-                end, due, spent = after_failure(standing[f.job.job_id], f.job, f.retry_at, now)
-                back.append(put_back_row(f.job, end, due, spent, 0, f.error, now))
-                outcome = Outcome.FAILED if end is Status.FAILED else Outcome.RETRY
-                attempts.append(attempt_row(f.job, outcome, f.worker, f.error, now))
-                ends.append(end)
-            self._put_back(conn, back)
-            self._add_attempts(conn, attempts)
-        self.wake()
-        return ends
-
-    def _standing(self, conn: Connection, jobs: Sequence[Job]) -> dict[int, Standing]:
-        """The rows of jobs, which nobody else changes until the transaction ends."""
-        rows = conn.execute(self.sql.standing, ([job.job_id for job in jobs],))
-        return {row[0]: Standing._make(row) for row in rows}
-
-    def _put_back(self, conn: Connection, rows: list[tuple[Any, ...]]) -> None:
-        if rows:
-            conn.execute(self.sql.put_back, columns(rows))
-
-    def _add_attempts(self, conn: Connection, rows: list[tuple[Any, ...]]) -> None:
-        if rows:
-            cleaned = [(*row[:-1], row[-1] and row[-1].replace("\0", " ")) for row in rows]
-            conn.execute(self.sql.add_attempts, columns(cleaned))
-
-
-def put_back_row(
-    job: Job, end: Status, due: float, attempts: int, crashes: int, error: str, now: float
-) -> tuple[Any, ...]:
-    completed = now if end is Status.FAILED else None
-    return end.value, due, attempts, crashes, error.replace("\0", " "), completed, job.job_id

@@ -1,16 +1,15 @@
-"""Loading, renewing, and taking back what a dead worker held. Claiming is each engine's own."""
+"""Loading, renewing and reopening. Claiming is each engine's own."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
 
-from evervec.model import Job, Outcome
+from evervec.model import Job
 from evervec.stores.sql.batches import retried
 from evervec.stores.sql.changes import Values
-from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.finishing import Finishing, put_back_row
-from evervec.stores.sql.jobs import JobRow, after_crash, attempt_row, loaded
+from evervec.stores.sql.finishing import Finishing
+from evervec.stores.sql.jobs import loaded
 from evervec.stores.sql.records import NewJob, Row, op_to_reopen
 from evervec.stores.values import Draft, Loaded, Unreadable
 
@@ -44,39 +43,6 @@ class Leases(Finishing):
             moments = [conn.execute(self.sql.next_scheduled, (which,)).fetchone()[0]]
             moments.append(conn.execute(self.sql.next_expiry, (0.0,)).fetchone()[0])
         return min((m for m in moments if m is not None), default=None)
-
-    @retried
-    def recover(
-        self, *, threshold: float | None = None, tenant: str | None = None, limit: int = 1000
-    ) -> list[Job]:
-        with self.db.writing(durable=False) as conn:
-            now = self.moment(conn)
-            back, attempts = [], []
-            for job in self.jobs_of(conn, self._expired(conn, now, threshold, tenant, limit)):
-                end, spent, error = after_crash(job)
-                back.append(put_back_row(job, end, now, spent, 1, error, now))
-                attempts.append(attempt_row(job, Outcome.CRASHED, job.worker or "", error, now))
-            self._put_back(conn, back)
-            self._add_attempts(conn, attempts)
-            ended = [row[-1] for row in back]
-            rows = conn.execute(self.select_jobs + self.sql.jobs_by_id, (ended,)).fetchall()
-            recovered = self.jobs_of(conn, rows)
-        self.wake()
-        return recovered
-
-    def _expired(
-        self,
-        conn: Connection,
-        now: float,
-        threshold: float | None,
-        tenant: str | None,
-        limit: int,
-    ) -> list[JobRow]:
-        query, which = self.sql.expired, [now, tenant, limit]
-        if threshold is not None:
-            query, which = self.sql.stuck, [now, tenant, limit, now - threshold]
-        rows: list[JobRow] = conn.execute(self.select_jobs + query, which).fetchall()
-        return rows
 
     @retried
     def reopen(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import orjson
 
@@ -36,6 +37,9 @@ class Engine(engine.Engine):
         """The first of `count` fresh numbers of the store's one counter."""
         last: int = conn.execute(SQL.take_numbers, (count,)).fetchone()[0]
         return last - count + 1
+
+    def each(self, conn: engine.Connection, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        conn.executemany(query, rows)
 
     def fresh_number(self, conn: engine.Connection) -> int:
         number: int = conn.execute(SQL.take_numbers, (1,)).fetchone()[0]

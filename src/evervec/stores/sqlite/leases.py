@@ -1,4 +1,4 @@
-"""Claiming, loading, renewing, and taking back what a dead worker held."""
+"""Claiming, loading and renewing."""
 
 from __future__ import annotations
 
@@ -9,19 +9,12 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from evervec.model import Job, Outcome, as_datetime
+from evervec.model import Job, as_datetime
 from evervec.stores.sql.engine import EVERYONE
-from evervec.stores.sql.jobs import (
-    Lease,
-    after_crash,
-    attempt_row,
-    holds,
-    leased_jobs,
-    together,
-)
+from evervec.stores.sql.jobs import Lease, holds, leased_jobs, together
 from evervec.stores.sql.jobs import loaded as read_loaded
 from evervec.stores.sqlite.engine import SQL, listed
-from evervec.stores.sqlite.finishing import Finishing, put_back, standing_of
+from evervec.stores.sqlite.finishing import Finishing
 from evervec.stores.values import Loaded, Unreadable
 
 SELECT_DUE = f"select {SQL.claim_columns}\n"
@@ -121,7 +114,7 @@ class Leases(Finishing):
 
     def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]:
         with self.db.writing(durable=False) as conn:
-            standing = standing_of(conn, jobs)
+            standing = self._standing(conn, jobs)
             held = [job for job in jobs if holds(standing, job)]
             until = self.now() + lease
             conn.executemany(SQL.renew, [(until, job.job_id) for job in held])
@@ -145,37 +138,6 @@ class Leases(Finishing):
         with self.db.reading() as conn:
             soonest = conn.execute(SQL.next_expiry).fetchone()[0]
         return soonest is not None and soonest < self.now()
-
-    def recover(
-        self, *, threshold: float | None = None, tenant: str | None = None, limit: int = 1000
-    ) -> list[Job]:
-        ended = []
-        with self.db.writing(durable=False) as conn:
-            now = self.now()
-            attempts = []
-            for job in self.jobs_of(conn, self._expired(conn, now, threshold, tenant, limit)):
-                end, spent, error = after_crash(job)
-                put_back(conn, job, end, now, spent, 1, error, now)
-                attempts.append(attempt_row(job, Outcome.CRASHED, job.worker or "", error, now))
-                ended.append(job.job_id)
-            conn.executemany(SQL.add_attempt, attempts)
-            rows = conn.execute(self.select_jobs + SQL.jobs_by_id, (listed(ended),)).fetchall()
-            recovered = self.jobs_of(conn, rows)
-        self.wake()
-        return recovered
-
-    def _expired(
-        self,
-        conn: sqlite3.Connection,
-        now: float,
-        threshold: float | None,
-        tenant: str | None,
-        limit: int,
-    ) -> list[tuple[Any, ...]]:
-        query, which = SQL.expired, [now, tenant, limit]
-        if threshold is not None:
-            query, which = SQL.stuck, [now, tenant, limit, now - threshold]
-        return conn.execute(self.select_jobs + query, which).fetchall()
 
 
 def _rows_to_load(

@@ -32,8 +32,9 @@ select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
 from evervec_versions as v
 order by v.kind, v.version
 
--- name: touch_version
-update evervec_versions set last_sync_at = ? where version = ?
+-- name: touch_versions
+update evervec_versions set last_sync_at = ?
+where version in (select value from json_each(?))
 
 -- name: known_records
 select r.id, r.record, r.state, r.seq, r.hash, r.weight, r.created_at, r.updated_at, r.version,
@@ -213,7 +214,7 @@ where excluded.seq >= seq
 -- name: drop_ledger
 delete from evervec_ledger where record = ? and version = ? and seq <= ?
 
--- name: add_attempt
+-- name: add_attempts
 insert into evervec_attempts
     (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
      chunks_reused, tokens, worker, error)

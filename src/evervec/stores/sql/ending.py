@@ -1,0 +1,155 @@
+"""How a job's turn ends: finished, failed, or taken back from a dead worker.
+
+Only the holder of a job's token may end it. What is decided here is the same for all engines;
+they differ in how many rows a statement takes.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from evervec.model import Job, Outcome, Status
+from evervec.stores.ledger import pack_chunks
+from evervec.stores.sql.batches import retried
+from evervec.stores.sql.engine import Connection, Engine
+from evervec.stores.sql.jobs import (
+    JobRow,
+    Standing,
+    after_crash,
+    after_failure,
+    attempt_row,
+    done_row,
+    holds,
+    was_finished,
+)
+from evervec.stores.values import Apply, Failure, Finish
+
+
+class Ending(Engine):
+    """The part of the store that takes what workers bring back, or can no longer bring."""
+
+    @abstractmethod
+    def _finish_held(self, conn: Connection, held: Sequence[Finish], now: float) -> None:
+        """Mark jobs whose lease holds as done, or as pending where something newer waits."""
+
+    @abstractmethod
+    def _reveal(self, conn: Connection, finishes: Sequence[Finish], now: float) -> None:
+        """Boxed and loaded records appear, unless something newer came first."""
+
+    # finished
+    def _finish_rest(
+        self, conn: Connection, finishes: Sequence[Finish], good: list[Finish], now: float
+    ) -> set[int]:
+        """Those that lost their lease, were overtaken or came before. What may still be written
+        joins the good ones."""
+        standing = self._standing(conn, [f.job for f in finishes])
+        held = [f for f in finishes if holds(standing, f.job)]
+        overtaken = [f.job.record for f in held if standing[f.job.job_id].seq > f.seq]
+        born: dict[int, int] = {}
+        if overtaken:  # from which seq on they are what they are: what is older was deleted since
+            born = dict(conn.execute(self.sql.born, (self.listed(overtaken),)).fetchall())
+        good += [f for f in held if f.seq >= born.get(f.job.record, 0)]
+        if held:
+            self._finish_held(conn, held, now)
+            self._add_attempts(conn, [done_row(f, now) for f in held])
+        repeated = {f.job.job_id for f in finishes if was_finished(standing, f)}
+        return repeated.union(f.job.job_id for f in held)
+
+    def _write_results(
+        self, conn: Connection, held: Sequence[Finish], apply: Apply | None, now: float
+    ) -> None:
+        """Points, records and ledger of jobs whose lease holds."""
+        changes = [f.change for f in held if f.change]
+        if not changes:
+            return
+        if apply is not None:
+            apply(changes, conn)
+        reveals = [f for f in held if f.reveal is not None or f.gone]
+        if reveals:
+            self._reveal(conn, reveals, now)
+        kept, dropped = [], []
+        for f in held:
+            if c := f.change:
+                if f.chunks:
+                    kept.append((c.record, c.version, c.seq, pack_chunks(f.chunks)))
+                else:
+                    dropped.append((c.record, c.version, c.seq))
+        self.each(conn, self.sql.put_ledger, sorted(kept))
+        self.each(conn, self.sql.drop_ledger, sorted(dropped))
+        versions = self.listed({f.job.version for f in held})
+        conn.execute(self.sql.touch_versions, (now, versions))
+
+    # failed
+    @retried
+    def fail(self, failures: Sequence[Failure]) -> list[Status | None]:
+        ends: list[Status | None] = []
+        with self.db.writing(durable=False) as conn:
+            now = self.moment(conn)
+            standing = self._standing(conn, [f.job for f in failures])
+            back, attempts = [], []
+            for f in failures:
+                if not holds(standing, f.job):
+                    ends.append(None)
+                    continue
+                end, due, spent = after_failure(standing[f.job.job_id], f.job, f.retry_at, now)
+                back.append(_put_back_row(f.job, end, due, spent, 0, f.error, now))
+                outcome = Outcome.FAILED if end is Status.FAILED else Outcome.RETRY
+                attempts.append(attempt_row(f.job, outcome, f.worker, f.error, now))
+                ends.append(end)
+            self.each(conn, self.sql.put_back, back)
+            self._add_attempts(conn, attempts)
+        self.wake()
+        return ends
+
+    # taken back
+    @retried
+    def recover(
+        self, *, threshold: float | None = None, tenant: str | None = None, limit: int = 1000
+    ) -> list[Job]:
+        with self.db.writing(durable=False) as conn:
+            now = self.moment(conn)
+            back, attempts = [], []
+            for job in self.jobs_of(conn, self._expired(conn, now, threshold, tenant, limit)):
+                end, spent, error = after_crash(job)
+                back.append(_put_back_row(job, end, now, spent, 1, error, now))
+                attempts.append(attempt_row(job, Outcome.CRASHED, job.worker or "", error, now))
+            self.each(conn, self.sql.put_back, back)
+            self._add_attempts(conn, attempts)
+            ended = self.listed(row[-1] for row in back)
+            rows = conn.execute(self.select_jobs + self.sql.jobs_by_id, (ended,)).fetchall()
+            recovered = self.jobs_of(conn, rows)
+        self.wake()
+        return recovered
+
+    def _expired(
+        self,
+        conn: Connection,
+        now: float,
+        threshold: float | None,
+        tenant: str | None,
+        limit: int,
+    ) -> list[JobRow]:
+        query, which = self.sql.expired, [now, tenant, limit]
+        if threshold is not None:
+            query, which = self.sql.stuck, [now, tenant, limit, now - threshold]
+        rows: list[JobRow] = conn.execute(self.select_jobs + query, which).fetchall()
+        return rows
+
+    # rows
+    def _standing(self, conn: Connection, jobs: Sequence[Job]) -> dict[int, Standing]:
+        """The rows of jobs, which nobody else changes until the transaction ends."""
+        rows = conn.execute(self.sql.standing, (self.listed(job.job_id for job in jobs),))
+        return {row[0]: Standing._make(row) for row in rows}
+
+    def _add_attempts(self, conn: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        cleaned = [(*row[:-1], row[-1] and row[-1].replace("\0", " ")) for row in rows]
+        self.each(conn, self.sql.add_attempts, cleaned)
+
+
+def _put_back_row(
+    job: Job, end: Status, due: float, attempts: int, crashes: int, error: str, now: float
+) -> tuple[Any, ...]:
+    completed = now if end is Status.FAILED else None
+    return end.value, due, attempts, crashes, error.replace("\0", " "), completed, job.job_id
