@@ -48,13 +48,15 @@ class Fork:
         *,
         folder: Path | None = None,
         environ: Mapping[str, str] | None = None,
+        knows: str = "",
     ) -> None:
+        """`knows` is one more module that it finds imported already."""
         self._talk, theirs = socket.socketpair()
         program = [module, list(args), str(folder or Path.cwd()), dict(environ or os.environ)]
         with theirs:
             self._talk.sendall(json.dumps(program).encode())
             self._talk.shutdown(socket.SHUT_WR)
-            socket.send_fds(_mother(), [b"+"], [*files, theirs.fileno()])
+            socket.send_fds(_mother(knows), [b"+"], [*files, theirs.fileno()])
         self._code: int | None = None
         self.pid = self._hear(_PATIENCE)
 
@@ -100,13 +102,13 @@ class Fork:
 
 
 @cache
-def _mother() -> socket.socket:
+def _mother(knows: str) -> socket.socket:
     """The way to this process's own mother of forks, which ends with it."""
     ours, theirs = socket.socketpair()
     path = os.pathsep.join([str(_TESTS.parent / "src"), str(_TESTS)])
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "support.forks"],
+            [sys.executable, "-W", "error", "-m", "support.forks", knows],
             stdin=theirs.fileno(),
             env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,
@@ -121,7 +123,7 @@ def _mother() -> socket.socket:
 
 
 def main() -> None:
-    for name in _KNOWN:
+    for name in filter(None, (*_KNOWN, sys.argv.pop())):
         import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how keepers end
     with socket.socket(fileno=os.dup(0)) as asked:

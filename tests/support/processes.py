@@ -17,6 +17,16 @@ from support.process_worker import Orders
 _PATIENCE = 60.0
 
 
+_SLOW = {"duckdb": "evervec.stores.duckdb", "lancedb": "lance_namespace",
+         "qdrant": "evervec.indexes.qdrant"}  # fmt: skip
+"""what takes long to import of the engines that few children use"""
+
+
+def _knows(orders: Orders) -> str:
+    index, store = (orders.index or "").partition(":")[0], orders.store.partition(":")[0]
+    return _SLOW.get(index) or _SLOW.get(store, "")
+
+
 class Child:
     """A process that says where it stands. All waits end with a clear failure."""
 
@@ -26,7 +36,9 @@ class Child:
         listened, said = os.pipe()
         with log.open("wb") as errors:
             files = (heard, said, errors.fileno())
-            self._process = Fork("support.process_worker", [orders.dump()], files)
+            self._process = Fork(
+                "support.process_worker", [orders.dump()], files, knows=_knows(orders)
+            )
         os.close(heard)
         os.close(said)
         self._listened = os.fdopen(listened, "rb")
