@@ -106,11 +106,13 @@ def _mother(knows: str) -> socket.socket:
     """The way to this process's own mother of forks, which ends with it."""
     ours, theirs = socket.socketpair()
     path = os.pathsep.join([str(_TESTS.parent / "src"), str(_TESTS)])
+    # a process with threads must not be forked, and numpy would start some
+    environ = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-W", "error", "-m", "support.forks", knows],
             stdin=theirs.fileno(),
-            env={**os.environ, "PYTHONPATH": path},
+            env=environ,
             start_new_session=True,
         )
 
