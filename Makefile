@@ -11,6 +11,10 @@ JOBS ?= 2
 TESTS ?=
 ARGS ?=
 
+# What was compiled once is kept, whatever the caller's environment says: the tests start hundreds
+# of processes, and without that each of them spends a second on compiling the same packages.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import ssl
+from functools import cache
 from urllib.parse import quote
 
 import httpx
@@ -24,6 +26,12 @@ def configured(settings: Settings, name: str) -> str:
     return getattr(settings, name) or os.environ.get(name.upper(), "")
 
 
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Those of the machine, read once: there is a courier for every dispatch."""
+    return httpx.create_ssl_context()
+
+
 class Courier:
     """Brings jobs to the worker endpoint of one service."""
 
@@ -34,7 +42,7 @@ class Courier:
         self._secret = configured(settings, "worker_secret")
         # a plain request is answered when the job is done
         timeout = httpx.Timeout(settings.lease_seconds, connect=_CONNECT_SECONDS)
-        self._http = httpx.Client(timeout=timeout)
+        self._http = httpx.Client(timeout=timeout, verify=_certificates())
 
     def __enter__(self) -> Courier:
         return self

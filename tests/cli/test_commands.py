@@ -9,10 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 
 import evervec
+from support.forks import Fork
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -26,16 +28,15 @@ def run(tmp_path: Path) -> Run:
         *args: str, code: int = 0, input: str | None = None
     ) -> subprocess.CompletedProcess[str]:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("EVERVEC_")}
-        done = subprocess.run(
-            [sys.executable, "-m", "evervec", *args],
-            cwd=tmp_path,
-            env={**clean, "EVERVEC_EMBEDDER": "hashing"},
-            input=input,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        environ = {**clean, "EVERVEC_EMBEDDER": "hashing"}
+        with TemporaryFile("w+") as given, TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+            given.write(input or "")
+            given.seek(0)
+            files = (given.fileno(), out.fileno(), err.fileno())
+            ended = Fork("evervec", args, files, folder=tmp_path, environ=environ).wait()
+            for file in (out, err):
+                file.seek(0)
+            done = subprocess.CompletedProcess(args, ended, out.read(), err.read())
         assert done.returncode == code, f"{args}: {done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr
         return done

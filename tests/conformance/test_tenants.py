@@ -28,17 +28,15 @@ def test_records_and_jobs_cannot_be_read(world: World, other: Evervec) -> None:
     assert other.queue.get(job.job_id) is None
 
 
-@pytest.mark.parametrize("mode", ["hybrid", "semantic", "text"])
-def test_searches_find_nothing(other: Evervec, mode: str) -> None:
-    assert list(other.search("alpha", mode=mode)) == []
+def test_searches_find_nothing(other: Evervec) -> None:
+    for mode in ("hybrid", "semantic", "text"):
+        assert list(other.search("alpha", mode=mode)) == []
 
 
-@pytest.mark.parametrize(
-    "query", ["scope", "t64656661756c74", "default", 'scope : "x"', "title:alpha"]
-)
-def test_no_query_reaches_over_by_the_syntax_of_full_text(other: Evervec, query: str) -> None:
+def test_no_query_reaches_over_by_the_syntax_of_full_text(other: Evervec) -> None:
     other.add(KIND, "something else", id="mine")
-    assert {h.id for h in other.search(query, mode="text")} <= {"mine"}
+    for query in ("scope", "t64656661756c74", "default", 'scope : "x"', "title:alpha"):
+        assert {h.id for h in other.search(query, mode="text")} <= {"mine"}
 
 
 def test_counts_are_the_tenants_own(world: World, other: Evervec) -> None:

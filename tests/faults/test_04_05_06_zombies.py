@@ -3,7 +3,7 @@
 import pytest
 
 from evervec import Evervec, LeaseLost
-from support.fault_checks import assert_true_to, open_store, outcomes, settle
+from support.fault_checks import assert_true_to, freeze, open_store, outcomes, settle
 from support.places import Place, contents, query
 from support.processes import Start, until
 
@@ -20,7 +20,7 @@ def test_04_a_zombie_cannot_finish_what_another_finished(
     ev.add("note", FIRST, id="a")
     zombie = start("work", path, pause={"embedding": "first"}, settings=LEASE)
     zombie.at("embedding", "first")
-    zombie.freeze()
+    freeze(zombie, path)
     ev.add("note", text, id="a")
     settle(ev)
     assert_true_to(ev, path, {"a": text})
@@ -40,7 +40,7 @@ def test_04_a_zombie_cannot_finish_while_the_new_owner_works(
     ev.add("note", FIRST, id="a")
     zombie = start("work", path, pause={"embedding": ""}, settings=LEASE)
     zombie.at("embedding")
-    zombie.freeze()
+    freeze(zombie, path)
     owner = start("work", path, pause={"embedding": "second"})
     ev.add("note", SECOND, id="a")
     owner.at("embedding", "second")
@@ -62,7 +62,7 @@ def test_04_a_zombie_is_told_that_its_lease_is_lost_whatever_it_tries(
     ev.add("note", FIRST, id="a")
     zombie = start("hold", path, pause={"holding": ""}, settings=LEASE)
     zombie.at("holding")
-    zombie.freeze()
+    freeze(zombie, path)
     until(ev.queue.recover_stuck, "the lease to run out")
     job = ev.queue.claim(1)[0]
     before = contents(path)
@@ -84,7 +84,7 @@ def test_04_a_zombie_that_writes_an_index_apart_cannot_replace_the_newer_version
     ev.add("note", FIRST, id="a")
     zombie = start("work", path, pause={"applying": ""}, settings=LEASE, index_apart=True)
     zombie.at("applying")
-    zombie.freeze()
+    freeze(zombie, path)
     ev.add("note", SECOND, id="a")
     settle(ev)
     before = contents(path)["points"]
@@ -109,7 +109,7 @@ def test_05_a_zombie_cannot_bring_back_a_deleted_record(
     point = "applying" if apart else "embedding"
     zombie = start("work", path, pause={point: ""}, settings=LEASE, index_apart=apart)
     zombie.at(point)
-    zombie.freeze()
+    freeze(zombie, path)
     ev.delete("note", "a")
     settle(ev)
     assert_true_to(ev, path, {})
@@ -174,7 +174,7 @@ def test_06_a_heartbeat_that_comes_back_leaves_the_new_lease_alone(
     ev.add("note", FIRST, id="a")
     zombie = start("work", path, pause={"embedding": ""}, settings=LEASE)
     zombie.at("embedding")
-    zombie.freeze()
+    freeze(zombie, path)
     until(ev.queue.recover_stuck, "the lease to run out")
     owner = ev.queue.claim(1)[0]
     zombie.thaw()

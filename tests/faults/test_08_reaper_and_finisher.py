@@ -3,7 +3,7 @@
 import threading
 
 from evervec import Evervec, Status
-from support.fault_checks import assert_true_to, open_store, outcomes, settle
+from support.fault_checks import assert_true_to, freeze, open_store, outcomes, settle
 from support.places import Place, contents, kind_of
 from support.processes import Start, until
 
@@ -43,7 +43,7 @@ def test_08_a_finisher_that_comes_second_has_lost_its_lease(
     ev.add("note", TEXT, id="a")
     finisher = start("work", path, pause={"embedding": ""}, settings=LEASE)
     finisher.at("embedding")
-    finisher.freeze()
+    freeze(finisher, path)
     until(ev.queue.recover_stuck, "the lease to run out")
     owner, _ = ev.pipeline.prepare(ev.pipeline.claim(1))
     finisher.thaw()

@@ -113,7 +113,7 @@ def test_18_an_idle_worker_outlives_a_read_that_fails(
     with ev.worker():
         assert failed.wait(30)
         add_all(ev)
-        until(lambda: ev.queue.stats().done == len(NOTES), "the work to be done", 10)
+        until(lambda: ev.queue.stats().done == len(NOTES), "the work to be done")
     assert_true_to(ev, path, NOTES)
 
 

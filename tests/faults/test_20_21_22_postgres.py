@@ -225,11 +225,11 @@ def test_21_a_worker_that_is_told_need_not_poll(path: str, start: Start) -> None
         until(lambda: _listeners(path), "the worker to listen")
         for n in range(3):
             ticket = ev.add("note", f"note {n}", id=n)
-            assert ev.wait(ticket, 20).record_id == str(n)
+            assert ev.wait(ticket, 60).record_id == str(n)
         with closing(postgres.connect(path)) as conn:
             ticket = ev.add("note", "by the caller's own transaction", id="c", conn=conn)
             conn.commit()
-        assert ev.wait(ticket, 20).record_id == "c"
+        assert ev.wait(ticket, 60).record_id == "c"
 
 
 def test_21_a_listener_that_hears_nothing_costs_no_more_than_the_poll(
@@ -242,8 +242,8 @@ def test_21_a_listener_that_hears_nothing_costs_no_more_than_the_poll(
         freeze(_listeners(path))
         began = time.monotonic()
         ticket = ev.add("note", "the text", id="a")
-        ev.wait(ticket, 20)
-        assert time.monotonic() - began < 5
+        ev.wait(ticket, 60)
+        assert time.monotonic() - began < 20
 
 
 def test_21_a_listener_whose_connection_is_cut_listens_again(path: str) -> None:

@@ -67,15 +67,18 @@ LONG = pytest.mark.long
 def test_a_model_is_changed_under_load_while_workers_are_killed(
     where: Where, records: int, start: Start
 ) -> None:
-    orders = {"index": where.vectors, "embedder": "hashing:512", "settings": SETTINGS}
+    few = {"batch_size": min(40, records // 10)}
+    orders = {"index": where.vectors, "embedder": "hashing:512", "settings": SETTINGS | few}
     with where.open() as ev:
         fill(ev, records)
         with Traffic(ev, records) as traffic:
             migration = ev.migrate("hashing:64")
             for kill in range(1, 4):
-                worker = start("work", where.store, **orders)
-                share = records * kill // 5
-                until(lambda: migration.status().current > share, "the build", 300)  # noqa: B023
+                # one batch after the other, so that the build is not over before the kill
+                worker = start("work", where.store, pause={"applied": ""}, **orders)
+                while migration.status().current <= records * kill // 5:
+                    worker.at("applied")
+                    worker.go("applied")
                 worker.kill()
             assert migration.status().state == "building"
             start("work", where.store, **orders)

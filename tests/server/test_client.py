@@ -104,7 +104,7 @@ def test_errors_are_the_librarys_own(idle: Client, ev: Evervec) -> None:
         idle.queue.retry(ticket.job_id)
     fail_for_good(ev, "1")
     with pytest.raises(JobFailed, match="it is bad"):
-        idle.wait(ticket, 5)
+        idle.wait(ticket, 60)
     with pytest.raises(AccessDenied):
         idle.migrate("hashing:64")
     with pytest.raises(InvalidArgument, match="limit"):

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
 
+import evervec
 from evervec import Embedder
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.embedders.noop import NoopEmbedder
@@ -54,6 +56,22 @@ def _file(folder: Path) -> Path:
     return folder / "store.db"
 
 
+@cache
+def _empty_duckdb() -> bytes:
+    """A file with an empty store, which is opened sooner than a new one is made."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "empty.duckdb"
+        evervec.open(f"duckdb:///{path}", embedder=NoopEmbedder()).close()
+        return path.read_bytes()
+
+
+def _duckdb(folder: Path) -> str:
+    path = folder / "store.duckdb"
+    if not path.exists():
+        path.write_bytes(_empty_duckdb())
+    return f"duckdb:///{path}"
+
+
 _borrowed: dict[Path, str] = {}
 
 
@@ -84,7 +102,7 @@ STORES = {
         leave=_give_back,
     ),
     "duckdb": StoreEngine(
-        lambda folder: f"duckdb:///{folder / 'store.duckdb'}",
+        _duckdb,
         shared=True,
         elsewhere=duckdb.connect,
         savepoints=False,

@@ -11,9 +11,9 @@ from evervec.chunking import chunk
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.models import chunker_for
 from evervec.stores.ledger import unpack_chunks
-from support.places import Place, integrity, query, vector_of
+from support.places import Place, integrity, is_written, query, vector_of
 from support.process_worker import DIMENSIONS
-from support.processes import until
+from support.processes import Child, until
 from support.world import held
 
 
@@ -31,6 +31,19 @@ def settle(ev: evervec.Evervec) -> None:
         return stats.pending == stats.processing == 0
 
     until(settled, "the queue to be empty")
+
+
+def freeze(child: Child, place: Place) -> None:
+    """Stop it where it is, but not while its heartbeat has locks that all others would wait for."""
+
+    def at_rest() -> bool:
+        child.freeze()
+        if is_written(place):
+            child.thaw()
+            return False
+        return True
+
+    until(at_rest, "a moment without a transaction")
 
 
 def outcomes(ev: evervec.Evervec, id: str) -> list[str]:

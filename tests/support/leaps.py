@@ -1,13 +1,16 @@
 """The time of day in all processes that share a store, and leaps that a test lets it make."""
 
+from __future__ import annotations
+
 import mmap
 import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from support import postgres
-from support.places import Place
+if TYPE_CHECKING:
+    from support.places import Place
 
 _CLOCK = """create or replace function evervec.now_seconds() returns double precision
 language sql as 'select extract(epoch from clock_timestamp())::double precision + {}'"""
@@ -29,6 +32,8 @@ class Leaps:
         self._by += seconds
         self._write()
         if isinstance(self._place, str):
+            from support import postgres  # not for those who only look at the clock
+
             postgres.execute(self._place, _CLOCK.format(self._by))
 
     def _write(self) -> None:

@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,20 @@ def somebody_waits(place: Place) -> bool:
     if isinstance(place, Path) or kind_of(place) == "duckdb":
         return True
     return bool(postgres.execute(place, waiting))
+
+
+def is_written(place: Place) -> bool:
+    """Whether a transaction of evervec's is under way that others may have to wait for."""
+    under_way = """select 1 from pg_stat_activity where datname = current_database()
+                   and application_name = 'evervec' and xact_start is not null"""
+    if isinstance(place, str):
+        return bool(postgres.execute(place, under_way))
+    with closing(sqlite3.connect(place, timeout=0, isolation_level=None)) as conn:
+        try:
+            conn.execute("begin immediate")
+        except sqlite3.OperationalError:
+            return True
+        return False
 
 
 def vector_of(stored: Any) -> NDArray[np.float32]:

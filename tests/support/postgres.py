@@ -164,22 +164,22 @@ def _close_admins() -> None:
 
 def empty(url: str) -> None:
     conn = _admin(url)
-    with conn.transaction():
-        made = conn.execute(
-            "select schemaname, tablename from pg_tables where schemaname = 'evervec' "
-            "and tablename like 'points%' or schemaname = 'public' and tablename <> 'test_clock'"
-        ).fetchall()
-        for place in made:
-            conn.execute(sql.SQL("drop table {}").format(sql.Identifier(*place)))
-        for name in _TABLES:
-            conn.execute(sql.SQL("delete from evervec.{}").format(sql.Identifier(name)))
-        conn.execute("alter sequence evervec.numbers restart")
-        conn.execute(_REAL_CLOCK)
+    made = conn.execute(
+        "select schemaname, tablename from pg_tables where schemaname = 'evervec' "
+        "and tablename like 'points%' or schemaname = 'public' and tablename <> 'test_clock'"
+    ).fetchall()
+    drops = [sql.SQL("drop table {}").format(sql.Identifier(*place)) for place in made]
+    conn.execute(sql.SQL("; ").join([*drops, *_EMPTY]))  # all at once, in one transaction
 
 
 _CLOCK = "create or replace function evervec.now_seconds() returns double precision language sql"
 _REAL_CLOCK = f"{_CLOCK} as 'select extract(epoch from clock_timestamp())::double precision'"
 _SET_CLOCK = f"{_CLOCK} as 'select now from public.test_clock'"
+_EMPTY = [
+    *(sql.SQL("delete from evervec.{}").format(sql.Identifier(name)) for name in _TABLES),
+    sql.SQL("alter sequence evervec.numbers restart"),
+    sql.SQL(_REAL_CLOCK),
+]
 
 
 class DatabaseClock:
@@ -187,10 +187,11 @@ class DatabaseClock:
 
     def __init__(self, url: str, now: float) -> None:
         self._conn = _admin(url)
-        self._conn.execute("create table if not exists public.test_clock (now double precision)")
-        self._conn.execute("truncate public.test_clock")
-        self._conn.execute("insert into public.test_clock values (%s)", (now,))
-        self._conn.execute(_SET_CLOCK)
+        made = sql.SQL(
+            "create table if not exists public.test_clock (now double precision); "
+            "delete from public.test_clock; insert into public.test_clock values ({}); {}"
+        )
+        self._conn.execute(made.format(sql.Literal(now), sql.SQL(_SET_CLOCK)))
         self._now = now
 
     @property

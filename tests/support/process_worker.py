@@ -230,9 +230,13 @@ def work(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
 
 
 def work_off(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
-    """Work until no job is due."""
-    result = ev.process_all()
-    stage.reach("worked off", processed=result.processed, succeeded=result.succeeded)
+    """Work until there is no job any more, those included that another one died with."""
+    left = True
+    while left:
+        ev.process_all()
+        stats = ev.queue.stats()
+        left = stats.pending + stats.processing > 0
+        threading.Event().wait(0.02)
 
 
 def claim(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:

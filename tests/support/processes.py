@@ -4,19 +4,27 @@ import json
 import os
 import queue
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from support.forks import Fork
 from support.process_worker import Orders
 
-_ROOT = Path(__file__).parents[2]
-_PATIENCE = 30.0
+_PATIENCE = 60.0
+
+
+_SLOW = {"duckdb": "evervec.stores.duckdb", "lancedb": "lance_namespace",
+         "qdrant": "evervec.indexes.qdrant"}  # fmt: skip
+"""what takes long to import of the engines that few children use"""
+
+
+def _knows(orders: Orders) -> str:
+    index, store = (orders.index or "").partition(":")[0], orders.store.partition(":")[0]
+    return _SLOW.get(index) or _SLOW.get(store, "")
 
 
 class Child:
@@ -24,15 +32,16 @@ class Child:
 
     def __init__(self, orders: Orders, log: Path) -> None:
         self._log = log
-        path = os.pathsep.join([str(_ROOT / "src"), str(_ROOT / "tests")])
+        heard, self._told = os.pipe()
+        listened, said = os.pipe()
         with log.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-W", "error", "-m", "support.process_worker", orders.dump()],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env={**os.environ, "PYTHONPATH": path},
+            files = (heard, said, errors.fileno())
+            self._process = Fork(
+                "support.process_worker", [orders.dump()], files, knows=_knows(orders)
             )
+        os.close(heard)
+        os.close(said)
+        self._listened = os.fdopen(listened, "rb")
         self._points: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self.seen: list[dict[str, Any]] = []
         """every point that was waited for or passed on the way"""
@@ -40,8 +49,7 @@ class Child:
         self._reader.start()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._listened:
             self._points.put(json.loads(line))
         self._points.put(None)
 
@@ -97,14 +105,11 @@ class Child:
 
     def go(self, point: str, times: int = 1) -> None:
         """Let it go on from a point where it pauses."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"go {point}\n".encode() * times)
-        self._process.stdin.flush()
+        os.write(self._told, f"go {point}\n".encode() * times)
 
     def freeze(self) -> None:
         """Stop it where it is, as a debugger or a suspended machine would."""
-        self._process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
+        self._process.freeze()
 
     def thaw(self) -> None:
         self._process.send_signal(signal.SIGCONT)
@@ -121,7 +126,7 @@ class Child:
         """Wait until it ends by itself."""
         try:
             return self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
+        except TimeoutError:
             raise AssertionError(f"the child did not end\n{self.log}") from None
 
     @property
@@ -139,12 +144,9 @@ class Child:
     def close(self) -> None:
         if self.running:
             self.kill()
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._reader.join(_PATIENCE)
-        self._process.stdout.close()
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
+        self._listened.close()
+        os.close(self._told)
 
 
 Start = Callable[..., Child]

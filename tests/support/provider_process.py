@@ -43,7 +43,7 @@ from support.provider import (  # noqa: E402
     as_json,
 )
 
-_PATIENCE = 30.0
+_PATIENCE = 60.0
 
 
 class ProviderProcess:

@@ -37,7 +37,7 @@ class Traffic:
         """the version of the latest search"""
         self.searches = 0
         self._threads = [
-            threading.Thread(target=self._guarded, args=(work,))
+            threading.Thread(target=self._guarded, args=(work,), daemon=True)
             for work in (self._write, self._search)
         ]
 
@@ -46,8 +46,10 @@ class Traffic:
             thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._stop.set()
+        if kind is not None:
+            return  # what went wrong is told at once: one may wait for a worker that is no more
         for thread in self._threads:
             thread.join()
         if self._crash is not None:

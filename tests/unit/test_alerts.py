@@ -252,13 +252,16 @@ def test_a_webhook_that_nobody_answers_at(
     assert "s3cret" not in caplog.text
 
 
-def test_a_webhook_that_hangs_holds_up_nobody(memory: World, webhook: Webhook) -> None:
+def test_a_webhook_that_hangs_holds_up_nobody(
+    memory: World, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evervec.alerts._POST_SECONDS", 120.0)  # longer than anybody waits here
     webhook.may_answer.clear()
     ev = memory.open(alert_url=webhook.url, alert_failed=1)
     fail(ev, 1)
     sweeping = threading.Thread(target=ev.housekeeping.sweep)
     sweeping.start()
-    sweeping.join(4)
+    sweeping.join(60)
     assert not sweeping.is_alive()
     until(lambda: webhook.paths, "the request")
     webhook.may_answer.set()

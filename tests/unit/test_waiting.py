@@ -9,7 +9,7 @@ from evervec import Evervec, Status, StoreError, Ticket, WaitTimeout
 from support.processes import until
 from support.world import KIND, World, add_all
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Looks:

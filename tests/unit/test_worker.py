@@ -20,7 +20,7 @@ from evervec import (
 from evervec.gathering import Gathering
 from support.world import KIND, World, add_all, assert_in_step, job_of, paragraph
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def until(ev: Evervec, condition: Callable[[], Any]) -> None:

@@ -83,6 +83,7 @@ def connect(url: str, settings: Settings, key: str) -> ClientEngine:
             api_key=key or None,
             timeout=max(1, round(settings.qdrant_seconds)),
             check_compatibility=False,  # it would ask before there is any need to
+            verify=safe,  # else it reads certificates for nothing
         )
     return ClientEngine(f"{parts.scheme}://{parts.hostname}:{port}", client, alone=False)
 
