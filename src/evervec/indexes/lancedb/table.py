@@ -338,7 +338,8 @@ def table_names(folder: str) -> list[str]:
             page = found.page_token or ""
         mine = set(schema(1).names)
         # one that is being made, or was dropped just now, cannot be opened
-        return [n for n in names if (t := _open(db, n)) and mine <= set(t.schema.names)]
+        found = ((name, _open(db, name)) for name in names)
+        return [name for name, t in found if t is not None and mine <= set(t.schema.names)]
 
 
 def _rows(table: Any, where: str, columns: Sequence[str], limit: int = _ALL) -> list[Row]:
