@@ -239,6 +239,7 @@ def test_the_queue_can_be_paused_retried_recovered_and_purged(run: Run, notes: P
     assert "evervec --tenant default resume" in run("status").stdout
     assert "evervec --tenant default resume" in run("doctor").stdout
     assert "paused" not in run("--tenant", "other", "status").stdout
+    assert "defautl was not paused" in run("--tenant", "defautl", "resume").stdout
     assert "resumed" in run("--tenant", "default", "resume").stdout
     assert "3 embedded" in run("worker", "--drain").stdout
     assert "0 jobs wait again" in run("retry", "--all").stdout

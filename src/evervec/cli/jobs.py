@@ -160,9 +160,15 @@ def pause(where: Where, as_json: bool) -> None:
 def resume(where: Where, as_json: bool) -> None:
     """End a pause of all tenants; with --tenant, of one."""
     with where.opened() as ev:
+        was_paused = ev.store.paused(where.tenant)
         ev.queue.resume(own=where.tenant is not None)
         paused = ev.store.paused(where.tenant)
-    sentence = "the whole store is still paused: `evervec resume`" if paused else "resumed"
+    if paused:
+        sentence = "the whole store is still paused: `evervec resume`"
+    elif was_paused:
+        sentence = "resumed"
+    else:
+        sentence = f"{where.tenant or 'the store'} was not paused"
     _say(as_json, "paused", paused, sentence)
 
 
