@@ -134,7 +134,7 @@ def _ways(ev: evervec.Evervec, version: int) -> tuple[Put, Ask]:
 
     def ask(tenant: str, shelf: int, vector: Vector) -> list[int]:
         found = ev.index.search(version, tenant, vector, _LIMIT, {"agent": f"agent-{shelf}"})
-        return list(found.similarity)
+        return list(found.records)
 
     return put, ask
 

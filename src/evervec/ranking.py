@@ -18,11 +18,9 @@ def fuse(near: Mapping[int, float], scores: Mapping[int, float]) -> dict[int, fl
     }
 
 
-def single(near: Mapping[int, float], scores: Mapping[int, float]) -> Mapping[int, float]:
-    """One kind of score alone: the cosine itself, or the text's share of its best."""
-    if not scores:
-        return near
-    best = max(scores.values())
+def share_of_best(scores: Mapping[int, float]) -> dict[int, float]:
+    """The text's scores alone, each as a share of the best."""
+    best = max(scores.values(), default=0.0)
     return {record: score / best if best > 0 else 1.0 for record, score in scores.items()}
 
 

@@ -77,7 +77,7 @@ class Recall:
         self._all = _scope(all)
         self._standing: dict[int, Standing | None] = {}
         self._alike: dict[tuple[str, float], tuple[float, float]] = {}
-        self._read: dict[int, Read] = {}
+        self._read: dict[int, Read | None] = {}
         self._characters = 0
 
     @property
@@ -112,19 +112,25 @@ class Recall:
             self._alike[alike] = (strength, rescore.days * 86400)
         return (*self._alike[alike], candidate.updated_at)
 
-    def read(self, records: Sequence[int]) -> dict[int, Read]:
-        """At least the live ones of these."""
+    def read(self, records: Sequence[int]) -> list[Read | None]:
+        """Records as they are shown, None for one that is not alive."""
         known = self._read
-        unknown = [record for record in records if record not in known]
-        if unknown:
-            for record, found in self._store.found(unknown).items():
-                size = len(found.text) if found.text.isascii() else 4 * len(found.text)
-                short = size <= self._whole.get(found.kind, 0)
-                whole = found.text.strip() if short else None
-                flat = _flat(json.loads(found.metadata))
-                known[record] = Read(found.kind, found.id, found.title, whole, flat, found)
-                self._characters += size
-        return known
+        try:
+            return list(map(known.__getitem__, records))
+        except KeyError:
+            unknown = [record for record in records if record not in known]
+        alive = self._store.found(unknown)
+        known.update((record, self._shown(alive.get(record))) for record in unknown)
+        return [known[record] for record in records]
+
+    def _shown(self, found: Found | None) -> Read | None:
+        if found is None:
+            return None
+        size = len(found.text) if found.text.isascii() else 4 * len(found.text)
+        self._characters += size
+        whole = found.text.strip() if size <= self._whole.get(found.kind, 0) else None
+        flat = _flat(json.loads(found.metadata))
+        return Read(found.kind, found.id, found.title, whole, flat, found)
 
 
 def _scope(serving: list[Serving]) -> Scope:

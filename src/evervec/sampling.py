@@ -81,7 +81,7 @@ def compare(
             continue
         for tenant, query in _questions(store, new, given):
             found = [
-                set(index.search(c.version, tenant, m.provider.embed_query(query), k).similarity)
+                set(index.search(c.version, tenant, m.provider.embed_query(query), k).records)
                 for c, m in ((new, first), (old, second))
             ]
             most = max(len(found[0]), len(found[1]))

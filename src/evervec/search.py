@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -22,7 +22,7 @@ from evervec.indexes.base import Index, Matches
 from evervec.kinds import Kind
 from evervec.model import Hit, Hits, quick_maker
 from evervec.models import Model, Models
-from evervec.ranking import fuse, single
+from evervec.ranking import fuse, share_of_best
 from evervec.recall import Recall, Scope, Serving
 from evervec.settings import Settings
 from evervec.stores.base import Store
@@ -34,6 +34,9 @@ log = logging.getLogger("evervec")
 MODES = ("hybrid", "semantic", "text")
 _make_hit = quick_maker(Hit)
 _WORD = re.compile(r"\w+")
+
+Ranked = tuple[float, int, float | None]
+"""negated relevance, record, similarity"""
 
 
 class Search:
@@ -74,13 +77,12 @@ class Search:
         if mode != "text" and scope.serving:
             matches = self._by_vector(query, scope, limit, filter, recall)
         via = "text" if matches is None else mode
-        scores: dict[int, float] = {}
+        words: dict[int, float] = {}
         if via != "semantic":
-            scores = dict(self._store.search_text(self._tenant, kind, query, limit, filter))
-        near = matches.similarity if matches else {}
-        base = fuse(near, scores) if via == "hybrid" else single(near, scores)
-        ranked = self._rank(recall, base)[:k]
-        hits = self._hits(query, recall, ranked, matches or Matches({}), scores, scope)
+            words = dict(self._store.search_text(self._tenant, kind, query, limit, filter))
+        found = _candidates(via, matches or Matches(), words)
+        ranked = self._rank(recall, *found)[:k]
+        hits = self._hits(query, recall, ranked, matches or Matches(), words, scope)
         return Hits(hits, via=via, version=None if matches is None else scope.names)
 
     def _recalled(self) -> Recall:
@@ -136,19 +138,26 @@ class Search:
         """An index apart from the store knows metadata as of its last write: leave out what
         is otherwise by now."""
         conditions = parse_filter(filter)
-        known = recall.read(list(found.similarity))
-        good = (m for m in found if m.record in known and known[m.record].fits(conditions))
-        return Matches.of(good, len(found))
+        read = zip(found, recall.read(found.records), strict=True)
+        good = (match for match, known in read if known is not None and known.fits(conditions))
+        return Matches.best_first(good, len(found))
 
-    def _rank(self, recall: Recall, base: Mapping[int, float]) -> list[tuple[float, int]]:
-        """The records that are alive, best first, each behind its negated relevance."""
+    def _rank(
+        self,
+        recall: Recall,
+        records: Sequence[int],
+        scores: Sequence[float],
+        similarity: Sequence[float | None],
+    ) -> list[Ranked]:
+        """The records that are alive, best first."""
         now = self._store.now()
         ranked = []
-        for (record, score), standing in zip(base.items(), recall.standing(base), strict=True):
+        alive = recall.standing(records)
+        for record, score, near, standing in zip(records, scores, similarity, alive, strict=True):
             if standing is not None:  # else it was deleted since its vector was written
                 strength, decay, updated_at = standing
                 age = now - updated_at if now > updated_at else 0.0
-                ranked.append((-score * strength / (1.0 + age / decay), record))
+                ranked.append((-score * strength / (1.0 + age / decay), record, near))
         ranked.sort()
         return ranked
 
@@ -166,23 +175,19 @@ class Search:
         self,
         query: str,
         recall: Recall,
-        ranked: list[tuple[float, int]],
+        ranked: list[Ranked],
         matches: Matches,
-        scores: Mapping[int, float],
+        words: Mapping[int, float],
         scope: Scope,
     ) -> list[Hit]:
         """What is shown of the best records, each with its best chunk."""
-        near = matches.similarity
-        records = [record for _, record in ranked]
-        known = recall.read(records)
+        records = [record for _, record, _ in ranked]
         ledgers: dict[int, bytes] | None = None
         hits = []
-        for rank, record in ranked:
-            if record not in known:
+        for (rank, record, similarity), read in zip(ranked, recall.read(records), strict=True):
+            if read is None:
                 continue
-            read = known[record]
             kind, id, title, text, flat, found = read
-            similarity = near.get(record)
             if text is None:
                 if ledgers is None:
                     ledgers = self._store.ledgers(records, [s.version for s in scope.serving])
@@ -190,7 +195,7 @@ class Search:
                 place = find_chunk(entry, matches.hash_of(record)) if entry else None
                 # found by words, or the text moved on since its vector was made: look for them
                 text = found.text[slice(*place)] if place else self._best_piece(query, found)
-            way = "text" if similarity is None else "hybrid" if record in scores else "semantic"
+            way = "text" if similarity is None else "hybrid" if record in words else "semantic"
             metadata = read.metadata() if flat is None else flat.copy()
             hits.append(_make_hit(kind, id, title, text, similarity, -rank, metadata, way))
         return hits
@@ -206,6 +211,17 @@ class Search:
             if count > most:
                 best, most = piece, count
         return best
+
+
+def _candidates(
+    via: str, matches: Matches, words: Mapping[int, float]
+) -> tuple[Sequence[int], Sequence[float], Sequence[float | None]]:
+    """Records, what they are ranked by, and their similarity."""
+    if via == "semantic":
+        return matches.records, matches.scores, matches.scores
+    near = matches.similarity
+    base = fuse(near, words) if via == "hybrid" else share_of_best(words)
+    return list(base), list(base.values()), [near.get(record) for record in base]
 
 
 def _check(query: Any, k: Any, mode: Any) -> None:

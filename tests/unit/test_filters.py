@@ -165,7 +165,7 @@ def test_indexes_apart_answer_what_the_meaning_says(
     )
     for wanted in asked:
         answer = index.search(version, tenant, vector("x"), 10, wanted)
-        assert set(answer.similarity) == {r for r, m in records.items() if matches(m, wanted)}
+        assert set(answer.records) == {r for r, m in records.items() if matches(m, wanted)}
 
 
 @settings(max_examples=200)

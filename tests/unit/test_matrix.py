@@ -126,9 +126,9 @@ def test_a_search_is_right_although_rows_come_or_go_meanwhile(change: str) -> No
 def test_a_fork_is_changed_unnoticed_by_those_who_search_the_old_one() -> None:
     old = Matrix(SIZE)
     append(old, [1, 2], [1, 2])
-    before = list(old.nearest(unit(1), 9).similarity)
+    before = list(old.nearest(unit(1), 9).records)
     new = old.fork()
     new.discard([1])
     append(new, [3], [3])
-    assert list(old.nearest(unit(1), 9).similarity) == before
-    assert set(new.nearest(unit(1), 9).similarity) == {2, 3}
+    assert list(old.nearest(unit(1), 9).records) == before
+    assert set(new.nearest(unit(1), 9).records) == {2, 3}

@@ -65,10 +65,10 @@ class Matches:
     """What an index found, best first, each record once. In columns, because a search looks at
     three times as many as it shows, and at the chunk of hardly any."""
 
-    similarity: dict[int, float]
-    """by record"""
+    records: Sequence[int] = ()
+    scores: Sequence[float] = ()
     hashes: Sequence[bytes] = ()
-    """of their chunks, in the same order"""
+    """of their chunks"""
 
     @classmethod
     def of(cls, matches: Iterable[Match], limit: int) -> Matches:
@@ -86,17 +86,22 @@ class Matches:
             if record not in similarity:
                 similarity[record] = score
                 hashes.append(hash)
-        return cls(similarity, hashes)
+        return cls(list(similarity), list(similarity.values()), hashes)
+
+    @property
+    def similarity(self) -> dict[int, float]:
+        """By record."""
+        return dict(zip(self.records, self.scores, strict=True))
 
     def hash_of(self, record: int) -> bytes:
-        return self.hashes[list(self.similarity).index(record)]
+        return self.hashes[self.records.index(record)]
 
     def __iter__(self) -> Iterator[Match]:
-        for (record, similarity), hash in zip(self.similarity.items(), self.hashes, strict=True):
-            yield Match(record, hash, similarity)
+        for record, hash, score in zip(self.records, self.hashes, self.scores, strict=True):
+            yield Match(record, hash, score)
 
     def __len__(self) -> int:
-        return len(self.similarity)
+        return len(self.records)
 
 
 class Index(Protocol):

@@ -126,15 +126,14 @@ class Matrix:
                 count = np.count_nonzero(near > -np.inf)
                 near, places = near[:count], places[:count]
             records = rows.records.take(places).tolist()
-            similarity = dict(zip(records, near.tolist(), strict=True))
             all_seen = len(records) < take or take >= size
-            if len(similarity) < len(records):  # of several chunks of a record, the best
+            if len(set(records)) < len(records):  # of several chunks of a record, the best
                 firsts = dict(zip(reversed(records), range(len(records) - 1, -1, -1), strict=True))
                 best = sorted(firsts.values())[:limit]
                 near, places = near[best], places[best]
-                similarity = dict(zip(rows.records[places].tolist(), near.tolist(), strict=True))
-            if all_seen or len(similarity) >= limit:
-                return Matches(similarity, _Hashes(rows.hashes, places))
+                records = rows.records.take(places).tolist()
+            if all_seen or len(records) >= limit:
+                return Matches(records, near.tolist(), _Hashes(rows.hashes, places))
             take *= 4
 
 

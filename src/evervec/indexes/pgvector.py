@@ -206,7 +206,7 @@ class PgvectorIndex:
     ) -> Matches:
         table = self._table(version, 0)
         if table is None:
-            return Matches({})
+            return Matches()
         asked = _pack(vector) if table.type.startswith("vector") else _text(vector)
         wanted = 2 * limit + 8  # a record may be found by several of its chunks
         while True:

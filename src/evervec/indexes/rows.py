@@ -135,7 +135,7 @@ class RowsIndex(ABC):
     ) -> Matches:
         matrix = self._fresh(version, tenant, mark)
         if matrix is None or not len(matrix):
-            return Matches({})
+            return Matches()
         among = self._among(version, tenant, filter) if filter else None
         return matrix.nearest(vector, limit, among)
 

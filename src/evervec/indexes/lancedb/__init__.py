@@ -67,7 +67,7 @@ class LanceIndex:
     ) -> Matches:
         table = self._table(version)
         if table is None:
-            return Matches({})
+            return Matches()
         return table.search(tenant, vector, limit, parse_filter(filter))
 
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
