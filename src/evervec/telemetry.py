@@ -1,8 +1,8 @@
 """What this process counts about its own work.
 
-Counters and histograms are plain numbers under a lock, added to once a batch rather than once
-a record, so that counting costs next to nothing and needs no package. `metrics` shows them to
-Prometheus. They are of the whole process, as Prometheus has it; what is true of the store is
+Counters and histograms are plain numbers, added to once a batch rather than once a record, and
+what is new is only noted until there is much of it or somebody looks: so counting costs next to
+nothing, and needs no package. `metrics` shows them to Prometheus. They are of the whole process, as Prometheus has it; what is true of the store is
 asked of the store.
 """
 
@@ -11,11 +11,14 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 _MOST_SERIES = 100
 """label values of one metric; whatever comes after them is counted as `other`"""
+
+_MOST_NEW = 256
 
 Labels = tuple[str, ...]
 
@@ -26,17 +29,21 @@ class Counter:
     def __init__(self, name: str, meaning: str, *labels: str) -> None:
         self.name, self.meaning, self.labels = name, meaning, labels
         self._lock = threading.Lock()
+        self._new: deque[tuple[float, Labels]] = deque()
         self._sums: dict[Labels, float] = {}
 
     def add(self, amount: float, *values: str) -> None:
         if amount:
-            with self._lock:
-                if values not in self._sums:
-                    values = _bounded(self._sums, values)
-                self._sums[values] = self._sums.get(values, 0.0) + amount
+            self._new.append((amount, values))
+            if len(self._new) > _MOST_NEW:
+                self.sums()
 
     def sums(self) -> dict[Labels, float]:
         with self._lock:
+            while self._new:
+                amount, values = self._new.popleft()
+                key = _bounded(self._sums, values)
+                self._sums[key] = self._sums.get(key, 0.0) + amount
             return dict(self._sums)
 
 
@@ -47,15 +54,13 @@ class Histogram:
         self.name, self.meaning, self.labels = name, meaning, labels
         self.bounds = tuple(bounds)
         self._lock = threading.Lock()
+        self._new: deque[tuple[float, int, Labels]] = deque()
         self._seen: dict[Labels, tuple[list[int], float]] = {}
 
     def observe(self, seconds: float, *values: str, times: int = 1) -> None:
-        with self._lock:
-            if values not in self._seen:
-                values = _bounded(self._seen, values)
-            counts, total = self._seen.get(values) or ([0] * (len(self.bounds) + 1), 0.0)
-            counts[bisect_left(self.bounds, seconds)] += times
-            self._seen[values] = (counts, total + seconds * times)
+        self._new.append((seconds, times, values))
+        if len(self._new) > _MOST_NEW:
+            self.seen()
 
     @contextmanager
     def timing(self, *values: str) -> Iterator[None]:
@@ -68,12 +73,20 @@ class Histogram:
     def seen(self) -> dict[Labels, tuple[list[int], float]]:
         """By labels, how many fell into each bucket (the last has no bound), and their sum."""
         with self._lock:
+            while self._new:
+                seconds, times, values = self._new.popleft()
+                key = _bounded(self._seen, values)
+                counts, total = self._seen.get(key) or ([0] * (len(self.bounds) + 1), 0.0)
+                counts[bisect_left(self.bounds, seconds)] += times
+                self._seen[key] = (counts, total + seconds * times)
             return {key: (list(counts), total) for key, (counts, total) in self._seen.items()}
 
 
 def _bounded(known: Mapping[Labels, object], values: Labels) -> Labels:
-    """The labels under which a value that is not known yet is counted."""
-    return values if len(known) < _MOST_SERIES else ("other",) * len(values)
+    """The labels under which a value is counted."""
+    if values in known or len(known) < _MOST_SERIES:
+        return values
+    return ("other",) * len(values)
 
 
 _QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
