@@ -8,12 +8,15 @@ a call that finds nothing under way goes at once.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
+Group = list[tuple[Asked, asyncio.Future[Answer]]]
 
 
 class Together(Generic[Asked, Answer]):
@@ -21,7 +24,7 @@ class Together(Generic[Asked, Answer]):
 
     `do` gives an answer for each, in order; an exception among them is raised for that one
     alone, and one that it raises itself for all. It runs in a thread of its own, never twice
-    at once.
+    at once, which takes less time to go to and come back from than one of a pool.
     """
 
     def __init__(
@@ -32,37 +35,58 @@ class Together(Generic[Asked, Answer]):
     ) -> None:
         self._do = do
         self._most = most
-        self._waiting: list[tuple[Asked, asyncio.Future[Answer]]] = []
-        self._under_way: asyncio.Task[None] | None = None
-        self._thread = ThreadPoolExecutor(1, f"evervec-{name}")
+        self._waiting: Group[Asked, Answer] = []
+        self._under_way = False
+        self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=f"evervec-{name}", daemon=True)
+        self._thread.start()
 
     async def __call__(self, asked: Asked) -> Answer:
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((asked, answer))
-        if self._under_way is None:
-            self._under_way = asyncio.create_task(self._work())
+        if not self._under_way:
+            self._go(loop)
         return await answer
 
-    async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            while self._waiting:
-                group, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-                questions = [asked for asked, _ in group]
-                answers: Sequence[Answer | Exception]
-                try:
-                    answers = await loop.run_in_executor(self._thread, self._do, questions)
-                except Exception as error:  # noqa: BLE001 - it is for those who wait
-                    answers = [error] * len(group)
-                for (_, future), answer in zip(group, answers, strict=True):
-                    if future.done():  # its request is gone
-                        continue
-                    if isinstance(answer, Exception):
-                        future.set_exception(answer)
-                    else:
-                        future.set_result(answer)
-        finally:
-            self._under_way = None
+    def _go(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the thread do what waits, as much of it as goes at once."""
+        group, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+        questions = [asked for asked, _ in group]
+
+        def work() -> None:
+            answers: Sequence[Answer | Exception]
+            try:
+                answers = self._do(questions)
+            except Exception as error:  # noqa: BLE001 - it is for those who wait
+                answers = [error] * len(group)
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+                loop.call_soon_threadsafe(self._answer, loop, group, answers)
+
+        self._under_way = True
+        self._orders.put(work)
+
+    def _answer(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        group: Group[Asked, Answer],
+        answers: Sequence[Answer | Exception],
+    ) -> None:
+        self._under_way = False
+        if self._waiting:
+            self._go(loop)
+        for (_, future), answer in zip(group, answers, strict=True):
+            if future.done():  # its request is gone
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+    def _work(self) -> None:
+        while work := self._orders.get():
+            work()
 
     def close(self) -> None:
-        self._thread.shutdown()
+        self._orders.put(None)
+        self._thread.join()

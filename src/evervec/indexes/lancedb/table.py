@@ -46,7 +46,7 @@ log = logging.getLogger("evervec")
 
 _TRIES = 4
 _HEAD = "head"
-_LEAST_COMMITS, _ROWS_FOR_ONE_MORE, _MOST_COMMITS = 10, 1500, 44
+_LEAST_COMMITS, _ROWS_FOR_ONE_MORE, _MOST_COMMITS = 10, 1000, 44
 """before it is tidied: the larger a table is, the more that costs"""
 _INDEX_FROM = 2000
 """rows from which on looking things up beats reading all of them"""
