@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,12 +31,22 @@ class HashingEmbedder:
         self.model = f"hashing-{dimensions}"
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        vectors = np.zeros((len(texts), self.dimensions), np.float32)
-        for row, text in zip(vectors, texts, strict=True):
-            row[0] = 0.01  # never all zero, not even for a text without words
-            for word in _WORD.findall(text.lower()):
-                for feature, share in ((word, 1.0), (word[:4], 0.5)):
-                    code = zlib.crc32(feature.encode())
-                    row[code % self.dimensions] += share if code & 0x80000000 else -share
+        vectors = np.zeros((len(texts), self.dimensions))
+        vectors[:, 0] = 0.01  # never all zero, not even for a text without words
+        found = [_hashes_of(text) for text in texts]
+        codes = np.array([code for some in found for code in some], np.int64)
+        shares = np.tile([1.0, 0.5], len(codes) // 2) * np.where(codes & 0x80000000, 1.0, -1.0)
+        rows = np.repeat(np.arange(len(texts)), [len(some) for some in found])
+        np.add.at(vectors, (rows, codes % self.dimensions), shares)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         return np.asarray(vectors / np.maximum(lengths, 1e-9), np.float32)
+
+
+def _hashes_of(text: str) -> list[int]:
+    return [code for word in _WORD.findall(text.lower()) for code in _hashes(word)]
+
+
+@lru_cache(maxsize=1 << 16)
+def _hashes(word: str) -> tuple[int, int]:
+    """Of a word and of its leading part."""
+    return zlib.crc32(word.encode()), zlib.crc32(word[:4].encode())
