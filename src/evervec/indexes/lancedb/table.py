@@ -14,7 +14,8 @@ import json
 import logging
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -158,16 +159,18 @@ class Table:
         self._commit(lambda table: self._merge(table, latest, now))
 
     def _merge(self, table: Any, changes: list[Change], now: float) -> None:
-        there = self._present(table, changes)
-        new = Columns(self._dimensions)
-        over: list[str] = []
-        for change in changes:
-            present = there.get(change.record, ())
-            if any(row["seq"] > change.seq for row in present):
-                continue  # something newer is there, or was removed
-            new.add(change, _by_hash(present) if change.kept else {}, now)
-            over += [row["id"] for row in present]
+        rests = any(change.kept for change in changes)
+        with ThreadPoolExecutor(1) as beside:  # while one looks, the other makes rows
+            look = beside.submit(self._present, table, changes)
+            new = self._columns(() if rests else changes, {}, now)
+            there = look.result()
         self._highest = max(self._highest, *(c.record for c in changes))
+        # something newer is there, or was removed
+        late = {c.record for c in changes if any(row["seq"] > c.seq for row in there[c.record])}
+        if late or rests:
+            changes = [change for change in changes if change.record not in late]
+            new = self._columns(changes, there, now)
+        over = [row["id"] for change in changes for row in there[change.record]]
         gone = [id for id in over if id not in new]
         if not len(new):
             if gone:
@@ -180,6 +183,14 @@ class Table:
             if gone:
                 merge = merge.when_not_matched_by_source_delete(f"id in ({texts(gone)})")
             merge.execute(new.as_table())
+
+    def _columns(
+        self, changes: Sequence[Change], there: Mapping[int, list[Row]], now: float
+    ) -> Columns:
+        new = Columns(self._dimensions)
+        for change in changes:
+            new.add(change, _by_hash(there[change.record]) if change.kept else {}, now)
+        return new
 
     def _present(self, table: Any, changes: list[Change]) -> dict[int, list[Row]]:
         """What is there of the changes' records. Those above all that were ever written are
@@ -297,16 +308,19 @@ class Table:
     def _tend(self, table: Any) -> None:
         rows = table.count_rows()
         self._patience = min(_LEAST_COMMITS + rows // _ROWS_FOR_ONE_MORE, _MOST_COMMITS)
-        has_ann = any(index.columns == ["vector"] for index in table.list_indices())
-        if rows >= _INDEX_FROM:
-            # anew: files of which an index knows only some are made one in two rounds, at twice
-            # the cost
-            for column, kind in _SCALARS.items():
-                table.create_index(column, config=kind(), replace=True)
-        if self._ann_rows and rows >= self._ann_rows and not has_ann:
-            table.create_index("vector", config=IvfHnswSq(distance_type="cosine"))
+        indexes = table.list_indices()
+        has_ann = any(index.columns == ["vector"] for index in indexes)
+        # made anew behind it: to keep them in step with the files costs more
+        for index in indexes:
+            if index.columns != ["vector"]:
+                table.drop_index(index.name)
         for _ in range(2 if has_ann else 1):
             table.optimize()
+        if rows >= _INDEX_FROM:
+            for column, kind in _SCALARS.items():
+                table.create_index(column, config=kind())
+        if self._ann_rows and rows >= self._ann_rows and not has_ann:
+            table.create_index("vector", config=IvfHnswSq(distance_type="cosine"))
 
     def _clean(self) -> None:
         """Take away all but the head, which bears a tag: LanceDB takes away nothing at all when
