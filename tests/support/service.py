@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ import uvicorn
 from evervec import Evervec
 from evervec.keys import Keys
 from evervec.server.app import make_app
+from support.processes import until
 
 _PATIENCE = 60.0
 
@@ -127,13 +127,12 @@ def free_port() -> int:
 
 
 def until_alive(url: str, running: Callable[[], bool] = lambda: True) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while time.monotonic() < deadline:
+    def answers() -> bool:
         assert running(), "the service ended by itself"
         try:
             # no certificates: to read them takes longer than the service does to start
-            if httpx.get(f"{url}/healthz", timeout=5.0, verify=False).is_success:
-                return
+            return httpx.get(f"{url}/healthz", timeout=5.0, verify=False).is_success
         except httpx.TransportError:
-            time.sleep(0.02)
-    raise AssertionError(f"{url} did not answer")
+            return False
+
+    until(answers, f"{url} to answer", _PATIENCE)

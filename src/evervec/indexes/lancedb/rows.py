@@ -7,12 +7,13 @@ seq stops whatever comes late. All rows of a record have the seq of its last cha
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from evervec.indexes.base import Copy, Held
 from evervec.indexes.facts import Facts, facts_of
 from evervec.model import Change
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 NOTHING = Facts([], [], [], [])
 Row = dict[str, Any]
+KNOWN_BY = ("record", "tenant", "hash", "seq")
+"""the columns by which a point is told apart in `verify`"""
 _to_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -116,3 +119,23 @@ def as_rows(found: pa.Table) -> list[Row]:
         for row, vector in zip(rows, flat.reshape(len(rows), -1), strict=True):
             row["vector"] = vector
     return rows
+
+
+def by_hash(rows: Iterable[Row]) -> dict[bytes, Row]:
+    return {row["hash"]: row for row in rows if row["removed_at"] is None}
+
+
+def held_of(row: Row) -> Held:
+    with np.errstate(all="ignore"):
+        sound = bool(abs(row["vector"] @ row["vector"] - 1) < 0.01)
+    copy = Copy(row["text"] or "", _metadata(row["metadata"]))
+    record, tenant, hash, seq = (row[name] for name in KNOWN_BY)
+    return Held(record, tenant, hash, seq, row["_rowid"], sound, copy)
+
+
+def _metadata(said: str | None) -> dict[str, Any]:
+    """As it was written; whatever others made of it is something else, in any case."""
+    try:
+        return dict(json.loads(said or ""))
+    except (ValueError, TypeError):
+        return {"": said}

@@ -14,7 +14,7 @@ import json
 import logging
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -26,7 +26,7 @@ from lancedb.index import Bitmap, BTree, IvfHnswSq, LabelList
 
 from evervec.errors import IndexUnavailable
 from evervec.filters import Condition, matches
-from evervec.indexes.base import Copy, Held, Match, Matches
+from evervec.indexes.base import Held, Match, Matches
 from evervec.indexes.lancedb.filtering import (
     clause,
     leaves_out_tombstones,
@@ -36,7 +36,15 @@ from evervec.indexes.lancedb.filtering import (
     texts,
 )
 from evervec.indexes.lancedb.head import Head, Overtaken
-from evervec.indexes.lancedb.rows import Columns, Row, as_rows, schema
+from evervec.indexes.lancedb.rows import (
+    KNOWN_BY,
+    Columns,
+    Row,
+    as_rows,
+    by_hash,
+    held_of,
+    schema,
+)
 from evervec.indexes.separate import folded
 from evervec.model import Change
 
@@ -54,7 +62,6 @@ _INDEX_FROM = 2000
 _MERGE_BY_INDEX_FROM = 50_000
 """for a merge that is later: it looks through what is not indexed yet several times"""
 _SCALARS: dict[str, Any] = {"id": BTree, "record": BTree, "tenant": Bitmap, "terms": LabelList}
-_KNOWN_BY = ("record", "tenant", "hash", "seq")
 _EVERY_RECORD = 1 << 63
 _ALL = (1 << 32) - 1
 _AT_ONCE = 10_000
@@ -121,8 +128,8 @@ class Table:
         where = f"removed_at is null and record > {after}"
         where += "" if upto is None else f" and record <= {upto}"
         where += "" if tenant is None else f" and tenant = {text(tenant)}"
-        rows = self._read(lambda t: _rows(t, where, [*_KNOWN_BY, "text", "metadata", "vector"]))
-        return sorted((_held(row) for row in rows), key=lambda h: h.record)
+        rows = self._read(lambda t: _rows(t, where, [*KNOWN_BY, "text", "metadata", "vector"]))
+        return sorted((held_of(row) for row in rows), key=lambda h: h.record)
 
     def tenants(self, tenant: str | None) -> dict[str, int]:
         """How many records each tenant has in it."""
@@ -159,15 +166,15 @@ class Table:
         self._commit(lambda table: self._merge(table, latest, now))
 
     def _merge(self, table: Any, changes: list[Change], now: float) -> None:
-        rests = any(change.kept for change in changes)
+        keeps = any(change.kept for change in changes)
         with ThreadPoolExecutor(1) as beside:  # while one looks, the other makes rows
             look = beside.submit(self._present, table, changes)
-            new = self._columns(() if rests else changes, {}, now)
+            new = self._columns(() if keeps else changes, {}, now)
             there = look.result()
         self._highest = max(self._highest, *(c.record for c in changes))
         # something newer is there, or was removed
         late = {c.record for c in changes if any(row["seq"] > c.seq for row in there[c.record])}
-        if late or rests:
+        if late or keeps:
             changes = [change for change in changes if change.record not in late]
             new = self._columns(changes, there, now)
         over = [row["id"] for change in changes for row in there[change.record]]
@@ -189,7 +196,7 @@ class Table:
     ) -> Columns:
         new = Columns(self._dimensions)
         for change in changes:
-            new.add(change, _by_hash(there[change.record]) if change.kept else {}, now)
+            new.add(change, by_hash(there[change.record]) if change.kept else {}, now)
         return new
 
     def _present(self, table: Any, changes: list[Change]) -> dict[int, list[Row]]:
@@ -217,8 +224,8 @@ class Table:
         def take_out(table: Any) -> None:
             nonlocal removed
             where = f"removed_at is null and record in ({numbers({p.record for p in points})})"
-            rows = _rows(table, where, _KNOWN_BY)
-            there = ((row["_rowid"], *(row[name] for name in _KNOWN_BY)) for row in rows)
+            rows = _rows(table, where, KNOWN_BY)
+            there = ((row["_rowid"], *(row[name] for name in KNOWN_BY)) for row in rows)
             keys = [row[0] for row in there if row in wanted]
             removed = len(keys)
             if keys:
@@ -359,26 +366,6 @@ def table_names(folder: str) -> list[str]:
 def _rows(table: Any, where: str, columns: Sequence[str], limit: int = _ALL) -> list[Row]:
     query = table.search().where(where).with_row_id(True)
     return as_rows(query.select(list(columns)).limit(limit).to_arrow())
-
-
-def _by_hash(rows: Iterable[Row]) -> dict[bytes, Row]:
-    return {row["hash"]: row for row in rows if row["removed_at"] is None}
-
-
-def _held(row: Row) -> Held:
-    with np.errstate(all="ignore"):
-        sound = bool(abs(row["vector"] @ row["vector"] - 1) < 0.01)
-    copy = Copy(row["text"] or "", _metadata(row["metadata"]))
-    record, tenant, hash, seq = (row[name] for name in _KNOWN_BY)
-    return Held(record, tenant, hash, seq, row["_rowid"], sound, copy)
-
-
-def _metadata(said: str | None) -> dict[str, Any]:
-    """As it was written; whatever others made of it is something else, in any case."""
-    try:
-        return dict(json.loads(said or ""))
-    except (ValueError, TypeError):
-        return {"": said}
 
 
 def _highest(table: Any) -> int:
