@@ -55,6 +55,7 @@ def _queues(url: str, jobs: int, rounds: int) -> list[Line]:
             "evervec": on(lambda place: _evervec(place, ids)),
             "reference": on(lambda place: peers.reference(place, ids)),
             "pgmq": on(lambda place: peers.pgmq(place, ids)),
+            "pgmq, 2,000 at a time": on(lambda place: peers.pgmq(place, ids, 2000)),
             "PgQueuer": on(lambda place: peers.pgqueuer(place, ids)),
             "procrastinate": on(lambda place: peers.procrastinate(place, few)),
         },
@@ -174,6 +175,7 @@ select n, n, (select min(version) from evervec.versions), 'default', 'load', 'pe
 from generate_series({first}, {last}) as n
 """
 _FINISH_ALL = """
+with gone as (delete from evervec.ready where job_id <= {last})
 update evervec.jobs set status = 'done', completed_at = 1, finished_seq = seq
 where status = 'pending' and job_id <= {last}
 """

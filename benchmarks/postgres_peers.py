@@ -3,7 +3,8 @@
 - the reference: one table, claim by `FOR UPDATE SKIP LOCKED`, finish by token, in batches. It has
   no records, no history and no Python objects: a ceiling.
 - PgQueuer with a pool, batches of 200, its `drain` mode; procrastinate with 30 jobs at once;
-  pgmq's own SQL functions, read and delete in batches of 100, which is no lease with a token.
+  pgmq's own SQL functions, read and delete in batches of 100, which is no lease with a token. In
+  larger batches it reads and deletes faster still.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def reference(url: str, ids: range, batch: int = 500) -> Measured:
     return {"enqueue": len(ids) / enqueue.seconds, "drain": len(ids) / drain.seconds}
 
 
-def pgmq(url: str, ids: range) -> Measured:
+def pgmq(url: str, ids: range, batch: int = 100) -> Measured:
     from pgmq.install import get_embedded_install_sql
 
     with psycopg.connect(url, autocommit=True) as conn:
@@ -65,7 +66,8 @@ def pgmq(url: str, ids: range) -> Measured:
         conn.execute("set synchronous_commit = off")
         done = 0
         with stopwatch() as drain:
-            while rows := conn.execute("select msg_id from pgmq.read('bench', 60, 100)").fetchall():
+            read = f"select msg_id from pgmq.read('bench', 60, {batch})".encode()
+            while rows := conn.execute(read).fetchall():
                 gone = [row[0] for row in rows]
                 done += len(
                     conn.execute("select pgmq.delete('bench', %s::bigint[])", (gone,)).fetchall()

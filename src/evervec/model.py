@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,9 +61,9 @@ def quick_maker(frozen: type[T]) -> Callable[..., T]:
     twin = make_dataclass(frozen.__name__, described, slots=True)
 
     def make(*values: Any) -> T:
-        made = twin(*values)
+        made: Any = twin(*values)
         made.__class__ = frozen
-        return cast("T", made)
+        return made  # type: ignore[no-any-return]
 
     return make
 

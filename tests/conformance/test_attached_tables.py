@@ -53,7 +53,7 @@ class App:
         query = (
             "select name from sqlite_schema where type = 'trigger'"
             if self.engine == "sqlite"
-            else "select tgname from pg_trigger where not tgisinternal"
+            else "select tgname from pg_trigger where tgrelid = 'articles'::regclass and not tgisinternal"
         )
         return [name for (name,) in self.execute(query).fetchall()]
 

@@ -15,6 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from evervec import Job, Status
 from evervec.batch import Batch
+from support import postgres
+from support.engines import STORES
 from support.world import KIND, World, assert_in_step, held, paragraph, work
 
 IDS = st.sampled_from(["a", "b", "c", "d"])
@@ -238,6 +240,10 @@ class SyncedInPostgres(Synced):
     """The same over a server, where each step takes longer."""
 
     pair = ("postgres", "pgvector")
+
+    @invariant()
+    def none_is_astray(self) -> None:
+        postgres.assert_none_is_astray(STORES["postgres"].url(self.world.folder))
 
 
 TestSyncedInPostgres = SyncedInPostgres.TestCase

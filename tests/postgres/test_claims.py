@@ -1,8 +1,15 @@
 """What stands behind a claim: one row for its leases, and jobs that are finished in place."""
 
+from contextlib import closing
+
+import pytest
+
+import evervec
+from evervec import Job, Status
+from evervec.stores.postgres.schema import statements
 from support import postgres
 from support.processes import until
-from support.world import KIND, World, job_of
+from support.world import KIND, World, assert_in_step, job_of, work
 
 CLAIMS = "select held, expires_at, cardinality(jobs) from evervec.claims order by expires_at"
 
@@ -24,7 +31,7 @@ def test_a_claims_row_goes_with_the_last_of_its_jobs(world: World, url: str) -> 
     enqueue(world, 5)
     jobs = world.ev.queue.claim(5)
     world.ev.queue.finish_many(jobs[:2])
-    assert [(held, count) for held, _, count in postgres.execute(url, CLAIMS)] == [(3, 5)]
+    assert [(held, count) for held, _, count in postgres.execute(url, CLAIMS)] == [(3, 3)]
     world.ev.queue.finish_many(jobs)  # three, and two that were finished before
     assert postgres.execute(url, CLAIMS) == []
 
@@ -91,7 +98,7 @@ def test_an_older_claim_of_a_job_does_not_end_its_present_lease(world: World) ->
 
 
 def test_a_claimed_job_is_finished_in_place(world: World, url: str) -> None:
-    """No index learns of it: PostgreSQL counts such updates (HOT)."""
+    """No index learns of it: PostgreSQL counts such updates (HOT). The claim leaves it alone."""
     counted = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'jobs'"
 
     def counts() -> tuple[int, int]:
@@ -102,8 +109,122 @@ def test_a_claimed_job_is_finished_in_place(world: World, url: str) -> None:
         all_before, in_place_before = counts()
         enqueue(world, 300)
         world.ev.queue.finish_many(world.ev.queue.claim(300))
-        until(lambda: counts()[0] >= all_before + 600, "claim and finish to be counted")
+        until(lambda: counts()[0] >= all_before + 300, "the finish to be counted")
+        assert counts()[0] == all_before + 300
         return counts()[1] - in_place_before
 
     # all but those of pages that were full; whoever looks at that moment keeps them so
     assert any(finished_in_place() > 240 for _ in range(3))
+
+
+def test_a_claim_leaves_its_jobs_as_they_are_and_everybody_sees_who_holds_them(
+    world: World, url: str
+) -> None:
+    enqueue(world, 3)
+    before = postgres.execute(url, "select * from evervec.jobs order by job_id")
+    first, *_ = jobs = world.ev.queue.claim(2)
+    assert postgres.execute(url, "select * from evervec.jobs order by job_id") == before
+    seen = world.ev.queue.status(KIND, first.record_id)
+    assert seen == first
+    assert (seen.status, seen.attempts, seen.worker) == ("processing", 1, world.ev.queue.worker)
+    assert {j.job_id for j in world.ev.queue.jobs(status=Status.PROCESSING)} == {
+        j.job_id for j in jobs
+    }
+    assert [j.record_id for j in world.ev.queue.jobs(status=Status.PENDING)] == ["2"]
+    stats = world.ev.queue.stats()
+    assert (stats.pending, stats.processing) == (1, 2)
+    postgres.assert_none_is_astray(url)
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+def test_jobs_of_a_claim_may_end_in_any_way_and_order(
+    world: World, url: str, renewed: bool
+) -> None:
+    queue = world.ev.queue
+    enqueue(world, 6)
+    a, b, c, d, e, f = jobs = queue.claim(6)
+    queue.finish_many([b, d])
+    if renewed:
+        assert queue.renew_many(jobs) == [True, False, True, False, True, True]
+    queue.finish(f)
+    queue.fail(a, "no")
+    assert queue.finish_many([b, d, f, a]) == [True, True, True, False]  # three were, before
+    queue.release(c)
+    queue.finish(e)
+    ended = {n: job_of(world.ev, n) for n in "012345"}
+    assert [job.status for job in ended.values()] == [
+        "pending", "done", "pending", "done", "done", "done"
+    ]  # fmt: skip
+    assert [job.attempts for job in ended.values()] == [1, 1, 0, 1, 1, 1]
+    assert [len(queue.history(KIND, n)) for n in "012345"] == [1, 1, 0, 1, 1, 1]
+    postgres.assert_none_is_astray(url)
+
+
+def test_a_claim_that_ran_out_takes_back_only_what_it_still_holds(world: World, url: str) -> None:
+    queue = world.ev.queue
+    enqueue(world, 3)
+    a, b, c = queue.claim(3)
+    queue.finish(a)
+    world.ev.add(KIND, "alpha", id=a.record_id)
+    world.clock.move(50)
+    (again,) = queue.claim(3)
+    world.clock.move(11)
+    assert queue.recover_stuck() == 2
+    assert [job_of(world.ev, j.record_id).crashes for j in (a, b, c)] == [0, 1, 1]
+    assert queue.finish_many([a, b, c]) == [True, False, False]
+    queue.finish(again)
+    postgres.assert_none_is_astray(url)
+
+
+def test_what_a_caller_is_about_to_change_is_not_claimed(world: World, url: str) -> None:
+    """Else the finish would wait until that caller commits."""
+    ev = world.ev
+    ev.add(KIND, "alpha", id="1")
+    with closing(world.connect()) as conn:
+        ev.add(KIND, "beta", id="1", conn=conn)
+        assert ev.queue.claim(1) == []
+        conn.commit()
+    work(ev)
+    assert_in_step(ev, {"1": "beta"})
+    postgres.assert_none_is_astray(url)
+
+
+def test_jobs_of_an_older_schema_go_on(world: World) -> None:
+    """Those that waited, and those that a worker held when the schema was changed."""
+    url = postgres.DATABASES.create()
+    postgres.execute(url, "create schema evervec")
+    postgres.execute(url, "create table evervec.meta (key text primary key, value bigint)")
+    postgres.execute(url, "insert into evervec.meta values ('schema', 3)")
+    for number in (1, 2, 3):
+        for statement in statements(number):
+            postgres.execute(url, statement)
+    postgres.execute(
+        url,
+        "insert into evervec.records (record, tenant, kind, id, state, seq, born, weight, created_at, "
+        "updated_at, metadata, text) select n, 'default', 'note', n::text, 'live', n, n, 1, 0, 0, '{}', "
+        "'alpha ' || n from generate_series(1, 4) as n",
+    )
+    postgres.execute(
+        url,
+        "insert into evervec.versions (version, kind, state, created_at) values (5, 'note', 'serving', 0)",
+    )
+    postgres.execute(
+        url,
+        "insert into evervec.jobs (job_id, record, version, tenant, op, status, priority, scheduled_for, "
+        "seq, claimed_seq, max_attempts, attempts, created_at, token, started_at, lease_expires_at) "
+        "select 5 + n, n, 5, 'default', 'embed', case when n > 2 then 'processing' else 'pending' end, "
+        "n, 0, n, n, 10, 1, 0, 'theirs', 0, case when n = 3 then 0 else 9e9 end "
+        "from generate_series(1, 4) as n",
+    )
+    postgres.execute(url, "insert into evervec.claims values ('theirs', 0, 0, 2, '{8,9}')")
+    postgres.execute(url, "select setval('evervec.numbers', 100)")
+    with evervec.open(url, embedder=world.embedder) as ev:
+        postgres.assert_none_is_astray(url)
+        held = ev.queue.status("note", "4")
+        assert isinstance(held, Job)
+        assert ev.queue.recover_stuck() == 1
+        assert [job.record_id for job in ev.queue.claim(5)] == ["3"]  # alone: its worker died
+        assert [job.record_id for job in ev.queue.claim(5)] == ["2", "1"]
+        ev.queue.finish(held)
+        assert ev.queue.stats().processing == 3
+        postgres.assert_none_is_astray(url)

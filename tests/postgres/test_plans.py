@@ -11,7 +11,7 @@ from evervec.stores.postgres.engine import SQL
 from evervec.stores.sql.folding import owner_word
 from support.world import KIND, World, add_all, work
 
-BIG = ("jobs", "records", "ledger", "attempts", "removals")
+BIG = ("jobs", "ready", "records", "ledger", "attempts", "removals")
 IDS = list(range(1, 2001))
 FEW = IDS[:3]
 SELECT_JOBS = f"select {SQL.job_columns}\n"
@@ -20,8 +20,8 @@ SELECT_RECORDS = f"select {SQL.record_columns}\n"
 WRITES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "lock_records": (SQL.lock_records, ("default", KIND, ["1", "2"])),
     "known_records": (SQL.known_records, ("default", KIND, 1, ["1", "2"])),
-    "lease": (SQL.lease, ("t", "w", 1.0, 2.0, IDS)),
     "standing": (SQL.standing, (IDS,)),
+    "finish_claimed": (SQL.finish_claimed, ("t", "w", IDS, IDS, IDS, IDS)),
     "finish_untouched": (SQL.finish_untouched, ("t", "w", IDS, IDS, IDS, IDS)),
     "finish": (SQL.finish, (1.0, IDS, IDS)),
     "born": (SQL.born, (IDS,)),
@@ -29,8 +29,8 @@ WRITES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "drop_ledger": (SQL.drop_ledger, (IDS, IDS, IDS)),
     "release": (SQL.release, (None, IDS, ["t"] * len(IDS))),
     "renew": (SQL.renew, (1.0, IDS, ["t"] * len(IDS))),
-    "expired": (SELECT_JOBS + SQL.expired, (1.0, None, 100)),
-    "stuck": (SELECT_JOBS + SQL.stuck, (1.0, None, 100, 1.0)),
+    "expired": (SQL.expired, (1.0, 1.0, None, 100)),
+    "lock_job": (SQL.lock_job, (1,)),
     "settle_claims": (SQL.settle_claims, (1.0,)),
     "delete_records": (SQL.delete_records, (1.0, IDS, IDS)),
     "purge_done": (SQL.purge_jobs, ("done", 1.0, None, True, 100)),

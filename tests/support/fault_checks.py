@@ -11,7 +11,8 @@ from evervec.chunking import chunk
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.models import chunker_for
 from evervec.stores.ledger import unpack_chunks
-from support.places import Place, integrity, is_written, query, vector_of
+from support import postgres
+from support.places import Place, integrity, is_written, kind_of, query, vector_of
 from support.process_worker import DIMENSIONS
 from support.processes import Child, until
 from support.world import held
@@ -59,6 +60,8 @@ def assert_true_to(ev: evervec.Evervec, path: Place, notes: Mapping[str, str]) -
     assert report.clean, report
     assert report.checked == len(notes)
     assert integrity(path) == "ok"
+    if kind_of(path) == "postgres":
+        postgres.assert_none_is_astray(str(path))
     _assert_records(path, notes)
     chunker = chunker_for(ev.embedder, ev.settings.chunk_tokens)
     if ev.index.shares_store:

@@ -28,8 +28,8 @@ FOLDER = "EVERVEC_TEST_POSTGRES_FOLDER"
 _QUICK = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 _NEEDED = {"max_connections": "300", "max_prepared_transactions": "4"}
 _TABLES = (
-    "records", "jobs", "claims", "ledger", "attempts", "versions", "locks", "removals", "notes", "spend",
-    "cache", "attached", "changes", "workers", "keys", "asked", "pauses",
+    "records", "jobs", "ready", "claims", "ledger", "attempts", "versions", "locks", "removals",
+    "notes", "spend", "cache", "attached", "changes", "workers", "keys", "asked", "pauses",
 )  # fmt: skip
 
 
@@ -98,6 +98,23 @@ def execute(url: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
     with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.RawCursor) as conn:
         cursor = conn.execute(query.encode(), values or None)
         return cursor.fetchall() if cursor.description else []
+
+
+_ASTRAY = """
+with leased as (select unnest(jobs) as job_id from evervec.claims where seqs is not null)
+select coalesce(j.job_id, q.job_id), j.status, q.job_id is not null, l.job_id is not null
+from evervec.jobs as j
+full join evervec.ready as q
+    on q.priority = j.priority and q.scheduled_for = j.scheduled_for and q.job_id = j.job_id
+left join leased as l on l.job_id = coalesce(j.job_id, q.job_id)
+where case when j.status = 'pending' then (q.job_id is null) = (l.job_id is null)
+    else q.job_id is not null or l.job_id is not null end
+"""
+
+
+def assert_none_is_astray(url: str) -> None:
+    """Each job that waits can be claimed at its own place, or a claim holds it; no other can."""
+    assert execute(url, _ASTRAY) == []
 
 
 def url_of(database: str) -> str:

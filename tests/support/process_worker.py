@@ -182,7 +182,7 @@ def announce_upgrade(orders: Orders, stage: Stage) -> None:
 def announce_writes(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
     store: Any = ev.store
     index = ev.index
-    apply, finish, writing = index.apply, store.finish, store.db.writing
+    apply, finish = index.apply, store.finish
 
     def announced_apply(changes: Sequence[Change], conn: Any = None) -> None:
         about = " ".join(change.id for change in changes)
@@ -195,11 +195,14 @@ def announce_writes(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
         stage.reach("finished", " ".join(f.job.record_id for f in finishes), held=held)
         return held
 
-    @contextmanager
-    def announced_writing(*, durable: bool, conn: Any = None) -> Iterator[Any]:
-        stage.reach("writing")
-        with writing(durable=durable, conn=conn) as db:
-            yield db
+    def announced(opened: Callable[..., Any]) -> Callable[..., Any]:
+        @contextmanager
+        def announcing(**given: Any) -> Iterator[Any]:
+            stage.reach("writing")
+            with opened(**given) as db:
+                yield db
+
+        return announcing
 
     renew = ev.queue.renew_many
 
@@ -212,7 +215,8 @@ def announce_writes(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
     index.apply = announced_apply  # type: ignore[method-assign]
     store.finish = announced_finish
     if stage.pauses_at("writing"):
-        store.db.writing = announced_writing
+        for name in {"writing", "statement"} & set(dir(store.db)):
+            setattr(store.db, name, announced(getattr(store.db, name)))
     if orders.index_apart:
         index.shares_store = False
     stop = evervec.Worker.stop

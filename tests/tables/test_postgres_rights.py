@@ -82,7 +82,7 @@ def test_the_application_needs_no_right_and_the_setup_role_two(roles: Roles) -> 
         assert ev.records("item") == []
         ev.attach("items", kind="item", text="body")  # anew, without owning the table
         ev.detach("items")
-        left = "select count(*) from pg_trigger where not tgisinternal"
+        left = "select count(*) from pg_trigger where tgrelid = 'items'::regclass"
         assert roles.admin.execute(left).fetchone() == (0,)
 
 

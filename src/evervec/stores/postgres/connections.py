@@ -150,6 +150,12 @@ class Connections:
             yield session
 
     @contextmanager
+    def statement(self) -> Iterator[Session]:
+        """A connection for a statement that writes: each is a transaction of its own."""
+        with self.reading() as session:
+            yield session
+
+    @contextmanager
     def aside(self) -> Iterator[Session]:
         """A transaction beside the one in hand, for what others need not wait for. It is outside
         the pool: threads that each had one connection of it, and wanted another, would wait for

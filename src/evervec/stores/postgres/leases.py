@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import secrets
-import time
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from evervec.model import Job, as_datetime
 from evervec.stores.postgres.changes import Changes
@@ -21,6 +22,24 @@ from evervec.stores.values import Finish
 _ANY = (1 << 31) - 1
 _LATE_LEASES = 60.0
 """A lease is seldom written this long after the moment at which it will end."""
+
+
+class Due(NamedTuple):
+    """What a claim tells besides its jobs."""
+
+    now: float
+    seconds: float
+    """that it looked for them"""
+    jobs: list[int]
+    """that are due"""
+    suspect: bool
+    """the worker of one of them died of something"""
+    ring: str
+    """the tenant behind which the next claim looks for others"""
+    paused: list[str]
+    levels: list[int] | None
+    times: list[float]
+    firsts: list[int]
 
 
 class Leases(Changes, leases.Leases):
@@ -42,42 +61,46 @@ class Leases(Changes, leases.Leases):
         versions: Sequence[int] | None = None,
         suspects: bool = True,
     ) -> list[Job]:
-        with self.db.writing(durable=False) as conn:
-            now, ids = self._due(conn, limit, versions, _ANY if suspects else 0)
-            if not ids:
-                return []
-            token, until = secrets.token_urlsafe(12), now + lease
-            leased = conn.execute(SQL.lease, (token, worker, now, until, ids), binary=True)
-            place = {job_id: n for n, job_id in enumerate(ids)}
-            rows = sorted(leased.fetchall(), key=lambda row: place[row[0]])
+        asked = (limit, None if versions is None else sorted(versions), _ANY if suspects else 0)
+        token = secrets.token_urlsafe(12)
+        holder = (token, worker, lease)
+        with self.db.statement() as conn:
+            due, rows = self._claim(conn, asked, holder)
+            if due.suspect:
+                due, rows = self._claim(conn, asked, holder, self._together(conn, due.jobs, limit))
             names = self.names_of(conn, rows)
-            given = Lease(token, worker, as_datetime(now), as_datetime(until))
-            return leased_jobs(names, rows, given)
+        given = Lease(token, worker, as_datetime(due.now), as_datetime(due.now + lease))
+        return leased_jobs(names, rows, given)
 
-    def _due(
-        self, conn: Session, limit: int, versions: Sequence[int] | None, most_crashes: int
-    ) -> tuple[float, list[int]]:
-        """The time, and due jobs, locked; a job whose worker crashed with fewer others, or alone."""
-        which = None if versions is None else sorted(versions)
-        key = (tuple(which) if which is not None else None, most_crashes, tuple(self._paused))
+    def _claim(
+        self,
+        conn: Session,
+        asked: tuple[int, list[int] | None, int],
+        holder: tuple[str, str, float],
+        chosen: list[int] | None = None,
+    ) -> tuple[Due, list[JobRow]]:
+        """What was found to be due, and those of it that are claimed now."""
+        _, versions, crashes = asked
+        key = (tuple(versions) if versions is not None else None, crashes, tuple(self._paused))
         known = self.fronts.known(key)
-        began = time.monotonic()
-        asked = (limit, which, most_crashes, *known, self._ring)
-        found = conn.execute(SQL.due_jobs, asked, binary=True).fetchone()
-        now, ids, suspect, self._ring, paused, *firsts = found
-        self.measured(now)
-        if paused != self._paused:
-            self._paused = paused
-            if known[0]:  # another's first job stands elsewhere
-                return self._due(conn, limit, versions, most_crashes)
-        if firsts[0]:
-            self.fronts.looked(key, time.monotonic() - began, zip(*firsts, strict=True))
-        if suspect:
-            ids = self._together(conn, ids, limit)
-        return now, ids
+        values = (*asked, *known, self._ring, *holder, chosen)
+        (told, *first), *more = conn.execute(SQL.claim, values, binary=True).fetchall()
+        due = Due._make(json.loads(told))
+        rows = [] if first[0] is None else [first, *(row[1:] for row in more)]
+        self._ring = due.ring
+        self.measured(due.now)
+        if due.paused != self._paused:
+            self._paused = due.paused
+            if known[0] and not rows:  # another's first job stands elsewhere
+                return self._claim(conn, asked, holder, chosen)
+        elif due.levels:
+            firsts = zip(due.levels, map(float, due.times), due.firsts, strict=True)
+            self.fronts.looked(key, due.seconds, firsts)
+        return due, rows
 
     def _together(self, conn: Session, ids: list[int], limit: int) -> list[int]:
-        """Of due jobs, those to be claimed with the first."""
+        """Of due jobs, those to be claimed with the first: a job whose worker crashed comes with
+        fewer others, or alone."""
         alike = {
             id: (crashes, company(crashes, attempts, most, limit))
             for id, crashes, attempts, most in conn.execute(SQL.suspects, (ids,))
@@ -87,16 +110,22 @@ class Leases(Changes, leases.Leases):
 
     def _finish_untouched(self, conn: Connection, finishes: Sequence[Finish]) -> set[int]:
         batches: dict[tuple[str, str], list[tuple[int, ...]]] = defaultdict(list)
-        for f in finishes:
-            job = f.job
-            if job.token is not None and f.seq == job.claimed_seq:
-                row = (job.job_id, f.embedded, f.reused, f.tokens)
-                batches[job.token, f.worker].append(row)
+        for (token, worker), same in groupby(finishes, lambda f: (f.job.token, f.worker)):
+            if token is not None:
+                batches[token, worker] += [
+                    (f.job.job_id, f.embedded, f.reused, f.tokens)
+                    for f in same
+                    if f.seq == f.job.claimed_seq
+                ]
         done: set[int] = set()
         for (token, worker), rows in sorted(batches.items()):
+            if not rows:
+                continue
             ids, *told = columns(sorted(rows))
             told = [counts if any(counts) else [] for counts in told]  # an index of their own: none
-            some = conn.execute(SQL.finish_untouched, (token, worker, ids, *told)).fetchone()[0]
+            values = (token, worker, ids, *told)
+            found = conn.execute(SQL.finish_claimed, values).fetchone()
+            some = (found or conn.execute(SQL.finish_untouched, values).fetchone())[0]
             done.update(ids if some is None else some)
         return done
 
@@ -126,7 +155,14 @@ class Leases(Changes, leases.Leases):
         tenant: str | None,
         limit: int,
     ) -> list[JobRow]:
-        rows = super()._expired(conn, now, threshold, tenant, limit)
-        if not rows and tenant is None:
+        since = float("-inf") if threshold is None else now - threshold
+        conn.execute(SQL.write_expired, (now, since))
+        found = conn.execute(SQL.expired, (now, since, tenant, limit)).fetchall()
+        if not found and tenant is None:
             conn.execute(SQL.settle_claims, (now,))
+        ids = [row[0] for row in found]
+        rows: list[JobRow] = conn.execute(self.select_jobs + SQL.jobs_by_id, (ids,)).fetchall()
         return rows
+
+    def write_leases(self, conn: Connection, jobs: Iterable[Job]) -> None:
+        conn.execute(SQL.write_leases, ([job.token for job in jobs if job.token],))

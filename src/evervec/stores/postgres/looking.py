@@ -18,7 +18,9 @@ class Looking(Engine, Listing):
     """The part of the store that answers questions."""
 
     of_status: ClassVar = {
-        Status.PENDING: " and j.waits",
+        Status.PENDING: """ and exists (
+            select 1 from evervec.ready as q where (q.priority, q.scheduled_for, q.job_id)
+                = (j.priority, j.scheduled_for, j.job_id))""",
         Status.PROCESSING: " and j.job_id = any (array(select unnest(jobs) from evervec.claims))",
         Status.FAILED: " and j.failed_at is not null",
     }

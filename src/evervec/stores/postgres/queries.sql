@@ -176,33 +176,44 @@ on conflict (record, version) do update set
 j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.claimed_seq, j.status, j.priority,
 j.attempts, j.max_attempts, j.error, j.token, j.created_at, j.scheduled_for, j.started_at,
 j.completed_at, j.lease_expires_at, j.record, j.worker, j.crashes
-from evervec.jobs as j
+from evervec.current_jobs as j
 join evervec.records as r on r.record = j.record
 
 -- name: version_names
 select version, name from evervec.versions
 
--- name: due_jobs
-with now as materialized (select evervec.now_seconds() as now)
-select now.now, d.jobs, d.suspect, d.looked_upto, d.paused, d.levels, d.times, d.firsts
-from now, evervec.due_jobs($1, now.now, $2, $3, $4, $5, $6, $7) as d
+-- name: claim
+-- In one statement, which is a transaction of its own. What was told comes with the first row. Where
+-- a worker died of a job, nothing is claimed until it was said which of them.
+with begun as materialized (
+    select evervec.now_seconds() as now, clock_timestamp() as at,
+           set_config('synchronous_commit', 'off', true)),
+due as materialized (
+    select begun.now, d.places, d.suspect, json_build_array(
+        begun.now, extract(epoch from clock_timestamp() - begun.at), d.jobs, d.suspect,
+        d.looked_upto, d.paused, d.levels, d.times, d.firsts)::text as told
+    from begun, evervec.due_jobs($1, begun.now, $2, $3, $4, $5, $6, $7) as d)
+select case when coalesce(t.ordinality, 1) = 1 then due.told end, t.job_id, t.tenant, t.kind, t.id,
+       t.version, t.op, t.seq, t.priority, t.attempts, t.max_attempts, t.error, t.created_at,
+       t.scheduled_for, t.completed_at, t.record, t.crashes
+from due
+left join evervec.take_jobs(
+    $8, $9, due.now, due.now + $10,
+    case when due.suspect and $11::bigint[] is null then '{}' else due.places end, $11::bigint[]
+) with ordinality as t on true
 
 -- name: suspects
 select job_id, crashes, attempts, max_attempts from evervec.jobs
 where job_id = any ($1::bigint[])
 
--- name: lease
-with claim as (
-    insert into evervec.claims (token, started_at, expires_at, held, jobs)
-    values ($1, $3, $4, cardinality($5::bigint[]), $5::bigint[]))
-update evervec.jobs as j
-set status = 'processing', token = $1, worker = $2, started_at = $3, lease_expires_at = $4,
-    claimed_seq = j.seq, attempts = j.attempts + 1
-from evervec.records as r
-where j.job_id = any ($5::bigint[]) and r.record = j.record
-returning j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, j.attempts - 1,
-          j.max_attempts, j.error, j.created_at, j.scheduled_for, j.completed_at, j.record,
-          j.crashes
+-- name: write_leases
+select evervec.write_leases($1)
+
+-- name: write_expired
+select evervec.write_leases(array(
+    select token from evervec.claims
+    where seqs is not null and (expires_at < $1 or started_at < $2)
+    for update skip locked))
 
 -- name: load
 -- the first so many whose texts fit together, and at least one
@@ -240,6 +251,47 @@ set status = case when j.seq > n.seq then 'pending' else 'done' end,
     finished_seq = n.seq, completed_at = $1, lease_expires_at = null, error = null, crashes = 0
 from unnest($2::bigint[], $3::bigint[]) as n (seq, job_id)
 where j.job_id = n.job_id
+
+-- name: finish_claimed
+-- jobs of which only their claim tells that they are leased, with their attempts; null: all of them
+-- No row: the jobs themselves tell of this claim's leases, or nothing does.
+with now as materialized (select evervec.now_seconds() as now),
+claim as materialized (  -- its lists whole, not to be fetched for each job
+    select started_at, jobs || '{}'::bigint[] as jobs, seqs || '{}'::bigint[] as seqs
+    from evervec.claims where token = $1 and seqs is not null
+    for update),
+done as (
+    update evervec.jobs as j
+    set status = 'done', token = $1, worker = $2, box = null, claimed_seq = j.seq,
+        finished_seq = j.seq, attempts = j.attempts + 1, started_at = claim.started_at,
+        completed_at = now.now, error = null, crashes = 0
+    from now, claim
+    where j.job_id = any ($3::bigint[]) and j.status = 'pending'
+        and claim.jobs[width_bucket(j.job_id, claim.jobs)] = j.job_id
+        and claim.seqs[width_bucket(j.job_id, claim.jobs)] = j.seq
+    returning j.job_id, j.record, j.tenant, j.version, j.attempts, j.seq, j.started_at,
+              j.completed_at, width_bucket(j.job_id, $3::bigint[]) as place),
+noted as (
+    insert into evervec.attempts
+        (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
+         chunks_reused, tokens, worker)
+    select record, tenant, version, attempts, seq, started_at, completed_at, 'done',
+           coalesce(($4::integer[])[place], 0), coalesce(($5::integer[])[place], 0),
+           coalesce(($6::integer[])[place], 0), $2
+    from done),
+ended as (select count(*) as count from done),
+rest as (
+    select array_agg(u.job_id order by u.job_id) as jobs, array_agg(u.seq order by u.job_id) as seqs
+    from claim, ended, unnest(claim.jobs, claim.seqs) as u (job_id, seq)
+    where ended.count < cardinality(claim.jobs) and u.job_id not in (select job_id from done)),
+let_go as (
+    update evervec.claims as c
+    set held = cardinality(rest.jobs), jobs = rest.jobs, seqs = rest.seqs
+    from rest where c.token = $1 and rest.jobs is not null),
+gone as (
+    delete from evervec.claims as c using claim, rest where c.token = $1 and rest.jobs is null)
+select case when ended.count < cardinality($3::bigint[]) then array(select job_id from done) end
+from claim, ended
 
 -- name: finish_untouched
 -- jobs that are still as they were claimed, with their attempts; null: all of them were
@@ -330,26 +382,21 @@ where j.job_id = n.job_id and coalesce(j.token = n.token and j.status = 'process
 returning j.job_id
 
 -- name: expired
-where j.job_id = any (array(select unnest(jobs) from evervec.claims where expires_at < $1))
-    and j.status = 'processing' and j.lease_expires_at < $1
-    and ($2::text is null or j.tenant = $2)
-order by j.lease_expires_at
-limit $3
-for update of j skip locked
-
--- name: stuck
-where j.job_id = any (array(
-        select unnest(jobs) from evervec.claims where expires_at < $1 or started_at < $4))
-    and j.status = 'processing' and (j.lease_expires_at < $1 or j.started_at < $4)
-    and ($2::text is null or j.tenant = $2)
-order by j.lease_expires_at
-limit $3
-for update of j skip locked
+select job_id from evervec.jobs
+where job_id = any (array(
+        select unnest(jobs) from evervec.claims where expires_at < $1 or started_at < $2))
+    and status = 'processing' and (lease_expires_at < $1 or started_at < $2)
+    and ($3::text is null or tenant = $3)
+order by lease_expires_at
+limit $4
+for update skip locked
 
 -- name: settle_claims
 -- those whose time has come: by when the first lease of each ends now, or away with it
 with ended as (
-    select token, jobs from evervec.claims where expires_at < $1 for update skip locked),
+    select token, jobs from evervec.claims
+    where expires_at < $1 and seqs is null
+    for update skip locked),
 held as (
     select token, min(lease_expires_at) as expires_at
     from evervec.jobs
@@ -363,17 +410,16 @@ where token in (select e.token from ended as e except select h.token from held a
 
 -- name: next_scheduled
 with recursive levels as (
-    (select priority from evervec.jobs where waits order by priority desc limit 1)
+    (select priority from evervec.ready order by priority desc limit 1)
     union all
-    select (select j.priority from evervec.jobs as j
-            where j.waits and j.priority < l.priority
-            order by j.priority desc limit 1)
+    select (select q.priority from evervec.ready as q
+            where q.priority < l.priority
+            order by q.priority desc limit 1)
     from levels as l where l.priority is not null)
 select min((
-    select j.scheduled_for from evervec.jobs as j
-    where j.waits and j.priority = l.priority
-        and ($1::bigint[] is null or j.version = any ($1::bigint[]))
-    order by j.scheduled_for, j.job_id limit 1))
+    select q.scheduled_for from evervec.ready as q
+    where q.priority = l.priority and ($1::bigint[] is null or q.version = any ($1::bigint[]))
+    order by q.scheduled_for, q.job_id limit 1))
 from levels as l where l.priority is not null
 
 -- name: next_expiry
@@ -397,7 +443,12 @@ where job_id = any (array(
     for update)) and status = 'failed'
 
 -- name: lock_job
-select 1 from evervec.jobs where job_id = $1 for update
+-- also where it stands among those that can be claimed
+with mine as materialized (
+    select job_id, priority, scheduled_for from evervec.jobs where job_id = $1 for update)
+select 1 from evervec.ready as q, mine
+where (q.priority, q.scheduled_for, q.job_id) = (mine.priority, mine.scheduled_for, mine.job_id)
+for update of q
 
 -- name: drop_job
 delete from evervec.jobs where job_id = $1
@@ -519,12 +570,15 @@ select count(*) from evervec.jobs where failed_at is not null
 
 -- name: job_stats
 -- in one look at all jobs: no index knows those that are done
-select count(*) filter (where status = 'pending'),
-       count(*) filter (where status = 'processing'),
+with waiting as (
+    select count(*) as count, min(scheduled_for) as oldest from evervec.ready
+    where $1::text is null or tenant = $1)
+select (select count from waiting),
+       count(*) filter (where status in ('pending', 'processing')) - (select count from waiting),
        count(*) filter (where status = 'done'),
        count(*) filter (where status = 'failed'),
        count(distinct record) filter (where status in ('pending', 'processing')),
-       min(scheduled_for) filter (where status = 'pending'),
+       (select oldest from waiting),
        max(completed_at) filter (where status = 'done'),
        coalesce(
            avg(completed_at - started_at) filter (where status = 'done' and completed_at > $2),
@@ -533,8 +587,8 @@ from evervec.jobs
 where $1::text is null or tenant = $1
 
 -- name: waiting_since
-select min(scheduled_for) from evervec.jobs
-where waits and priority > $1 and tenant <> all (array(select tenant from evervec.pauses))
+select min(scheduled_for) from evervec.ready
+where priority > $1 and tenant <> all (array(select tenant from evervec.pauses))
 
 -- name: settled
 -- of its own version while there is no other that serves

@@ -7,7 +7,7 @@ they differ in how many rows a statement takes.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from evervec.model import Job, Outcome, Status
@@ -138,8 +138,12 @@ class Ending(Engine):
         return rows
 
     # rows
+    def write_leases(self, conn: Connection, jobs: Iterable[Job]) -> None:
+        """Write to jobs what only their claims tell of them, where that is so."""
+
     def _standing(self, conn: Connection, jobs: Sequence[Job]) -> dict[int, Standing]:
         """The rows of jobs, which nobody else changes until the transaction ends."""
+        self.write_leases(conn, jobs)
         rows = conn.execute(self.sql.standing, (self.listed(job.job_id for job in jobs),))
         return {row[0]: Standing._make(row) for row in rows}
 

@@ -26,6 +26,7 @@ class Leases(Finishing):
     def release(self, jobs: Sequence[Job], *, error: str | None = None) -> list[bool]:
         clean = None if error is None else error.replace("\0", " ")
         with self.db.writing(durable=False) as conn:
+            self.write_leases(conn, jobs)
             rows = conn.execute(self.sql.release, (clean, *held_rows(jobs)))
             done = {row[0] for row in rows}
         self.wake()
@@ -34,6 +35,7 @@ class Leases(Finishing):
     @retried
     def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]:
         with self.db.writing(durable=False) as conn:
+            self.write_leases(conn, jobs)
             held = {row[0] for row in conn.execute(self.sql.renew, (lease, *held_rows(jobs)))}
         return [job.job_id in held for job in jobs]
 
