@@ -461,6 +461,24 @@ def test_a_worker_comes_back_with_one_call_then_two_then_four(
     assert server.seen().peak > 8  # and then it makes use of all
 
 
+@pytest.mark.parametrize(("embedder", "status"), [("openai", 429), ("ollama", 503)])
+def test_a_provider_that_refuses_what_is_too_much_is_soon_asked_for_what_it_serves(
+    opened: Open, server_in_time: ProviderServer, embedder: str, status: int
+) -> None:
+    server, concurrency = server_in_time, 16
+    ev = opened(
+        embedder, openai_url=server.openai_url, ollama_url=server.url, provider_batch=1,
+        backoff_seconds=0.1,
+    )  # fmt: skip
+    server.behave(slots=4, full_status=status, latency=0.01)
+    add_all(ev, KIND, *(f"text {n}" for n in range(300)))
+    with ev.worker(concurrency=concurrency):
+        until(lambda: ev.queue.stats().done == 300)
+    assert 1 <= server.seen().statuses[status] <= concurrency  # each of them taught it
+    assert ev.queue.stats().failed == 0
+    assert attempts(ev) == {1}
+
+
 def test_workers_come_back_one_after_the_other(
     opened: Open, server: ProviderServer, clock: Clock
 ) -> None:

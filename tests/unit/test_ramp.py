@@ -1,11 +1,13 @@
-"""How many calls of a process may be under way after a pause."""
+"""How many calls of a process may be under way after a pause, and after a refusal."""
 
 import threading
 from contextlib import ExitStack
 
 import pytest
 
+from evervec import RateLimited
 from evervec.limits.gate import Ramp
+from support.world import Clock
 
 
 def most_under_way(ramp: Ramp, tried: int = 8) -> int:
@@ -54,3 +56,74 @@ def test_an_answer_to_a_call_from_before_the_pause_changes_nothing() -> None:
             under_way.enter_context(ramp.call())
         ramp.restart()
     assert most_under_way(ramp) == 1
+
+
+# ---- too many at once
+
+
+def begin(ramp: Ramp, count: int) -> ExitStack:
+    """So many calls, under way until the stack ends."""
+    with ExitStack() as calls:
+        for _ in range(count):
+            calls.enter_context(ramp.call())
+        return calls.pop_all()
+
+
+def crowd(ramp: Ramp, served: int, refused: int, seconds: float | None = None) -> None:
+    """Calls that are served, and more that are refused as they come."""
+    with begin(ramp, served), pytest.raises(RateLimited), begin(ramp, refused):
+        raise RateLimited(seconds)
+
+
+def test_no_more_are_under_way_for_a_minute_than_were_not_refused() -> None:
+    clock = Clock()
+    ramp = Ramp(clock)
+    crowd(ramp, served=3, refused=4)
+    assert most_under_way(ramp) == 3
+    clock.move(59)
+    assert most_under_way(ramp) == 3
+    clock.move(1)
+    assert most_under_way(ramp) == 8
+
+
+def test_it_does_not_matter_which_calls_reach_the_provider_first() -> None:
+    """Those that began first may be the ones that it refuses, when others have been answered."""
+    ramp = Ramp()
+    late = begin(ramp, 4)
+    begin(ramp, 3).close()
+    with pytest.raises(RateLimited), late:
+        raise RateLimited
+    assert most_under_way(ramp) == 3
+
+
+def test_each_refusal_counts_once() -> None:
+    ramp = Ramp()
+    for served, refused in ((5, 3), (4, 1), (3, 1)):
+        crowd(ramp, served, refused)
+        ramp.restart()
+        for _ in range(4):
+            with ramp.call():
+                pass
+        assert most_under_way(ramp) == served
+
+
+def test_after_a_pause_it_doubles_up_to_what_was_not_refused() -> None:
+    ramp = Ramp()
+    crowd(ramp, served=3, refused=4)
+    ramp.restart()
+    for most in (1, 2, 3, 3):
+        assert most_under_way(ramp) == most
+        with ramp.call():
+            pass
+
+
+def test_one_call_is_always_tried() -> None:
+    ramp = Ramp()
+    crowd(ramp, served=0, refused=4)
+    assert most_under_way(ramp) == 1
+
+
+def test_a_refusal_that_names_a_time_is_not_for_too_many_at_once() -> None:
+    ramp = Ramp()
+    crowd(ramp, served=3, refused=4, seconds=0.0)
+    assert most_under_way(ramp) == 8

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from evervec.errors import EmbedderError, ProviderUnavailable, RateLimited
 from evervec.reports import Gate
@@ -27,6 +29,7 @@ log = logging.getLogger("evervec")
 NOBODYS_FAULT = (ProviderUnavailable, RateLimited)
 _LONGEST_PAUSE = 60.0
 _LONGEST_SPREAD = 10.0
+_NARROW_FOR = 60.0
 
 
 class Gatekeeper:
@@ -144,36 +147,68 @@ def _read(note: Note) -> Gate:
     return Gate(**json.loads(note.value))
 
 
-class Ramp:
-    """How many calls of this process may be under way: after a pause one, then two, then four."""
+@dataclass(slots=True)
+class _Stretch:
+    """From one pause to the next: how many calls may be under way, how many were at most, and how
+    many of them were refused as too many at once."""
 
-    def __init__(self) -> None:
-        self._most: int | None = None
+    most: float
+    peak: int = 0
+    refused: int = 0
+
+
+class Ramp:
+    """How many calls of this process may be under way: after a pause one, then two, then four.
+
+    A provider that refuses calls and names no time has too many at once, rather than too many a
+    minute. For a while no more are under way than it did not refuse.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._stretch = _Stretch(math.inf)
+        self._narrow = math.inf  # how many the provider serves at once, and until when that holds
+        self._narrow_until = 0.0
         self._under_way = 0
-        self._pauses = 0
         self._free = threading.Condition()
 
     def restart(self) -> None:
         with self._free:
-            self._most = 1
-            self._pauses += 1
+            self._stretch = _Stretch(1)
 
     @contextmanager
     def call(self) -> Iterator[None]:
         """A call, when its turn has come. If it succeeds more may be under way, unless it began
         before the last pause: what it tells of the provider is old."""
         with self._free:
-            while self._most is not None and self._under_way >= self._most:
-                self._free.wait()
+            self._free.wait_for(self._has_room)
             self._under_way += 1
-            pauses = self._pauses
+            stretch = self._stretch
+            stretch.peak = max(stretch.peak, self._under_way)
         widens = False
         try:
             yield
             widens = True
+        except RateLimited as error:
+            if error.retry_after is None:  # a gate that is found shut names its time
+                self._refused(stretch)
+            raise
         finally:
             with self._free:
                 self._under_way -= 1
-                if widens and self._most is not None and pauses == self._pauses:
-                    self._most = self._most * 2 if self._most < 64 else None
+                if widens:
+                    stretch.most = stretch.most * 2 if stretch.most < 64 else math.inf
                 self._free.notify_all()
+
+    def _has_room(self) -> bool:
+        if self._clock() >= self._narrow_until:
+            self._narrow = math.inf
+        return self._under_way < min(self._stretch.most, self._narrow)
+
+    def _refused(self, stretch: _Stretch) -> None:
+        """Those refused before stand in the peak too: what is left is never below what the
+        provider serves, in whatever order the calls reached it."""
+        with self._free:
+            stretch.refused += 1
+            self._narrow = min(self._narrow, max(1, stretch.peak - stretch.refused))
+            self._narrow_until = self._clock() + _NARROW_FOR
