@@ -19,6 +19,7 @@ from typing import Any
 import orjson
 
 from evervec.embedders.base import PROBE, BadAnswer
+from evervec.embedders.connections import BrokenOff, CannotConnect, Connections, TooLong
 from evervec.errors import (
     EmbedderError,
     InvalidInput,
@@ -27,8 +28,6 @@ from evervec.errors import (
     SettingsError,
 )
 
-_CONNECT_SECONDS = 5.0
-_MOST_BYTES = 1 << 28
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|h|m|s)")
 _UNIT = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
@@ -52,8 +51,6 @@ class Http:
     """A pooled client for one provider. `secret` never appears in what it raises."""
 
     def __init__(self, name: str, url: str, seconds: float, secret: str = "") -> None:
-        import httpx
-
         self.name = name
         self.url = url.rstrip("/")
         self._shown = re.sub(r"//[^/]*@", "//…@", self.url)
@@ -61,67 +58,38 @@ class Http:
         if not (secret.isascii() and secret.isprintable()):
             raise SettingsError(f"the key for {name} has characters that no key has: set it anew")
         self._seconds = seconds
+        headers = {"Authorization": f"Bearer {secret}"} if secret else {}
         try:
-            self._client = httpx.Client(
-                headers={"Authorization": f"Bearer {secret}"} if secret else {},
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
-                follow_redirects=False,
-                verify=not self.url.startswith("http://"),  # reading certificates takes 0.1 s
-            )
-            httpx.URL(self.url)
-        except (httpx.InvalidURL, UnicodeError, ValueError) as error:
+            self._connections = Connections(self.url, headers)
+        except ValueError as error:
             raise ProviderUnavailable(f"{name}: {self._shown} is not a URL: {error}") from None
-        self._gone = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol)
-        self._late = httpx.TimeoutException
-        self._broken = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
-        self._any = (httpx.HTTPError, httpx.InvalidURL)
 
     def get(self, path: str, seconds: float | None = None) -> Reply:
         return self._request("GET", path, None, seconds)
 
     def post(self, path: str, payload: Mapping[str, Any], seconds: float | None = None) -> Reply:
-        return self._request("POST", path, payload, seconds)
+        return self._request("POST", path, _written(payload), seconds)
 
-    def _request(
-        self, method: str, path: str, payload: Mapping[str, Any] | None, seconds: float | None
-    ) -> Reply:
+    def _request(self, method: str, path: str, body: bytes | None, seconds: float | None) -> Reply:
         limit = self._seconds if seconds is None else seconds
-        body = None if payload is None else _written(payload)
+        exchange = self._connections.exchange
         try:
             try:
-                return self._once(method, path, body, limit)
-            except self._broken:  # a kept connection that the other side had closed
-                return self._once(method, path, body, limit)
-        except self._gone as error:
+                answer = exchange(method, path, body, limit)
+            except BrokenOff:  # a kept connection that the other side had closed
+                answer = exchange(method, path, body, limit)
+        except CannotConnect as error:
             raise ProviderUnavailable(
-                f"{self.name} cannot be reached at {self._shown} ({_words(error)}): see that it runs"
+                f"{self.name} cannot be reached at {self._shown} ({error}): see that it runs"
             ) from None
-        except (self._late, TimeoutError):
+        except TimeoutError:
             raise ProviderFault(f"{self.name} did not answer within {limit:g} s") from None
-        except self._any as error:
-            raise ProviderFault(f"{self.name} broke off: {_words(error)}") from None
-
-    def _once(self, method: str, path: str, body: bytes | None, seconds: float) -> Reply:
-        import httpx
-
-        ends = time.monotonic() + seconds
-        patience = httpx.Timeout(seconds, connect=min(seconds, _CONNECT_SECONDS))
-        with self._client.stream(
-            method, self.url + path, content=body, timeout=patience,
-            headers={"Content-Type": "application/json"} if body else None,
-        ) as response:  # fmt: skip
-            parts, size = [], 0
-            for part in response.iter_bytes():
-                parts.append(part)
-                size += len(part)
-                if time.monotonic() > ends:  # it drips
-                    raise TimeoutError
-                if size > _MOST_BYTES:
-                    raise BadAnswer(f"{self.name} answered with more than {_MOST_BYTES} bytes")
-        content = b"".join(parts)
-        return Reply(
-            response.status_code, response.headers, _read(content), content[:500].decode("latin-1")
-        )
+        except BrokenOff as error:
+            raise ProviderFault(f"{self.name} broke off: {error}") from None
+        except TooLong as error:
+            raise BadAnswer(f"{self.name} answered with {error}") from None
+        status, headers, content = answer
+        return Reply(status, headers, _read(content), content[:500].decode("latin-1"))
 
     def native(self, model: str, embed_query: Callable[[str], Any]) -> int:
         """The dimensions of a model that is not known by name, asked of the provider."""
@@ -156,7 +124,7 @@ class Http:
         return text.replace(self._secret, "…") if self._secret else text
 
     def close(self) -> None:
-        self._client.close()
+        self._connections.close()
 
 
 def _written(payload: Mapping[str, Any]) -> bytes:
@@ -173,10 +141,6 @@ def _read(content: bytes) -> Any:
         except ValueError:
             continue
     return None
-
-
-def _words(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

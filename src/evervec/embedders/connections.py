@@ -1,0 +1,200 @@
+"""Kept connections to one server, over the standard library's own client.
+
+An answer brings some hundred kilobytes of vectors, in several calls at once. What reads them
+shares the interpreter with all else that a worker does, so it must not do more than that.
+"""
+
+from __future__ import annotations
+
+import http.client
+import selectors
+import time
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+_CONNECT_SECONDS = 5.0
+_MOST_KEPT = 64
+_KEPT_SECONDS = 5.0
+"""Longer, and somebody between here and there may have forgotten the connection."""
+_PART = 1 << 18
+_MOST_BYTES = 1 << 28
+_IN_PATHS = "/%?:@!$&'()*+,;=~"
+
+
+class CannotConnect(Exception):
+    """Nobody answers at the address."""
+
+
+class BrokenOff(Exception):
+    """The connection ended, or what came is not HTTP."""
+
+
+class TooLong(Exception):
+    """More came than any answer has."""
+
+
+class Response(NamedTuple):
+    """What a server answered, with the names of its headers in small letters."""
+
+    status: int
+    headers: dict[str, str]
+    content: bytes
+
+
+class Connections:
+    """Those to the server of a URL: as many as there are calls under way, used again and again.
+
+    Proxies are those of the environment. A name and password in the URL are sent as Basic
+    authentication. Raises ValueError when the URL is none.
+    """
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        self._place = parts = _parsed(url)
+        self._headers = {**headers, **_basic("Authorization", parts)}
+        self._target = quote(
+            f"{parts.path}?{parts.query}" if parts.query else parts.path, _IN_PATHS
+        )
+        self._proxy = _proxy_for(parts)
+        if self._proxy and parts.scheme == "http":
+            self._target = f"http://{parts.netloc.rpartition('@')[2]}{self._target}"
+            self._headers |= _basic("Proxy-Authorization", self._proxy)
+        self._context = None
+        if parts.scheme == "https":
+            import httpx
+
+            self._context = httpx.create_ssl_context()
+        self._kept: list[tuple[http.client.HTTPConnection, float]] = []
+        self._closed = False
+
+    def exchange(self, method: str, path: str, body: bytes | None, seconds: float) -> Response:
+        """One request and its answer, within so many seconds. Raises `CannotConnect`,
+        `BrokenOff`, `TooLong` or TimeoutError."""
+        if self._closed:
+            raise RuntimeError("these connections were closed")
+        ends = time.monotonic() + seconds
+        conn = self._one_kept() or self._new(min(seconds, _CONNECT_SECONDS))
+        headers = {**self._headers, "Content-Type": "application/json"} if body else self._headers
+        sock = conn.sock
+        try:
+            sock.settimeout(max(ends - time.monotonic(), 0.001))
+            conn.request(method, self._target + path, body, headers)
+            with conn.getresponse() as response:
+                content = _read(response, sock, ends)
+        except TimeoutError:
+            conn.close()
+            raise
+        except (http.client.HTTPException, OSError) as error:
+            conn.close()
+            raise BrokenOff(_words(error)) from None
+        except BaseException:
+            conn.close()
+            raise
+        if response.will_close:
+            conn.close()
+        else:
+            self._keep(conn)
+        named = {name.lower(): value for name, value in response.headers.items()}
+        return Response(response.status, named, content)
+
+    def _one_kept(self) -> http.client.HTTPConnection | None:
+        """The one that was used last, if the other side has not closed it."""
+        while self._kept:
+            try:
+                conn, since = self._kept.pop()
+            except IndexError:  # another call was faster
+                break
+            if time.monotonic() - since < _KEPT_SECONDS and not _readable(conn.sock):
+                return conn
+            conn.close()
+        return None
+
+    def _keep(self, conn: http.client.HTTPConnection) -> None:
+        if self._closed or len(self._kept) >= _MOST_KEPT:
+            conn.close()
+        else:
+            self._kept.append((conn, time.monotonic()))
+
+    def _new(self, seconds: float) -> http.client.HTTPConnection:
+        at = self._proxy or self._place
+        host, port = at.hostname or "", at.port
+        if self._context is not None:
+            conn: http.client.HTTPConnection = http.client.HTTPSConnection(
+                host, port, timeout=seconds, context=self._context
+            )
+            if self._proxy:
+                name = self._place.hostname or ""
+                passes = _basic("Proxy-Authorization", self._proxy)
+                conn.set_tunnel(name, self._place.port or 443, passes)
+        else:
+            conn = http.client.HTTPConnection(host, port or 80, timeout=seconds)
+        try:
+            conn.connect()
+        except (http.client.HTTPException, OSError, UnicodeError) as error:
+            conn.close()
+            raise CannotConnect(_words(error)) from None
+        return conn
+
+    def close(self) -> None:
+        """Those under way end with their calls."""
+        self._closed = True
+        while self._kept:
+            self._kept.pop()[0].close()
+
+
+def _read(response: http.client.HTTPResponse, sock: object, ends: float) -> bytes:
+    parts, size = [], 0
+    while part := response.read1(_PART):
+        parts.append(part)
+        size += len(part)
+        left = ends - time.monotonic()
+        if left <= 0:  # it drips
+            raise TimeoutError
+        if size > _MOST_BYTES:
+            raise TooLong(f"more than {_MOST_BYTES} bytes")
+        sock.settimeout(left)  # type: ignore[attr-defined]
+    if response.length:
+        raise http.client.IncompleteRead(b"", response.length)
+    return b"".join(parts)
+
+
+def _parsed(url: str) -> SplitResult:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("it begins with http:// or https:// and the name of a machine")
+    if not url.isprintable() or " " in parts.netloc:
+        raise ValueError("it has characters that no URL has")
+    _ = parts.port  # says whether it is a number
+    return parts
+
+
+def _proxy_for(place: SplitResult) -> SplitResult | None:
+    proxies = getproxies()
+    found = proxies.get(place.scheme) or proxies.get("all")
+    if not found or proxy_bypass(place.hostname or ""):
+        return None
+    proxy = urlsplit(found if "://" in found else f"http://{found}")
+    if proxy.scheme != "http" or not proxy.hostname:
+        raise ValueError("the environment names a proxy that is no http://host:port")
+    return proxy
+
+
+def _basic(name: str, parts: SplitResult) -> dict[str, str]:
+    """A header with the name and password of a URL, if it has them."""
+    if parts.username is None:
+        return {}
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {name: "Basic " + b64encode(pair.encode()).decode()}
+
+
+def _readable(sock: object) -> bool:
+    """Whether a connection at rest has something to say: that it was closed."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, selectors.EVENT_READ)  # type: ignore[arg-type]
+        return bool(selector.select(0))
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
