@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evervec.chunking.characters import parts_character
 from evervec.chunking.structure import Block, indent_of
@@ -19,7 +20,7 @@ from evervec.chunking.structure import Block, indent_of
 LINE = 40
 """how good a place the start of a line is; its indent is added"""
 _CROWDED = 14  # is added where no blank line is before it
-_RUN, _HALF = 78, 80
+_WORD_LEVEL, _RUN, _HALF = 74, 78, 80
 _TINY = 16  # characters
 _REACH = 16
 
@@ -29,15 +30,17 @@ _WORD = re.compile(r"\s+")
 _LONGEST_UNIT = 16  # characters of a token, about
 
 _LINE = re.compile(r"[^\n]+")
-_ENDS = tuple(
-    (level, re.compile(pattern))
-    for level, pattern in (
-        (70, _SENTENCE),
-        (72, r"[;:,]\s+|[、，；：]\s*"),  # noqa: RUF001
-        (74, _WORD.pattern),
-        (76, r"[^\w\s]+"),
-    )
+_SENTENCE_END = re.compile(_SENTENCE)
+_CLAUSE_END = re.compile(r"[;:,]\s+|[、，；：]\s*")  # noqa: RUF001
+_MARKS = re.compile(r"[^\w\s]+")
+_ANY_SENTENCE, _ANY_CLAUSE = re.compile("[.!?…。！？]"), re.compile("[;:,、，；：]")  # noqa: RUF001
+_SPACE = 0x20
+_WIDER_SPACES = np.array(
+    [0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000], np.uint32
 )
+_LETTERS = 6
+_MIX = tuple(map(np.uint32, (0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35, 0x2C1B3C6D)))
+_HALF_BITS = np.uint32(15)
 
 Count = Callable[[str], int]
 Place = tuple[int, int]
@@ -115,26 +118,58 @@ def _lines(text: str, start: int, end: int) -> list[Place]:
     return found
 
 
-def _ends(level: int, end_of: re.Pattern[str]) -> Callable[[str, int, int], list[Place]]:
+def _ends(
+    level: int, end_of: re.Pattern[str], any_of: re.Pattern[str] | None = None
+) -> Callable[[str, int, int], list[Place]]:
+    """Behind each end of a kind; `any_of` tells soon where there is none."""
+
     def places(text: str, start: int, end: int) -> list[Place]:
+        if any_of is not None and any_of.search(text, start, end) is None:
+            return []
         return [(match.end(), level) for match in end_of.finditer(text, start, end)]
 
     return places
 
 
-def _chosen(text: str, start: int, end: int) -> list[Place]:
+def _words(text: str, start: int, end: int) -> list[Place]:
+    """Of many words, those whose first letters have the least hash for some way around."""
+    codes = _codes(text, start, end)
+    space = codes <= _SPACE
+    if not text.isascii():
+        space |= np.isin(codes, _WIDER_SPACES)
+    begins = np.flatnonzero(space[:-1] > space[1:]) + 1
+    begins = begins[: np.searchsorted(begins, len(codes) - _LETTERS)]
+    hashes = codes[begins]
+    for letter in range(1, _LETTERS):
+        hashes = hashes * _MIX[0] ^ codes[begins + letter]
+    return [(start + place, _WORD_LEVEL) for place in begins[_least_around(hashes)].tolist()]
+
+
+def _runs(text: str, start: int, end: int) -> list[Place]:
     """The places whose hash of the three characters before is the least for some way around."""
-    if end - start <= 2 * _REACH:
-        return []
-    codes = np.frombuffer(text[start:end].encode("utf-32-le", "surrogatepass"), np.uint32)
-    hashes = codes * np.uint32(0x9E3779B1)
-    hashes[1:] ^= codes[:-1] * np.uint32(0x85EBCA6B)
-    hashes[2:] ^= codes[:-2] * np.uint32(0xC2B2AE35)
-    hashes = (hashes ^ (hashes >> np.uint32(15))) * np.uint32(0x2C1B3C6D)
-    least = np.lib.stride_tricks.sliding_window_view(hashes, _REACH).min(axis=1)
+    codes = _codes(text, start, end)
+    hashes = codes * _MIX[0]
+    hashes[1:] ^= codes[:-1] * _MIX[1]
+    hashes[2:] ^= codes[:-2] * _MIX[2]
+    return [(start + place + 1, _RUN) for place in _least_around(hashes).tolist()]
+
+
+def _codes(text: str, start: int, end: int) -> NDArray[np.uint32]:
+    return np.frombuffer(text[start:end].encode("utf-32-le", "surrogatepass"), np.uint32)
+
+
+def _least_around(hashes: NDArray[np.uint32]) -> NDArray[np.intp]:
+    """Where a hash is less than all those of some way to both sides."""
+    if len(hashes) <= 2 * _REACH:
+        return np.empty(0, np.intp)
+    hashes = (hashes ^ (hashes >> _HALF_BITS)) * _MIX[3]
+    least, width = hashes, 1
+    while width < _REACH:  # of twice as many each time
+        least = np.minimum(least[:-width], least[width:])
+        width *= 2
     middle = hashes[_REACH:-_REACH]
-    chosen = (middle < least[: len(middle)]) & (middle < least[_REACH + 1 :][: len(middle)])
-    return [(start + _REACH + place + 1, _RUN) for place in np.flatnonzero(chosen).tolist()]
+    chosen = (middle < least[: len(middle)]) & (middle < least[_REACH + 1 :])
+    return np.flatnonzero(chosen) + _REACH
 
 
 def _halved(text: str, part: Block, most: int, count: Count) -> Iterator[Block]:
@@ -162,4 +197,12 @@ def _middle(text: str, start: int, end: int) -> int | None:
     return middle if end - start > 4 * _REACH else None
 
 
-_WAYS = (_lines, *(_ends(level, end_of) for level, end_of in _ENDS), _chosen)
+_WAYS = (
+    _lines,
+    _ends(70, _SENTENCE_END, _ANY_SENTENCE),
+    _ends(72, _CLAUSE_END, _ANY_CLAUSE),
+    _words,
+    _ends(_WORD_LEVEL + 1, _WORD),
+    _ends(76, _MARKS),
+    _runs,
+)
