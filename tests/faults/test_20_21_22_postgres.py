@@ -337,7 +337,7 @@ def _pages_of_a_claim(ev: Evervec, url: str, *, from_the_front: bool = False) ->
     """The pages that the next claim looks at."""
     assert isinstance(ev.store, PostgresStore)
     known = ([], [], []) if from_the_front else ev.store.fronts.known((None, (1 << 31) - 1, ()))
-    query = b"explain (analyze, buffers, format json) select * from evervec.due_jobs("
+    query = b"explain (analyze, buffers, format json) select * from evervec.next_jobs("
     with psycopg.connect(url, cursor_factory=psycopg.RawCursor) as conn:
         for _ in range(2):  # the first time it also reads what the function says
             plan = conn.execute(query + b"10, 1e12, null, 10, $1, $2, $3, '')", known).fetchone()

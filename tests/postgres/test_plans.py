@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from evervec import Status
 from evervec.indexes.pgvector import SQL as INDEX
 from evervec.stores.postgres import PostgresStore
+from evervec.stores.postgres.connections import Session
 from evervec.stores.postgres.engine import SQL
 from evervec.stores.sql.folding import owner_word
 from support.world import KIND, World, add_all, work
@@ -15,6 +17,7 @@ BIG = ("jobs", "ready", "records", "ledger", "attempts", "removals")
 IDS = list(range(1, 2001))
 FEW = IDS[:3]
 SELECT_JOBS = f"select {SQL.job_columns}\n"
+SELECT_WRITTEN = SELECT_JOBS.replace("evervec.current_jobs", "evervec.jobs")
 SELECT_RECORDS = f"select {SQL.record_columns}\n"
 
 WRITES: dict[str, tuple[str, tuple[Any, ...]]] = {
@@ -31,6 +34,9 @@ WRITES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "renew": (SQL.renew, (1.0, IDS, ["t"] * len(IDS))),
     "expired": (SQL.expired, (1.0, 1.0, None, 100)),
     "lock_job": (SQL.lock_job, (1,)),
+    "lock_place": (SQL.lock_place, (1,)),
+    "write_expired": (SQL.write_expired, (1.0, 1.0)),
+    "recovered": (SELECT_WRITTEN + SQL.jobs_by_id, (IDS,)),
     "settle_claims": (SQL.settle_claims, (1.0,)),
     "delete_records": (SQL.delete_records, (1.0, IDS, IDS)),
     "purge_done": (SQL.purge_jobs, ("done", 1.0, None, True, 100)),
@@ -94,6 +100,27 @@ def test_a_query_walks_no_table(filled: PostgresStore, name: str) -> None:
         conn.execute("set local enable_seqscan = off")  # in small tables it would be right to
         ((plan,),) = conn.execute(f"explain (format json) {query}", values).fetchall()
     assert _walked(plan) == []
+
+
+def test_jobs_that_wait_are_listed_in_their_order_and_none_is_sorted(
+    filled: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    execute = Session.execute
+
+    def noting(self: Session, query: str, values: Any = (), **options: Any) -> Any:
+        asked.append((query, values))
+        return execute(self, query, values, **options)
+
+    monkeypatch.setattr(Session, "execute", noting)
+    assert filled.jobs(None, status=Status.PENDING, limit=10)
+    query, values = next(given for given in asked if "evervec.ready" in given[0])
+    with filled.db.snapshot() as conn:
+        conn.execute("set local enable_seqscan = off; set local enable_hashjoin = off")
+        conn.execute("set local enable_mergejoin = off")
+        ((plan,),) = conn.execute(f"explain (format json) {query}", values).fetchall()
+    assert "ready_order" in json.dumps(plan)
+    assert "Sort" not in json.dumps(plan)
 
 
 def test_full_text_is_found_by_its_index(world: World, filled: PostgresStore) -> None:

@@ -11,6 +11,13 @@ from support.places import somebody_waits
 from support.processes import until
 from support.world import DAY, KIND, World, assert_in_step, job_of, work
 
+CLAIM_ALL = """
+with taken as (delete from evervec.ready returning job_id)
+insert into evervec.claims (token, started_at, expires_at, leased_until, held, job_ids, seqs)
+select 'theirs', 0, 9e9, 9e9, count(*), array_agg(job_id), array_agg(seq)
+from taken join evervec.jobs using (job_id)
+"""
+
 
 def while_waiting(url: str, call: Callable[[], object], then: Callable[[], object]) -> list[object]:
     """Do `then` while `call` waits for a lock; what `call` gave or raised."""
@@ -33,8 +40,7 @@ def while_waiting(url: str, call: Callable[[], object], then: Callable[[], objec
 def test_a_job_that_is_claimed_meanwhile_is_not_cancelled(world: World, url: str) -> None:
     ticket = world.ev.add(KIND, "alpha", id="1")
     with closing(world.connect()) as conn:
-        conn.execute("select * from evervec.jobs for update")
-        conn.execute("update evervec.jobs set status = 'processing', token = 'theirs'")
+        conn.execute(CLAIM_ALL)
         (error,) = while_waiting(url, lambda: world.ev.queue.cancel(ticket.job_id), conn.commit)
     assert isinstance(error, InvalidTransition)
     assert job_of(world.ev, "1").status is Status.PROCESSING

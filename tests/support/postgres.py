@@ -101,7 +101,7 @@ def execute(url: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
 
 
 _ASTRAY = """
-with leased as (select unnest(jobs) as job_id from evervec.claims where seqs is not null)
+with leased as (select unnest(job_ids) as job_id from evervec.claims)
 select coalesce(j.job_id, q.job_id), j.status, q.job_id is not null, l.job_id is not null
 from evervec.jobs as j
 full join evervec.ready as q

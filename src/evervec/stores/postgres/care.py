@@ -35,6 +35,7 @@ class Care(Leases, care.Care):
     def _job(self, conn: Connection, tenant: str | None, job_id: int) -> Job:
         """A job that is about to be changed: nobody else changes it until then."""
         conn.execute(SQL.lock_job, (job_id,))
+        conn.execute(SQL.lock_place, (job_id,))
         return super()._job(conn, tenant, job_id)
 
     def tend(self) -> None:

@@ -84,6 +84,10 @@ class Engine(Batches):
         number: int = conn.execute(SQL.take_numbers, (1,)).fetchone()[0]
         return number
 
+    @property
+    def select_written(self) -> str:
+        return self.select_jobs.replace("evervec.current_jobs", "evervec.jobs")
+
     def jobs_of(self, conn: engine.Connection, rows: Iterable[JobRow]) -> list[Job]:
         rows = list(rows)
         return make_jobs(self.names_of(conn, rows), rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -105,7 +105,8 @@ class Leases(Changes, leases.Leases):
             id: (crashes, company(crashes, attempts, most, limit))
             for id, crashes, attempts, most in conn.execute(SQL.suspects, (ids,))
         }
-        first = alike[ids[0]]
+        ids = [id for id in ids if id in alike]  # the others were cancelled meanwhile
+        first = alike[ids[0]] if ids else (0, 0)
         return [id for id in ids if alike[id] == first][: first[1]]
 
     def _finish_untouched(self, conn: Connection, finishes: Sequence[Finish]) -> set[int]:
@@ -119,14 +120,23 @@ class Leases(Changes, leases.Leases):
                 ]
         done: set[int] = set()
         for (token, worker), rows in sorted(batches.items()):
+            done |= self._finish_leased(conn, token, worker, sorted(rows))
+        return done
+
+    def _finish_leased(
+        self, conn: Connection, token: str, worker: str, rows: list[tuple[int, ...]]
+    ) -> set[int]:
+        """Finish jobs of one claim: those of which it alone tells, then those that tell of it."""
+        done: set[int] = set()
+        for query in (SQL.finish_claimed, SQL.finish_untouched):
             if not rows:
-                continue
-            ids, *told = columns(sorted(rows))
+                break
+            ids, *told = columns(rows)
             told = [counts if any(counts) else [] for counts in told]  # an index of their own: none
-            values = (token, worker, ids, *told)
-            found = conn.execute(SQL.finish_claimed, values).fetchone()
-            some = (found or conn.execute(SQL.finish_untouched, values).fetchone())[0]
-            done.update(ids if some is None else some)
+            found = conn.execute(query, (token, worker, ids, *told)).fetchone()
+            if found is not None:
+                done.update(ids if found[0] is None else found[0])
+                rows = [row for row in rows if row[0] not in done]
         return done
 
     def any_expired(self) -> bool:
@@ -161,8 +171,9 @@ class Leases(Changes, leases.Leases):
         if not found and tenant is None:
             conn.execute(SQL.settle_claims, (now,))
         ids = [row[0] for row in found]
-        rows: list[JobRow] = conn.execute(self.select_jobs + SQL.jobs_by_id, (ids,)).fetchall()
+        rows: list[JobRow] = conn.execute(self.select_written + SQL.jobs_by_id, (ids,)).fetchall()
         return rows
 
-    def write_leases(self, conn: Connection, jobs: Iterable[Job]) -> None:
-        conn.execute(SQL.write_leases, ([job.token for job in jobs if job.token],))
+    def write_leases(self, conn: Connection, jobs: Sequence[Job]) -> None:
+        tokens = list({job.token for job in jobs if job.token})
+        conn.execute(SQL.write_leases, (tokens, [job.job_id for job in jobs]))

@@ -8,7 +8,7 @@ from evervec.model import Status
 from evervec.stores.postgres.engine import SQL, Engine
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.listing import Listing
-from evervec.stores.sql.looking import JobStats
+from evervec.stores.sql.looking import JOB_ORDER, JobStats
 
 _RECENTLY = 3600.0
 """seconds within which jobs were done whose pace is told, if there are any"""
@@ -17,13 +17,20 @@ _RECENTLY = 3600.0
 class Looking(Engine, Listing):
     """The part of the store that answers questions."""
 
+    job_order: ClassVar = {
+        **JOB_ORDER, Status.PENDING: "q.priority desc, q.scheduled_for, q.job_id"
+    }  # fmt: skip
     of_status: ClassVar = {
-        Status.PENDING: """ and exists (
-            select 1 from evervec.ready as q where (q.priority, q.scheduled_for, q.job_id)
-                = (j.priority, j.scheduled_for, j.job_id))""",
-        Status.PROCESSING: " and j.job_id = any (array(select unnest(jobs) from evervec.claims))",
+        Status.PENDING: " and ($1::text is null or q.tenant = $1)",
+        Status.PROCESSING: """
+            and j.job_id = any (array(select unnest(written || job_ids) from evervec.claims))""",
         Status.FAILED: " and j.failed_at is not null",
     }
+
+    def select_of(self, status: Status | None) -> str:
+        if status in (None, Status.PROCESSING):
+            return self.select_jobs
+        return self.select_written + (SQL.among_ready if status is Status.PENDING else "")
 
     def failed_count(self) -> int:
         with self.db.reading() as conn:

@@ -161,16 +161,23 @@ on conflict (record, version) do update set
     priority = case
         when j.status in ('pending', 'processing') then greatest(j.priority, excluded.priority)
         else excluded.priority end,
-    -- a waiting job keeps its place; one in process may wait for its next pass
-    scheduled_for = case
-        when j.status = 'pending' or j.status = 'processing' and j.seq > j.claimed_seq
-            then least(j.scheduled_for, excluded.scheduled_for)
-        else excluded.scheduled_for end,
-    attempts = case when j.status = 'processing' then j.attempts else 0 end,
-    crashes = case when j.status = 'processing' then j.crashes else 0 end,
-    error = case when j.status = 'processing' then j.error end,
-    completed_at = case when j.status = 'processing' then j.completed_at end,
-    status = case when j.status = 'processing' then j.status else 'pending' end
+    -- a waiting job keeps its place; one that is held may wait for its next pass
+    (scheduled_for, attempts, crashes, error, completed_at, status) = (
+        select case
+                   when now.waits or j.status = 'processing' and j.seq > j.claimed_seq
+                       then least(j.scheduled_for, excluded.scheduled_for)
+                   else excluded.scheduled_for end,
+               case when now.held then j.attempts else 0 end,
+               case when now.held then j.crashes else 0 end,
+               case when now.held then j.error end,
+               case when now.held then j.completed_at end,
+               case when j.status = 'processing' then j.status else 'pending' end
+        from (
+            select j.status = 'pending' and ready as waits,
+                   j.status = 'processing' or j.status = 'pending' and not ready as held
+            from (select exists (
+                select 1 from evervec.ready as q where (q.priority, q.scheduled_for, q.job_id)
+                    = (j.priority, j.scheduled_for, j.job_id)) as ready) as stands) as now)
 
 -- name: job_columns
 j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.claimed_seq, j.status, j.priority,
@@ -179,12 +186,15 @@ j.completed_at, j.lease_expires_at, j.record, j.worker, j.crashes
 from evervec.current_jobs as j
 join evervec.records as r on r.record = j.record
 
+-- name: among_ready
+join evervec.ready as q on q.job_id = j.job_id
+
 -- name: version_names
 select version, name from evervec.versions
 
 -- name: claim
--- In one statement, which is a transaction of its own. What was told comes with the first row. Where
--- a worker died of a job, nothing is claimed until it was said which of them.
+-- In one statement, which is a transaction of its own. What was told comes with the first row.
+-- Where a worker died of a job, nothing is claimed until it was said which of them.
 with begun as materialized (
     select evervec.now_seconds() as now, clock_timestamp() as at,
            set_config('synchronous_commit', 'off', true)),
@@ -192,7 +202,7 @@ due as materialized (
     select begun.now, d.places, d.suspect, json_build_array(
         begun.now, extract(epoch from clock_timestamp() - begun.at), d.jobs, d.suspect,
         d.looked_upto, d.paused, d.levels, d.times, d.firsts)::text as told
-    from begun, evervec.due_jobs($1, begun.now, $2, $3, $4, $5, $6, $7) as d)
+    from begun, evervec.next_jobs($1, begun.now, $2, $3, $4, $5, $6, $7) as d)
 select case when coalesce(t.ordinality, 1) = 1 then due.told end, t.job_id, t.tenant, t.kind, t.id,
        t.version, t.op, t.seq, t.priority, t.attempts, t.max_attempts, t.error, t.created_at,
        t.scheduled_for, t.completed_at, t.record, t.crashes
@@ -207,13 +217,25 @@ select job_id, crashes, attempts, max_attempts from evervec.jobs
 where job_id = any ($1::bigint[])
 
 -- name: write_leases
-select evervec.write_leases($1)
+select evervec.write_leases($1, $2)
 
 -- name: write_expired
-select evervec.write_leases(array(
-    select token from evervec.claims
-    where seqs is not null and (expires_at < $1 or started_at < $2)
-    for update skip locked))
+-- but not of jobs that somebody has locked: the others need not wait for that
+with ended as materialized (
+    select token, job_ids from evervec.claims
+    where job_ids <> '{}' and (leased_until < $1 or started_at < $2)
+    for update skip locked),
+held as materialized (select unnest(job_ids) as job_id from ended),
+free as materialized (
+    select job_id from evervec.jobs where job_id = any (array(select job_id from held))
+    order by job_id
+    for update skip locked),
+there as materialized (
+    select job_id from evervec.jobs where job_id = any (array(select job_id from held)))
+select evervec.write_leases(
+    array(select token from ended),
+    array(select job_id from held
+          where job_id in (select job_id from free) or job_id not in (select job_id from there)))
 
 -- name: load
 -- the first so many whose texts fit together, and at least one
@@ -254,11 +276,11 @@ where j.job_id = n.job_id
 
 -- name: finish_claimed
 -- jobs of which only their claim tells that they are leased, with their attempts; null: all of them
--- No row: the jobs themselves tell of this claim's leases, or nothing does.
+-- No row: it tells of none.
 with now as materialized (select evervec.now_seconds() as now),
 claim as materialized (  -- its lists whole, not to be fetched for each job
-    select started_at, jobs || '{}'::bigint[] as jobs, seqs || '{}'::bigint[] as seqs
-    from evervec.claims where token = $1 and seqs is not null
+    select started_at, job_ids || '{}'::bigint[] as job_ids, seqs || '{}'::bigint[] as seqs
+    from evervec.claims where token = $1 and job_ids <> '{}'
     for update),
 done as (
     update evervec.jobs as j
@@ -267,8 +289,8 @@ done as (
         completed_at = now.now, error = null, crashes = 0
     from now, claim
     where j.job_id = any ($3::bigint[]) and j.status = 'pending'
-        and claim.jobs[width_bucket(j.job_id, claim.jobs)] = j.job_id
-        and claim.seqs[width_bucket(j.job_id, claim.jobs)] = j.seq
+        and claim.job_ids[width_bucket(j.job_id, claim.job_ids)] = j.job_id
+        and claim.seqs[width_bucket(j.job_id, claim.job_ids)] = j.seq
     returning j.job_id, j.record, j.tenant, j.version, j.attempts, j.seq, j.started_at,
               j.completed_at, width_bucket(j.job_id, $3::bigint[]) as place),
 noted as (
@@ -281,15 +303,17 @@ noted as (
     from done),
 ended as (select count(*) as count from done),
 rest as (
-    select array_agg(u.job_id order by u.job_id) as jobs, array_agg(u.seq order by u.job_id) as seqs
-    from claim, ended, unnest(claim.jobs, claim.seqs) as u (job_id, seq)
-    where ended.count < cardinality(claim.jobs) and u.job_id not in (select job_id from done)),
+    select coalesce(array_agg(u.job_id order by u.job_id), '{}') as job_ids,
+           coalesce(array_agg(u.seq order by u.job_id), '{}') as seqs
+    from claim, ended, unnest(claim.job_ids, claim.seqs) as u (job_id, seq)
+    where ended.count < cardinality(claim.job_ids) and u.job_id not in (select job_id from done)),
 let_go as (
     update evervec.claims as c
-    set held = cardinality(rest.jobs), jobs = rest.jobs, seqs = rest.seqs
-    from rest where c.token = $1 and rest.jobs is not null),
+    set held = c.held - ended.count::integer, job_ids = rest.job_ids, seqs = rest.seqs
+    from claim, ended, rest where c.token = $1 and c.held > ended.count),
 gone as (
-    delete from evervec.claims as c using claim, rest where c.token = $1 and rest.jobs is null)
+    delete from evervec.claims as c using claim, ended
+    where c.token = $1 and c.held <= ended.count)
 select case when ended.count < cardinality($3::bigint[]) then array(select job_id from done) end
 from claim, ended
 
@@ -384,7 +408,7 @@ returning j.job_id
 -- name: expired
 select job_id from evervec.jobs
 where job_id = any (array(
-        select unnest(jobs) from evervec.claims where expires_at < $1 or started_at < $2))
+        select unnest(written) from evervec.claims where expires_at < $1 or started_at < $2))
     and status = 'processing' and (lease_expires_at < $1 or started_at < $2)
     and ($3::text is null or tenant = $3)
 order by lease_expires_at
@@ -394,19 +418,22 @@ for update skip locked
 -- name: settle_claims
 -- those whose time has come: by when the first lease of each ends now, or away with it
 with ended as (
-    select token, jobs from evervec.claims
-    where expires_at < $1 and seqs is null
+    select token, written, case when job_ids <> '{}' then leased_until end as leased_until
+    from evervec.claims
+    where expires_at < $1 and (job_ids = '{}' or leased_until >= $1)
     for update skip locked),
 held as (
-    select token, min(lease_expires_at) as expires_at
+    select token, min(lease_expires_at) as leased_until
     from evervec.jobs
-    where job_id = any (array(select unnest(jobs) from ended)) and status = 'processing'
+    where job_id = any (array(select unnest(written) from ended)) and status = 'processing'
     group by token),
+first as (
+    select e.token, least(e.leased_until, h.leased_until) as expires_at
+    from ended as e left join held as h on h.token = e.token),
 moved as (
-    update evervec.claims as c set expires_at = h.expires_at
-    from held as h where c.token = h.token)
-delete from evervec.claims
-where token in (select e.token from ended as e except select h.token from held as h)
+    update evervec.claims as c set expires_at = f.expires_at
+    from first as f where c.token = f.token and f.expires_at is not null)
+delete from evervec.claims where token in (select token from first where expires_at is null)
 
 -- name: next_scheduled
 with recursive levels as (
@@ -443,11 +470,14 @@ where job_id = any (array(
     for update)) and status = 'failed'
 
 -- name: lock_job
--- also where it stands among those that can be claimed
-with mine as materialized (
-    select job_id, priority, scheduled_for from evervec.jobs where job_id = $1 for update)
-select 1 from evervec.ready as q, mine
-where (q.priority, q.scheduled_for, q.job_id) = (mine.priority, mine.scheduled_for, mine.job_id)
+select 1 from evervec.jobs where job_id = $1 for update
+
+-- name: lock_place
+-- where it stands among those that can be claimed, once nobody else moves it
+select 1 from evervec.ready as q
+join evervec.jobs as j
+    on (q.priority, q.scheduled_for, q.job_id) = (j.priority, j.scheduled_for, j.job_id)
+where j.job_id = $1
 for update of q
 
 -- name: drop_job

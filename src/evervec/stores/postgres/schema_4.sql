@@ -1,6 +1,10 @@
 -- Jobs that can be claimed have a narrow table of their own. A claim takes its rows away and leaves
 -- the jobs as they are: who holds them stands in the claim's row, until there is more to tell of
 -- one of them than that it is done.
+
+-- What commits between the copy and the triggers would stand nowhere.
+lock table evervec.jobs, evervec.claims in access exclusive mode;
+
 create table evervec.ready (
     job_id bigint not null,
     version bigint not null,
@@ -32,16 +36,26 @@ alter table evervec.jobs set (fillfactor = 40);
 alter index evervec.jobs_pkey reset (fillfactor);
 alter index evervec.jobs_record_version_key reset (fillfactor);
 
--- In the order of their numbers: the jobs that a claim holds, and the seq of each when it was
--- claimed. Without seqs the jobs' own rows tell of their leases, and `jobs` is where to look.
-alter table evervec.claims add column worker text not null default '', add column seqs bigint[];
-alter table evervec.claims alter column seqs set storage external;
+-- The jobs of which only the claim tells that they are leased, until when, in the order of their
+-- numbers, with the seq of each when it was claimed; and those whose own rows tell it, or did. That
+-- column's old name is gone, so that a process of an older evervec clears away no claim that it does
+-- not understand.
+alter table evervec.claims rename column jobs to written;
+alter table evervec.claims alter column written set default '{}';
+alter table evervec.claims
+    add column worker text not null default '',
+    add column leased_until double precision not null default 0,
+    add column job_ids bigint[] not null default '{}',
+    add column seqs bigint[] not null default '{}';
+alter table evervec.claims
+    alter column job_ids set storage external,
+    alter column seqs set storage external;
 
 -- Jobs as they stand, also those of which only their claim tells that they are leased.
 create view evervec.current_jobs as
 select j.job_id, j.record, j.version, j.seq, coalesce(c.seq, j.claimed_seq) as claimed_seq,
        j.scheduled_for, j.created_at, coalesce(c.started_at, j.started_at) as started_at,
-       j.completed_at, coalesce(c.expires_at, j.lease_expires_at) as lease_expires_at, j.priority,
+       j.completed_at, coalesce(c.leased_until, j.lease_expires_at) as lease_expires_at, j.priority,
        case when c.token is null then j.attempts else j.attempts + 1 end as attempts, j.crashes,
        j.max_attempts, j.tenant, j.op,
        case when c.token is null then j.status else 'processing' end as status,
@@ -49,10 +63,9 @@ select j.job_id, j.record, j.version, j.seq, coalesce(c.seq, j.claimed_seq) as c
        j.failed_at
 from evervec.jobs as j
 left join (
-    select c.token, c.worker, c.started_at, c.expires_at, held.job_id, held.seq
+    select c.token, c.worker, c.started_at, c.leased_until, held.job_id, held.seq
     from evervec.claims as c
-    cross join unnest(c.jobs, c.seqs) as held (job_id, seq)
-    where c.seqs is not null
+    cross join unnest(c.job_ids, c.seqs) as held (job_id, seq)
 ) as c on c.job_id = j.job_id;
 
 -- The jobs that can be claimed follow those that wait.
@@ -69,6 +82,7 @@ $$;
 
 create function evervec.follow_changed_job() returns trigger
 language plpgsql
+set enable_seqscan = off
 as $$
 begin
     if old.status <> 'pending' then
@@ -99,6 +113,7 @@ $$;
 
 create function evervec.follow_dropped_jobs() returns trigger
 language plpgsql
+set enable_seqscan = off
 as $$
 begin
     delete from evervec.ready as q using old_jobs as o
@@ -132,7 +147,7 @@ drop function if exists evervec.shared_jobs;
 -- `known` says where a caller last found the first job of a priority. What lies before it in the
 -- index is a paused tenant's, or dead, and while some transaction keeps it from being cleared away
 -- a claim that began at the front would get slower with every job that is done.
-create function evervec.due_jobs(
+create function evervec.next_jobs(
     wanted integer,
     at double precision,
     of_versions bigint[] default null,
@@ -370,39 +385,54 @@ begin
             join evervec.records as r on r.record = j.record
             where j.job_id = any (array(select t.job_id from taken as t)) and j.status = 'pending'),
         claim as (
-            insert into evervec.claims (token, worker, started_at, expires_at, held, jobs, seqs)
-            select given_token, given_worker, at, until, count(*),
+            insert into evervec.claims
+                (token, worker, started_at, expires_at, leased_until, held, job_ids, seqs)
+            select given_token, given_worker, at, until, until, count(*),
                    array_agg(h.job_id order by h.job_id), array_agg(h.seq order by h.job_id)
             from held as h having count(*) > 0)
         select * from held as h order by h.priority desc, h.scheduled_for, h.job_id;
 end
 $$;
 
--- Writes to the jobs of claims that they are leased: before one of them is renewed, given back,
--- failed, or taken over.
-create function evervec.write_leases(tokens text[]) returns void
+-- Writes to jobs of claims that they are leased: before they are renewed, given back, failed, or
+-- taken over.
+create function evervec.write_leases(tokens text[], jobs bigint[]) returns void
 language plpgsql
 set enable_seqscan = off
 set plan_cache_mode = force_generic_plan
 as $$
 begin
     with claim as materialized (
-        select c.token, c.worker, c.started_at, c.expires_at, c.jobs, c.seqs
+        select c.token, c.worker, c.started_at, c.leased_until, c.job_ids, c.seqs
         from evervec.claims as c
-        where c.token = any (tokens) and c.seqs is not null
+        where c.token = any (tokens) and c.job_ids <> '{}'
         order by c.token
         for update),
-    written as (
-        update evervec.claims as c set seqs = null from claim where c.token = claim.token),
-    held as (
-        select claim.token, claim.worker, claim.started_at, claim.expires_at, u.job_id, u.seq
-        from claim cross join unnest(claim.jobs, claim.seqs) as u (job_id, seq))
-    update evervec.jobs as j
-    set status = 'processing', token = h.token, worker = h.worker, started_at = h.started_at,
-        lease_expires_at = h.expires_at, claimed_seq = h.seq, attempts = j.attempts + 1
-    from held as h
-    where j.job_id = any (array(select o.job_id from held as o)) and j.job_id = h.job_id
-        and j.status = 'pending';
+    held as materialized (
+        select c.token, c.worker, c.started_at, c.leased_until, u.job_id, u.seq,
+               u.job_id in (select unnest(jobs)) as wanted
+        from claim as c cross join unnest(c.job_ids, c.seqs) as u (job_id, seq)),
+    locked as materialized (  -- in the order of their keys
+        select j.job_id from evervec.jobs as j
+        where j.job_id = any (array(select h.job_id from held as h where h.wanted))
+        order by j.job_id
+        for update),
+    leased as (
+        update evervec.jobs as j
+        set status = 'processing', token = h.token, worker = h.worker, started_at = h.started_at,
+            lease_expires_at = h.leased_until, claimed_seq = h.seq, attempts = j.attempts + 1
+        from held as h
+        where j.job_id = any (array(select l.job_id from locked as l)) and j.job_id = h.job_id
+            and j.status = 'pending')
+    update evervec.claims as c
+    set written = c.written || coalesce(k.written, '{}'), job_ids = coalesce(k.job_ids, '{}'),
+        seqs = coalesce(k.seqs, '{}')
+    from (
+        select h.token, array_agg(h.job_id) filter (where h.wanted) as written,
+               array_agg(h.job_id order by h.job_id) filter (where not h.wanted) as job_ids,
+               array_agg(h.seq order by h.job_id) filter (where not h.wanted) as seqs
+        from held as h group by h.token) as k
+    where c.token = k.token;
 end
 $$;
 
@@ -428,9 +458,9 @@ declare
     due tid[];
     made text := replace(gen_random_uuid()::text, '-', '');
 begin
-    select d.places into due from evervec.due_jobs(max_items, now, null, 0) as d;
+    select d.places into due from evervec.next_jobs(max_items, now, null, 0) as d;
     if due = '{}' then  -- what a worker died of comes alone
-        select d.places into due from evervec.due_jobs(1, now) as d;
+        select d.places into due from evervec.next_jobs(1, now) as d;
     end if;
     return query
         select t.job_id, made, t.tenant, t.kind, t.id, t.op, t.seq, r.title, r.text, r.metadata,
@@ -449,7 +479,7 @@ declare
     now double precision := evervec.now_seconds();
     held evervec.jobs;
 begin
-    perform evervec.write_leases(array[given_token]);
+    perform evervec.write_leases(array[given_token], array[job]);
     select j.* into held from evervec.jobs as j
     where j.job_id = job and j.token = given_token and j.status = 'processing' for update;
     if not found then  -- it came before, and its answer was lost; or the lease was
@@ -484,7 +514,7 @@ declare
     held evervec.jobs;
     ended text;
 begin
-    perform evervec.write_leases(array[given_token]);
+    perform evervec.write_leases(array[given_token], array[job]);
     select j.* into held from evervec.jobs as j
     where j.job_id = job and j.token = given_token and j.status = 'processing' for update;
     if not found then
@@ -514,7 +544,7 @@ create or replace function evervec.release_embedding_queue_item(job bigint, give
 returns boolean
 language sql
 as $$
-    select evervec.write_leases(array[given_token]);
+    select evervec.write_leases(array[given_token], array[job]);
     with given_back as (
         update evervec.jobs as j
         set status = 'pending', token = null, lease_expires_at = null,
@@ -529,7 +559,7 @@ create or replace function evervec.renew_embedding_queue_item(
 ) returns boolean
 language sql
 as $$
-    select evervec.write_leases(array[given_token]);
+    select evervec.write_leases(array[given_token], array[job]);
     with renewed as (
         update evervec.jobs as j
         set lease_expires_at = evervec.now_seconds() + lease_seconds

@@ -7,7 +7,7 @@ they differ in how many rows a statement takes.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from evervec.model import Job, Outcome, Status
@@ -118,7 +118,7 @@ class Ending(Engine):
             self.each(conn, self.sql.put_back, back)
             self._add_attempts(conn, attempts)
             ended = self.listed(row[-1] for row in back)
-            rows = conn.execute(self.select_jobs + self.sql.jobs_by_id, (ended,)).fetchall()
+            rows = conn.execute(self.select_written + self.sql.jobs_by_id, (ended,)).fetchall()
             recovered = self.jobs_of(conn, rows)
         self.wake()
         return recovered
@@ -138,7 +138,7 @@ class Ending(Engine):
         return rows
 
     # rows
-    def write_leases(self, conn: Connection, jobs: Iterable[Job]) -> None:
+    def write_leases(self, conn: Connection, jobs: Sequence[Job]) -> None:
         """Write to jobs what only their claims tell of them, where that is so."""
 
     def _standing(self, conn: Connection, jobs: Sequence[Job]) -> dict[int, Standing]:

@@ -107,3 +107,8 @@ class Engine(ABC):
     @property
     def select_jobs(self) -> str:
         return f"select {self.sql.job_columns}\n"
+
+    @property
+    def select_written(self) -> str:
+        """`select_jobs` where the jobs' own rows tell all of them."""
+        return self.select_jobs

@@ -16,8 +16,13 @@ class Listing(Looking):
 
     filter: type[Filter]
     """how the engine looks into JSON"""
+    job_order: ClassVar[Mapping[Status | None, str]] = JOB_ORDER
     of_status: ClassVar[Mapping[Status | None, str]] = {}
     """what else is true of jobs of a status, for an index that knows no status"""
+
+    def select_of(self, status: Status | None) -> str:
+        """`select_jobs` for jobs of a status."""
+        return self.select_jobs
 
     def records(
         self,
@@ -50,11 +55,11 @@ class Listing(Looking):
         after: int | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        query = f"""{self.select_jobs} where ($1::text is null or r.tenant = $1)
+        query = f"""{self.select_of(status)} where ($1::text is null or r.tenant = $1)
             and ($2::text is null or r.kind = $2) and ($3::text is null or r.id = $3)
             and ($4::text is null or j.status = $4){self.of_status.get(status, "")}
             and ($6::bigint is null or j.job_id > $6)
-            order by {JOB_ORDER[status if after is None else None]} limit $5"""
+            order by {self.job_order[status if after is None else None]} limit $5"""
         wanted = (tenant, kind, id, status and Status(status).value, limit, after)
         with self.db.reading() as conn:
             return self.jobs_of(conn, conn.execute(query, wanted).fetchall())
