@@ -1,6 +1,5 @@
 """Changing the model: two versions in step, one switch, a way back, and nothing left behind."""
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 
 from evervec import Evervec, InvalidArgument, InvalidTransition, Kind, VersionMismatch
 from evervec.embedders.hashing import HashingEmbedder
+from support.processes import until
 from support.world import (
     KIND,
     ScriptedEmbedder,
@@ -40,13 +40,15 @@ class Other(HashingEmbedder):
 
 def drive(ev: Evervec) -> None:
     """Do all that workers would do, until nothing is left. They come back, too, to a version that
-    is not built before a transaction ends that was there first, were it only a NOTIFY."""
-    for _ in range(20):
+    waits for a transaction which was there before it, were it only a NOTIFY."""
+
+    def done() -> bool:
         while ev.migrations.step() or work(ev).processed:
             pass
-        if all(c.state != "building" or ev.migrations.is_filled(c) for c in ev.store.collections()):
-            return
-        time.sleep(0.01)
+        building = [c for c in ev.store.collections() if c.state == "building"]
+        return all(map(ev.migrations.is_filled, building))
+
+    until(done, "versions to be built")
 
 
 @pytest.fixture

@@ -196,7 +196,7 @@ def test_through_a_proxy_the_provider_is_spoken_to_in_secret(
 ) -> None:
     monkeypatch.setenv("https_proxy", f"bob:secret@127.0.0.1:{wire.port}")
     wire.answers = [b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n"]
-    with pytest.raises(CannotConnect, match="407"):
+    with pytest.raises(CannotConnect, match=r"407.*through the proxy 127\.0\.0\.1"):
         to("https://provider.example/v1", Authorization="Bearer key").exchange("GET", "/x", None, 5)
     (head,) = wire.heads
     assert head[0].startswith("CONNECT provider.example:443 HTTP/1.")

@@ -202,7 +202,7 @@ def test_a_port_where_nobody_listens_is_an_outage(openai_at: Make) -> None:
 
 @pytest.mark.parametrize("url", ["http://[bad", "no-scheme.example/v1", "ftp://example.com"])
 def test_what_is_no_url_is_told(openai_at: Make, url: str) -> None:
-    with pytest.raises(ProviderUnavailable, match=r"not a URL|cannot be reached"):
+    with pytest.raises(ProviderUnavailable, match=r"cannot be asked at"):
         openai_at(url=url).embed(TEXTS)
 
 

@@ -178,7 +178,7 @@ def cli(ctx: click.Context, /, verbose: bool, log_json: bool, **where: str | Non
         root.setLevel(logging.INFO)
         for handler in root.handlers:
             handler.setFormatter(JsonFormatter())
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a provider call
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a delivery
     if os.environ.get("NO_COLOR"):
         ctx.color = False
     ctx.obj = Where(**where)

@@ -48,7 +48,7 @@ class Connections:
     """Those to the server of a URL: as many as there are calls under way, used again and again.
 
     Proxies are those of the environment. A name and password in the URL are sent as Basic
-    authentication. Raises ValueError when the URL is none.
+    authentication. Raises ValueError when the URL or the proxy cannot be used.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
@@ -134,7 +134,8 @@ class Connections:
             conn.connect()
         except (http.client.HTTPException, OSError, UnicodeError) as error:
             conn.close()
-            raise CannotConnect(_words(error)) from None
+            by = f", through the proxy {host}" if self._proxy else ""
+            raise CannotConnect(f"{_words(error)}{by}") from None
         return conn
 
     def close(self) -> None:
@@ -163,9 +164,9 @@ def _read(response: http.client.HTTPResponse, sock: object, ends: float) -> byte
 def _parsed(url: str) -> SplitResult:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("it begins with http:// or https:// and the name of a machine")
+        raise ValueError("a URL begins with http:// or https:// and the name of a machine")
     if not url.isprintable() or " " in parts.netloc:
-        raise ValueError("it has characters that no URL has")
+        raise ValueError("that has characters that no URL has")
     _ = parts.port  # says whether it is a number
     return parts
 
@@ -177,7 +178,7 @@ def _proxy_for(place: SplitResult) -> SplitResult | None:
         return None
     proxy = urlsplit(found if "://" in found else f"http://{found}")
     if proxy.scheme != "http" or not proxy.hostname:
-        raise ValueError("the environment names a proxy that is no http://host:port")
+        raise ValueError("the proxy that the environment names must be http://host:port")
     return proxy
 
 

@@ -62,7 +62,7 @@ class Http:
         try:
             self._connections = Connections(self.url, headers)
         except ValueError as error:
-            raise ProviderUnavailable(f"{name}: {self._shown} is not a URL: {error}") from None
+            raise ProviderUnavailable(f"{name} cannot be asked at {self._shown}: {error}") from None
 
     def get(self, path: str, seconds: float | None = None) -> Reply:
         return self._request("GET", path, None, seconds)
