@@ -242,7 +242,8 @@ using (
            unnest($3::bigint[]) as seq, unnest($4::blob[]) as chunks) as n
 on l.record = n.record and l.version = n.version
 when matched and n.seq >= l.seq then update set seq = n.seq, chunks = n.chunks
-when not matched then insert values (n.record, n.version, n.seq, n.chunks)
+when not matched then
+    insert (record, version, seq, chunks) values (n.record, n.version, n.seq, n.chunks)
 
 -- name: drop_ledger
 delete from evervec_ledger as l

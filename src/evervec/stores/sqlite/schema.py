@@ -13,7 +13,7 @@ from importlib.resources import files
 from evervec.errors import StoreError
 from evervec.stores.sqlite.connections import Connections
 
-LATEST = 5
+LATEST = 6
 
 
 def upgrade(db: Connections) -> None:

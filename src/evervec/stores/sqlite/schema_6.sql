@@ -1,0 +1,5 @@
+-- For an index outside of the store. `fence` is the number that the record's points carry there
+-- (null: its seq). `doubt` is the fence of a write that began and was not finished, so the index
+-- may hold other points than the entry says (null: no such write).
+alter table evervec_ledger add column fence integer;
+alter table evervec_ledger add column doubt integer;
