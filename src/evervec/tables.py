@@ -134,7 +134,7 @@ class Tables:
                         ids[record.tenant, keep and record.live].append(record.id)
                 for (tenant, stays), mine in ids.items():
                     if stays:
-                        store.enqueue(tenant, kind, mine, loaded=False)
+                        store.enqueue(tenant, kind, mine, loaded=False, owing=False)
                     else:
                         gone += sum(ticket.accepted for ticket in store.delete(tenant, kind, mine))
         return 0 if keep else gone

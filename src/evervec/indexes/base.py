@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from evervec.model import Change
+from evervec.stores.values import Applied
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,9 +112,11 @@ class Index(Protocol):
     shares_store: bool
     """its points are in the store's own database, written with the job's finish"""
 
-    def apply(self, changes: Sequence[Change], conn: Any = None) -> None:
+    def apply(self, changes: Sequence[Change], conn: Any = None) -> Applied | None:
         """Bring records' points to what the changes say, all or nothing where `conn` (the
-        store's open transaction) is given. Stale changes are left out."""
+        store's open transaction) is given. What was not done is in the answer (None: nothing):
+        a change with a lower seq than the record has there is left out, and a kept chunk
+        that is not there stays missing. Only the same write may come twice with one seq."""
         ...
 
     def search(

@@ -30,6 +30,7 @@ from evervec.stores.postgres.connections import Connections, Session
 from evervec.stores.postgres.filtering import Filter
 from evervec.stores.postgres.packing import Packed
 from evervec.stores.sql.batches import columns
+from evervec.stores.values import Applied
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,7 +81,8 @@ class PgvectorIndex:
         self._builder: threading.Thread | None = None
 
     # writing
-    def apply(self, changes: Sequence[Change], conn: Any = None) -> None:
+    def apply(self, changes: Sequence[Change], conn: Any = None) -> Applied:
+        applied = Applied()
         by_version: dict[int, list[Change]] = defaultdict(list)
         for change in changes:
             by_version[change.version].append(change)
@@ -95,7 +97,8 @@ class PgvectorIndex:
         with self._noticing_loss(), context as db:
             db.execute(SQL.shut_out_writers if alone else SQL.join_writers)
             for version, table in tables.items():
-                self._apply(db, version, table, by_version[version])
+                applied.add(self._apply(db, version, table, by_version[version]))
+        return applied
 
     @contextmanager
     def _noticing_loss(self) -> Iterator[None]:
@@ -112,7 +115,8 @@ class PgvectorIndex:
 
     def _apply(
         self, db: Session, version: int, table: _Table | None, changes: list[Change]
-    ) -> None:
+    ) -> Applied:
+        applied = Applied()
         records = [c.record for c in changes]
         latest = dict(db.execute(SQL.removed, (version, records)).fetchall())
         present: dict[int, set[bytes]] = defaultdict(set)
@@ -126,9 +130,12 @@ class PgvectorIndex:
         removed: list[tuple[int, int]] = []
         vectors = []
         for c in changes:
-            if latest.get(c.record, c.seq) > c.seq:
-                continue  # something newer is there, or was removed
+            if latest.get(c.record, c.seq) > c.seq:  # something newer is there, or was removed
+                applied.newer[version, c.record] = latest[c.record]
+                continue
             there = present[c.record]
+            if c.kept and not c.kept.keys() <= there:
+                applied.missing.add((version, c.record))
             gone += [(c.record, h) for h in there if h not in c.kept]
             kept += [(c.record, h, c.seq, place) for h, place in c.kept.items() if h in there]
             new += [(c.tenant, c.record, p.hash, c.seq, p.position) for p in c.points]
@@ -147,6 +154,7 @@ class PgvectorIndex:
             db.execute(SQL.put_removals, (version, *columns(sorted(removed))))
         if table is not None and new:
             self._consider(table, db)
+        return applied
 
     def _table(self, version: int, dimensions: int, conn: Session | None = None) -> _Table | None:
         """The table of a collection, made in a transaction of its own when its first vectors

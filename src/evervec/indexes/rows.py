@@ -19,6 +19,7 @@ from evervec.indexes.base import Held, Matches, Stray
 from evervec.model import Change
 from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection, Database
+from evervec.stores.values import Applied
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,16 +76,18 @@ class RowsIndex(ABC):
     def mark(self) -> int:
         """The store's mark."""
 
-    def apply(self, changes: Sequence[Change], conn: Any = None) -> None:
+    def apply(self, changes: Sequence[Change], conn: Any = None) -> Applied:
+        applied = Applied()
         context = nullcontext(conn) if conn is not None else self._db.writing(durable=True)
         with context as db:
             by_version: dict[int, list[Change]] = defaultdict(list)
             for change in changes:
                 by_version[change.version].append(change)
             for version, group in by_version.items():
-                self._apply(db, version, group)
+                applied.add(self._apply(db, version, group))
+        return applied
 
-    def _apply(self, db: Connection, version: int, changes: list[Change]) -> None:
+    def _apply(self, db: Connection, version: int, changes: list[Change]) -> Applied:
         present: dict[int, dict[bytes, tuple[int, int]]] = defaultdict(dict)
         wanted = self.listed(change.record for change in changes)
         for record, hash, point, seq, _ in db.execute(self.sql.present, (wanted, version)):
@@ -92,13 +95,18 @@ class RowsIndex(ABC):
         inserts: Rows = []
         kept: Rows = []
         gone: list[tuple[str, int]] = []
+        applied = Applied()
         for c in changes:
-            there = present.get(c.record)
+            there = present.get(c.record, {})
             if there:
-                if any(seq > c.seq for _, seq in there.values()):
-                    continue  # something newer is there, or was removed
+                latest = max(seq for _, seq in there.values())
+                if latest > c.seq:  # something newer is there, or was removed
+                    applied.newer[version, c.record] = latest
+                    continue
                 gone += [(c.tenant, there[h][0]) for h in there if h not in c.kept]
                 kept += [(c.seq, place, there[h][0]) for h, place in c.kept.items() if h in there]
+            if c.kept and not c.kept.keys() <= there.keys():
+                applied.missing.add((version, c.record))
             inserts += [
                 (version, c.tenant, c.record, c.seq, p.position, p.hash, p.vector.tobytes())
                 for p in c.points
@@ -112,6 +120,7 @@ class RowsIndex(ABC):
             numbers = self.take_numbers(db, len(inserts))
             numbered = [(n, *row) for n, row in zip(numbers, inserts, strict=True)]
             self.write(db, self.sql.insert_point, numbered)
+        return applied
 
     def _remove(self, db: Connection, version: int, gone: Sequence[tuple[str, int]]) -> None:
         if not gone:

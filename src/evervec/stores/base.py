@@ -82,12 +82,15 @@ class Store(Protocol):
         ids: Sequence[str],
         *,
         loaded: bool,
+        owing: bool = True,
         priority: int = 0,
         delay: float = 0.0,
         max_attempts: int | None = None,
         conn: Any = None,
     ) -> list[EnqueueResult]:
-        """Jobs for records as they stand; `loaded`: for rows that the kind's loader fetches."""
+        """Jobs for records as they stand; `loaded`: for rows that the kind's loader fetches. A
+        row or box that a job has yet to read stays to be read, unless `owing` is False: then
+        nobody can read it any more."""
         ...
 
     # the worker's way
@@ -124,7 +127,8 @@ class Store(Protocol):
     def finish(self, finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
         """Finish those whose token still holds (True), with their ledger and attempt rows;
         `apply` writes the points in the same transaction. A finish that was already taken
-        is True again and changes nothing."""
+        is True again and changes nothing. `ChunksMissing`, and nothing is changed, where the
+        index lacks chunks that were to be kept."""
         ...
 
     def fail(self, failures: Sequence[Failure]) -> list[Status | None]:
@@ -136,6 +140,13 @@ class Store(Protocol):
         ...
 
     def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]: ...
+
+    def fence(self, jobs: Sequence[Job], lease: float, above: int = 0) -> tuple[int, list[bool]]:
+        """Call it before an index outside of the store is written. Renews leases; for those
+        jobs that are still held (True) the ledger entry is in doubt until their finish. The
+        number is larger than that of any earlier holder of these jobs, and than `above`, and
+        is on disk: the index takes it as the seq of the write."""
+        ...
 
     def next_due(self, versions: Sequence[int] | None = None) -> float | None:
         """When the next pending job is due, or a lease runs out; None when nothing waits."""

@@ -89,6 +89,10 @@ class Unreadable:
     error: str
 
 
+Place = tuple[int, int]
+"""a record in a collection: version and record"""
+
+
 class Finish(NamedTuple):
     """A claimed job that succeeded, and what its record's points become.
 
@@ -106,10 +110,16 @@ class Finish(NamedTuple):
     reused: int = 0
     tokens: int = 0
     worker: str = ""
+    fence: int | None = None
+    """the seq of its points, where the index is outside of the store"""
 
     @property
     def seq(self) -> int:
         return self.change.seq if self.change else (self.job.claimed_seq or self.job.seq)
+
+    @property
+    def place(self) -> Place:
+        return self.job.version, self.job.record
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +197,9 @@ class Expected:
     job: Status | None
     hashes: frozenset[bytes] = field(default_factory=frozenset)
     seq: int = 0
-    """of the change that the ledger was last written by"""
+    """that its points should carry"""
+    doubtful: bool = False
+    """a write began and was not finished, so the index may hold something else"""
 
     @property
     def busy(self) -> bool:
@@ -245,5 +257,27 @@ class Holding(NamedTuple):
     last_sync_at: float | None
 
 
-Apply = Callable[[Sequence[Change], Any], None]
-"""Writes points through the store's own open transaction."""
+@dataclass(slots=True)
+class Applied:
+    """What an index did not do of the changes that it was given."""
+
+    missing: set[Place] = field(default_factory=set)
+    """some of their kept chunks are not there; the rest of the change was done"""
+    newer: dict[Place, int] = field(default_factory=dict)
+    """left out, because something newer is there; its seq"""
+
+    def add(self, other: Applied) -> None:
+        self.missing |= other.missing
+        self.newer |= other.newer
+
+
+class ChunksMissing(Exception):
+    """The index does not hold chunks that the ledger says it holds."""
+
+    def __init__(self, places: set[Place]) -> None:
+        super().__init__(f"the index lacks chunks of {len(places)} records")
+        self.places = places
+
+
+Apply = Callable[[Sequence[Change], Any], Applied | None]
+"""Writes points through the store's own open transaction; what it did not do (None: nothing)."""

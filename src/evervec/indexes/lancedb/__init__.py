@@ -18,7 +18,7 @@ from evervec.indexes.turns import Turns
 from evervec.model import Change
 from evervec.settings import Settings
 from evervec.stores.base import Store
-from evervec.stores.values import Collection
+from evervec.stores.values import Applied, Collection
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,22 +39,24 @@ class LanceIndex:
         self._turns = Turns(store, self.url, settings.writer_lock_seconds)
         self._tables: dict[int, Table] = {}
 
-    def apply(self, changes: Sequence[Change], conn: Any = None) -> None:
+    def apply(self, changes: Sequence[Change], conn: Any = None) -> Applied:
+        applied = Applied()
         by_version: dict[int, list[Change]] = defaultdict(list)
         for change in changes:
             by_version[change.version].append(change)
         if not by_version:
-            return
+            return applied
         with self._turns.turn():
             now = self._store.now()
             for version, group in sorted(by_version.items()):
                 table = self._table(version)
                 if table is None:
                     continue  # no vectors were ever made for it, so there is nothing to remove
-                table.write(group, now)
+                applied.add(table.write(group, now))
                 if table.untidy:
                     self._turns.renew()
                     table.tidy()
+        return applied
 
     def search(
         self,

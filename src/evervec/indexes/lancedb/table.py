@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import lancedb
 import numpy as np
@@ -47,9 +47,12 @@ from evervec.indexes.lancedb.rows import (
 )
 from evervec.indexes.separate import folded
 from evervec.model import Change
+from evervec.stores.values import Applied
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+T = TypeVar("T")
 
 log = logging.getLogger("evervec")
 
@@ -160,22 +163,21 @@ class Table:
             return self._reader
 
     # writing
-    def write(self, changes: Sequence[Change], now: float) -> None:
+    def write(self, changes: Sequence[Change], now: float) -> Applied:
         """Bring records to what the changes say, in one commit. The caller has the turn."""
         latest = folded(changes)
-        self._commit(lambda table: self._merge(table, latest, now))
+        return self._commit(lambda table: self._merge(table, latest, now))
 
-    def _merge(self, table: Any, changes: list[Change], now: float) -> None:
+    def _merge(self, table: Any, changes: list[Change], now: float) -> Applied:
         keeps = any(change.kept for change in changes)
         with ThreadPoolExecutor(1) as beside:  # while one looks, the other makes rows
             look = beside.submit(self._present, table, changes)
             new = self._columns(() if keeps else changes, {}, now)
             there = look.result()
         self._highest = max(self._highest, *(c.record for c in changes))
-        # something newer is there, or was removed
-        late = {c.record for c in changes if any(row["seq"] > c.seq for row in there[c.record])}
-        if late or keeps:
-            changes = [change for change in changes if change.record not in late]
+        applied = _not_done(changes, there)
+        if applied.newer or keeps:
+            changes = [c for c in changes if (c.version, c.record) not in applied.newer]
             new = self._columns(changes, there, now)
         over = [row["id"] for change in changes for row in there[change.record]]
         gone = [id for id in over if id not in new]
@@ -190,6 +192,7 @@ class Table:
             if gone:
                 merge = merge.when_not_matched_by_source_delete(f"id in ({texts(gone)})")
             merge.execute(new.as_table())
+        return applied
 
     def _columns(
         self, changes: Sequence[Change], there: Mapping[int, list[Row]], now: float
@@ -251,23 +254,24 @@ class Table:
             self.delete(f"{where} and id in ({texts(row['id'] for row in found)})")
         return len(found)
 
-    def _commit(self, work: Callable[[Any], object]) -> None:
+    def _commit(self, work: Callable[[Any], T]) -> T:
         """Do something to the table that nobody else can come between."""
         with _explained(self._folder):
             for left in reversed(range(_TRIES)):
                 try:
                     table = self._open_to_write()
                     self._go_to_head(table)
-                    work(table)
+                    done = work(table)
                     if table.version != self._mine:
                         self._head.move(table.version)
                         self._mine = table.version
-                    break
+                    return done
                 except (RuntimeError, OSError, ValueError) as error:
                     self._writer, self._mine = None, 0  # it may be of a table that is no more
                     if not left:
                         raise
                     log.info("%s is written again: %s", self.name, _first_line(error))
+        raise AssertionError("the last try returns or raises")
 
     def _open_to_write(self) -> Any:
         if self._writer is None:
@@ -361,6 +365,20 @@ def table_names(folder: str) -> list[str]:
         # one that is being made, or was dropped just now, cannot be opened
         found = ((name, _open(db, name)) for name in names)
         return [name for name, t in found if t is not None and mine <= set(t.schema.names)]
+
+
+def _not_done(changes: Sequence[Change], there: Mapping[int, list[Row]]) -> Applied:
+    """Changes of records that have something newer, or were removed by it, and those whose kept
+    chunks are not there."""
+    applied = Applied()
+    for c in changes:
+        rows = there.get(c.record, [])
+        latest = max((row["seq"] for row in rows), default=0)
+        if latest > c.seq:
+            applied.newer[c.version, c.record] = latest
+        elif c.kept and not c.kept.keys() <= by_hash(rows).keys():
+            applied.missing.add((c.version, c.record))
+    return applied
 
 
 def _rows(table: Any, where: str, columns: Sequence[str], limit: int = _ALL) -> list[Row]:

@@ -21,6 +21,7 @@ from evervec.indexes.separate import Collections, folded
 from evervec.model import Change
 from evervec.settings import Settings
 from evervec.stores.base import Store
+from evervec.stores.values import Applied
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,19 +52,21 @@ class QdrantIndex:
         self._closed = False
 
     # writing
-    def apply(self, changes: Sequence[Change], conn: Any = None) -> None:
+    def apply(self, changes: Sequence[Change], conn: Any = None) -> Applied:
+        applied = Applied()
         by_version: dict[int, list[Change]] = defaultdict(list)
         for change in changes:
             by_version[change.version].append(change)
         for version, group in sorted(by_version.items()):
-            self._apply(version, folded(group))
+            applied.add(self._apply(version, folded(group)))
+        return applied
 
-    def _apply(self, version: int, changes: list[Change]) -> None:
-        def write(name: str) -> None:
-            self._writing.write(name, version, changes)
+    def _apply(self, version: int, changes: list[Change]) -> Applied:
+        def write(name: str) -> Applied:
+            return self._writing.write(name, version, changes)
 
         with self._engine.turn:
-            self._on(version, write, None, make=True)
+            return self._on(version, write, Applied(), make=True)
 
     # searching
     def search(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from evervec.errors import IndexUnavailable
 from evervec.indexes.qdrant.engine import Engine, Stored
 from evervec.model import Change
+from evervec.stores.values import Applied
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,34 +47,41 @@ class Writing:
         self._engine = engine
         self._now = now
 
-    def write(self, collection: str, version: int, changes: list[Change]) -> None:
+    def write(self, collection: str, version: int, changes: list[Change]) -> Applied:
         """Bring records to what the changes say, one for each."""
+        applied = Applied()
         for _ in range(_TRIES):
-            plans = self._plan(collection, version, changes)
+            plans = self._plan(collection, version, changes, applied)
             if not plans:
-                return
+                return applied
             self._engine.update(collection, self._operations(plans))
             if self._engine.alone:
-                return
-            changes = self._overtaken(collection, version, plans)
+                return applied
+            changes = self._overtaken(collection, version, plans, applied)
             if not changes:
-                return
+                return applied
         raise IndexUnavailable(
             f"{self._engine.url}: {len(changes)} records are written by others too"
         )
 
-    def _plan(self, collection: str, version: int, changes: list[Change]) -> list[_Plan]:
+    def _plan(
+        self, collection: str, version: int, changes: list[Change], applied: Applied
+    ) -> list[_Plan]:
         """How to bring records to what the changes say; nothing for those that are newer."""
         present = self._present(collection, version, changes)
         now = self._now()
         plans = []
         for c in changes:
             there = present[c.record]
-            if any(point.payload["seq"] > c.seq for point in there.values()):
-                continue  # something newer is there, or was removed
+            latest = _latest(there)
+            if latest > c.seq:  # something newer is there, or was removed
+                applied.newer[version, c.record] = latest
+                continue
             common = _common(c)
             has = {point.payload.get("hash"): id for id, point in there.items()}
             kept = {has[h.hex()]: place for h, place in c.kept.items() if h.hex() in has}
+            if len(kept) < len(c.kept):
+                applied.missing.add((version, c.record))
             new: dict[str, Any] = {}
             for id, p in zip(self._ids(version, c, has, kept), c.points, strict=True):
                 own = {"hash": p.hash.hex(), "position": p.position, "text": p.text}
@@ -152,7 +160,9 @@ class Writing:
     def _not_newer(self, plan: _Plan) -> Any:
         return self._engine.between("seq", lte=plan.change.seq)
 
-    def _overtaken(self, collection: str, version: int, plans: list[_Plan]) -> list[Change]:
+    def _overtaken(
+        self, collection: str, version: int, plans: list[_Plan], applied: Applied
+    ) -> list[Change]:
         """What must be written again. Where somebody newer was faster, what was put beside
         his points is taken out."""
         engine = self._engine
@@ -160,7 +170,8 @@ class Writing:
         again, stale = [], []
         for plan in plans:
             seq, there = plan.change.seq, present[plan.change.record]
-            if any(point.payload["seq"] > seq for point in there.values()):
+            if (latest := _latest(there)) > seq:
+                applied.newer[version, plan.change.record] = latest
                 mine = [i for i in plan.new if i not in plan.there or not engine.only_updates()]
                 as_written = engine.between("seq", gte=seq, lte=seq)
                 stale.append(engine.delete(mine, as_written))
@@ -171,6 +182,11 @@ class Writing:
         if stale:
             engine.update(collection, stale)
         return again
+
+
+def _latest(there: Mapping[str, Stored]) -> int:
+    """The highest seq of a record's points."""
+    return max((point.payload["seq"] for point in there.values()), default=0)
 
 
 def point_id(version: int, record: int, hash: bytes) -> str:

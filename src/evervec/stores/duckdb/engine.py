@@ -28,3 +28,6 @@ class Engine(Batches):
 
     def fresh_number(self, conn: Connection) -> int:
         return self.db.file.take(1)[0]
+
+    def raise_counter(self, conn: Connection, above: int) -> None:
+        self.db.file.raise_counter(above)

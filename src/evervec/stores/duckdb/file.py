@@ -119,6 +119,13 @@ class File:
                 self._reserved = upto
             return range(first, self._last + 1)
 
+    def raise_counter(self, above: int) -> None:
+        """Leave out all numbers up to and with that one."""
+        with self.lock:
+            (last,) = self.take(1)
+            if above > last:
+                self.take(above - last)
+
     def _counter(self) -> int:
         found = self._aside.execute("select value from evervec_meta where key = 'counter'")
         row = found.fetchone()

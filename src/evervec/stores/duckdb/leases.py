@@ -56,11 +56,9 @@ class Leases(Changes, leases.Leases):
             soonest = conn.execute(SQL.next_expiry, (0.0,)).fetchone()[0]
         return soonest is not None and soonest < self.now()
 
-    def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]:
-        with self.db.writing(durable=False) as conn:
-            ends = (self.now() + lease, *held_rows(jobs))
-            held = {row[0] for row in conn.execute(SQL.renew, ends)}
-        return [job.job_id in held for job in jobs]
+    def _renew(self, conn: Connection, jobs: Sequence[Job], lease: float) -> set[int]:
+        ends = (self.now() + lease, *held_rows(jobs))
+        return {row[0] for row in conn.execute(SQL.renew, ends)}
 
     def _finish_claimed(
         self, conn: Connection, token: str, rows: list[tuple[Any, ...]]

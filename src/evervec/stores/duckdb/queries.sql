@@ -42,7 +42,8 @@ select r.id, r.record, r.state, r.seq, r.hash, r.weight, r.created_at, r.updated
        r.metadata, r.data, r.born, j.job_id, j.status, j.op, j.box is not null, l.seq
 from evervec_records as r
 left join evervec_jobs as j on j.record = r.record and j.version = $3
-left join evervec_ledger as l on l.record = r.record and l.version = $3
+left join evervec_ledger as l
+    on l.record = r.record and l.version = $3 and l.doubt is null
 where r.tenant = $1 and r.kind = $2 and r.id in (select unnest($4::varchar[]))
 
 -- name: insert_records
@@ -113,8 +114,7 @@ select unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::bigint[]), $1,
 update evervec_jobs as j
 set op = n.op,
     seq = n.seq,
-    -- to open without a box means to open the one that is there
-    box = case when n.op = 'open' and n.box is null then j.box else n.box end,
+    box = n.box,
     trace = n.trace,
     max_attempts = n.max_attempts,
     priority = case
@@ -138,6 +138,11 @@ from (
            unnest($9::varchar[]) as trace) as n
 where j.record = n.record and j.version = n.version
 returning j.record, j.version
+
+-- name: owed
+-- what jobs have yet to read; see `debt` in stores/sql/records.py
+select record, op, box from evervec_jobs
+where record in (select unnest($1::bigint[])) and op in ('load', 'open') and status <> 'done'
 
 -- name: job_columns
 j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.claimed_seq, j.status, j.priority,
@@ -176,7 +181,8 @@ set status = 'processing', token = $1, worker = $2, started_at = $3, lease_expir
 where job_id in (select unnest($5::bigint[]))
 
 -- name: load
--- the first so many whose texts fit together, and at least one
+-- the first so many whose texts fit together, and at least one. Of an entry in doubt nothing is
+-- known to be in the index.
 select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace
 from (
     select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
@@ -187,7 +193,8 @@ from (
         select unnest($1::bigint[]) as job_id, generate_subscripts($1::bigint[], 1) as place) as w
     left join evervec_jobs as j on j.job_id = w.job_id
     left join evervec_records as r on r.record = j.record
-    left join evervec_ledger as l on l.record = j.record and l.version = j.version) as f
+    left join evervec_ledger as l
+        on l.record = j.record and l.version = j.version and l.doubt is null) as f
 where place = 1 or upto <= $2
 order by place
 
@@ -239,11 +246,20 @@ where record in (select unnest($1::bigint[]))
 merge into evervec_ledger as l
 using (
     select unnest($1::bigint[]) as record, unnest($2::bigint[]) as version,
-           unnest($3::bigint[]) as seq, unnest($4::blob[]) as chunks) as n
+           unnest($3::bigint[]) as seq, unnest($4::blob[]) as chunks,
+           unnest($5::bigint[]) as fence) as n
 on l.record = n.record and l.version = n.version
-when matched and n.seq >= l.seq then update set seq = n.seq, chunks = n.chunks
+when matched and n.seq >= l.seq then
+    update set seq = n.seq, chunks = n.chunks, fence = n.fence, doubt = null
 when not matched then
-    insert (record, version, seq, chunks) values (n.record, n.version, n.seq, n.chunks)
+    insert (record, version, seq, chunks, fence)
+    values (n.record, n.version, n.seq, n.chunks, n.fence)
+
+-- name: doubt_ledger
+-- a write into an index outside of the store begins
+update evervec_ledger as l set doubt = $1
+from evervec_jobs as j
+where j.job_id in (select unnest($2::bigint[])) and l.record = j.record and l.version = j.version
 
 -- name: drop_ledger
 delete from evervec_ledger as l
@@ -393,7 +409,8 @@ r.tenant, r.kind, r.id, r.seq, r.title, r.text, r.metadata, r.weight, r.created_
 exists (
     select 1 from evervec_ledger as l
     join evervec_versions as v on v.version = l.version
-    where l.record = r.record and l.seq >= r.seq and v.kind = r.kind and v.state = 'serving'
+    where l.record = r.record and l.seq >= r.seq and l.doubt is null and v.kind = r.kind
+        and v.state = 'serving'
 ) as embedded
 from evervec_records as r
 
@@ -455,7 +472,7 @@ where r.tenant = $1 and r.kind = $2 and r.id = $3 and (r.state <> 'deleted' or r
     and not exists (
     select 1 from evervec_ledger as l
     join evervec_versions as v on v.version = l.version and v.state = 'serving'
-    where l.record = r.record and l.seq >= $4)
+    where l.record = r.record and l.seq >= $4 and l.doubt is null)
 
 -- name: match_text
 -- BM25 over the tenant's live records
@@ -512,7 +529,8 @@ join evervec_ledger as l
 where r.record in (select unnest($1::bigint[]))
 
 -- name: expected
-select r.record, r.tenant, r.kind, r.id, r.state, r.seq, l.seq, l.chunks, v.cut_since, j.status
+select r.record, r.tenant, r.kind, r.id, r.state, r.seq, l.seq, coalesce(l.fence, l.seq),
+       l.doubt is not null, l.chunks, v.cut_since, j.status
 from evervec_versions as v
 join evervec_records as r on r.kind = v.kind
 left join evervec_ledger as l on l.record = r.record and l.version = v.version
@@ -542,9 +560,8 @@ order by r.record
 limit $3
 
 -- name: reopen
-select r.record, r.tenant, r.state, j.box is not null
+select r.record, r.tenant, r.kind, r.state
 from evervec_records as r
-left join evervec_jobs as j on j.record = r.record and j.version = $2
 where r.record in (select unnest($1::bigint[]))
 order by r.record
 
@@ -644,7 +661,7 @@ order by j.record
 limit $2
 
 -- name: progress
-select count(*), coalesce(sum(case when l.seq >= r.seq then 1 else 0 end), 0)
+select count(*), coalesce(sum(case when l.seq >= r.seq and l.doubt is null then 1 else 0 end), 0)
 from evervec_versions as v
 join evervec_records as r on r.kind = v.kind and r.state = 'live'
 left join evervec_ledger as l on l.record = r.record and l.version = v.version
@@ -663,7 +680,8 @@ from evervec_versions as v
 join evervec_versions as s on s.kind = v.kind and s.state = 'serving'
 join evervec_jobs as j on j.version = v.version and j.status <> 'done'
 join evervec_ledger as theirs on theirs.record = j.record and theirs.version = s.version
-left join evervec_ledger as mine on mine.record = j.record and mine.version = v.version
+left join evervec_ledger as mine
+    on mine.record = j.record and mine.version = v.version and mine.doubt is null
 where v.version = $1 and theirs.seq > coalesce(mine.seq, 0)
 
 -- name: stand_by

@@ -84,6 +84,11 @@ class Engine(Batches):
         number: int = conn.execute(SQL.take_numbers, (1,)).fetchone()[0]
         return number
 
+    def raise_counter(self, conn: engine.Connection, above: int) -> None:
+        conn.execute(SQL.lock_counter)  # nobody takes a number until the transaction ends
+        if conn.execute(SQL.last_number).fetchone()[0] < above:
+            conn.execute(f"alter sequence evervec.numbers restart with {int(above) + 1}")
+
     @property
     def select_written(self) -> str:
         return self.select_jobs.replace("evervec.current_jobs", "evervec.jobs")

@@ -6,6 +6,13 @@ select evervec.now_seconds()
 -- name: take_numbers
 select nextval('evervec.numbers') from generate_series(1, $1::integer)
 
+-- name: lock_counter
+-- changes nothing, but takes the lock that keeps others from taking numbers
+alter sequence evervec.numbers no cycle
+
+-- name: last_number
+select last_value from evervec.numbers
+
 -- name: targets
 select version from evervec.versions
 where kind = $1 and state <> 'retired'
@@ -59,7 +66,8 @@ select r.id, r.record, r.state, r.seq, r.hash, r.weight, r.created_at, r.updated
        r.metadata, r.data, r.born, j.job_id, j.status, j.op, j.box is not null, l.seq
 from evervec.records as r
 left join evervec.jobs as j on j.record = r.record and j.version = $3
-left join evervec.ledger as l on l.record = r.record and l.version = $3
+left join evervec.ledger as l
+    on l.record = r.record and l.version = $3 and l.doubt is null
 where r.tenant = $1 and r.kind = $2 and r.id = any ($4::text[])
 
 -- name: any_known
@@ -154,8 +162,7 @@ from unnest(
 on conflict (record, version) do update set
     op = excluded.op,
     seq = excluded.seq,
-    -- to open without a box means to open the one that is there
-    box = case when excluded.op = 'open' and excluded.box is null then j.box else excluded.box end,
+    box = excluded.box,
     trace = excluded.trace,
     max_attempts = excluded.max_attempts,
     priority = case
@@ -178,6 +185,11 @@ on conflict (record, version) do update set
             from (select exists (
                 select 1 from evervec.ready as q where (q.priority, q.scheduled_for, q.job_id)
                     = (j.priority, j.scheduled_for, j.job_id)) as ready) as stands) as now)
+
+-- name: owed
+-- what jobs have yet to read; see `debt` in stores/sql/records.py
+select record, op, box from evervec.jobs
+where record = any ($1::bigint[]) and op in ('load', 'open') and status <> 'done'
 
 -- name: job_columns
 j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.claimed_seq, j.status, j.priority,
@@ -238,7 +250,8 @@ select evervec.write_leases(
           where job_id in (select job_id from free) or job_id not in (select job_id from there)))
 
 -- name: load
--- the first so many whose texts fit together, and at least one
+-- the first so many whose texts fit together, and at least one. Of an entry in doubt nothing is
+-- known to be in the index.
 select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace
 from (
     select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
@@ -248,7 +261,8 @@ from (
     from unnest($1::bigint[]) with ordinality as w (job_id, place)
     left join evervec.jobs as j on j.job_id = w.job_id
     left join evervec.records as r on r.record = j.record
-    left join evervec.ledger as l on l.record = j.record and l.version = j.version) as f
+    left join evervec.ledger as l
+        on l.record = j.record and l.version = j.version and l.doubt is null) as f
 where place = 1 or upto <= $2::bigint
 order by place
 
@@ -357,10 +371,17 @@ select record, case when state = 'deleted' then seq else born end from evervec.r
 where record = any ($1::bigint[])
 
 -- name: put_ledger
-insert into evervec.ledger as l (record, version, seq, chunks)
-select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[])
-on conflict (record, version) do update set seq = excluded.seq, chunks = excluded.chunks
+insert into evervec.ledger as l (record, version, seq, chunks, fence)
+select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bigint[])
+on conflict (record, version) do update
+    set seq = excluded.seq, chunks = excluded.chunks, fence = excluded.fence, doubt = null
 where excluded.seq >= l.seq
+
+-- name: doubt_ledger
+-- a write into an index outside of the store begins
+update evervec.ledger as l set doubt = $1
+from evervec.jobs as j
+where j.job_id = any ($2::bigint[]) and l.record = j.record and l.version = j.version
 
 -- name: drop_ledger
 delete from evervec.ledger as l
@@ -574,7 +595,8 @@ r.tenant, r.kind, r.id, r.seq, r.title, r.text, r.metadata, r.weight, r.created_
 exists (
     select 1 from evervec.ledger as l
     join evervec.versions as v on v.version = l.version
-    where l.record = r.record and l.seq >= r.seq and v.kind = r.kind and v.state = 'serving'
+    where l.record = r.record and l.seq >= r.seq and l.doubt is null and v.kind = r.kind
+        and v.state = 'serving'
 ) as embedded
 from evervec.records as r
 
@@ -636,7 +658,7 @@ where r.tenant = $1 and r.kind = $2 and r.id = $3 and (r.state <> 'deleted' or r
     and not exists (
     select 1 from evervec.ledger as l
     join evervec.versions as v on v.version = l.version and v.state = 'serving'
-    where l.record = r.record and l.seq >= $4)
+    where l.record = r.record and l.seq >= $4 and l.doubt is null)
 
 -- name: mark
 -- another one after the end of every transaction that wrote
@@ -676,7 +698,8 @@ join evervec.ledger as l
 where r.record = any ($1::bigint[])
 
 -- name: expected
-select r.record, r.tenant, r.kind, r.id, r.state, r.seq, l.seq, l.chunks,
+select r.record, r.tenant, r.kind, r.id, r.state, r.seq, l.seq, coalesce(l.fence, l.seq),
+       l.doubt is not null, l.chunks,
        (select v.cut_since from evervec.versions as v where v.version = $1), j.status
 from evervec.records as r
 left join evervec.ledger as l on l.record = r.record and l.version = $1
@@ -707,9 +730,8 @@ order by r.record
 limit $3
 
 -- name: reopen
-select r.record, r.tenant, r.state, j.box is not null
+select r.record, r.tenant, r.kind, r.state
 from evervec.records as r
-left join evervec.jobs as j on j.record = r.record and j.version = $2
 where r.record = any ($1::bigint[])
 order by r.record
 
@@ -802,7 +824,7 @@ order by j.record
 limit $2
 
 -- name: progress
-select count(*), coalesce(sum(case when l.seq >= r.seq then 1 else 0 end), 0)
+select count(*), coalesce(sum(case when l.seq >= r.seq and l.doubt is null then 1 else 0 end), 0)
 from evervec.versions as v
 join evervec.records as r on r.kind = v.kind and r.state = 'live'
 left join evervec.ledger as l on l.record = r.record and l.version = v.version
@@ -821,7 +843,8 @@ from evervec.versions as v
 join evervec.versions as s on s.kind = v.kind and s.state = 'serving'
 join evervec.jobs as j on j.version = v.version and j.status <> 'done'
 join evervec.ledger as theirs on theirs.record = j.record and theirs.version = s.version
-left join evervec.ledger as mine on mine.record = j.record and mine.version = v.version
+left join evervec.ledger as mine
+    on mine.record = j.record and mine.version = v.version and mine.doubt is null
 where v.version = $1 and theirs.seq > coalesce(mine.seq, 0)
 
 -- name: stand_by

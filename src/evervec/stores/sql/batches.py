@@ -51,6 +51,9 @@ class Batches(Engine):
     def take_numbers(self, conn: Any, count: int) -> Iterator[int]:
         """So many fresh numbers, each larger than the one before."""
 
+    def numbers(self, conn: Any, count: int) -> Iterator[int]:
+        return self.take_numbers(conn, count) if count else iter(())
+
     def tell(self) -> None:
         """`wake` for what stands behind all others, or no longer waits."""
         self.wake()

@@ -13,6 +13,7 @@ from typing import Any
 
 from evervec.model import Op, Ticket
 from evervec.stores.sql.batches import Batches, columns, retried
+from evervec.stores.sql.debts import Debts
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.records import (
     NewJob,
@@ -29,7 +30,7 @@ Values = tuple[Any, ...]
 _PLAIN = Draft("", "", b"")
 
 
-class Changes(Batches):
+class Changes(Batches, Debts):
     """The part of the store that takes what callers write."""
 
     @retried
@@ -156,7 +157,7 @@ class Changes(Batches):
         """Title and text as full text gets them."""
 
     def _put_jobs(
-        self, db: Connection, tenant: str, targets: list[int], now: float, jobs: Iterable[NewJob]
+        self, db: Connection, tenant: str, targets: list[int], now: float, jobs: Sequence[NewJob]
     ) -> None:
         values = []
         for row, op, box in sorted(jobs, key=lambda job: job[0].record):

@@ -7,7 +7,7 @@ they differ in how many rows a statement takes.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from evervec.model import Job, Outcome, Status
@@ -24,7 +24,7 @@ from evervec.stores.sql.jobs import (
     holds,
     was_finished,
 )
-from evervec.stores.values import Apply, Failure, Finish
+from evervec.stores.values import Apply, ChunksMissing, Failure, Finish
 
 
 class Ending(Engine):
@@ -37,6 +37,29 @@ class Ending(Engine):
     @abstractmethod
     def _reveal(self, conn: Connection, finishes: Sequence[Finish], now: float) -> None:
         """Boxed and loaded records appear, unless something newer came first."""
+
+    @abstractmethod
+    def _renew(self, conn: Connection, jobs: Sequence[Job], lease: float) -> Set[int]:
+        """Hold those jobs longer whose token still stands; their numbers."""
+
+    # about to be written
+    @retried
+    def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]:
+        with self.db.writing(durable=False) as conn:
+            held = self._renew(conn, jobs, lease)
+        return [job.job_id in held for job in jobs]
+
+    @retried
+    def fence(self, jobs: Sequence[Job], lease: float, above: int = 0) -> tuple[int, list[bool]]:
+        # durable: the index keeps the number, so the store must never give it out again, and
+        # must know of the doubt
+        with self.db.writing(durable=True) as conn:
+            if above:
+                self.raise_counter(conn, above)
+            held = self._renew(conn, jobs, lease)
+            number = self.fresh_number(conn)
+            conn.execute(self.sql.doubt_ledger, (number, self.listed(held)))
+        return number, [job.job_id in held for job in jobs]
 
     # finished
     def _finish_rest(
@@ -61,19 +84,20 @@ class Ending(Engine):
         self, conn: Connection, held: Sequence[Finish], apply: Apply | None, now: float
     ) -> None:
         """Points, records and ledger of jobs whose lease holds."""
-        changes = [f.change for f in held if f.change]
-        if not changes:
-            return
-        if apply is not None:
-            apply(changes, conn)
         reveals = [f for f in held if f.reveal is not None or f.gone]
         if reveals:
             self._reveal(conn, reveals, now)
+        changes = [f.change for f in held if f.change]
+        if not changes:
+            return
+        applied = apply(changes, conn) if apply is not None else None
+        if applied is not None and applied.missing:
+            raise ChunksMissing(applied.missing)  # and with it the transaction is undone
         kept, dropped = [], []
         for f in held:
             if c := f.change:
                 if f.chunks:
-                    kept.append((c.record, c.version, c.seq, pack_chunks(f.chunks)))
+                    kept.append((c.record, c.version, c.seq, pack_chunks(f.chunks), f.fence))
                 else:
                     dropped.append((c.record, c.version, c.seq))
         self.each(conn, self.sql.put_ledger, sorted(kept))

@@ -68,6 +68,10 @@ class Engine(ABC):
         """A number larger than every seq before; `mark` is another one after it."""
 
     @abstractmethod
+    def raise_counter(self, conn: Connection, above: int) -> None:
+        """Fresh numbers are larger than that one from now on: others have seen it."""
+
+    @abstractmethod
     def each(self, conn: Connection, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Run a statement for each of some rows, or of none."""
 

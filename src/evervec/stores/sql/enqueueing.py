@@ -24,19 +24,21 @@ class Enqueueing(Changes):
         ids: Sequence[str],
         *,
         loaded: bool,
+        owing: bool = True,
         priority: int = 0,
         delay: float = 0.0,
         max_attempts: int | None = None,
         conn: Any = None,
     ) -> list[EnqueueResult]:
         plan = Draft("", "", b"", priority=priority, delay=delay, max_attempts=max_attempts)
+        how = (loaded, owing)
         with self.db.writing(durable=True, conn=conn) as db:
             targets = self._targets(db, kind)
             now = self.moment(db)
             results = self._enqueue_new(db, tenant, kind, ids, targets, plan, now)
             left = set(ids) - results.keys()
             while left:  # what another transaction inserted in this moment is known at the next
-                left = self._enqueue(db, tenant, kind, left, targets, plan, loaded, now, results)
+                left = self._enqueue(db, tenant, kind, left, targets, plan, how, now, results)
             self.announce(db, conn)
         if all(result.is_new for result in results.values()):
             self.tell()
@@ -71,10 +73,11 @@ class Enqueueing(Changes):
         ids: set[str],
         targets: list[int],
         plan: Draft,
-        loaded: bool,
+        how: tuple[bool, bool],
         now: float,
         results: dict[str, EnqueueResult],
     ) -> set[str]:
+        loaded, owing = how
         rows = self._known(db, tenant, kind, ids, targets[0])
         numbers = self.take_numbers(db, len(ids) * (1 + len(targets)))
         stubs, jobs = [], list[NewJob]()
@@ -89,5 +92,8 @@ class Enqueueing(Changes):
             results[id] = EnqueueResult(row.job_id, not known)
             jobs.append((row, op_to_enqueue(row, loaded), None))
         lost = self._insert(db, tenant, kind, stubs)
-        self._put_jobs(db, tenant, targets, now, [job for job in jobs if job[0].id not in lost])
+        jobs = [job for job in jobs if job[0].id not in lost]
+        if owing:
+            jobs = self.with_debts(db, jobs, is_loaded=loaded)
+        self._put_jobs(db, tenant, targets, now, jobs)
         return lost

@@ -57,9 +57,12 @@ class Finding(Engine):
         return [
             Expected(
                 record, owner, kind, id, state == "live",
-                ledger_seq is not None and ledger_seq >= seq, (ledger_seq or 0) >= cut_since,
-                None if status is None else Status(status),
-                hashes_in(chunks), ledger_seq or 0,
+                ledger_seq is not None and ledger_seq >= seq and not doubtful,
+                (ledger_seq or 0) >= cut_since, None if status is None else Status(status),
+                hashes_in(chunks), points_seq or 0, bool(doubtful),
             )
-            for record, owner, kind, id, state, seq, ledger_seq, chunks, cut_since, status in rows
+            for (
+                record, owner, kind, id, state, seq, ledger_seq, points_seq, doubtful, chunks,
+                cut_since, status,
+            ) in rows
         ]  # fmt: skip

@@ -14,6 +14,7 @@ from evervec.stores.sql.batches import columns, retried
 from evervec.stores.sql.ending import Ending
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.enqueueing import Enqueueing
+from evervec.stores.sql.jobs import check_content, must_last
 from evervec.stores.sql.records import Row
 from evervec.stores.values import Apply, Finish
 
@@ -25,7 +26,8 @@ class Finishing(Enqueueing, Ending):
     def finish(self, finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
         if not finishes:
             return []
-        with self.db.writing(durable=False) as conn:
+        check_content(finishes)
+        with self.db.writing(durable=must_last(finishes)) as conn:
             reveals = [f.job.record for f in finishes if f.reveal is not None or f.gone]
             if reveals:  # before their jobs, as a save locks them
                 self.lock_records(conn, reveals)
@@ -34,7 +36,7 @@ class Finishing(Enqueueing, Ending):
             if len(done) < len(finishes):
                 rest = [f for f in finishes if f.job.job_id not in done]
                 good = [f for f in finishes if f.job.job_id in done]
-            if rest or any(f.change for f in good):
+            if rest or any(f.change or f.reveal for f in good):
                 now = self.moment(conn)
                 if rest:
                     done |= self._finish_rest(conn, rest, good, now)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from evervec.errors import InvalidTransition
 from evervec.model import Job, Op, Outcome, Status, as_datetime, quick_maker
 from evervec.stores.ledger import unpack_chunks
 from evervec.stores.values import Finish, Loaded, Unreadable
@@ -129,6 +130,24 @@ def was_finished(standing: Mapping[int, Standing], finish: Finish) -> bool:
         and row.token == finish.job.token
         and (row.finished_seq or -1) >= (finish.job.claimed_seq or 0)
     )
+
+
+def must_last(finishes: Iterable[Finish]) -> bool:
+    """Whether a crash may not undo them. What is in the store alone is undone as a whole, and
+    done again; but an index outside of it would stay as it is, and its jobs leased."""
+    return any(f.fence is not None for f in finishes)
+
+
+def check_content(finishes: Iterable[Finish]) -> None:
+    """Refuse finishes by hand that would drop a record nobody has read."""
+    for f in finishes:
+        if f.change is None and f.job.op in (Op.OPEN, Op.LOAD) and not (f.reveal or f.gone):
+            what = "carries a boxed record" if f.job.op is Op.OPEN else "has to load its record"
+            raise InvalidTransition(
+                f"job {f.job.job_id} ({f.job.kind} {f.job.record_id!r}) {what}, which would be "
+                "lost: finish it with its content, finish(job, ev.queue.content(job)), or "
+                "release it for a worker"
+            )
 
 
 def done_row(f: Finish, now: float) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Loading, renewing and reopening. Claiming is each engine's own."""
+"""Loading, renewing and releasing. Claiming is each engine's own."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from evervec.model import Job
 from evervec.stores.sql.batches import retried
 from evervec.stores.sql.changes import Values
+from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.finishing import Finishing
 from evervec.stores.sql.jobs import loaded
-from evervec.stores.sql.records import NewJob, Row, op_to_reopen
-from evervec.stores.values import Draft, Loaded, Unreadable
+from evervec.stores.values import Loaded, Unreadable
 
 
 class Leases(Finishing):
@@ -32,12 +32,9 @@ class Leases(Finishing):
         self.wake()
         return [job.job_id in done for job in jobs]
 
-    @retried
-    def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]:
-        with self.db.writing(durable=False) as conn:
-            self.write_leases(conn, jobs)
-            held = {row[0] for row in conn.execute(self.sql.renew, (lease, *held_rows(jobs)))}
-        return [job.job_id in held for job in jobs]
+    def _renew(self, conn: Connection, jobs: Sequence[Job], lease: float) -> set[int]:
+        self.write_leases(conn, jobs)
+        return {row[0] for row in conn.execute(self.sql.renew, (lease, *held_rows(jobs)))}
 
     def next_due(self, versions: Sequence[int] | None = None) -> float | None:
         which = None if versions is None else list(versions)
@@ -45,29 +42,6 @@ class Leases(Finishing):
             moments = [conn.execute(self.sql.next_scheduled, (which,)).fetchone()[0]]
             moments.append(conn.execute(self.sql.next_expiry, (0.0,)).fetchone()[0])
         return min((m for m in moments if m is not None), default=None)
-
-    @retried
-    def reopen(
-        self, version: int, records: Sequence[int], *, forget: bool, priority: int = 0
-    ) -> int:
-        with self.db.writing(durable=False) as conn:
-            now = self.moment(conn)
-            self.lock_records(conn, records)
-            found = conn.execute(self.sql.reopen, (list(records), version)).fetchall()
-            numbers = self.take_numbers(conn, 2 * len(found)) if found else iter(())
-            jobs: dict[str, list[NewJob]] = defaultdict(list)
-            for record, tenant, state, boxed in found:
-                row = Row("", record=record, draft=Draft("", "", b"", priority=priority))
-                row.take(numbers, 1)
-                jobs[tenant].append((row, op_to_reopen(state, boxed), None))
-            for tenant, group in jobs.items():
-                self._put_jobs(conn, tenant, [version], now, group)
-            if forget and found:
-                count = len(found)
-                ledgers = ([row[0] for row in found], [version] * count, [1 << 62] * count)
-                conn.execute(self.sql.drop_ledger, ledgers)
-        self.wake()
-        return len(found)
 
     @retried
     def join_version(self, version: int, limit: int = 1000) -> int:

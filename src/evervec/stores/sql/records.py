@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from evervec.model import Op, Status, Ticket, quick_maker
 from evervec.stores.values import Draft
@@ -205,17 +205,36 @@ def stub_of(row: Row, tenant: str, kind: str, seq: int, now: float) -> tuple[Any
 
 
 def op_to_enqueue(row: Row, is_loaded: bool) -> Op:
-    """What is to be done for a record as it stands."""
-    if is_loaded:
-        return Op.LOAD
-    if row.boxed:
-        return Op.OPEN
-    return {"live": Op.EMBED, "deleted": Op.DELETE}.get(row.state, Op.LOAD)
+    """What is to be done for a record as it stands, before its debts."""
+    return (
+        Op.LOAD if is_loaded else {"live": Op.EMBED, "deleted": Op.DELETE}.get(row.state, Op.LOAD)
+    )
 
 
-def op_to_reopen(state: str, boxed: bool) -> Op:
-    """What is to be done for a record whose points are in doubt."""
-    return Op.OPEN if boxed else Op.EMBED if state == "live" else Op.DELETE
+def op_to_reopen(state: str) -> Op:
+    """What is to be done for a record whose points are in doubt, before its debts."""
+    return Op.EMBED if state == "live" else Op.DELETE
+
+
+class Owed(NamedTuple):
+    """What an unfinished job still has to read: the row behind its record, or its box."""
+
+    op: Op
+    box: str | None = None
+
+
+def debt(asked: Op, owed: Iterable[Owed], *, is_loaded: bool = False) -> Owed:
+    """What a job has to do that is asked for again: by enqueue, repair, backfill, a migration
+    or a lost lease. None of these brings content, so what was to be read stays to be read: a
+    row, or else a box. Only new content (add, boxed add, delete) takes the place of a debt.
+
+    A row is newer than any box, because it is read when the job is done. `owed`: by all
+    versions of the record, because one of them may have read what another has not.
+    """
+    debts = {one.op: one for one in owed}
+    if is_loaded or Op.LOAD in debts:
+        return Owed(Op.LOAD)
+    return debts.get(Op.OPEN, Owed(asked))
 
 
 def scope(tenant: str) -> str:

@@ -1,14 +1,10 @@
-"""Reopening, and what an SQLite file needs from time to time."""
+"""Jobs for another version, and what an SQLite file needs from time to time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from evervec.stores.sql import care
-from evervec.stores.sql.records import Row, op_to_reopen
-from evervec.stores.sqlite.engine import SQL, listed
+from evervec.stores.sqlite.engine import SQL
 from evervec.stores.sqlite.leases import Leases
-from evervec.stores.values import Draft
 
 
 class Care(Leases, care.Care):
@@ -36,25 +32,5 @@ class Care(Leases, care.Care):
                     in enumerate(found)
                 ],
             )  # fmt: skip
-        self.wake()
-        return len(found)
-
-    def reopen(
-        self, version: int, records: Sequence[int], *, forget: bool, priority: int = 0
-    ) -> int:
-        with self.db.writing(durable=False) as conn:
-            now = self.now()
-            found = conn.execute(SQL.reopen, (listed(records), version)).fetchall()
-            number = self.take_numbers(conn, 2 * len(found)) if found else 0
-            for record, tenant, state, boxed in found:
-                op = op_to_reopen(state, boxed)
-                row = Row("", record=record, seq=number, job_id=number + 1)
-                row.draft = Draft("", "", b"", priority=priority)
-                self._put_jobs(conn, tenant, [version], now, [(row, op, None)])
-                number += 2
-            if forget:
-                conn.executemany(
-                    SQL.drop_ledger, [(record, version, number) for record, *_ in found]
-                )
         self.wake()
         return len(found)

@@ -13,6 +13,8 @@ from itertools import chain
 from typing import Any
 
 from evervec.model import Op, Ticket
+from evervec.stores.sql.debts import Debts
+from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.records import (
     NewJob,
     Row,
@@ -27,7 +29,7 @@ from evervec.stores.sqlite.engine import SQL, Engine, listed
 from evervec.stores.values import Draft
 
 
-class Changes(Engine):
+class Changes(Engine, Debts):
     """The part of the store that takes what callers write."""
 
     def save(
@@ -127,13 +129,16 @@ class Changes(Engine):
                 db.executemany(query, values)
         self._put_jobs(db, tenant, targets, now, writes.jobs)
 
+    def lock_records(self, db: Connection, records: Sequence[int]) -> None:
+        """The write lock keeps others out."""
+
     def _put_jobs(
         self,
-        db: sqlite3.Connection,
+        db: Connection,
         tenant: str,
         targets: list[int],
         now: float,
-        jobs: list[NewJob],
+        jobs: Sequence[NewJob],
     ) -> None:
         default = self._max_attempts
         values = []

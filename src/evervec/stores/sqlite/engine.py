@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -37,6 +37,13 @@ class Engine(engine.Engine):
         """The first of `count` fresh numbers of the store's one counter."""
         last: int = conn.execute(SQL.take_numbers, (count,)).fetchone()[0]
         return last - count + 1
+
+    def numbers(self, conn: Any, count: int) -> Iterator[int]:
+        first = self.take_numbers(conn, count) if count else 0
+        return iter(range(first, first + count))
+
+    def raise_counter(self, conn: engine.Connection, above: int) -> None:
+        conn.execute(SQL.raise_counter, (above,))
 
     def each(self, conn: engine.Connection, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
         conn.executemany(query, rows)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from evervec.model import EnqueueResult, Op
-from evervec.stores.sql.records import Row, op_to_enqueue, stub_of
+from evervec.model import EnqueueResult
+from evervec.stores.sql.records import NewJob, Row, op_to_enqueue, stub_of
 from evervec.stores.sqlite.changes import Changes
 from evervec.stores.sqlite.engine import SQL, listed
 from evervec.stores.values import Draft
@@ -35,6 +35,7 @@ class Enqueueing(Changes):
         ids: Sequence[str],
         *,
         loaded: bool,
+        owing: bool = True,
         priority: int = 0,
         delay: float = 0.0,
         max_attempts: int | None = None,
@@ -47,12 +48,12 @@ class Enqueueing(Changes):
             batch = _Batch(tenant, kind, ids, targets, plan, now)
             results = self._enqueue_new(db, batch)
             if results is None:
-                results = self._enqueue_each(db, batch, loaded)
+                results = self._enqueue_each(db, batch, loaded, owing)
         self.wake()
         return results
 
     def _enqueue_each(
-        self, db: sqlite3.Connection, batch: _Batch, loaded: bool
+        self, db: sqlite3.Connection, batch: _Batch, loaded: bool, owing: bool
     ) -> list[EnqueueResult]:
         """Enqueue a batch of which some records are known."""
         tenant, kind, ids, targets, plan, now = batch
@@ -60,7 +61,7 @@ class Enqueueing(Changes):
         step = 1 + len(targets)
         number = self.take_numbers(db, len(set(ids)) * step)
         results, stubs = [], []
-        jobs: list[tuple[Row, Op, str | None]] = []
+        jobs: list[NewJob] = []
         for id in ids:
             row = rows.get(id)
             if row is None:
@@ -74,6 +75,8 @@ class Enqueueing(Changes):
             else:
                 results.append(EnqueueResult(row.job_id, False))
         db.executemany(SQL.insert_record, stubs)
+        if owing:
+            jobs = self.with_debts(db, jobs, is_loaded=loaded)
         self._put_jobs(db, tenant, targets, now, jobs)
         return results
 

@@ -13,6 +13,7 @@ from itertools import chain
 
 from evervec.stores.sql.ending import Ending
 from evervec.stores.sql.engine import Connection
+from evervec.stores.sql.jobs import check_content, must_last
 from evervec.stores.sql.records import scope
 from evervec.stores.sqlite.engine import SQL, listed
 from evervec.stores.sqlite.enqueueing import Enqueueing
@@ -25,7 +26,8 @@ class Finishing(Enqueueing, Ending):
     def finish(self, finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
         if not finishes:
             return []
-        with self.db.writing(durable=False) as conn:
+        check_content(finishes)
+        with self.db.writing(durable=must_last(finishes)) as conn:
             now = self.now()
             if _finish_untouched(conn, finishes, now):
                 self._write_results(conn, finishes, apply, now)
@@ -75,7 +77,7 @@ def _finish_untouched(conn: sqlite3.Connection, finishes: Sequence[Finish], now:
     else nothing is changed."""
     token = finishes[0].job.token
     by_work: defaultdict[tuple[int, int, int, str], list[int]] = defaultdict(list)
-    for job, change, _, _, _, embedded, reused, tokens, worker in finishes:
+    for job, change, _, _, _, embedded, reused, tokens, worker, _ in finishes:
         if job.token != token or (change and change.seq != job.claimed_seq):
             return False
         by_work[embedded, reused, tokens, worker].append(job.job_id)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from evervec.model import Job, as_datetime
-from evervec.stores.sql.engine import EVERYONE
+from evervec.stores.sql.engine import EVERYONE, Connection
 from evervec.stores.sql.jobs import Lease, holds, leased_jobs, together
 from evervec.stores.sql.jobs import loaded as read_loaded
 from evervec.stores.sqlite.engine import SQL, listed
@@ -112,14 +112,12 @@ class Leases(Finishing):
         self.wake()
         return done
 
-    def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]:
-        with self.db.writing(durable=False) as conn:
-            standing = self._standing(conn, jobs)
-            held = [job for job in jobs if holds(standing, job)]
-            until = self.now() + lease
-            conn.executemany(SQL.renew, [(until, job.job_id) for job in held])
-        good = {job.job_id for job in held}
-        return [job.job_id in good for job in jobs]
+    def _renew(self, conn: Connection, jobs: Sequence[Job], lease: float) -> set[int]:
+        standing = self._standing(conn, jobs)
+        held = {job.job_id for job in jobs if holds(standing, job)}
+        until = self.now() + lease
+        conn.executemany(SQL.renew, [(until, job_id) for job_id in held])
+        return held
 
     def next_due(self, versions: Sequence[int] | None = None) -> float | None:
         moments = []

@@ -43,7 +43,8 @@ from json_each(:ids) as wanted
 cross join evervec_records as r
     on r.tenant = :tenant and r.kind = :kind and r.id = wanted.value
 left join evervec_jobs as j on j.record = r.record and j.version = :version
-left join evervec_ledger as l on l.record = r.record and l.version = :version
+left join evervec_ledger as l
+    on l.record = r.record and l.version = :version and l.doubt is null
 
 -- name: insert_stubs
 insert into evervec_records
@@ -96,8 +97,7 @@ values (?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?, ?)
 on conflict (record, version) do update set
     op = excluded.op,
     seq = excluded.seq,
-    -- to open without a box means to open the one that is there
-    box = iif(excluded.op = 'open' and excluded.box is null, box, excluded.box),
+    box = excluded.box,
     trace = excluded.trace,
     max_attempts = excluded.max_attempts,
     priority = case
@@ -113,6 +113,11 @@ on conflict (record, version) do update set
     error = iif(status = 'processing', error, null),
     completed_at = iif(status = 'processing', completed_at, null),
     status = iif(status = 'processing', 'processing', 'pending')
+
+-- name: owed
+-- what jobs have yet to read; see `debt` in stores/sql/records.py
+select record, op, box from evervec_jobs
+where record in (select value from json_each(?)) and op in ('load', 'open') and status <> 'done'
 
 -- name: job_columns
 j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.claimed_seq, j.status, j.priority,
@@ -164,12 +169,14 @@ set status = 'processing', token = ?, worker = ?, started_at = ?, lease_expires_
 where job_id in (select value from json_each(?))
 
 -- name: load
+-- of an entry in doubt nothing is known to be in the index
 select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks, j.box,
        j.trace
 from json_each(?) as wanted
 left join evervec_jobs as j on j.job_id = wanted.value
 left join evervec_records as r on r.record = j.record
-left join evervec_ledger as l on l.record = j.record and l.version = j.version
+left join evervec_ledger as l
+    on l.record = j.record and l.version = j.version and l.doubt is null
 
 -- name: standing
 select job_id, token, status, seq, finished_seq, attempts, max_attempts
@@ -207,9 +214,16 @@ select record, iif(state = 'deleted', seq, born) from evervec_records
 where record in (select value from json_each(?))
 
 -- name: put_ledger
-insert into evervec_ledger (record, version, seq, chunks) values (?, ?, ?, ?)
-on conflict (record, version) do update set seq = excluded.seq, chunks = excluded.chunks
+insert into evervec_ledger (record, version, seq, chunks, fence) values (?, ?, ?, ?, ?)
+on conflict (record, version) do update
+    set seq = excluded.seq, chunks = excluded.chunks, fence = excluded.fence, doubt = null
 where excluded.seq >= seq
+
+-- name: doubt_ledger
+-- a write into an index outside of the store begins
+update evervec_ledger set doubt = ?
+where (record, version) in (
+    select record, version from evervec_jobs where job_id in (select value from json_each(?)))
 
 -- name: drop_ledger
 delete from evervec_ledger where record = ? and version = ? and seq <= ?
@@ -231,6 +245,9 @@ update evervec_jobs
 set status = 'pending', attempts = iif(seq > claimed_seq, 0, max(attempts - 1, 0)),
     error = coalesce(?, error), token = null, lease_expires_at = null
 where job_id = ? and token = ? and status = 'processing'
+
+-- name: raise_counter
+update evervec_meta set value = max(value, ?) where key = 'counter'
 
 -- name: renew
 update evervec_jobs set lease_expires_at = ? where job_id = ?
@@ -341,7 +358,8 @@ r.tenant, r.kind, r.id, r.seq, r.title, r.text, r.metadata, r.weight, r.created_
 exists (
     select 1 from evervec_ledger as l
     join evervec_versions as v on v.version = l.version
-    where l.record = r.record and l.seq >= r.seq and v.kind = r.kind and v.state = 'serving'
+    where l.record = r.record and l.seq >= r.seq and l.doubt is null and v.kind = r.kind
+        and v.state = 'serving'
 ) as embedded
 from evervec_records as r
 
@@ -405,7 +423,7 @@ where r.tenant = ? and r.kind = ? and r.id = ? and (r.state <> 'deleted' or r.se
     and not exists (
     select 1 from evervec_ledger as l
     join evervec_versions as v on v.version = l.version and v.state = 'serving'
-    where l.record = r.record and l.seq >= ?)
+    where l.record = r.record and l.seq >= ? and l.doubt is null)
 
 -- name: mark
 select value from evervec_meta where key = 'counter'
@@ -444,7 +462,8 @@ cross join evervec_ledger as l
     on l.record = r.record and l.version in (select value from json_each(?)) and l.seq >= r.seq
 
 -- name: expected
-select r.record, r.tenant, r.kind, r.id, r.state, r.seq, l.seq, l.chunks, v.cut_since, j.status
+select r.record, r.tenant, r.kind, r.id, r.state, r.seq, l.seq, coalesce(l.fence, l.seq),
+       l.doubt is not null, l.chunks, v.cut_since, j.status
 from evervec_versions as v
 cross join evervec_records as r
 left join evervec_ledger as l on l.record = r.record and l.version = v.version
@@ -474,10 +493,9 @@ order by r.record
 limit ?
 
 -- name: reopen
-select r.record, r.tenant, r.state, j.box is not null
+select r.record, r.tenant, r.kind, r.state
 from json_each(?) as wanted
 cross join evervec_records as r on r.record = wanted.value
-left join evervec_jobs as j on j.record = r.record and j.version = ?
 
 -- name: take_lock
 insert into evervec_locks (name, holder, token, expires_at) values (?1, ?2, ?3, ?4)
@@ -561,7 +579,7 @@ order by j.record
 limit ?2
 
 -- name: progress
-select count(*), coalesce(sum(case when l.seq >= r.seq then 1 else 0 end), 0)
+select count(*), coalesce(sum(case when l.seq >= r.seq and l.doubt is null then 1 else 0 end), 0)
 from evervec_versions as v
 join evervec_records as r on r.kind = v.kind and r.state = 'live'
 left join evervec_ledger as l on l.record = r.record and l.version = v.version
@@ -580,7 +598,8 @@ from evervec_versions as v
 join evervec_versions as s on s.kind = v.kind and s.state = 'serving'
 join evervec_jobs as j on j.version = v.version and j.status <> 'done'
 join evervec_ledger as theirs on theirs.record = j.record and theirs.version = s.version
-left join evervec_ledger as mine on mine.record = j.record and mine.version = v.version
+left join evervec_ledger as mine
+    on mine.record = j.record and mine.version = v.version and mine.doubt is null
 where v.version = ?1 and theirs.seq > coalesce(mine.seq, 0)
 
 -- name: stand_by

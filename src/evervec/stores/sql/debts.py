@@ -1,0 +1,95 @@
+"""Jobs that are asked for again, with what they still have to read.
+
+Enqueue, repair, backfill, a migration and a lost lease bring no content of their own. What a
+record's jobs have yet to read, a row or a box, stays to be read: `records.debt` is the rule.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from evervec.model import Op
+from evervec.stores.sql.batches import retried
+from evervec.stores.sql.engine import Connection, Engine
+from evervec.stores.sql.records import NewJob, Owed, Row, debt, op_to_reopen
+from evervec.stores.values import Draft
+
+
+class Debts(Engine):
+    """The part of the store that asks for records again."""
+
+    @abstractmethod
+    def numbers(self, conn: Connection, count: int) -> Iterator[int]:
+        """So many fresh numbers, each larger than the one before."""
+
+    @abstractmethod
+    def lock_records(self, db: Connection, records: Sequence[int]) -> None:
+        """Keep others from changing records until the transaction ends, where they could."""
+
+    @abstractmethod
+    def _put_jobs(
+        self,
+        db: Connection,
+        tenant: str,
+        targets: list[int],
+        now: float,
+        jobs: Sequence[NewJob],
+    ) -> None:
+        """Write jobs for those versions."""
+
+    def with_debts(
+        self, conn: Connection, jobs: Sequence[NewJob], *, is_loaded: bool = False
+    ) -> list[NewJob]:
+        """Jobs that bring no content, as the debts of their records make them. Call it once
+        nobody else can change the records."""
+        records = self.listed({row.record for row, _, _ in jobs})
+        owed: dict[int, list[Owed]] = defaultdict(list)
+        for record, op, box in conn.execute(self.sql.owed, (records,)).fetchall():
+            owed[record].append(Owed(Op(op), box))
+        return [
+            (row, *debt(op, owed.get(row.record, ()), is_loaded=is_loaded)) for row, op, _ in jobs
+        ]
+
+    @retried
+    def reopen(
+        self, version: int, records: Sequence[int], *, forget: bool, priority: int = 0
+    ) -> int:
+        with self.db.writing(durable=False) as conn:
+            now = self.moment(conn)
+            self.lock_records(conn, records)
+            found = conn.execute(self.sql.reopen, (self.listed(records),)).fetchall()
+            alike: dict[tuple[str, str], list[NewJob]] = defaultdict(list)
+            for record, tenant, kind, state in found:
+                row = Row("", record=record, draft=Draft("", "", b"", priority=priority))
+                alike[tenant, kind].append((row, op_to_reopen(state), None))
+            for (tenant, kind), jobs in alike.items():
+                self._reopen(conn, tenant, kind, version, now, jobs)
+            if forget:
+                ledgers = [(record, version, 1 << 62) for record, *_ in found]
+                self.each(conn, self.sql.drop_ledger, ledgers)
+        self.wake()
+        return len(found)
+
+    def _reopen(
+        self,
+        conn: Connection,
+        tenant: str,
+        kind: str,
+        version: int,
+        now: float,
+        jobs: list[NewJob],
+    ) -> None:
+        """What is read again may have changed, so all versions of the record read it again."""
+        again, read = list[NewJob](), list[NewJob]()
+        for job in self.with_debts(conn, jobs):
+            (read if job[1] in (Op.LOAD, Op.OPEN) else again).append(job)
+        targets = [version]
+        if read:
+            targets = [row[0] for row in conn.execute(self.sql.targets, (kind,)).fetchall()]
+        for versions, group in (([version], again), (targets, read)):
+            numbers = self.numbers(conn, len(group) * (1 + len(versions)))
+            for row, _, _ in group:
+                row.take(numbers, len(versions))
+            self._put_jobs(conn, tenant, versions, now, group)
