@@ -39,6 +39,7 @@ if _typing.TYPE_CHECKING:
     from evervec.kinds import Rescore as Rescore
     from evervec.migrate import Migration as Migration
     from evervec.model import Attempt as Attempt
+    from evervec.model import Content as Content
     from evervec.model import EnqueueResult as EnqueueResult
     from evervec.model import Hit as Hit
     from evervec.model import Hits as Hits
@@ -74,7 +75,7 @@ _HOMES = {
     "facade": "Evervec open",
     "kinds": "Kind Rescore",
     "migrate": "Migration",
-    "model": "Attempt EnqueueResult Hit Hits Job Outcome Record Status Ticket Version",
+    "model": "Attempt Content EnqueueResult Hit Hits Job Outcome Record Status Ticket Version",
     "queue": "Queue",
     "reports": "Backfill Comparison Estimate Gate MigrationStatus ProcessResult Spend Stats "
     "VerifyReport",

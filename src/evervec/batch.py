@@ -33,6 +33,8 @@ class Item:
     gone: bool = False
     error: str | None = None
     permanent: bool = False
+    waits: str | None = None
+    """why it is left for another process"""
     trace: str | None = None
 
 

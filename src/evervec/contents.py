@@ -17,12 +17,14 @@ from evervec.stores.values import Draft, Loaded, Unreadable
 from evervec.tables import UNFIT, FoundRow, Tables
 
 
-class Refused(Exception):
-    """A record that cannot be read; `permanent` when trying again would not help."""
+class Refused(InvalidRecord):
+    """A record that cannot be read; `permanent` when trying again would not help, `wait` when
+    only another process can read it."""
 
-    def __init__(self, message: str, *, permanent: bool) -> None:
+    def __init__(self, message: str, *, permanent: bool, wait: bool = False) -> None:
         super().__init__(message)
         self.permanent = permanent
+        self.wait = wait
 
 
 def _read(attachment: Attachment, row: Row | TableChanged | None) -> Draft | None:
@@ -78,6 +80,14 @@ class Contents:
         item.updated_at = self._now() if draft.updated_at is None else draft.updated_at
         return draft.title, draft.text
 
+    def unread(self, job: Job, loaded: Loaded) -> Draft | None:
+        """The record that a job lets appear when it is done; None: its row is gone. `Refused`
+        where it cannot be had."""
+        if loaded.op is Op.OPEN:
+            return self._open(job, loaded.box)
+        row = None if self._loader(job.kind) else self._tables.rows_of([job]).get(job.job_id)
+        return self._fetch(job) if row is None else _read(*row)
+
     def _open(self, job: Job, box: str | None) -> Draft:
         try:
             content = json.loads(box or "")
@@ -96,8 +106,10 @@ class Contents:
         if load is None:
             raise Refused(
                 f"there is no record {job.record_id!r} of kind {job.kind!r}, and this process has "
-                f"no loader for it: register Kind({job.kind!r}, load=...), then retry the job",
-                permanent=True,
+                f"no loader for it: start a worker that registers Kind({job.kind!r}, load=...), or "
+                "cancel the job",
+                permanent=False,
+                wait=True,
             )
         try:
             given = load(job.record_id)

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from evervec.backfill import Backfiller
+from evervec.contents import Contents
 from evervec.dispatch import Dispatcher
 from evervec.drafts import check_name, record_id
 from evervec.embedders.base import Embedder
@@ -94,12 +95,14 @@ class Evervec:
         self.provider = Provider(embedder, store, settings)
         self.models = Models(self.provider, store, settings, open_model)
         self._check_versions()
-        self.queue = Queue(store, settings, tenant, self._kinds, self.models)
-        self._writing = Writing(store, settings, tenant, self._kinds, self.models)
         self.tables = Tables(open_source(store))
+        self._contents = Contents(self._kinds, self.tables, store.now)
+        self.queue = self.queue_of(tenant)
+        self._writing = Writing(store, settings, tenant, self._kinds, self.models)
         self.pipeline = Pipeline(
-            store, index, self.models, self.queue, self._kinds, self.tables, settings
-        )
+            store, index, self.models, self.queue, self._kinds, self.tables, self._contents,
+            settings,
+        )  # fmt: skip
         self._backfiller = Backfiller(store, self.pipeline, self._kinds, settings)
         self.migrations = Migrations(
             store, index, self.models, self._backfiller, self.queue.worker, settings
@@ -154,12 +157,18 @@ class Evervec:
         check_name("tenant", tenant)
         view = copy(self)
         view.tenant = tenant
-        view.queue = Queue(self.store, self.settings, tenant, self._kinds, self.models)
+        view.queue = self.queue_of(tenant)
         view._writing = Writing(self.store, self.settings, tenant, self._kinds, self.models)
         view._search = Search(
             self.store, self.index, self.models, self._kinds, self.settings, tenant
         )
         return view
+
+    def queue_of(self, tenant: str | None) -> Queue:
+        """The queue as one tenant sees it, or, with None, for all tenants together."""
+        return Queue(
+            self.store, self.settings, tenant, self._kinds, self.models, self._contents.unread
+        )
 
     def connection(self) -> Any:
         """A connection to the store's own database, for your own writes and evervec's in one

@@ -162,6 +162,18 @@ class Attempt:
     tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a claimed job is about, for callers that work the queue themselves."""
+
+    title: str | None
+    text: str
+    metadata: Mapping[str, Any]
+    weight: float
+    draft: Any = field(repr=False, default=None)
+    """the record that appears when the job is finished with it"""
+
+
 class EnqueueResult(NamedTuple):
     """What became of one `enqueue`: its job, or the error that kept it out."""
 

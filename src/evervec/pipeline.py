@@ -62,6 +62,7 @@ class Pipeline:
         queue: Queue,
         kinds: Mapping[str, Kind],
         tables: Tables,
+        contents: Contents,
         settings: Settings,
     ) -> None:
         self.store = store
@@ -70,7 +71,7 @@ class Pipeline:
         self.queue = queue
         self._kinds = kinds
         self._tables = tables
-        self._contents = Contents(kinds, tables, store.now)
+        self._contents = contents
         self._settings = settings
         self._chunkers: dict[int, Chunker] = {}
         self._makers: dict[int, Model] = {}
@@ -110,7 +111,7 @@ class Pipeline:
     def _untold(self, c: Collection) -> KindSpec | None:
         """How this process cuts a collection's texts, if the store does not know."""
         model, kind = self.models.of(c.spec), self._kinds.get(c.kind)
-        if model is None or not (kind or not c.chunker):
+        if model is None or (kind is None and (c.chunker or c.app)):
             return None
         way = kind.spec(model.chunker) if kind else KindSpec(model.chunker.spec)
         return None if (way.chunker, way.app) == (c.chunker, c.app) else way
@@ -193,7 +194,10 @@ class Pipeline:
         try:
             title, text = self._contents.read(item, loaded, row)
         except Refused as error:
-            item.error, item.permanent = str(error), error.permanent
+            if error.wait:
+                item.waits = str(error)
+            else:
+                item.error, item.permanent = str(error), error.permanent
             return item
         if text is None:
             return item
@@ -266,7 +270,9 @@ class Pipeline:
         finishes, failures, waiting = [], [], []
         for item in batch.items:
             self._settle(item, batch)
-            if item.error is not None:
+            if item.waits is not None:
+                written.released += self.queue.postpone(item.job, item.waits)
+            elif item.error is not None:
                 failures.append((item.job, item.error, item.permanent))
             elif all(batch.rows[h] in batch.vectors for h in item.fresh):
                 finishes.append(self._finish(item, batch))
@@ -285,7 +291,7 @@ class Pipeline:
             written.errors += [(job.job_id, error) for job, error, _ in failures]
         if waiting:
             reason = describe(batch.outage) if batch.outage else None
-            written.released = sum(self.queue.release_many(waiting, reason))
+            written.released += sum(self.queue.release_many(waiting, reason))
         for outcome, count in written.by_outcome().items():
             ATTEMPTS.add(count, outcome)
         batch.mark("write", began)

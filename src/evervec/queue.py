@@ -7,6 +7,7 @@ everyone else gets `LeaseLost`.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
@@ -19,18 +20,22 @@ from typing import Any
 from evervec.drafts import are_plain_ids, check_name, check_when, record_id
 from evervec.errors import InvalidArgument, InvalidRecord, LeaseLost
 from evervec.kinds import Kind
-from evervec.model import Attempt, EnqueueResult, Job, Status, as_seconds
+from evervec.model import Attempt, Content, EnqueueResult, Job, Op, Status, as_seconds
 from evervec.models import Models
 from evervec.reports import Stats
 from evervec.retry import backoff
 from evervec.settings import Settings
 from evervec.stores.base import Store
-from evervec.stores.values import Draft, Failure, Finish
+from evervec.stores.values import Draft, Failure, Finish, Loaded, Unreadable
 from evervec.telemetry import ATTEMPTS, DEAD_LETTERS
 
 log = logging.getLogger("evervec")
 
 _BATCH = 5000
+_POSTPONED = 30.0
+"""seconds after which a job is tried again that no process was able to do"""
+NOT_READ = Content(None, "", {}, 1.0)
+"""Nobody has read what the job is about."""
 
 
 def worker_name() -> str:
@@ -49,12 +54,14 @@ class Queue:
         tenant: str | None,
         kinds: Mapping[str, Kind],
         models: Models,
+        read: Callable[[Job, Loaded], Draft | None],
     ) -> None:
         self._store = store
         self._settings = settings
         self._tenant = tenant
         self._kinds = kinds
         self._models = models
+        self._read = read
         self.worker = worker_name()
 
     # putting in
@@ -108,12 +115,14 @@ class Queue:
         conn: Any,
     ) -> list[EnqueueResult]:
         known = self._kinds.get(kind)
+        has_loader = known is not None and known.load is not None
         when = check_when(Draft("", "", b""), priority, delay, max_attempts)
         return self._store.enqueue(
             self._one_tenant(),
             kind,
             ids,
-            loaded=known is not None and known.load is not None,
+            loaded=has_loader,
+            app=has_loader,
             priority=when.priority,
             delay=when.delay,
             max_attempts=when.max_attempts,
@@ -133,9 +142,31 @@ class Queue:
             limit, worker=self.worker, lease=lease, versions=versions, suspects=suspects
         )
 
-    def finish(self, job: Job) -> None:
-        """Mark a claimed job done, for callers that keep an index of their own."""
-        self._must_hold(self.finish_many([job])[0], job)
+    def content(self, job: Job) -> Content | None:
+        """What a claimed job is about, as it is now: the record, the boxed record that it
+        carries, or the row that it has to load. None: what the index has of it is to go."""
+        loaded = self._store.load([job], 0)[0]
+        if loaded is None:
+            raise LeaseLost(f"there is no job {job.job_id} any more: it was cancelled")
+        if isinstance(loaded, Unreadable):
+            raise InvalidRecord(f"the record cannot be read ({loaded.error}); add it again")
+        if loaded.op in (Op.OPEN, Op.LOAD):
+            draft = self._read(job, loaded)
+            if draft is None:
+                return None
+            metadata = json.loads(draft.metadata)
+            return Content(draft.title, draft.text, metadata, draft.weight, draft)
+        if not loaded.live:
+            return None
+        return Content(loaded.title, loaded.text, loaded.metadata, loaded.weight)
+
+    def finish(self, job: Job, content: Content | None = NOT_READ) -> None:
+        """Mark a claimed job done, for callers that keep an index of their own. A boxed or
+        loaded record appears with that: give what `content` gave for the job."""
+        reveal = None if content is None else content.draft
+        gone = content is None and job.op is Op.LOAD
+        finish = Finish(job, reveal=reveal, gone=gone, worker=self.worker)
+        self._must_hold(self._store.finish([finish])[0], job)
 
     def finish_many(self, jobs: Sequence[Job]) -> list[bool]:
         """Finish claimed jobs in one transaction; False where the lease was lost."""
@@ -177,6 +208,12 @@ class Queue:
 
     def release_many(self, jobs: Sequence[Job], error: str | None = None) -> list[bool]:
         return self._store.release(jobs, error=None if error is None else _storable(error))
+
+    def postpone(self, job: Job, why: str) -> bool:
+        """Give a claimed job back, its attempt too, to be tried again in a while: another
+        process may be able to do it. False: the lease was lost."""
+        due = self._store.now() + _POSTPONED
+        return self._store.release([job], error=_storable(why), due=due)[0]
 
     def renew(self, job: Job) -> None:
         """Hold a claimed job for another lease."""

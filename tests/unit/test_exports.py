@@ -13,7 +13,7 @@ import pytest
 import evervec
 
 NAMES = {
-    "AccessDenied", "Answer", "Attachment", "Client", "Attempt", "Backfill", "Gate", "Spend", "Chunker", "Embedder", "EmbedderError", "EnqueueResult", "Evervec", "EvervecError",
+    "AccessDenied", "Answer", "Attachment", "Client", "Attempt", "Backfill", "Gate", "Spend", "Chunker", "Content", "Embedder", "EmbedderError", "EnqueueResult", "Evervec", "EvervecError",
     "Hit", "Hits", "IndexUnavailable", "InvalidArgument", "InvalidInput", "InvalidRecord",
     "InvalidTransition", "Job", "JobFailed", "Kind", "LeaseLost", "Outcome", "ProcessResult",
     "ProviderUnavailable", "Queue", "RateLimited", "Record", "Rescore", "Settings",

@@ -126,9 +126,8 @@ def _metrics(ev: Evervec, host: str, port: int | None) -> Iterator[None]:
         yield
         return
     from evervec.metrics import serve_metrics
-    from evervec.queue import Queue
 
-    everyone = Queue(ev.store, ev.settings, None, {}, ev.models)
+    everyone = ev.queue_of(None)
     end = serve_metrics(host, port, ev.store, everyone, ev.models)
     try:
         yield

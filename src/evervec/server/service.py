@@ -24,7 +24,6 @@ from evervec.facade import Evervec
 from evervec.keys import Key, Keys
 from evervec.limits.limiter import Limiter, MemoryLimiter
 from evervec.model import Status, Ticket
-from evervec.queue import Queue
 from evervec.server.together import Together
 from evervec.settings import Settings
 from evervec.stores.values import Draft
@@ -62,7 +61,7 @@ class Service:
         self.ev = ev
         self.keys = Keys(ev.store)
         self.limiter = make_limiter(ev.settings) if limiter is None else limiter
-        self.every_queue = Queue(ev.store, ev.settings, None, {}, ev.models)
+        self.every_queue = ev.queue_of(None)
         self.stopping = asyncio.Event()
         self.save = Together("save", self._save_all)
         self._find_key = Together("keys", self._find_all)

@@ -83,6 +83,7 @@ class Store(Protocol):
         *,
         loaded: bool,
         owing: bool = True,
+        app: bool = False,
         priority: int = 0,
         delay: float = 0.0,
         max_attempts: int | None = None,
@@ -90,7 +91,8 @@ class Store(Protocol):
     ) -> list[EnqueueResult]:
         """Jobs for records as they stand; `loaded`: for rows that the kind's loader fetches. A
         row or box that a job has yet to read stays to be read, unless `owing` is False: then
-        nobody can read it any more."""
+        nobody can read it any more. `app`: only a process that registered the kind can do
+        them."""
         ...
 
     # the worker's way
@@ -135,8 +137,10 @@ class Store(Protocol):
         """Where each job went: failed, or pending for another try; None: its lease was lost."""
         ...
 
-    def release(self, jobs: Sequence[Job], *, error: str | None = None) -> list[bool]:
-        """Give jobs back with their attempt, due at once."""
+    def release(
+        self, jobs: Sequence[Job], *, error: str | None = None, due: float | None = None
+    ) -> list[bool]:
+        """Give jobs back with their attempt, due at once or then."""
         ...
 
     def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]: ...

@@ -13,6 +13,9 @@ select version, kind, state, chunker, app, cut_since, name, provider, model, dim
 from evervec_versions
 order by version
 
+-- name: need_app
+update evervec_versions set app = 1 where kind = $1 and app = 0
+
 -- name: adopt
 update evervec_versions set name = $1, provider = $2, model = $3, dimensions = $4
 where name = ''
@@ -293,8 +296,9 @@ where j.job_id = n.job_id
 update evervec_jobs as j
 set status = 'pending',
     attempts = case when j.seq > j.claimed_seq then 0 else greatest(j.attempts - 1, 0) end,
-    error = coalesce($1, j.error), token = null, lease_expires_at = null
-from (select unnest($2::bigint[]) as job_id, unnest($3::varchar[]) as token) as n
+    error = coalesce($1, j.error), scheduled_for = coalesce($2, j.scheduled_for), token = null,
+    lease_expires_at = null
+from (select unnest($3::bigint[]) as job_id, unnest($4::varchar[]) as token) as n
 where j.job_id = n.job_id and j.token = n.token and j.status = 'processing'
 returning j.job_id
 

@@ -30,6 +30,9 @@ select version, kind, state, chunker, app, cut_since, name, provider, model, dim
 from evervec.versions
 order by version
 
+-- name: need_app
+update evervec.versions set app = 1 where kind = $1 and app = 0
+
 -- name: adopt
 update evervec.versions set name = $1, provider = $2, model = $3, dimensions = $4
 where name = ''
@@ -411,8 +414,9 @@ where j.job_id = n.job_id
 update evervec.jobs as j
 set status = 'pending',
     attempts = case when j.seq > j.claimed_seq then 0 else greatest(j.attempts - 1, 0) end,
-    error = coalesce($1, j.error), token = null, lease_expires_at = null
-from unnest($2::bigint[], $3::text[]) as n (job_id, token)
+    error = coalesce($1, j.error), scheduled_for = coalesce($2, j.scheduled_for), token = null,
+    lease_expires_at = null
+from unnest($3::bigint[], $4::text[]) as n (job_id, token)
 where j.job_id = n.job_id and coalesce(j.token = n.token and j.status = 'processing', false)
 returning j.job_id
 

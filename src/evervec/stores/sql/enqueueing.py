@@ -25,6 +25,7 @@ class Enqueueing(Changes):
         *,
         loaded: bool,
         owing: bool = True,
+        app: bool = False,
         priority: int = 0,
         delay: float = 0.0,
         max_attempts: int | None = None,
@@ -34,6 +35,8 @@ class Enqueueing(Changes):
         how = (loaded, owing)
         with self.db.writing(durable=True, conn=conn) as db:
             targets = self._targets(db, kind)
+            if app:
+                db.execute(self.sql.need_app, (kind,))
             now = self.moment(db)
             results = self._enqueue_new(db, tenant, kind, ids, targets, plan, now)
             left = set(ids) - results.keys()

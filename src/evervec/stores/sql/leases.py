@@ -23,11 +23,13 @@ class Leases(Finishing):
         return [None if row[2] is None else loaded(row) for row in rows]
 
     @retried
-    def release(self, jobs: Sequence[Job], *, error: str | None = None) -> list[bool]:
+    def release(
+        self, jobs: Sequence[Job], *, error: str | None = None, due: float | None = None
+    ) -> list[bool]:
         clean = None if error is None else error.replace("\0", " ")
         with self.db.writing(durable=False) as conn:
             self.write_leases(conn, jobs)
-            rows = conn.execute(self.sql.release, (clean, *held_rows(jobs)))
+            rows = conn.execute(self.sql.release, (clean, due, *held_rows(jobs)))
             done = {row[0] for row in rows}
         self.wake()
         return [job.job_id in done for job in jobs]

@@ -36,6 +36,7 @@ class Enqueueing(Changes):
         *,
         loaded: bool,
         owing: bool = True,
+        app: bool = False,
         priority: int = 0,
         delay: float = 0.0,
         max_attempts: int | None = None,
@@ -45,6 +46,8 @@ class Enqueueing(Changes):
         with self.db.writing(durable=True, conn=conn) as db:
             now = self.now()
             targets = self._targets(db, kind, now)
+            if app:
+                db.execute(SQL.need_app, (kind,))
             batch = _Batch(tenant, kind, ids, targets, plan, now)
             results = self._enqueue_new(db, batch)
             if results is None:

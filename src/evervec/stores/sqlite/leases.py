@@ -102,10 +102,12 @@ class Leases(Finishing):
                 loaded.append(read_loaded(row))
         return loaded
 
-    def release(self, jobs: Sequence[Job], *, error: str | None = None) -> list[bool]:
+    def release(
+        self, jobs: Sequence[Job], *, error: str | None = None, due: float | None = None
+    ) -> list[bool]:
         with self.db.writing(durable=False) as conn:
             done = [
-                conn.execute(SQL.release, (error, job.job_id, job.token)).rowcount == 1
+                conn.execute(SQL.release, (error, due, job.job_id, job.token)).rowcount == 1
                 for job in jobs
             ]
         self.fronts.forget()  # they may stand now before what was the first

@@ -16,6 +16,9 @@ select version, kind, state, chunker, app, cut_since, name, provider, model, dim
 from evervec_versions
 order by version
 
+-- name: need_app
+update evervec_versions set app = 1 where kind = ? and app = 0
+
 -- name: adopt
 update evervec_versions set name = ?, provider = ?, model = ?, dimensions = ?
 where name = ''
@@ -243,7 +246,8 @@ where job_id = ?
 -- name: release
 update evervec_jobs
 set status = 'pending', attempts = iif(seq > claimed_seq, 0, max(attempts - 1, 0)),
-    error = coalesce(?, error), token = null, lease_expires_at = null
+    error = coalesce(?, error), scheduled_for = coalesce(?, scheduled_for), token = null,
+    lease_expires_at = null
 where job_id = ? and token = ? and status = 'processing'
 
 -- name: raise_counter
