@@ -1,0 +1,34 @@
+"""What a job has to do that is asked for again: a debt never shrinks."""
+
+import pytest
+
+from evervec.model import Op
+from evervec.stores.sql.records import Owed, debt
+
+BOX = Owed(Op.OPEN, "box")
+ROW = Owed(Op.LOAD)
+
+
+@pytest.mark.parametrize("asked", list(Op))
+@pytest.mark.parametrize(
+    ("owed", "wanted"),
+    [
+        ([BOX], BOX),
+        ([ROW], ROW),
+        ([BOX, ROW], ROW),
+        ([ROW, BOX], ROW),
+        ([BOX, BOX], BOX),
+    ],
+)
+def test_what_was_to_be_read_stays_to_be_read(asked: Op, owed: list[Owed], wanted: Owed) -> None:
+    assert debt(asked, owed) == wanted
+
+
+@pytest.mark.parametrize("asked", list(Op))
+def test_without_debts_it_is_as_asked(asked: Op) -> None:
+    assert debt(asked, []) == Owed(asked)
+
+
+@pytest.mark.parametrize("owed", [[], [BOX], [ROW], [BOX, ROW]])
+def test_a_row_that_is_to_be_loaded_now_is_loaded(owed: list[Owed]) -> None:
+    assert debt(Op.EMBED, owed, is_loaded=True) == ROW
