@@ -5,12 +5,12 @@ because its worker was slow, lost its lease, or died between the two. Whatever t
 does to the record then, also when its text comes back to what it was, the index ends up whole.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import pytest
 
-from evervec import StoreError
+from evervec import Job, StoreError
 from support.oracle import Application, Oracle
 from support.stepping import LEASE, Killed, another, build, kill, settle, take, write
 from support.world import World, paragraph, work
@@ -289,7 +289,7 @@ def test_a_version_being_built_is_whole_after_a_half_finished_write(
     records.oracle.require(ev, records.oracle.of_index(ev))
     records.change()
     worker = another(apart_world)
-    rest = worker.pipeline.claim(256)
+    rest: Sequence[Job] = worker.pipeline.claim(256)
     while rest:
         batch, rest = worker.pipeline.prepare(rest)
         worker.pipeline.embed(batch)
