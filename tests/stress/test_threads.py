@@ -42,6 +42,9 @@ def test_records_that_threads_change_all_the_time_are_always_found_as_they_were_
             )
             for tenant in ("default", "other")
         ]
+        ev.add("note", "gone", id="gone")  # so that the collection is there before several write
+        ev.process_all()
+        ev.delete("note", "gone")
         with ev.worker(), threads.running(seconds):
             for editor in editors:
                 for n in range(WRITERS):

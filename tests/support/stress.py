@@ -23,6 +23,7 @@ from evervec import Evervec, Ticket, WaitTimeout
 from evervec.embedders.hashing import HashingEmbedder
 from support.engines import INDEXES, STORES
 from support.oracle import SAME, Application, Key, Oracle, shortened
+from support.places import Place
 
 SECONDS = float(os.environ.get("EVERVEC_STRESS_SECONDS", "60"))
 SETTINGS: dict[str, Any] = {
@@ -67,6 +68,11 @@ class Site:
     def open(self, **given: Any) -> Evervec:
         options = {"embedder": HashingEmbedder(64), **SETTINGS, **given}
         return evervec.open(self.store, index=self.index, **options)
+
+    @property
+    def place(self) -> Place:
+        """Where the store lies, as `support.places` has it."""
+        return Path(self.store) if self.store_name == "sqlite" else self.store
 
     def close(self) -> None:
         STORES[self.store_name].leave(self.folder)
