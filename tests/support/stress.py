@@ -150,7 +150,11 @@ class Editor:
         chance: random.Random,
         ids: Sequence[str],
         shared: Sequence[str] = (),
+        *,
+        reads: float = 0.2,
     ) -> None:
+        """`reads`: the share of changes that are waited for and looked at."""
+        self._reads = reads
         self._app = app
         self._chance = chance
         self._locks = {id: threading.Lock() for id in ids}
@@ -168,11 +172,10 @@ class Editor:
             return
         lock = self._locks[id]
         if lock.acquire(blocking=False):
-            with_lock = self._chance.choice((1, 1, 2, 3))
             try:
-                for _ in range(with_lock):
+                for _ in range(self._chance.choice((1, 1, 2, 3))):
                     self._last[id] = self._change(id)
-                if self._chance.random() < 0.2:
+                if self._chance.random() < self._reads:
                     self.read(id)
             finally:
                 lock.release()
