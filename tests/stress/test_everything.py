@@ -191,10 +191,9 @@ def test_all_that_can_happen_at_once_leaves_everything_as_it_was_written_last(
     def own() -> random.Random:
         return random.Random(chance.random())
 
-    with (
-        site.open(embedder=Unhurried(64, seed, 0.003)) as ev,
-        site.open(embedder=Unhurried(64, seed, 0.003)) as other,
-    ):
+    # at the priority of live work, so that versions are built while that goes on
+    options = {"embedder": Unhurried(64, seed, 0.003), "backfill_priority": 0}
+    with site.open(**options) as ev, site.open(**options) as other:
         table, pages, migrating = Table(site, own()), Pages(ev, oracle, own()), Migrating(ev, own())
         ev.attach("items", kind=table.kind, text="body", tenant="team")
         editors = [
@@ -211,9 +210,9 @@ def test_all_that_can_happen_at_once_leaves_everything_as_it_was_written_last(
         ev.process_all()
         with ev.worker(), other.worker(), threads.running(seconds):
             for editor in editors:
-                threads.start("notes", editor.change, 0.01)
-            threads.start("table", table.change, 0.01)
-            threads.start("pages", pages.change, 0.02)
+                threads.start("notes", editor.change, 0.03)
+            threads.start("table", table.change, 0.03)
+            threads.start("pages", pages.change, 0.05)
             threads.start("template", pages.change_template, 0.2)
             threads.start("migration", migrating.decide, 0.05)
             threads.start("repair", lambda: other.verify(repair=True, all_tenants=True), 0.1)
