@@ -9,7 +9,13 @@ from hypothesis import settings
 pytest.register_assert_rewrite("support")
 
 from support import postgres, quick_disk  # noqa: E402
-from support.engines import JOINED_PAIRS, PAIRS, SAVEPOINT_PAIRS, SHARED_PAIRS  # noqa: E402
+from support.engines import (  # noqa: E402
+    APART_PAIRS,
+    JOINED_PAIRS,
+    PAIRS,
+    SAVEPOINT_PAIRS,
+    SHARED_PAIRS,
+)
 from support.world import World  # noqa: E402
 
 quick_disk.use()
@@ -50,6 +56,12 @@ def joined_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Wor
 @pytest.fixture(params=SAVEPOINT_PAIRS, ids="-".join)
 def savepoint_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     """Those of them where a part of a transaction can be undone."""
+    yield from _world(request.param, tmp_path)
+
+
+@pytest.fixture(params=APART_PAIRS, ids="-".join)
+def apart_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """Those whose index lies outside the store."""
     yield from _world(request.param, tmp_path)
 
 

@@ -164,6 +164,8 @@ def apart(index: object) -> bool:
 
 PAIRS = [(store, index) for index, engine in INDEXES.items() for store in engine.stores]
 """Every store with every index that works over it."""
+APART_PAIRS = [pair for pair in PAIRS if apart(pair[1])]
+"""Those whose index lies outside the store, so that no transaction covers both."""
 OWN_PAIRS = [next(pair for pair in PAIRS if pair[0] == store) for store in STORES]
 """Every store once, for what has nothing to do with indexes."""
 SHARED_PAIRS = [pair for pair in PAIRS if STORES[pair[0]].shared]

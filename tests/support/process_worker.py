@@ -182,13 +182,17 @@ def announce_upgrade(orders: Orders, stage: Stage) -> None:
 def announce_writes(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
     store: Any = ev.store
     index = ev.index
-    apply, finish = index.apply, store.finish
+    apply, finish, load = index.apply, store.finish, store.load
 
     def announced_apply(changes: Sequence[Change], conn: Any = None) -> None:
         about = " ".join(change.id for change in changes)
         stage.reach("applying", about)
         apply(changes, conn)
         stage.reach("applied", about)
+
+    def announced_load(jobs: Sequence[evervec.Job], budget: int) -> Any:
+        stage.reach("loading", " ".join(job.record_id for job in jobs))
+        return load(jobs, budget)
 
     def announced_finish(finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
         held: list[bool] = finish(finishes, apply)
@@ -214,6 +218,8 @@ def announce_writes(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
     ev.queue.renew_many = announced_renew  # type: ignore[method-assign]
     index.apply = announced_apply  # type: ignore[method-assign]
     store.finish = announced_finish
+    if stage.pauses_at("loading"):
+        store.load = announced_load
     if stage.pauses_at("writing"):
         for name in {"writing", "statement"} & set(dir(store.db)):
             setattr(store.db, name, announced(getattr(store.db, name)))

@@ -71,7 +71,7 @@ class World:
         self._settings = {
             "clock": self.clock, "rng": random.Random(7), "chunk_tokens": 16, **settings
         }  # fmt: skip
-        self._opened: list[Evervec] = []
+        self.opened: list[Evervec] = []
         self.ev = self.open()
 
     def open(self, **given: Any) -> Evervec:
@@ -82,7 +82,7 @@ class World:
             index=INDEXES[self.index_name].url(self.folder),
             **options,
         )
-        self._opened.append(ev)
+        self.opened.append(ev)
         return ev
 
     def tenant(self, name: str) -> Evervec:
@@ -107,7 +107,7 @@ class World:
         return connect()
 
     def close(self) -> None:
-        for ev in self._opened:
+        for ev in self.opened:
             ev.close()
         STORES[self.store_name].leave(self.folder)
         INDEXES[self.index_name].leave(self.folder)
