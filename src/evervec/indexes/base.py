@@ -9,6 +9,8 @@ of every search. `tests/conformance` says the same in tests.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -17,6 +19,26 @@ from evervec.model import Change
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+_patience: ContextVar[float | None] = ContextVar("evervec_patience", default=None)
+
+
+@contextmanager
+def patience(seconds: float) -> Iterator[None]:
+    """Inside the block, calls of this thread to an index wait at most so long for other writers
+    of it, then raise `IndexBusy`. Without it they wait as long as a writer may take."""
+    before = _patience.set(seconds)
+    try:
+        yield
+    finally:
+        _patience.reset(before)
+
+
+def patience_left(otherwise: float) -> float:
+    """For indexes: seconds that the caller is willing to wait."""
+    given = _patience.get()
+    return otherwise if given is None else given
 
 
 class Copy(NamedTuple):
@@ -105,7 +127,8 @@ class Matches:
 
 
 class Index(Protocol):
-    """Where vectors live. Methods raise `IndexUnavailable` when it is away."""
+    """Where vectors live. Methods raise `IndexUnavailable` when it is away, and `IndexBusy` when
+    others write to it for longer than the caller's `patience`."""
 
     url: str
     shares_store: bool

@@ -53,7 +53,6 @@ class LanceIndex:
                     continue  # no vectors were ever made for it, so there is nothing to remove
                 table.write(group, now)
                 if table.untidy:
-                    self._turns.renew()
                     table.tidy()
 
     def search(
