@@ -62,7 +62,7 @@ class QdrantIndex:
         def write(name: str) -> None:
             self._writing.write(name, version, changes)
 
-        with self._engine.turn:
+        with self._engine.turn():
             self._on(version, write, None, make=True)
 
     # searching
@@ -119,13 +119,19 @@ class QdrantIndex:
                 engine.update(name, gone[start : start + _AT_ONCE])
             return sum(map(len, by_seq.values()))
 
-        return self._on(version, take_out, 0) if points else 0
+        if not points:
+            return 0
+        with engine.turn():
+            return self._on(version, take_out, 0)
 
     def revive(self, version: int, records: Sequence[int]) -> None:
         engine = self._engine
         tombstones = [point_id(version, record, b"") for record in records]
         if records:
-            self._on(version, lambda name: engine.update(name, [engine.delete(tombstones)]), None)
+            with engine.turn():
+                self._on(
+                    version, lambda name: engine.update(name, [engine.delete(tombstones)]), None
+                )
 
     def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
         """In collections that bear the names of this store's versions: others may be anyone's."""
@@ -156,7 +162,8 @@ class QdrantIndex:
     def drop_strays(self, strays: Sequence[Stray]) -> None:
         for stray in strays:
             name, where = stray.place
-            self._engine.update(name, [self._engine.delete_all(where)])
+            with self._engine.turn():
+                self._engine.update(name, [self._engine.delete_all(where)])
 
     def drop(self, version: int) -> None:
         engine = self._engine
@@ -168,11 +175,13 @@ class QdrantIndex:
                 engine.drop(name)
                 self._ready.discard(name)
 
-        self._on(version, take_out, None)
+        with engine.turn():
+            self._on(version, take_out, None)
 
     def tend(self, before: float) -> None:
         for collection in self._collections.all():
-            self._on(collection.version, lambda name: self._tend(name, before), None)
+            with self._engine.turn():
+                self._on(collection.version, lambda name: self._tend(name, before), None)
 
     def _tend(self, name: str, before: float) -> None:
         engine = self._engine

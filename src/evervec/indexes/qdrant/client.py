@@ -25,6 +25,7 @@ from evervec.indexes.qdrant.engine import (
     Shape,
     Stored,
 )
+from evervec.indexes.turns import ThreadTurns
 from evervec.settings import Settings
 
 if TYPE_CHECKING:
@@ -95,10 +96,13 @@ class ClientEngine:
         self.url = url
         self.alone = alone
         self._client = client
-        self.turn: AbstractContextManager[Any] = threading.Lock() if alone else nullcontext()
+        self._turns = ThreadTurns(url) if alone else None
         self._breaker = Breaker()
         self._one = threading.RLock() if alone else None
         self._known: tuple[int, ...] = ()
+
+    def turn(self) -> AbstractContextManager[None]:
+        return self._turns.turn() if self._turns else nullcontext()
 
     def _call(self, ask: Callable[[], T]) -> T:
         if self._one is not None:

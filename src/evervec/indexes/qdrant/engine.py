@@ -75,8 +75,12 @@ class Engine(Protocol):
     url: str
     alone: bool
     """nobody else writes to it: calls of this process are all there are"""
-    turn: AbstractContextManager[Any]
-    """where it is alone, one writer after the other, so that looking and writing are one step"""
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Everything that writes does so in a turn. Where the engine is `alone`, turns come one
+        after the other, so that looking and writing are one step; elsewhere they overlap, and
+        changes carry guards."""
+        ...
 
     def ensure(self, collection: str, shape: Shape) -> None:
         """Make a collection with its payload indexes where it is missing."""
