@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from evervec.model import Change
+from evervec.model import Change, ModelSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -137,6 +137,11 @@ class Index(Protocol):
     def apply(self, changes: Sequence[Change], conn: Any = None) -> None:
         """Bring records' points to what the changes say, all or nothing where `conn` (the
         store's open transaction) is given. Stale changes are left out."""
+        ...
+
+    def refuses(self, kind: str, spec: ModelSpec) -> str | None:
+        """Why it cannot hold a kind's vectors of a model, and what to do; None: it can. `apply`
+        raises `WrongCollection` for versions that it would refuse."""
         ...
 
     def search(

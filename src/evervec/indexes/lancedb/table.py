@@ -78,6 +78,7 @@ class Table:
         self._ann_rows = ann_rows
         self._reader = Reader(folder, name, head)
         self._writer: Any = None
+        self._fits = False
         self._tidied = 0
         self._patience = _LEAST_COMMITS
         self._mine = 0
@@ -137,6 +138,25 @@ class Table:
         return Counter(owner for owner, _ in {(row["tenant"], row["record"]) for row in rows})
 
     # writing
+    def misfit(self) -> str | None:
+        """Why it cannot hold the vectors of its version; None: it can, or is not made yet."""
+        if self._fits:
+            return None
+        with explained(self._folder):
+            table = open_table(lancedb.connect(self._folder), self.name)
+        if table is None:
+            return None
+        mine, there = schema(self._dimensions), table.schema
+        self._fits = all(
+            n in there.names and there.field(n).type == mine.field(n).type for n in mine.names
+        )
+        if self._fits:
+            return None
+        return (
+            f"the LanceDB table {self.name} in {self._folder} was not made for vectors of "
+            f"{self._dimensions} dimensions: rename or drop that table, or use another folder"
+        )
+
     def write(self, changes: Sequence[Change], now: float) -> None:
         """Bring records to what the changes say, in one commit. The caller has the turn."""
         latest = folded(changes)

@@ -5,6 +5,7 @@ One process at a time; within it, all that open the same folder share one engine
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -115,6 +116,14 @@ class EdgeEngine:
             self._check_space(0)  # what is in its log is written again
             self._shards[collection] = self._call(lambda: edge.EdgeShard.load(str(path)))
             return True
+
+    def dimensions(self, collection: str) -> int | None:
+        try:
+            config = json.loads((self._path(collection) / "edge_config.json").read_text())
+            size: int = config["vectors"].get("", {"size": 0})["size"]
+        except (OSError, ValueError, LookupError, AttributeError):
+            return None  # the engine may keep it otherwise one day
+        return size
 
     def drop(self, collection: str) -> None:
         with self._making:

@@ -87,6 +87,10 @@ class Engine(Protocol):
 
     def has(self, collection: str) -> bool: ...
 
+    def dimensions(self, collection: str) -> int | None:
+        """Of its vectors; 0: it has named vectors or none; None: that is not known."""
+        ...
+
     def drop(self, collection: str) -> None:
         """Take it away with all that is in it."""
 
