@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from evervec.errors import EmbedderError, IndexUnavailable, ProviderUnavailable, StoreError
 from evervec.heartbeat import Heartbeat
 from evervec.housekeeping import Housekeeping
+from evervec.indexes.base import patience
 from evervec.model import Job, Status
 from evervec.pipeline import Pipeline
 from evervec.settings import Settings
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("evervec")
 
+_PATIENCE = 10.0
+"""seconds that a delivery waits for other writers of the index"""
 _AWAY = (StoreError, IndexUnavailable, EmbedderError)
 
 
@@ -179,7 +182,8 @@ class Dispatcher:
             heartbeat.hold([job])
             batch, _ = pipeline.prepare([job])
             pipeline.embed(batch)
-            written = pipeline.write(batch)
+            with patience(_PATIENCE):
+                written = pipeline.write(batch)
         if batch.outage is not None:
             raise batch.outage
         if written.succeeded:

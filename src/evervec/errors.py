@@ -75,6 +75,21 @@ class IndexUnavailable(EvervecError):
     """The vector index cannot be reached. Writes wait for it; searches answer from text."""
 
 
+class IndexBusy(IndexUnavailable):
+    """Another writer is using the vector index. Try again."""
+
+
+class WrongCollection(IndexUnavailable):
+    """The index has a collection that cannot hold the vectors of an embedding version.
+
+    `version` is the number of that version; other versions can be written.
+    """
+
+    def __init__(self, message: str, *, version: int) -> None:
+        super().__init__(message)
+        self.version = version
+
+
 class EmbedderError(EvervecError):
     """Base of what an embedder may raise to say whose fault a failure is."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from evervec.alerts import Alerts, Trouble
-from evervec.errors import IndexUnavailable
+from evervec.errors import IndexBusy, IndexUnavailable
 from evervec.indexes.base import Index
 from evervec.model import Status
 from evervec.models import Models
@@ -117,6 +117,8 @@ class Housekeeping:
         try:
             self._index.tend(self._kept_since())
             self._index_away = None
+        except IndexBusy as error:
+            log.info("the index is tended at the next sweep: %s", error)
         except IndexUnavailable as error:
             log.warning("the index is not tended: %s", error)
             self._index_away = str(error)

@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from evervec.backfill import Backfiller
 from evervec.embedders.base import Embedder, spec_of
-from evervec.errors import InvalidArgument, InvalidTransition
+from evervec.errors import IndexUnavailable, InvalidArgument, InvalidTransition
 from evervec.indexes.base import Index
 from evervec.model import ModelSpec
 from evervec.models import Model, Models
@@ -78,6 +79,7 @@ class Migrations:
                 raise InvalidArgument(f"there are no records {where}, so nothing to migrate")
             spec = self._named(model, version, found)
             begun = [c for c in serving if self._must_begin(c, spec, found)]
+            self._check_index(begun, spec)
             if any(c.spec is None for c in begun):
                 self.store.adopt(spec)  # they have no vectors to keep
                 begun = [c for c in begun if c.spec is not None]
@@ -143,6 +145,13 @@ class Migrations:
             else:
                 return False
         return True
+
+    def _check_index(self, begun: Sequence[Collection], spec: ModelSpec) -> None:
+        """Refuse a version whose vectors the index cannot hold beside those that serve."""
+        with suppress(IndexUnavailable):  # it can be looked at when it is back
+            for c in begun:
+                if why := self.index.refuses(c.kind, spec):
+                    raise InvalidArgument(why)
 
     def _turn(self) -> _Turn:
         return _Turn(self.store, self._worker, self.settings.busy_seconds)

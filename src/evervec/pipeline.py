@@ -20,7 +20,7 @@ from evervec.batch import Batch, Cost, Item, Written
 from evervec.chunking import Chunker, chunk, parse_chunker
 from evervec.contents import Contents, Refused
 from evervec.embedders.base import count_tokens, describe
-from evervec.errors import IndexUnavailable, InvalidInput
+from evervec.errors import IndexUnavailable, InvalidInput, WrongCollection
 from evervec.indexes.base import Index
 from evervec.kinds import Kind
 from evervec.limits.gate import NOBODYS_FAULT
@@ -45,6 +45,8 @@ from evervec.tracing import tell
 
 log = logging.getLogger("evervec")
 
+_ASK_AGAIN = 5.0
+"""seconds between two looks at a collection that cannot hold a version's vectors"""
 _PATIENCE = 0.1
 """seconds that work for one model waits for the answer of another's provider"""
 _HIGHEST_SEQ = 1 << 62
@@ -76,6 +78,8 @@ class Pipeline:
         self._chunkers: dict[int, Chunker] = {}
         self._makers: dict[int, Model] = {}
         self._away: list[Model] = []
+        self._refused: dict[int, float] = {}
+        """versions whose collection in the index is wrong, and when to ask again"""
         self.memory = settings.memory_mb << 19
         """characters of text held at once: a half of the setting, for what is made of them"""
 
@@ -139,7 +143,7 @@ class Pipeline:
     def claim(self, limit: int, *, suspects: bool = True) -> list[Job]:
         """Lease the next jobs that this process can do; `suspects`: also what killed workers."""
         self._tables.follow()
-        served = self.serves()
+        served = [version for version in self.serves() if not self._is_refused(version)]
         if self._away:
             served = [version for version in served if self._makers[version] not in self._away]
         if not served:
@@ -149,6 +153,26 @@ class Pipeline:
         if claimed:  # idle looks are no work
             STAGES.observe(time.perf_counter() - began, "claim")
         return claimed
+
+    def _refuse(self, error: WrongCollection) -> None:
+        """Claim no work of a version until the index can hold its vectors."""
+        if error.version not in self._refused:
+            log.error("jobs of an embedding version wait: %s", error)
+        self._refused[error.version] = time.monotonic() + _ASK_AGAIN
+
+    def _is_refused(self, version: int) -> bool:
+        if time.monotonic() < self._refused.get(version, math.inf):
+            return version in self._refused
+        found = next((c for c in self.store.collections() if c.version == version), None)
+        try:
+            refused = found and found.spec and self.index.refuses(found.kind, found.spec)
+        except IndexUnavailable as error:
+            refused = str(error)
+        if refused:
+            self._refused[version] = time.monotonic() + _ASK_AGAIN
+        else:
+            del self._refused[version]
+        return bool(refused)
 
     @STAGES.timing("prepare")
     def prepare(self, jobs: Sequence[Job]) -> tuple[Batch, Sequence[Job]]:
@@ -278,11 +302,23 @@ class Pipeline:
                 finishes.append(self._finish(item, batch))
             else:
                 waiting.append(item.job)
-        if finishes:
-            done = self._finish_all(finishes)
+        while finishes:
+            try:
+                done = self._finish_all(finishes)
+            except WrongCollection as error:  # of one version: the others' are written
+                refused = [f.job for f in finishes if f.job.version == error.version]
+                if not refused:
+                    raise
+                finishes = [f for f in finishes if f.job.version != error.version]
+                self._refuse(error)
+                batch.outage = error
+                waiting += refused
+                written.errors += [(job.job_id, str(error)) for job in refused]
+                continue
             self._tell(finishes, done)
             written.succeeded = sum(done)
             written.lost += len(done) - sum(done)
+            break
         if failures:
             ends = self.queue.fail_many(failures)
             written.failed = sum(end is Status.FAILED for end in ends)

@@ -18,10 +18,11 @@ from importlib.metadata import version
 
 from evervec.batch import Batch, Written
 from evervec.calls import Calls
-from evervec.errors import IndexUnavailable, StoreClosed, StoreError
+from evervec.errors import IndexBusy, IndexUnavailable, StoreClosed, StoreError
 from evervec.gathering import Gathering
 from evervec.heartbeat import Heartbeat
 from evervec.housekeeping import Housekeeping
+from evervec.indexes.base import patience
 from evervec.model import Job
 from evervec.pipeline import Pipeline
 from evervec.reports import ProcessResult
@@ -30,6 +31,10 @@ from evervec.settings import Settings
 log = logging.getLogger("evervec")
 
 _BEAT_SECONDS = 10.0
+_PATIENCE = 0.5
+"""seconds that the main thread waits for other writers of the index at once"""
+_BUSY_PAUSE = 0.2
+"""seconds before it tries again; other work goes on"""
 
 
 class Worker:
@@ -68,6 +73,7 @@ class Worker:
         self._next_recovery = 0.0
         self._next_sweep = 0.0
         self._next_beat = 0.0
+        self._next_write = 0.0
         self._thread: threading.Thread | None = None
         self._crash: BaseException | None = None
 
@@ -118,7 +124,7 @@ class Worker:
         self._forever = forever
         self._calls.start()
         try:
-            with self._heartbeat:
+            with self._heartbeat, patience(_PATIENCE):
                 while True:
                     seen = self._store.wait(-1, 0)
                     try:
@@ -146,10 +152,8 @@ class Worker:
         self._tend()
         enqueued = not self.stopping and self._backfill()
         self._note_ended_calls()
-        for batch in self._flying:
-            if batch.calls_left == 0:
-                self._bring_in(batch)
-                return True
+        if self._bring_in_next():
+            return True
         if self._has_room() and self._take_in():
             return True
         if self._flying:
@@ -164,7 +168,10 @@ class Worker:
         now = time.monotonic()
         if now < self._next_filling:
             return False
-        filled = self._housekeeping.backfill_tables() or self._migrate()
+        try:
+            filled = self._housekeeping.backfill_tables() or self._migrate()
+        except IndexBusy:
+            filled = 0
         self._next_filling = now if filled else now + 1.0
         return filled > 0
 
@@ -213,6 +220,8 @@ class Worker:
             left = min(left, gathering)
         if left <= 0:
             return False
+        if any(batch.calls_left == 0 for batch in self._flying):  # the index is busy
+            left = min(left, _BUSY_PAUSE)
         with suppress(queue.Empty):
             self._note_end(self._calls.done.get(timeout=min(left, 1.0)))
         return True
@@ -226,6 +235,21 @@ class Worker:
     def _note_end(self, batch: Batch | None) -> None:
         if batch is not None:
             batch.calls_left -= 1
+
+    def _bring_in_next(self) -> bool:
+        """Write a batch whose calls have ended; False: there is none, or the index is busy. Then
+        the batch is kept, and calls for others go on."""
+        if time.monotonic() < self._next_write:
+            return False
+        ready = next((batch for batch in self._flying if batch.calls_left == 0), None)
+        if ready is None:
+            return False
+        try:
+            self._bring_in(ready)
+        except IndexBusy:
+            self._next_write = time.monotonic() + _BUSY_PAUSE
+            return False
+        return True
 
     def _bring_in(self, batch: Batch) -> None:
         written = self._pipeline.write(batch)

@@ -43,6 +43,23 @@ def test_only_the_token_of_the_holder_unlocks(world: World) -> None:
     assert store.lock("sweep", "a", 60)
 
 
+def test_a_lock_says_who_holds_it_and_only_its_present_token_frees_it(world: World) -> None:
+    store = world.ev.store
+    assert store.lock_holder("sweep") is None
+    first = store.lock("sweep", "a", 60)
+    assert store.lock_holder("sweep") == ("a", first)
+    assert store.lock("sweep", "b", 60) is None
+    assert store.lock_holder("sweep") == ("a", first)
+    renewed = store.lock("sweep", "a", 60)
+    assert store.lock_holder("sweep") == ("a", renewed)
+    assert first is not None
+    store.unlock("sweep", first)
+    assert store.lock_holder("sweep") == ("a", renewed), "it was renewed since"
+    assert renewed is not None
+    store.unlock("sweep", renewed)
+    assert store.lock_holder("sweep") is None
+
+
 def test_two_openings_see_the_same_lock(shared_world: World) -> None:
     other = shared_world.open()
     assert shared_world.ev.store.lock("sweep", "a", 60)

@@ -7,7 +7,6 @@ import lancedb
 import numpy as np
 import pytest
 
-from evervec.errors import IndexUnavailable
 from evervec.indexes.lancedb import table_name
 from evervec.model import ModelSpec
 from evervec.stores.values import Collection
@@ -66,14 +65,6 @@ def test_writing_waits_its_turn_and_a_dead_holder_is_replaced(make: Make) -> Non
     assert written.wait(20)
     thread.join()
     assert store.lock(f"writer {index.url}", "somebody else", 60), "the turn is given back"
-
-
-def test_who_waits_in_vain_is_told(make: Make) -> None:
-    world = make("lancedb", writer_lock_seconds=0.05)
-    world.ev.store.lock(f"writer {world.ev.index.url}", "somebody else", 1000)
-    world.ev.index._turns._seconds = -5.0  # type: ignore[attr-defined]
-    with pytest.raises(IndexUnavailable, match="another process"):
-        world.ev.index.apply([change(version_of(world), RECORD, SEQ, ["a"])])
 
 
 def test_many_small_writes_leave_few_files_and_a_reader_that_reads_on(make: Make) -> None:

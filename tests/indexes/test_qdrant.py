@@ -1,20 +1,26 @@
 """What only a Qdrant index has: its requests, key, breaker, and connections that break."""
 
 import logging
+import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import evervec
-from evervec import SettingsError
+from evervec import Evervec, SettingsError, Status
 from evervec.chunking import hash_text
-from evervec.errors import IndexUnavailable
+from evervec.errors import IndexBusy, IndexUnavailable
+from evervec.indexes.base import Stray, patience
 from evervec.indexes.qdrant.breaker import Breaker
 from indexes.conftest import Make
 from indexes.test_races import RECORD, SEQ, version_of, words_in
 from support import qdrant_server
+from support.fault_disk import mounts, small_disk
 from support.qdrant_server import QdrantServer
 from support.vectors import change, vector
 from support.world import DAY, KIND, World, assert_in_step, work
@@ -215,6 +221,141 @@ def test_the_embedded_engine_keeps_what_was_written(make: Make) -> None:
     other.close()
     again = world.open()
     assert_in_step(again, {"1": "alpha"})
+
+
+@pytest.mark.parametrize(
+    ("index", "store"), [("qdrant-edge", "sqlite"), ("qdrant-memory", "memory")]
+)
+@pytest.mark.parametrize("step", ["apply", "remove", "revive", "drop", "drop strays", "tend"])
+def test_nobody_comes_between_a_look_and_a_write_where_the_engine_has_no_guards(
+    make: Make, monkeypatch: pytest.MonkeyPatch, index: str, store: str, step: str
+) -> None:
+    world = make(index, store)
+    version, mine = version_of(world), world.ev.index
+    engine: Any = mine._engine  # type: ignore[attr-defined]
+    name = mine._collection(version)  # type: ignore[attr-defined]
+    mine.apply([change(version, RECORD, SEQ, ["a", "b"])])
+    held = mine.held(version, None, RECORD - 1, RECORD)
+    stray = Stray(version, "default", 1, (name, engine.all(engine.equals("tenant", "default"))))
+    steps: dict[str, Callable[[], object]] = {
+        "apply": lambda: mine.apply([change(version, RECORD, SEQ + 1, ["c"])]),
+        "remove": lambda: mine.remove(version, held),
+        "revive": lambda: mine.revive(version, [RECORD]),
+        "drop": lambda: mine.drop(version),
+        "drop strays": lambda: mine.drop_strays([stray]),
+        "tend": lambda: mine.tend(world.clock.now + DAY),
+    }
+    between = []
+
+    def hold_up(method: str) -> None:
+        ask = getattr(engine, method)
+
+        def held_up(*given: Any) -> Any:
+            answer = ask(*given)
+            with patience(0), pytest.raises(IndexBusy):
+                mine.apply([change(version, RECORD + 1, SEQ, ["d"])])
+            between.append(method)
+            return answer
+
+        monkeypatch.setattr(engine, method, held_up)
+
+    hold_up("scroll")
+    hold_up("update")
+    steps[step]()
+    assert between
+    monkeypatch.undo()
+    with patience(0):
+        mine.apply([change(version, RECORD + 1, SEQ, ["d"])])
+
+
+def test_a_repair_takes_out_nothing_that_a_worker_writes_meanwhile(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make("qdrant-edge")
+    version, index = version_of(world), world.ev.index
+    index.apply([change(version, RECORD, SEQ, ["old"])])
+    engine, meanwhile = index._engine, []  # type: ignore[attr-defined]
+    scroll = engine.scroll
+
+    def looked(*given: Any) -> Any:
+        found = scroll(*given)
+        monkeypatch.setattr(engine, "scroll", scroll)
+        newer = [change(version, RECORD, SEQ + 1, ["new"])]
+        meanwhile.append(threading.Thread(target=index.apply, args=(newer,)))
+        meanwhile[0].start()
+        return found
+
+    points = index.held(version, None, RECORD - 1, RECORD)
+    monkeypatch.setattr(engine, "scroll", looked)
+    assert index.remove(version, points) == 1
+    meanwhile[0].join()
+    assert words_in(world) == {hash_text("new")}
+
+
+@pytest.mark.parametrize("when", ["before it is made", "before a write", "before it is loaded"])
+def test_a_full_disk_is_an_error_and_not_the_end_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """A page that the disk has no space for would be a SIGBUS."""
+    usage = shutil.disk_usage
+
+    def opened() -> Evervec:
+        index = f"qdrant-edge://{disk.folder / 'edge'}"
+        return evervec.open(tmp_path / "a.db", embedder="hashing", index=index, max_attempts=1)
+
+    def fill() -> None:
+        disk.fill(leave=1 << 20)
+        if not mounts():
+            monkeypatch.setattr(shutil, "disk_usage", lambda _: usage("/")._replace(free=1 << 20))
+
+    def clear() -> None:
+        disk.clear()
+        monkeypatch.setattr(shutil, "disk_usage", usage)
+
+    with small_disk(tmp_path / "disk", monkeypatch, "600m") as disk:
+        if when != "before it is made":
+            with opened() as ev:
+                ev.add("note", "alpha", id="0")
+                ev.process_all()
+        fill()
+        with opened() as ev:
+            if when == "before a write":
+                clear()
+                assert ev.search("alpha", mode="semantic")
+                fill()
+            ev.add("note", "beta", id="1")
+            with pytest.raises(IndexUnavailable, match="MiB free"):
+                ev.process_all()
+            job = ev.queue.status("note", "1")
+            assert job is not None
+            assert (job.status, job.attempts) == (Status.PENDING, 0)
+            clear()
+            ev.process_all()
+            ev.index.tend(0)
+            assert ev.verify().clean
+            assert ev.search("beta", mode="semantic")[0].id == "1"
+
+
+def test_a_compaction_needs_space_for_a_copy(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make("qdrant-edge")
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=64 << 20))
+    with pytest.raises(IndexUnavailable, match="64 MiB free"):
+        world.ev.index.tend(0)
+    monkeypatch.undo()
+    world.ev.index.tend(0)
+
+
+def test_the_space_that_a_write_needs_is_counted_with_it(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make("qdrant-edge")
+    version, usage = version_of(world), shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=65 << 20))
+    world.ev.index.apply([change(version, RECORD, SEQ, ["small"])])
+    with pytest.raises(IndexUnavailable, match="65 MiB free"):
+        world.ev.index.apply([change(version, RECORD, SEQ + 1, ["large " * 200_000])])
+    assert words_in(world) == {hash_text("small")}
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ import pytest
 from lancedb.table import LanceTable
 
 from evervec.chunking import hash_text
+from evervec.indexes.lancedb.head import Head
 from evervec.indexes.lancedb.rows import Columns
 from evervec.model import Change
 from indexes.conftest import Make
 from support import qdrant_server
-from support.vectors import change
+from support.vectors import change, vector
 from support.world import World
 
 RECORD, SEQ = 1001, 10**6
@@ -27,6 +28,13 @@ def version_of(world: World) -> int:
 
 def words_in(world: World) -> set[bytes]:
     return {p.hash for p in world.ev.index.held(version_of(world), None, RECORD - 1, RECORD)}
+
+
+def latest(world: World) -> list[dict[str, Any]]:
+    """The rows of the table's latest version, whether it counts or not."""
+    table = lancedb.connect(world.folder / "vectors").open_table("note_vectors_hashing_64")
+    rows: list[dict[str, Any]] = table.to_arrow().to_pylist()
+    return rows
 
 
 @contextmanager
@@ -159,11 +167,55 @@ def test_a_late_fence_of_one_who_dies_is_undone_by_others(
     monkeypatch.setattr(LanceTable, "restore", held_up)
     with pytest.raises(Killed):
         world.ev.index.apply([change(version, RECORD + 1, SEQ + 5, ["mine"])])
+    for reader in (world.ev, other, world.open()):
+        found = reader.index.search(version, "default", vector("old"), 5)
+        assert [(m.record, m.hash) for m in found] == [(RECORD, hash_text("new"))], "at once"
     if then == "care":
         other.index.tend(0)
     else:
         other.index.apply([change(version, RECORD, SEQ + 8, ["late"])])
     assert words_in(world) == {hash_text("new")}
+
+
+def test_a_write_that_never_counted_is_not_read(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer dies between the commit of the table and the move of its head."""
+    world = make("lancedb")
+    version, other = version_of(world), world.open()
+    other.index.apply([change(version, RECORD, SEQ, ["old"])])
+    assert words_in(world) == {hash_text("old")}
+    move = Head.move
+
+    def killed(self: Head, version: int) -> None:
+        if [row["text"] for row in latest(world) if row["record"] == RECORD] == ["new"]:
+            raise Killed
+        move(self, version)
+
+    monkeypatch.setattr(Head, "move", killed)
+    with pytest.raises(Killed):
+        world.ev.index.apply([change(version, RECORD, SEQ + 5, ["new"])])
+    assert words_in(world) == {hash_text("old")}
+    monkeypatch.setattr(Head, "move", move)
+    world.ev.index.apply([change(version, RECORD, SEQ + 5, ["new"])])
+    assert words_in(world) == {hash_text("new")}
+
+
+def test_a_reader_asks_the_store_only_after_a_write(make: Make) -> None:
+    world = make("lancedb")
+    version, reader = version_of(world), world.open()
+    asked, note = [], reader.store.note
+
+    def counted(name: str) -> Any:
+        asked.append(name)
+        return note(name)
+
+    reader.store.note = counted  # type: ignore[method-assign]
+    for n in range(3):
+        world.ev.index.apply([change(version, RECORD + n, SEQ, ["a"])])
+        for _ in range(3):
+            assert len(reader.index.held(version, None, RECORD - 1, None)) == n + 1
+    assert len(asked) == 3
 
 
 def test_tidying_takes_nothing_away_when_a_late_fence_hides_the_head(
@@ -185,7 +237,8 @@ def test_tidying_takes_nothing_away_when_a_late_fence_hides_the_head(
 
     monkeypatch.setattr(LanceTable, "optimize", held_up)
     index._tables[version].tidy()  # type: ignore[attr-defined]
-    assert words_in(world) == {hash_text("old")}, "the fence came in between"
+    assert [row["text"] for row in latest(world) if row["record"] == RECORD] == ["old"]
+    assert words_in(world) == {hash_text("new")}, "the fence came in between, and does not count"
     index.apply([change(version, RECORD + 1, SEQ + 5, ["next"])])
     assert words_in(world) == {hash_text("new")}
     index._tables[version].tidy()  # type: ignore[attr-defined]

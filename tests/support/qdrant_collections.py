@@ -32,6 +32,7 @@ class Collections:
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="evervec-qdrant-"))
         self._shards: dict[str, Any] = {}
+        self._sizes: dict[str, int] = {}
         self._made = 0
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
@@ -43,8 +44,13 @@ class Collections:
         folder = self._folder / str(self._made)
         folder.mkdir()
         size = edge.EdgeVectorParams(size=vectors.size, distance=edge.Distance.Cosine)
+        self._sizes[name] = vectors.size
         self._shards[name] = edge.EdgeShard.create(str(folder), edge.EdgeConfig(vectors=size))
         return True
+
+    def size(self, name: str) -> int:
+        self._shard(name)
+        return self._sizes[name]
 
     def delete(self, name: str) -> bool:
         self._shards.pop(name).close()
@@ -57,7 +63,12 @@ class Collections:
 
     def update(self, name: str, operations: list[Any]) -> None:
         for operation in operations:
-            self._shard(name).update(_operation(operation))
+            try:
+                self._shard(name).update(_operation(operation))
+            except Exception as error:  # of no class of its own
+                if "dimension error" not in str(error):
+                    raise
+                raise ValueError(f"Wrong input: {error}") from error
 
     def scroll(
         self, name: str, where: models.Filter | None, limit: int, offset: Any, fields: Any

@@ -96,6 +96,19 @@ class QdrantServer:
         assert isinstance(asked.vectors, models.VectorParams)
         return 200, self.collections.create(name, asked.vectors)
 
+    def _info(self, _: Any, name: str) -> Answer:
+        params = {"vectors": {"size": self.collections.size(name), "distance": "Cosine"}}
+        tuning = {"m": 16, "ef_construct": 128, "full_scan_threshold": 10000}
+        optimizer = {
+            "deleted_threshold": 0.2, "vacuum_min_vector_number": 1000,
+            "default_segment_number": 0, "flush_interval_sec": 5,
+        }  # fmt: skip
+        config = {"params": params, "hnsw_config": tuning, "optimizer_config": optimizer}
+        return 200, {
+            "status": "green", "optimizer_status": "ok", "segments_count": 1, "payload_schema": {},
+            "config": config,
+        }  # fmt: skip
+
     def _delete(self, _: Any, name: str) -> Answer:
         return 200, self.collections.delete(name)
 
@@ -137,6 +150,7 @@ _C = r"/collections/([^/]+)"
 _ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
     ("GET", "/", QdrantServer._root),
     ("GET", f"{_C}/exists", QdrantServer._exists),
+    ("GET", _C, QdrantServer._info),
     ("PUT", _C, QdrantServer._create),
     ("DELETE", _C, QdrantServer._delete),
     ("PUT", f"{_C}/index", QdrantServer._index),

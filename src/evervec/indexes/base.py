@@ -9,15 +9,37 @@ of every search. `tests/conformance` says the same in tests.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from evervec.model import Change
+from evervec.model import Change, ModelSpec
 from evervec.stores.values import Applied
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+_patience: ContextVar[float | None] = ContextVar("evervec_patience", default=None)
+
+
+@contextmanager
+def patience(seconds: float) -> Iterator[None]:
+    """Inside the block, calls of this thread to an index wait at most so long for other writers
+    of it, then raise `IndexBusy`. Without it they wait as long as a writer may take."""
+    before = _patience.set(seconds)
+    try:
+        yield
+    finally:
+        _patience.reset(before)
+
+
+def patience_left(otherwise: float) -> float:
+    """For indexes: seconds that the caller is willing to wait."""
+    given = _patience.get()
+    return otherwise if given is None else given
 
 
 class Copy(NamedTuple):
@@ -106,7 +128,8 @@ class Matches:
 
 
 class Index(Protocol):
-    """Where vectors live. Methods raise `IndexUnavailable` when it is away."""
+    """Where vectors live. Methods raise `IndexUnavailable` when it is away, and `IndexBusy` when
+    others write to it for longer than the caller's `patience`."""
 
     url: str
     shares_store: bool
@@ -117,6 +140,11 @@ class Index(Protocol):
         store's open transaction) is given. What was not done is in the answer (None: nothing):
         a change with a lower seq than the record has there is left out, and a kept chunk
         that is not there stays missing. Only the same write may come twice with one seq."""
+        ...
+
+    def refuses(self, kind: str, spec: ModelSpec) -> str | None:
+        """Why it cannot hold a kind's vectors of a model, and what to do; None: it can. `apply`
+        raises `WrongCollection` for versions that it would refuse."""
         ...
 
     def search(

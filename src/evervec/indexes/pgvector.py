@@ -23,7 +23,7 @@ import psycopg
 from evervec.errors import EvervecError, IndexUnavailable, StoreError
 from evervec.filters import parse_filter
 from evervec.indexes.base import Held, Match, Matches, Stray
-from evervec.model import Change
+from evervec.model import Change, ModelSpec
 from evervec.settings import Settings
 from evervec.stores.named import Queries
 from evervec.stores.postgres.connections import Connections, Session
@@ -203,6 +203,9 @@ class PgvectorIndex:
             raise
 
     # searching
+    def refuses(self, kind: str, spec: ModelSpec) -> str | None:
+        return None  # points of all sizes lie side by side
+
     def search(
         self,
         version: int,

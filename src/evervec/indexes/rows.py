@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from evervec.filters import Condition, parse_filter
 from evervec.indexes.base import Held, Matches, Stray
-from evervec.model import Change
+from evervec.model import Change, ModelSpec
 from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection, Database
 from evervec.stores.values import Applied
@@ -132,6 +132,9 @@ class RowsIndex(ABC):
             for n, (tenant, point) in zip(numbers, gone, strict=True)
         ]
         self.write(db, self.sql.add_removal, removals)
+
+    def refuses(self, kind: str, spec: ModelSpec) -> str | None:
+        return None  # points of all sizes lie side by side
 
     def search(
         self,

@@ -1,56 +1,163 @@
-"""One writer at a time for an index that wants no more, wherever the writers run.
+"""One writer at a time for an index that allows no more, wherever the writers run.
 
-The lock lies in the store: whoever holds it renews it, and one that died is replaced when
-its time is over. It keeps writers out of each other's way; that one who slept through his
-turn writes nothing is the index's own business.
+Threads of a process wait for each other at a lock in memory, processes at a lock in the store.
+The holder renews its lock while it works. A holder that died on this machine is replaced at
+once, and one that died elsewhere when its lock expires. The lock only avoids conflicts: an
+index must itself refuse what a holder writes that was suspended and lost its turn.
+
+Nobody has to wait for long: see `patience` in `indexes.base`.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from evervec.errors import IndexUnavailable, StoreError
+from evervec.errors import IndexBusy, StoreError
+from evervec.indexes.base import patience_left
+from evervec.indexes.holder import Holder, described
 from evervec.stores.base import Store
 
-_LOOK_AGAIN = 0.02
+log = logging.getLogger("evervec")
+
+_FIRST_LOOK, _LAST_LOOK = 0.02, 0.2
+"""seconds between two looks at a lock that another process holds"""
+_NOTICEABLE, _AGAIN = 1.0, 10.0
+"""seconds of waiting before the log says so, and between two such lines"""
+_LONGEST_TURN = 3600.0
+"""seconds for which a holder renews its lock: after that it is taken to hang"""
 
 
-class Turns:
-    """The turns of one index object; threads of a process wait for each other first."""
+class ThreadTurns:
+    """Turns among the threads of one process."""
 
-    def __init__(self, store: Store, name: str, seconds: float) -> None:
-        self._store = store
-        self._name = f"writer {name}"
-        self._holder = secrets.token_hex(8)
-        self._seconds = seconds
-        self._here = threading.RLock()
-        self._token: str | None = None
+    def __init__(self, place: str, longest: float = _LONGEST_TURN) -> None:
+        self._place = place
+        self._longest = longest
+        self._here = threading.Lock()
+        self._log = _WaitLog(place)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Wait for a turn, for as long as a dead holder would be waited for."""
-        with self._here:
-            self._take()
+        """Wait for a turn. `IndexBusy` when the caller's patience, or a long time, is over."""
+        deadline = time.monotonic() + patience_left(self._longest)
+        self._enter(deadline)
+        try:
+            yield
+        finally:
+            self._here.release()
+
+    def _enter(self, deadline: float) -> None:
+        holder = "another thread of this process"
+        while True:
+            left = deadline - time.monotonic()
+            if self._here.acquire(timeout=max(0.0, min(left, _LAST_LOOK))):
+                self._log.got_it()
+                return
+            self._log.waits(holder)
+            if left <= 0:
+                raise IndexBusy(f"{holder} is writing to {self._place}: try again")
+
+
+class Turns(ThreadTurns):
+    """Turns among all processes of a store, for one index object."""
+
+    def __init__(self, store: Store, place: str, seconds: float) -> None:
+        super().__init__(place, seconds + 5)
+        self._store = store
+        self._name = f"writer {place}"
+        self._seconds = seconds
+        self._object = secrets.token_hex(8)
+        self._token: str | None = None
+        self._log_others = _WaitLog(place)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        deadline = time.monotonic() + patience_left(self._longest)
+        self._enter(deadline)
+        try:
+            self._take(deadline)
             try:
-                yield
+                with self._renewing():
+                    yield
             finally:
-                with suppress(StoreError):  # it runs out by itself
+                with suppress(StoreError):  # it expires by itself
                     self._store.unlock(self._name, self._token or "")
+        finally:
+            self._here.release()
 
-    def _take(self) -> None:
-        deadline, pause = time.monotonic() + self._seconds + 5, threading.Event()
-        while not self.renew():
-            if time.monotonic() > deadline:
-                raise IndexUnavailable(
-                    f"another process holds the {self._name} for {self._seconds:g} s and more"
-                )
-            pause.wait(_LOOK_AGAIN)
+    def _take(self, deadline: float) -> None:
+        pause, look = threading.Event(), _FIRST_LOOK
+        while not self._renew():
+            other = self._store.lock_holder(self._name)
+            if other is None:
+                continue  # it was released between the two calls
+            holder = Holder.parse(other.holder)
+            if holder is not None and holder.is_dead():
+                # by its token: if somebody else was faster, nothing happens
+                self._store.unlock(self._name, other.token)
+                log.warning("%s died while it wrote to %s", described(other.holder), self._place)
+                continue
+            self._log_others.waits(described(other.holder))
+            if time.monotonic() >= deadline:
+                raise IndexBusy(f"{described(other.holder)} is writing to {self._place}: try again")
+            pause.wait(look)
+            look = min(look * 1.5, _LAST_LOOK)
+        self._log_others.got_it()
 
-    def renew(self) -> bool:
-        """Before something that takes long. Whoever has lost it is told at his commit."""
-        self._token = self._store.lock(self._name, self._holder, self._seconds)
+    def _renew(self) -> bool:
+        holder = str(Holder.here(self._object))
+        self._token = self._store.lock(self._name, holder, self._seconds)
         return self._token is not None
+
+    @contextmanager
+    def _renewing(self) -> Iterator[None]:
+        """Renew the lock while the block runs. If it is lost all the same, the index refuses
+        the commit."""
+        over = threading.Event()
+
+        def renew() -> None:
+            end = time.monotonic() + _LONGEST_TURN
+            while not over.wait(self._seconds / 3) and time.monotonic() < end:
+                with suppress(StoreError):
+                    self._renew()
+
+        thread = threading.Thread(target=renew, name="evervec-turn", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()  # a renewal after the release would take the lock again
+
+
+class _WaitLog:
+    """Tells the log of a wait that is noticeable, and of its end; a wait may consist of
+    several tries."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._since = self._last = self._next = 0.0
+        self._told = False
+
+    def waits(self, holder: str) -> None:
+        now = time.monotonic()
+        if now - self._last > 2 * _NOTICEABLE:  # the last wait was given up
+            self._since, self._next, self._told = now, now + _NOTICEABLE, False
+        self._last = now
+        if now >= self._next:
+            waited = now - self._since
+            log.warning(
+                "waiting for %s to finish writing to %s, for %.0f s so far",
+                holder, self._place, waited, extra={"waited": round(waited, 1)},
+            )  # fmt: skip
+            self._next, self._told = now + _AGAIN, True
+
+    def got_it(self) -> None:
+        if self._told and time.monotonic() - self._last <= 2 * _NOTICEABLE:
+            log.info("writing to %s after %.1f s", self._place, time.monotonic() - self._since)
+        self._last, self._told = 0.0, False

@@ -27,6 +27,7 @@ from evervec.stores.values import (
     Holding,
     KindSpec,
     Loaded,
+    LockHolder,
     Note,
     Progress,
     StoredKey,
@@ -426,4 +427,10 @@ class Store(Protocol):
         holds it."""
         ...
 
-    def unlock(self, name: str, token: str) -> None: ...
+    def unlock(self, name: str, token: str) -> None:
+        """Release a lock; nothing happens if the token is no longer the current one. Each
+        renewal makes a new token."""
+
+    def lock_holder(self, name: str) -> LockHolder | None:
+        """Who took or renewed a lock last, even if it has expired since; None: it is free."""
+        ...

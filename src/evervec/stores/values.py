@@ -221,6 +221,13 @@ class Progress(NamedTuple):
     """records that the version that serves has in a later state, or has alone"""
 
 
+class LockHolder(NamedTuple):
+    """Who holds a named lock, and by which token."""
+
+    holder: str
+    token: str
+
+
 class Note(NamedTuple):
     """A small value that all processes of a store share; `revision` is another with each change."""
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
+from evervec.errors import WrongCollection
 from evervec.filters import parse_filter
 from evervec.indexes.base import Held, Matches, Stray
 from evervec.indexes.lancedb.filtering import numbers
@@ -15,7 +16,7 @@ from evervec.indexes.lancedb.head import Head
 from evervec.indexes.lancedb.table import Table, table_names
 from evervec.indexes.separate import Collections
 from evervec.indexes.turns import Turns
-from evervec.model import Change
+from evervec.model import Change, ModelSpec
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Applied, Collection
@@ -52,11 +53,16 @@ class LanceIndex:
                 table = self._table(version)
                 if table is None:
                     continue  # no vectors were ever made for it, so there is nothing to remove
+                if wrong := table.misfit():
+                    raise WrongCollection(wrong, version=version)
                 applied.add(table.write(group, now))
                 if table.untidy:
-                    self._turns.renew()
                     table.tidy()
         return applied
+
+    def refuses(self, kind: str, spec: ModelSpec) -> str | None:
+        name = table_name(Collection(0, kind, "building", "", False, 0, spec))
+        return Table(self._folder, name, self._head(name), spec.dimensions).misfit()
 
     def search(
         self,

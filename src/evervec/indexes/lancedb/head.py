@@ -28,6 +28,11 @@ class Head:
         self._revision = note.revision if note else None
         return int(note.value) if note else None
 
+    def current(self) -> int | None:
+        """The same for readers, who never move it."""
+        note = self._store.note(self._name)
+        return int(note.value) if note else None
+
     def move(self, version: int) -> None:
         """`Overtaken` when somebody else moved it since it was read; then it stays there."""
         if not self._store.put_note(self._name, str(version), self._revision):

@@ -1,22 +1,20 @@
-"""One table: written in steps that nobody can come between, read as of now.
+"""One table: written in steps that nobody can come between, read as of its head.
 
 Whoever finds that the last commit was not his own begins with a fence, a commit that goes to
 the table's head once more and changes nothing. LanceDB refuses what was begun before another's
 fence and is committed after it. So between looking at what a record has and replacing it nobody
 else writes, and one who slept in between (and lost his turn, his lease, or both) finds his
-commit refused, whatever the store's lock says. A fence that itself comes late takes the table
-back for a moment: the store's head stays, and whoever writes next returns to it.
+commit refused, whatever the store's lock says. A fence that itself comes late takes the latest
+version back: the store's head stays, readers read that, and whoever writes next returns to it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,7 +22,6 @@ import lancedb
 import numpy as np
 from lancedb.index import Bitmap, BTree, IvfHnswSq, LabelList
 
-from evervec.errors import IndexUnavailable
 from evervec.filters import Condition, matches
 from evervec.indexes.base import Held, Match, Matches
 from evervec.indexes.lancedb.filtering import (
@@ -36,6 +33,7 @@ from evervec.indexes.lancedb.filtering import (
     texts,
 )
 from evervec.indexes.lancedb.head import Head, Overtaken
+from evervec.indexes.lancedb.reader import TRIES, Reader, explained, first_line, open_table
 from evervec.indexes.lancedb.rows import (
     KNOWN_BY,
     Columns,
@@ -56,7 +54,6 @@ T = TypeVar("T")
 
 log = logging.getLogger("evervec")
 
-_TRIES = 4
 _HEAD = "head"
 _LEAST_COMMITS, _ROWS_FOR_ONE_MORE, _MOST_COMMITS = 10, 1000, 44
 """before it is tidied: the larger a table is, the more that costs"""
@@ -82,9 +79,9 @@ class Table:
         self.name = name
         self._dimensions = dimensions
         self._ann_rows = ann_rows
-        self._reader: Any = None
+        self._reader = Reader(folder, name, head)
         self._writer: Any = None
-        self._opening = threading.Lock()
+        self._fits = False
         self._tidied = 0
         self._patience = _LEAST_COMMITS
         self._mine = 0
@@ -113,7 +110,7 @@ class Table:
 
         wanted, exact = 2 * limit + 8, not self._ann_rows  # a record may be found by several chunks
         while True:
-            rows = self._read(lambda t: find(t, wanted, exact))  # noqa: B023 - called at once
+            rows = self._reader.read(lambda t: find(t, wanted, exact))  # noqa: B023 - called at once
             good = (
                 Match(row["record"], row["hash"], 1.0 - row["_distance"])
                 for row in rows
@@ -131,38 +128,38 @@ class Table:
         where = f"removed_at is null and record > {after}"
         where += "" if upto is None else f" and record <= {upto}"
         where += "" if tenant is None else f" and tenant = {text(tenant)}"
-        rows = self._read(lambda t: _rows(t, where, [*KNOWN_BY, "text", "metadata", "vector"]))
+        rows = self._reader.read(
+            lambda t: _rows(t, where, [*KNOWN_BY, "text", "metadata", "vector"])
+        )
         return sorted((held_of(row) for row in rows), key=lambda h: h.record)
 
     def tenants(self, tenant: str | None) -> dict[str, int]:
         """How many records each tenant has in it."""
         where = "removed_at is null"
         where += "" if tenant is None else f" and tenant = {text(tenant)}"
-        rows = self._read(lambda t: _rows(t, where, ["tenant", "record"]))
+        rows = self._reader.read(lambda t: _rows(t, where, ["tenant", "record"]))
         return Counter(owner for owner, _ in {(row["tenant"], row["record"]) for row in rows})
 
-    def _read(self, ask: Callable[[Any], list[Row]]) -> list[Row]:
-        """Rows of the table as it is now. What is tidied away while it is read is read again."""
-        with _explained(self._folder):
-            for left in reversed(range(_TRIES)):
-                try:
-                    table = self._open_to_read()
-                    return [] if table is None else ask(table)
-                except (RuntimeError, OSError, ValueError):
-                    self._reader = None
-                    if not left:
-                        raise
-            return []
-
-    def _open_to_read(self) -> Any:
-        with self._opening:
-            if self._reader is None:
-                fresh = timedelta(0)  # each question looks for what others wrote
-                db = lancedb.connect(self._folder, read_consistency_interval=fresh)
-                self._reader = _open(db, self.name)
-            return self._reader
-
     # writing
+    def misfit(self) -> str | None:
+        """Why it cannot hold the vectors of its version; None: it can, or is not made yet."""
+        if self._fits:
+            return None
+        with explained(self._folder):
+            table = open_table(lancedb.connect(self._folder), self.name)
+        if table is None:
+            return None
+        mine, there = schema(self._dimensions), table.schema
+        self._fits = all(
+            n in there.names and there.field(n).type == mine.field(n).type for n in mine.names
+        )
+        if self._fits:
+            return None
+        return (
+            f"the LanceDB table {self.name} in {self._folder} was not made for vectors of "
+            f"{self._dimensions} dimensions: rename or drop that table, or use another folder"
+        )
+
     def write(self, changes: Sequence[Change], now: float) -> Applied:
         """Bring records to what the changes say, in one commit. The caller has the turn."""
         latest = folded(changes)
@@ -249,15 +246,15 @@ class Table:
     def purge(self, before: float) -> int:
         """Forget tombstones from before then, so many at once."""
         where = f"removed_at < {before!r}"
-        found = self._read(lambda t: _rows(t, where, ["id"], _AT_ONCE))
+        found = self._reader.read(lambda t: _rows(t, where, ["id"], _AT_ONCE))
         if found:
             self.delete(f"{where} and id in ({texts(row['id'] for row in found)})")
         return len(found)
 
     def _commit(self, work: Callable[[Any], T]) -> T:
         """Do something to the table that nobody else can come between."""
-        with _explained(self._folder):
-            for left in reversed(range(_TRIES)):
+        with explained(self._folder):
+            for left in reversed(range(TRIES)):
                 try:
                     table = self._open_to_write()
                     self._go_to_head(table)
@@ -270,14 +267,14 @@ class Table:
                     self._writer, self._mine = None, 0  # it may be of a table that is no more
                     if not left:
                         raise
-                    log.info("%s is written again: %s", self.name, _first_line(error))
+                    log.info("%s is written again: %s", self.name, first_line(error))
         raise AssertionError("the last try returns or raises")
 
     def _open_to_write(self) -> Any:
         if self._writer is None:
             db = lancedb.connect(self._folder)
             shape = schema(self._dimensions)
-            self._writer = _open(db, self.name) or db.create_table(
+            self._writer = open_table(db, self.name) or db.create_table(
                 self.name, schema=shape, exist_ok=True
             )
             self._tidied = self._writer.version - len(self._writer.list_versions())
@@ -302,7 +299,7 @@ class Table:
 
     # care
     def drop(self) -> None:
-        with _explained(self._folder):
+        with explained(self._folder):
             lancedb.connect(self._folder).drop_table(self.name, ignore_missing=True)
         self._head.forget()
 
@@ -313,7 +310,7 @@ class Table:
     def tidy(self) -> None:
         """Make few files of many, forget old versions, and see to the indexes."""
         self._commit(self._tend)
-        with _explained(self._folder):
+        with explained(self._folder):
             self._clean()
 
     def _tend(self, table: Any) -> None:
@@ -343,18 +340,18 @@ class Table:
             # not a moment older: who reads what goes away reads again
             table.optimize(cleanup_older_than=timedelta(milliseconds=1))
         except RuntimeError as error:
-            log.info("%s is tidied later: %s", self.name, _first_line(error))
+            log.info("%s is tidied later: %s", self.name, first_line(error))
         self._tidied = self._mine
 
     def heal(self) -> None:
         """Go back to the head where somebody was late, and died before he did that himself."""
-        if self._read(lambda _: [{}]):
+        if self._reader.read(lambda _: [{}]):
             self._commit(lambda _: None)
 
 
 def table_names(folder: str) -> list[str]:
     """The tables in a folder that evervec made."""
-    with _explained(folder):
+    with explained(folder):
         db = lancedb.connect(folder)
         names, page = [], None
         while page is None or page:
@@ -363,7 +360,7 @@ def table_names(folder: str) -> list[str]:
             page = found.page_token or ""
         mine = set(schema(1).names)
         # one that is being made, or was dropped just now, cannot be opened
-        found = ((name, _open(db, name)) for name in names)
+        found = ((name, open_table(db, name)) for name in names)
         return [name for name, t in found if t is not None and mine <= set(t.schema.names)]
 
 
@@ -392,26 +389,3 @@ def _highest(table: Any) -> int:
         return _EVERY_RECORD
     found = table.search().select(["record"]).limit(_ALL).to_arrow()
     return max(found.column("record").to_numpy(), default=0)
-
-
-def _open(db: Any, name: str) -> Any:
-    try:
-        return db.open_table(name)
-    except (ValueError, FileNotFoundError) as error:
-        if "not found" in str(error):
-            return None
-        raise
-
-
-@contextmanager
-def _explained(folder: str) -> Iterator[None]:
-    try:
-        yield
-    except (RuntimeError, OSError, ValueError) as error:
-        raise IndexUnavailable(
-            f"the LanceDB index in {folder} cannot be used: {_first_line(error)}"
-        ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:300]

@@ -11,14 +11,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evervec.errors import IndexUnavailable
+from evervec.errors import IndexUnavailable, WrongCollection
 from evervec.filters import Condition, matches, parse_filter
 from evervec.indexes.base import Copy, Held, Match, Matches, Stray
 from evervec.indexes.qdrant.engine import CollectionGone, Engine, Found, Shape, Stored
 from evervec.indexes.qdrant.filtering import pushed_down, says_it_all
 from evervec.indexes.qdrant.writing import Writing, point_id
 from evervec.indexes.separate import Collections, folded
-from evervec.model import Change
+from evervec.model import Change, ModelSpec
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Applied
@@ -48,7 +48,9 @@ class QdrantIndex:
         self._collections = Collections(store)
         self._name = settings.qdrant_collection
         self._settings = settings
-        self._ready: set[str] = set()
+        self._ready: dict[str, int] = {}
+        """collections that are there, with the dimensions that they were found to have; 0: they
+        were not looked at"""
         self._closed = False
 
     # writing
@@ -65,8 +67,23 @@ class QdrantIndex:
         def write(name: str) -> Applied:
             return self._writing.write(name, version, changes)
 
-        with self._engine.turn:
+        with self._engine.turn():
             return self._on(version, write, Applied(), make=True)
+
+    def refuses(self, kind: str, spec: ModelSpec) -> str | None:
+        name = self._name_of(spec)
+        for c in self._collections.all():
+            if c.state == "retired" or c.spec is None or self._name_of(c.spec) != name:
+                continue
+            if c.spec.dimensions != spec.dimensions:
+                return (
+                    f"qdrant_collection is {self._name!r} for every version, and a collection "
+                    f"holds vectors of one size: {c.spec.name!r} has {c.spec.dimensions} "
+                    f"dimensions, {spec.name!r} has {spec.dimensions}. Put {{version}} into "
+                    "qdrant_collection and run `evervec verify --repair`, or choose a model of "
+                    "the same size"
+                )
+        return self._misfit(name, spec) if self._engine.has(name) else None
 
     # searching
     def search(
@@ -122,13 +139,19 @@ class QdrantIndex:
                 engine.update(name, gone[start : start + _AT_ONCE])
             return sum(map(len, by_seq.values()))
 
-        return self._on(version, take_out, 0) if points else 0
+        if not points:
+            return 0
+        with engine.turn():
+            return self._on(version, take_out, 0)
 
     def revive(self, version: int, records: Sequence[int]) -> None:
         engine = self._engine
         tombstones = [point_id(version, record, b"") for record in records]
         if records:
-            self._on(version, lambda name: engine.update(name, [engine.delete(tombstones)]), None)
+            with engine.turn():
+                self._on(
+                    version, lambda name: engine.update(name, [engine.delete(tombstones)]), None
+                )
 
     def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
         """In collections that bear the names of this store's versions: others may be anyone's."""
@@ -159,7 +182,8 @@ class QdrantIndex:
     def drop_strays(self, strays: Sequence[Stray]) -> None:
         for stray in strays:
             name, where = stray.place
-            self._engine.update(name, [self._engine.delete_all(where)])
+            with self._engine.turn():
+                self._engine.update(name, [self._engine.delete_all(where)])
 
     def drop(self, version: int) -> None:
         engine = self._engine
@@ -169,13 +193,15 @@ class QdrantIndex:
             engine.update(name, [engine.delete_all(mine)])
             if not engine.scroll(name, engine.all(), ("record",), 1):  # other kinds may have it too
                 engine.drop(name)
-                self._ready.discard(name)
+                self._ready.pop(name, None)
 
-        self._on(version, take_out, None)
+        with engine.turn():
+            self._on(version, take_out, None)
 
     def tend(self, before: float) -> None:
         for collection in self._collections.all():
-            self._on(collection.version, lambda name: self._tend(name, before), None)
+            with self._engine.turn():
+                self._on(collection.version, lambda name: self._tend(name, before), None)
 
     def _tend(self, name: str, before: float) -> None:
         engine = self._engine
@@ -209,7 +235,11 @@ class QdrantIndex:
             try:
                 return work(name)
             except CollectionGone:
-                self._ready.discard(name)
+                self._ready.pop(name, None)
+            except IndexUnavailable:
+                if make:  # somebody may have put another collection in its place
+                    self._ready.pop(name, None)
+                raise
         raise IndexUnavailable(f"{self.url} loses its collections as they are made")
 
     def _collection(self, version: int, *, make: bool = False) -> str | None:
@@ -217,21 +247,35 @@ class QdrantIndex:
         known = self._collections.get(version)
         if known is None or known.spec is None:
             return None
-        name = self._name.replace("{version}", known.spec.name)
-        if name not in self._ready:
-            if make:
-                options = self._settings
-                self._engine.ensure(
-                    name,
-                    Shape(
-                        known.spec.dimensions, options.qdrant_quantization,
-                        options.qdrant_shards, options.qdrant_replicas,
-                    ),
-                )  # fmt: skip
-            elif not self._engine.has(name):
+        name, size = self._name_of(known.spec), known.spec.dimensions
+        if make and self._ready.get(name) != size:
+            options = self._settings
+            shape = Shape(
+                size, options.qdrant_quantization, options.qdrant_shards, options.qdrant_replicas
+            )
+            self._engine.ensure(name, shape)
+            if wrong := self._misfit(name, known.spec):
+                raise WrongCollection(wrong, version=version)
+            self._ready[name] = size
+        elif name not in self._ready:
+            if not self._engine.has(name):
                 return None
-            self._ready.add(name)
+            self._ready[name] = 0
         return name
+
+    def _name_of(self, spec: ModelSpec) -> str:
+        return self._name.replace("{version}", spec.name)
+
+    def _misfit(self, name: str, spec: ModelSpec) -> str | None:
+        """Why a collection that is there cannot hold a model's vectors."""
+        size = self._engine.dimensions(name)
+        if size in (None, spec.dimensions):
+            return None
+        return (
+            f"the collection {name!r} of {self.url} holds vectors of {size} dimensions, and "
+            f"{spec.name!r} makes {spec.dimensions}: rename or drop that collection, or set "
+            "qdrant_collection to another name"
+        )
 
 
 def _good(points: Sequence[Found], conditions: Sequence[Condition]) -> Iterator[Match]:

@@ -25,6 +25,7 @@ from evervec.indexes.qdrant.engine import (
     Shape,
     Stored,
 )
+from evervec.indexes.turns import ThreadTurns
 from evervec.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ log = logging.getLogger("evervec")
 T = TypeVar("T")
 
 _PAGE = 1000
+_REFUSED = (400, 409, 422)
+"""answers about one request, from a server that works"""
 _SCHEMAS: dict[str, Any] = {
     "tenant": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
     "keyword": models.PayloadSchemaType.KEYWORD,
@@ -95,15 +98,22 @@ class ClientEngine:
         self.url = url
         self.alone = alone
         self._client = client
-        self.turn: AbstractContextManager[Any] = threading.Lock() if alone else nullcontext()
+        self._turns = ThreadTurns(url) if alone else None
         self._breaker = Breaker()
         self._one = threading.RLock() if alone else None
         self._known: tuple[int, ...] = ()
 
+    def turn(self) -> AbstractContextManager[None]:
+        return self._turns.turn() if self._turns else nullcontext()
+
     def _call(self, ask: Callable[[], T]) -> T:
         if self._one is not None:
             with self._one:
-                return ask()
+                try:
+                    return ask()
+                except (ValueError, RuntimeError) as error:  # it has no classes of its own
+                    gone = CollectionGone if "not found" in str(error) else IndexUnavailable
+                    raise gone(f"{self.url} cannot be used: {_said(error)}") from error
         self._breaker.check()
         try:
             answer = ask()
@@ -111,7 +121,8 @@ class ClientEngine:
             why = f"Qdrant at {self.url} cannot be used: {_said(error)}"
             if isinstance(error, UnexpectedResponse) and error.status_code == 404:
                 raise CollectionGone(why) from error
-            self._breaker.failed(why)
+            if not (isinstance(error, UnexpectedResponse) and error.status_code in _REFUSED):
+                self._breaker.failed(why)
             raise IndexUnavailable(why) from error
         self._breaker.worked()
         return answer
@@ -149,6 +160,11 @@ class ClientEngine:
 
     def has(self, collection: str) -> bool:
         return self._call(lambda: self._client.collection_exists(collection))
+
+    def dimensions(self, collection: str) -> int | None:
+        found = self._call(lambda: self._client.get_collection(collection))
+        vectors = found.config.params.vectors
+        return vectors.size if isinstance(vectors, models.VectorParams) else 0
 
     def drop(self, collection: str) -> None:
         self._call(lambda: self._client.delete_collection(collection))

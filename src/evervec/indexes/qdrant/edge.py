@@ -5,19 +5,28 @@ One process at a time; within it, all that open the same folder share one engine
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
 from urllib.parse import quote
 
 import qdrant_edge as edge
 from qdrant_edge import FieldCondition, UpdateOperation
 
 from evervec.errors import IndexUnavailable, SettingsError
-from evervec.indexes.qdrant.engine import PAYLOAD_INDEXES, Ends, Found, Shape, Stored
+from evervec.indexes.qdrant.engine import (
+    PAYLOAD_INDEXES,
+    CollectionGone,
+    Ends,
+    Found,
+    Shape,
+    Stored,
+)
+from evervec.indexes.turns import ThreadTurns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +35,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PAGE = 1000
+_RESERVE = 64 << 20
+"""bytes of the disk that must stay free: the engine's files are sparse and mapped into memory, so
+that a page for which there is no space ends the process by SIGBUS instead of raising an error"""
+_GROWTH = 4
+"""bytes that may be written for each byte of a point: log, storage and payload indexes (about 2
+were measured)"""
 _SCHEMAS: dict[str, Any] = {
     "tenant": edge.KeywordIndexParams(is_tenant=True),
     "keyword": edge.PayloadSchemaType.Keyword,
@@ -52,17 +67,26 @@ def open_folder(folder: str, quantization: str) -> EdgeEngine:
         return engine
 
 
+class _Update(NamedTuple):
+    operation: Any
+    size: int = 0
+    """bytes of its points"""
+
+
 class EdgeEngine:
     """The shards of one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.url = f"qdrant-edge://{folder}"
-        self.turn: AbstractContextManager[Any] = threading.Lock()
+        self._turns = ThreadTurns(self.url)
         self.alone = True
         self.users = 0
         self._folder = folder
         self._shards: dict[str, Any] = {}
         self._making = threading.RLock()
+
+    def turn(self) -> AbstractContextManager[None]:
+        return self._turns.turn()
 
     # collections
     def ensure(self, collection: str, shape: Shape) -> None:
@@ -71,6 +95,7 @@ class EdgeEngine:
                 return
             path = self._path(collection)
             path.mkdir(parents=True, exist_ok=True)
+            self._check_space(0)
             config = edge.EdgeConfig(
                 vectors=edge.EdgeVectorParams(size=shape.dimensions, distance=edge.Distance.Cosine),
                 hnsw_config=edge.HnswIndexConfig(m=16, ef_construct=128, full_scan_threshold=10000),
@@ -88,8 +113,17 @@ class EdgeEngine:
             path = self._path(collection)
             if not path.exists() or not any(path.iterdir()):
                 return False
+            self._check_space(0)  # what is in its log is written again
             self._shards[collection] = self._call(lambda: edge.EdgeShard.load(str(path)))
             return True
+
+    def dimensions(self, collection: str) -> int | None:
+        try:
+            config = json.loads((self._path(collection) / "edge_config.json").read_text())
+            size: int = config["vectors"].get("", {"size": 0})["size"]
+        except (OSError, ValueError, LookupError, AttributeError):
+            return None  # the engine may keep it otherwise one day
+        return size
 
     def drop(self, collection: str) -> None:
         with self._making:
@@ -97,6 +131,12 @@ class EdgeEngine:
             if shard is not None:
                 self._call(shard.close)
             shutil.rmtree(self._path(collection), ignore_errors=True)
+
+    def _shard(self, collection: str) -> Any:
+        shard = self._shards.get(collection)
+        if shard is None:
+            raise CollectionGone(f"{self.url} has no collection {collection}")
+        return shard
 
     def _path(self, collection: str) -> Path:
         return self._folder / quote(collection, safe="")
@@ -110,7 +150,17 @@ class EdgeEngine:
             raise IndexUnavailable(f"{self.url} cannot be used{held}") from error
 
     def tend(self, collection: str) -> None:
-        self._call(self._shards[collection].optimize)
+        shard = self._shard(collection)
+        self._check_space(self._call(lambda: _used(self._path(collection))))  # it makes a copy
+        self._call(shard.optimize)
+
+    def _check_space(self, needed: int) -> None:
+        free = self._call(lambda: shutil.disk_usage(self._folder).free)
+        if free < needed + _RESERVE:
+            raise IndexUnavailable(
+                f"{self.url} cannot be written: its disk has {free >> 20} MiB free, and "
+                f"{(needed + _RESERVE) >> 20} are needed; make room, and writing goes on"
+            )
 
     # filters
     def equals(self, key: str, value: str | bool) -> Any:
@@ -151,28 +201,34 @@ class EdgeEngine:
             edge.Point(id, {} if vector is None else _numbers(vector), payload)
             for id, vector, payload in points
         ]
-        return UpdateOperation.upsert_points(made)  # nobody came between: see `turn`
+        size = sum(
+            len(repr(payload).encode()) + (0 if vector is None else vector.nbytes)
+            for _, vector, payload in points
+        )
+        # nobody came between: see `turn`
+        return _Update(UpdateOperation.upsert_points(made), size)
 
     def set_payload(self, payload: dict[str, Any], where: Any) -> Any:
-        return UpdateOperation.set_payload_by_filter(where, payload)
+        return _Update(UpdateOperation.set_payload_by_filter(where, payload))
 
     def delete(self, ids: Sequence[str], *guards: Any) -> Any:
-        return UpdateOperation.delete_points(list(ids))
+        return _Update(UpdateOperation.delete_points(list(ids)))
 
     def delete_all(self, where: Any) -> Any:
-        return UpdateOperation.delete_points_by_filter(where)
+        return _Update(UpdateOperation.delete_points_by_filter(where))
 
     # what it does
-    def update(self, collection: str, changes: Sequence[Any]) -> None:
-        shard = self._shards[collection]
+    def update(self, collection: str, changes: Sequence[_Update]) -> None:
+        shard = self._shard(collection)
         for change in changes:
-            self._call(lambda: shard.update(change))  # noqa: B023 - called at once
+            self._check_space(_GROWTH * change.size)
+            self._call(lambda: shard.update(change.operation))  # noqa: B023 - called at once
 
     def scroll(
         self, collection: str, where: Any, fields: Sequence[str], limit: int | None = None
     ) -> list[Stored]:
         found: list[Stored] = []
-        offset, shard = None, self._shards[collection]
+        offset, shard = None, self._shard(collection)
         while True:
             request = edge.ScrollRequest(
                 offset=offset, limit=limit or _PAGE, filter=where, with_payload=list(fields)
@@ -194,7 +250,8 @@ class EdgeEngine:
             limit, query=edge.Query.Nearest(_numbers(vector)), filter=where,
             with_payload=list(fields),
         )  # fmt: skip
-        return self._call(lambda: self._shards[collection].query(request))
+        shard = self._shard(collection)
+        return self._call(lambda: shard.query(request))
 
     def close(self) -> None:
         """Give up one use of it; the last one closes the folder."""
@@ -205,6 +262,12 @@ class EdgeEngine:
                 for shard in self._shards.values():
                     shard.close()
                 self._shards.clear()
+
+
+def _used(folder: Path) -> int:
+    """Bytes on disk: files are sparse."""
+    stats = (path.stat() for path in folder.rglob("*"))
+    return sum(getattr(stat, "st_blocks", stat.st_size // 512) * 512 for stat in stats)
 
 
 def _numbers(vector: NDArray[np.float32]) -> Any:

@@ -75,13 +75,21 @@ class Engine(Protocol):
     url: str
     alone: bool
     """nobody else writes to it: calls of this process are all there are"""
-    turn: AbstractContextManager[Any]
-    """where it is alone, one writer after the other, so that looking and writing are one step"""
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Everything that writes does so in a turn. Where the engine is `alone`, turns come one
+        after the other, so that looking and writing are one step; elsewhere they overlap, and
+        changes carry guards."""
+        ...
 
     def ensure(self, collection: str, shape: Shape) -> None:
         """Make a collection with its payload indexes where it is missing."""
 
     def has(self, collection: str) -> bool: ...
+
+    def dimensions(self, collection: str) -> int | None:
+        """Of its vectors; 0: it has named vectors or none; None: that is not known."""
+        ...
 
     def drop(self, collection: str) -> None:
         """Take it away with all that is in it."""

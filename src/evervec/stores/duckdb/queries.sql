@@ -580,6 +580,9 @@ when matched and (l.expires_at < $5 or l.holder = n.holder)
 when not matched then insert values (n.name, n.holder, n.token, n.expires_at)
 returning token
 
+-- name: lock_holder
+select holder, token from evervec_locks where name = $1
+
 -- name: drop_lock
 delete from evervec_locks where name = $1 and token = $2
 

@@ -746,6 +746,9 @@ on conflict (name) do update
     where l.expires_at < $5 or l.holder = excluded.holder
 returning token
 
+-- name: lock_holder
+select holder, token from evervec.locks where name = $1
+
 -- name: drop_lock
 delete from evervec.locks where name = $1 and token = $2
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from evervec.model import ModelSpec, Version, as_datetime
 from evervec.stores.sql.engine import Connection, Engine
-from evervec.stores.values import Collection, KindSpec, Progress
+from evervec.stores.values import Collection, KindSpec, LockHolder, Progress
 
 
 class Versions(Engine):
@@ -113,3 +113,8 @@ class Versions(Engine):
     def unlock(self, name: str, token: str) -> None:
         with self.db.writing(durable=False) as conn:
             conn.execute(self.sql.drop_lock, (name, token))
+
+    def lock_holder(self, name: str) -> LockHolder | None:
+        with self.db.reading() as conn:
+            row = conn.execute(self.sql.lock_holder, (name,)).fetchone()
+        return LockHolder(*row) if row else None

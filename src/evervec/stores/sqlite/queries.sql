@@ -508,6 +508,9 @@ on conflict (name) do update
     where expires_at < ?5 or holder = excluded.holder
 returning token
 
+-- name: lock_holder
+select holder, token from evervec_locks where name = ?
+
 -- name: drop_lock
 delete from evervec_locks where name = ? and token = ?
 
