@@ -75,6 +75,10 @@ class IndexUnavailable(EvervecError):
     """The vector index cannot be reached. Writes wait for it; searches answer from text."""
 
 
+class IndexBusy(IndexUnavailable):
+    """Another process is writing to the index. Try again in a moment."""
+
+
 class EmbedderError(EvervecError):
     """Base of what an embedder may raise to say whose fault a failure is."""
 
