@@ -41,6 +41,9 @@ _BUSY_SECONDS = 0.1
 """until an index that another process writes to is tried again"""
 _FEW_BATCHES = 4
 """that a claim holds, where a batch holds less than a claim"""
+_suspects_turn = threading.Lock()
+"""One worker of a process at a time does what has killed workers: two would die together, and
+neither job could be told to be the cause."""
 _PASSING = (StoreError, IndexUnavailable, OSError, MemoryError)
 """failures of what is around the provider's calls: they spend no attempt, and work goes on after
 them"""
@@ -78,6 +81,7 @@ class Worker:
         self._gathering = Gathering()
         self._wants_alone = False
         """there may be work that killed its worker, which is only done by itself"""
+        self._has_turn = False
         self._total = Written()
         self._forever = False
         self._progress: Callable[[int], object] | None = None
@@ -143,6 +147,7 @@ class Worker:
         finally:
             self._calls.close()
             self._release_rest()
+            self._end_turn()
             if forever:
                 with suppress(StoreError):
                     self._store.leave(self._pipeline.queue.worker)
@@ -229,10 +234,13 @@ class Worker:
             if not self._pipeline.ready(self._stopping.is_set):
                 return False
             # what may kill this process must not take others along
-            alone = not self._has_work_in_hand()
+            alone = not self._has_work_in_hand() and self._takes_turn()
             limit = self._claim_limit
             self._claimed = self._pipeline.claim(limit, suspects=alone)
-            self._wants_alone &= not alone or any(job.crashes for job in self._claimed)
+            if alone:
+                self._wants_alone = any(job.crashes for job in self._claimed)
+                if not self._wants_alone:
+                    self._end_turn()
             if self._claimed or alone:
                 self._gathering.claimed(len(self._claimed), limit)
             self._heartbeat.hold(self._claimed)
@@ -249,6 +257,15 @@ class Worker:
         else:
             self._embedded.append(batch)
         return True
+
+    def _takes_turn(self) -> bool:
+        self._has_turn = self._has_turn or _suspects_turn.acquire(blocking=False)
+        return self._has_turn
+
+    def _end_turn(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            _suspects_turn.release()
 
     def _size_claims(self, taken: int) -> None:
         """Claim what is done soon: the rest is for other workers, and for what is more urgent."""

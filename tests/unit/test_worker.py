@@ -462,3 +462,21 @@ def test_what_a_dead_worker_left_does_not_wait_for_an_idle_moment(memory: World)
         ends.release(4)
         until(ev, lambda: job_of(ev, "2").status is Status.DONE)
     assert "left behind" in memory.embedder.calls[2]
+
+
+def test_workers_of_one_process_do_what_killed_a_worker_one_at_a_time(
+    memory: World, gate: Gate
+) -> None:
+    """If both died with their process, neither record could be told to be the cause."""
+    ev = memory.open(batch_size=16)
+    add_all(ev, KIND, *(f"text {n}" for n in range(16)))
+    ev.queue.claim(16)
+    memory.clock.move(ev.settings.lease_seconds + 1)
+    with ev.worker(), ev.worker():
+        gate.wait_for(1)
+        ev.add(KIND, "fresh", id="fresh")
+        until(ev, lambda: job_of(ev, "fresh").status is Status.PROCESSING)
+        held = ev.queue.jobs(status="processing")
+        assert len([job for job in held if job.crashes]) == 1
+        gate.opened.set()
+        until(ev, lambda: ev.queue.stats().done == 17)
