@@ -115,6 +115,11 @@ class Worker:
         self._calls.done.put(None)
 
     @property
+    def running(self) -> bool:
+        """Whether its thread lives."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
     def stopping(self) -> bool:
         return self._stopping.is_set()
 
