@@ -204,7 +204,8 @@ class Pipeline:
         if text is None:
             return item
         try:
-            item.chunks, texts = chunk(self._chunkers[job.version], title, text)
+            window = self._makers[job.version].window
+            item.chunks, texts = chunk(self._chunkers[job.version], title, text, window)
         except Exception as error:  # noqa: BLE001 - a kind's own chunker may raise anything
             item.error = f"its chunker failed: {describe(error)}"
             return item

@@ -39,8 +39,9 @@ class Embedder(Protocol):
 
     It may also have `embed_query(text)` for models that treat questions differently,
     `version`, the name of the embedding version that it makes, `window`, the tokens of a text
-    that it looks at, `count_tokens(text)`, `max_tokens`, what one call may hold, and
-    `ask(texts)`, which gives an `Answer`: `embed` with what it cost.
+    that it looks at, or `characters` where it cuts by those, `count_tokens(text)`,
+    `max_tokens`, what one call may hold, and `ask(texts)`, which gives an `Answer`: `embed`
+    with what it cost.
     """
 
     name: str
