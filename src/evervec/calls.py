@@ -4,47 +4,72 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 
-from evervec.batch import Batch
+from evervec.batch import Batch, Call
 from evervec.pipeline import Pipeline
+
+_Waiting = deque[tuple[Batch, deque[range]]]
 
 
 class Calls:
-    """So many at once. The threads are daemons: one that hangs cannot keep the process from
-    ending."""
+    """So many at once, batch by batch. A batch that needs very many takes turns with the others.
 
-    def __init__(self, count: int, stopping: Callable[[], bool]) -> None:
-        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self.done: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+    The threads are daemons: one that hangs cannot keep the process from ending.
+    """
+
+    def __init__(self, pipeline: Pipeline, count: int, stopping: Callable[[], bool]) -> None:
+        self.done: queue.SimpleQueue[tuple[Batch, Call | None] | None] = queue.SimpleQueue()
+        """calls that ended; without a `Call` where an outage made it needless"""
+        self._pipeline = pipeline
         self._count = count
         self._stopping = stopping
+        self._ordinary: _Waiting = deque()
+        self._oversize: _Waiting = deque()
+        self._next = self._ordinary
+        self._changed = threading.Condition()
+        self._closed = False
 
     def start(self) -> None:
         for number in range(self._count):
             threading.Thread(target=self._work, name=f"evervec-call-{number}", daemon=True).start()
 
-    def _work(self) -> None:
-        while task := self._tasks.get():
-            task()
-
-    def submit(self, pipeline: Pipeline, batch: Batch, rows: range) -> None:
-        def task() -> None:
-            try:
-                if batch.outage is None:
-                    pipeline.call(batch, rows, self._stopping)
-            except BaseException as error:  # noqa: BLE001 - the batch must come back in any case
-                for row in rows:
-                    batch.errors.setdefault(row, _as_exception(error))
-            finally:
-                self.done.put(batch)
-
-        self._tasks.put(task)
+    def submit(self, batch: Batch, calls: Sequence[range]) -> None:
+        with self._changed:
+            (self._oversize if batch.oversize else self._ordinary).append((batch, deque(calls)))
+            self._changed.notify_all()
 
     def close(self) -> None:
-        for _ in range(self._count):
-            self._tasks.put(None)
+        """Begin no more calls."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
 
+    def _work(self) -> None:
+        while (task := self._take()) is not None:
+            batch, rows = task
+            began = time.time_ns()
+            call = None
+            try:
+                if batch.outage is None:
+                    call = self._pipeline.call(batch, rows, self._stopping)
+            except BaseException as error:  # noqa: BLE001 - the batch must come back in any case
+                outage = RuntimeError(f"a provider call was broken off by {error!r}")
+                call = Call(rows, began, time.time_ns(), outage=outage)
+            finally:
+                self.done.put((batch, call))
 
-def _as_exception(error: BaseException) -> Exception:
-    return error if isinstance(error, Exception) else RuntimeError(repr(error))
+    def _take(self) -> tuple[Batch, range] | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._ordinary or self._oversize or self._closed)
+            if self._closed:
+                return None
+            waiting = self._next or self._ordinary or self._oversize
+            self._next = self._ordinary if waiting is self._oversize else self._oversize
+            batch, calls = waiting[0]
+            rows = calls.popleft()
+            if not calls:
+                waiting.popleft()
+            return batch, rows

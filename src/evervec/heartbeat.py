@@ -38,6 +38,8 @@ class Heartbeat:
                 self.beat()
             except EvervecError as error:
                 log.warning("leases could not be renewed: %s", error)
+            except Exception:  # a thread that ended would let every lease expire
+                log.exception("leases could not be renewed")
 
     def beat(self) -> None:
         """Renew them now."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from evervec.chunking import ContentChunker, Measure
+from evervec.chunking import ContentChunker, Measure, Window
 from evervec.embedders.base import Embedder, spec_of
 from evervec.errors import EvervecError
 from evervec.model import ModelSpec
@@ -28,6 +28,9 @@ log = logging.getLogger("evervec")
 Opener = Callable[[ModelSpec, Settings], Embedder]
 
 _OF_WINDOW = 0.86
+_OF_TOKENS = 0.98
+"""without the marks and the prompt that a model puts around every text"""
+_LEAST_CHUNK = 16
 _TRY_AGAIN = 60.0
 
 
@@ -41,6 +44,7 @@ class Model:
         self.provider = provider
         self.chunker = chunker_for(provider.embedder, settings.chunk_tokens)
         """how texts are cut where a kind does not say"""
+        self.window = window_of(provider.embedder)
         self.cache = VectorCache.of(store, spec, settings.vector_cache_mb)
         self._is_named = getattr(provider.embedder, "version", None) is not None
 
@@ -133,6 +137,19 @@ def chunker_for(embedder: Embedder, tokens: int) -> ContentChunker:
     window = getattr(embedder, "window", None)
     most = min(tokens, round(_OF_WINDOW * window)) if window else tokens
     count = getattr(embedder, "count_tokens", None)
-    if count is None:
-        return ContentChunker(4 * most)
-    return ContentChunker(most, measure=Measure(embedder.model, count))
+    if count is not None:
+        return ContentChunker(most, measure=Measure(embedder.model, count))
+    characters = getattr(embedder, "characters", None)
+    if characters:  # never more than bytes
+        most = min(4 * most, max(_LEAST_CHUNK, round(_OF_WINDOW * characters)))
+        return ContentChunker(most)
+    return ContentChunker(4 * most)
+
+
+def window_of(embedder: Embedder) -> Window | None:
+    """What a model looks at of a text; None where that is not known."""
+    characters = getattr(embedder, "characters", None)
+    if characters:
+        return Window(characters, len)
+    window, count = getattr(embedder, "window", None), getattr(embedder, "count_tokens", None)
+    return Window(round(_OF_TOKENS * window), count) if window and count else None

@@ -16,14 +16,13 @@ from dataclasses import replace
 from itertools import compress, groupby
 from operator import attrgetter
 
-from evervec.batch import Batch, Cost, Item, Written
+from evervec.batch import Batch, Call, Item, Written
 from evervec.chunking import Chunker, chunk, parse_chunker
 from evervec.contents import Contents, Refused
 from evervec.embedders.base import count_tokens, describe
-from evervec.errors import IndexUnavailable, InvalidInput, WrongCollection
+from evervec.errors import EvervecError, IndexUnavailable, InvalidInput, WrongCollection
 from evervec.indexes.base import Index
 from evervec.kinds import Kind
-from evervec.limits.gate import NOBODYS_FAULT
 from evervec.model import Change, Job, Point, Status
 from evervec.models import Model, Models
 from evervec.queue import Queue
@@ -176,26 +175,45 @@ class Pipeline:
 
     @STAGES.timing("prepare")
     def prepare(self, jobs: Sequence[Job]) -> tuple[Batch, Sequence[Job]]:
-        """Load, cut and compare claimed jobs; those of another model than the first, and those
-        behind the first so many that memory is set for, are given back for a later call."""
+        """Load, cut and compare claimed jobs, until there is as much to embed as the provider does
+        in a few seconds. The others, and those of another model than the first, are given back
+        for a later call."""
         began = time.time_ns()
         model = self._makers[jobs[0].version]
         mine = [job for job in jobs if self._makers[job.version] is model]
         others = [job for job in jobs if self._makers[job.version] is not model]
-        loaded = self.store.load(mine, self.memory)
-        rows = self._contents.rows(zip(mine, loaded, strict=False))
         batch = Batch([], model, suspect=jobs[0].crashes > 0)
-        for job, found in zip(mine, loaded, strict=False):
-            if found is not None:  # else it was cancelled, and nobody waits for it
-                batch.items.append(self._prepare(job, found, rows.get(job.job_id)))
-        self._gather(batch)
+        most = slice_ = min(model.provider.pace.characters, self.memory)
+        done = held = 0
+        while done < len(mine) and batch.characters <= most // 2 and held < self.memory:
+            done += self._load(batch, mine[done:], min(slice_, self.memory - held))
+            held += slice_
+            slice_ = held  # little of it is new: twice as much, so that loads stay few
+        batch.oversize = batch.characters > 2 * most
         batch.mark("prepare", began)
-        return batch, mine[len(loaded) :] + others
+        return batch, mine[done:] + others
 
-    def _gather(self, batch: Batch) -> None:
+    def _load(self, batch: Batch, jobs: Sequence[Job], characters: int) -> int:
+        """Add the first so many records of about that size to a batch; how many."""
+        loaded = self.store.load(jobs, characters)
+        rows = self._contents.rows(zip(jobs, loaded, strict=False))
+        items = []
+        for job, found in zip(jobs, loaded, strict=False):
+            if found is None:
+                batch.gone.append(job)
+            else:
+                items.append(self._prepare(job, found, rows.get(job.job_id)))
+        batch.items += items
+        self._gather(batch, items)
+        return len(loaded)
+
+    def _gather(self, batch: Batch, items: Sequence[Item]) -> None:
         """The texts to embed, each once; not those whose vectors are known from elsewhere."""
         fresh = {
-            hash: (text, item.job) for item in batch.items for hash, (_, text) in item.fresh.items()
+            hash: (text, item.job)
+            for item in items
+            for hash, (_, text) in item.fresh.items()
+            if hash not in batch.rows
         }
         cache = batch.model.cache
         known = cache.find([text for text, _ in fresh.values()]) if cache else {}
@@ -226,7 +244,8 @@ class Pipeline:
         if text is None:
             return item
         try:
-            item.chunks, texts = chunk(self._chunkers[job.version], title, text)
+            window = self._makers[job.version].window
+            item.chunks, texts = chunk(self._chunkers[job.version], title, text, window)
         except Exception as error:  # noqa: BLE001 - a kind's own chunker may raise anything
             item.error = f"its chunker failed: {describe(error)}"
             return item
@@ -240,57 +259,55 @@ class Pipeline:
 
     def calls(self, batch: Batch) -> list[range]:
         """The provider calls that a batch needs, as rows of its texts: as many in one as the
-        provider takes."""
-        embedder = batch.model.provider.embedder
-        size, most = max(1, embedder.max_batch), getattr(embedder, "max_tokens", None)
-        if most is not None:
-            tokens = [count_tokens(embedder, text) for text in batch.texts]
-        calls, start, held = [], 0, 0
-        for row in range(len(batch.texts)):
-            needed = 0 if most is None else tokens[row]
-            if row > start and (row - start >= size or (most and held + needed > most)):
+        provider takes, and does in a few seconds."""
+        provider = batch.model.provider
+        size, characters = max(1, provider.embedder.max_batch), provider.pace.characters
+        most = getattr(provider.embedder, "max_tokens", None)
+        calls, start, length, tokens = [], 0, 0, 0
+        for row, text in enumerate(batch.texts):
+            needed = count_tokens(provider.embedder, text) if most else 0
+            if row > start and (
+                row - start >= size
+                or length + len(text) > characters
+                or (most and tokens + needed > most)
+            ):
                 calls.append(range(start, row))
-                start, held = row, 0
-            held += needed
+                start, length, tokens = row, 0, 0
+            length += len(text)
+            tokens += needed
         if start < len(batch.texts):
             calls.append(range(start, len(batch.texts)))
         batch.calls_left = len(calls)
         return calls
 
     @STAGES.timing("embed")
-    def call(self, batch: Batch, rows: range, stopping: Callable[[], bool] = lambda: False) -> None:
-        """One provider call; the batch keeps its vectors, its errors, or its outage."""
+    def call(self, batch: Batch, rows: range, stopping: Callable[[], bool] = lambda: False) -> Call:
+        """One provider call, in any thread; `Batch.take` adds what it gave.
+
+        Whatever it raises is about the provider as a whole, or about store, disk or process: the
+        batch waits for it, and no attempt is spent. Errors of texts are in the answer.
+        """
         began = time.time_ns()
         try:
             answer = batch.model.provider.embed(batch.texts[rows.start : rows.stop], stopping)
-        except NOBODYS_FAULT as error:
-            batch.outage = error
-            batch.costs.append(Cost(rows, error.calls, error.tokens))
-            return
-        finally:
-            batch.mark("embed", began)
-        batch.costs.append(Cost(rows, answer.calls, answer.tokens))
-        for place, row in enumerate(rows):
-            if place in answer.errors:
-                batch.errors[row] = answer.errors[place]
-            else:
-                batch.vectors[row] = answer.vectors[place]
+        except Exception as error:  # noqa: BLE001 - no exception is a text's
+            return Call(rows, began, time.time_ns(), outage=error)
+        return Call(rows, began, time.time_ns(), answer)
 
     def embed(self, batch: Batch) -> None:
         """All calls of a batch, one after the other, until one meets an outage."""
         for rows in self.calls(batch):
             if batch.outage is None:
-                self.call(batch, rows)
+                batch.take(self.call(batch, rows))
 
     @STAGES.timing("write")
     def write(self, batch: Batch) -> Written:
-        """Points, ledger and finish of what succeeded; the rest fails or waits."""
+        """Points, ledger and finish of what succeeded; the rest fails or waits. When store or
+        index cannot be written the batch can be written again."""
         written, began = Written(), time.time_ns()
         self._account(batch)
         batch.counted.clear()
-        if batch.model.cache and batch.vectors:
-            texts = enumerate(batch.texts)
-            batch.model.cache.keep({t: batch.vectors[r] for r, t in texts if r in batch.vectors})
+        self._cache(batch)
         finishes, failures, waiting = [], [], []
         for item in batch.items:
             self._settle(item, batch)
@@ -298,7 +315,7 @@ class Pipeline:
                 written.released += self.queue.postpone(item.job, item.waits)
             elif item.error is not None:
                 failures.append((item.job, item.error, item.permanent))
-            elif all(batch.rows[h] in batch.vectors for h in item.fresh):
+            elif batch.is_embedded(item):
                 finishes.append(self._finish(item, batch))
             else:
                 waiting.append(item.job)
@@ -311,8 +328,7 @@ class Pipeline:
                     raise
                 finishes = [f for f in finishes if f.job.version != error.version]
                 self._refuse(error)
-                batch.outage = error
-                waiting += refused
+                written.released += sum(self.queue.release_many(refused, str(error)))
                 written.errors += [(job.job_id, str(error)) for job in refused]
                 continue
             self._tell(finishes, done)
@@ -328,11 +344,24 @@ class Pipeline:
         if waiting:
             reason = describe(batch.outage) if batch.outage else None
             written.released += sum(self.queue.release_many(waiting, reason))
+        for row in batch.counted:  # for others that have the same text it costs nothing more
+            batch.tokens.pop(row, None)
         for outcome, count in written.by_outcome().items():
             ATTEMPTS.add(count, outcome)
         batch.mark("write", began)
         self._trace(batch, waiting)
         return written
+
+    def _cache(self, batch: Batch) -> None:
+        """Keep vectors for other records, if that can be done."""
+        if not batch.model.cache or not batch.vectors:
+            return
+        rows = {batch.rows[hash] for item in batch.items for hash in item.fresh}
+        new = {batch.texts[r]: batch.vectors[r] for r in rows if r >= 0 and r in batch.vectors}
+        try:
+            batch.model.cache.keep(new)
+        except EvervecError as error:
+            log.warning("vectors are not cached: %s", error)
 
     def _trace(self, batch: Batch, waiting: list[Job]) -> None:
         """Tell whoever asked for a change, in their trace, what became of it."""
@@ -356,9 +385,9 @@ class Pipeline:
     def _account(self, batch: Batch) -> None:
         """Share what the calls cost among their texts, by length; once, however often the
         batch must be written."""
-        costs, batch.costs = batch.costs, []
         spent: dict[tuple[str, str], tuple[float, float]] = {}
-        for cost in costs:
+        share: dict[int, int] = {}
+        for cost in batch.costs:
             if not cost.tokens:
                 continue
             lengths = [len(batch.texts[row]) for row in cost.rows]
@@ -367,10 +396,13 @@ class Pipeline:
                 upto += length
                 tokens = round(cost.tokens * upto / whole) - shared  # so that they add up
                 shared += tokens
-                batch.tokens[row] = batch.tokens.get(row, 0) + tokens
+                share[row] = share.get(row, 0) + tokens
                 calls, so_far = spent.get(batch.owners[row], (0.0, 0.0))
                 spent[batch.owners[row]] = (calls + each, so_far + tokens)
         batch.model.provider.record(spent)
+        batch.costs.clear()
+        for row, tokens in share.items():
+            batch.tokens[row] = batch.tokens.get(row, 0) + tokens
 
     def _settle(self, item: Item, batch: Batch) -> None:
         """A record fails by the first of its chunks that failed."""

@@ -6,12 +6,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evervec.embedders.base import PROBE, Embedded, Embedder, count_tokens, embed, embed_query
-from evervec.errors import InvalidInput, ProviderUnavailable, RateLimited
+from evervec.errors import InvalidInput, ProviderUnavailable, RateLimited, StoreError
 from evervec.limits.budget import Budget
 from evervec.limits.gate import NOBODYS_FAULT, Gatekeeper, Ramp, error_of
+from evervec.limits.pace import Pace
 from evervec.limits.spending import Spending
 from evervec.reports import Gate
 from evervec.settings import Settings
@@ -38,6 +39,7 @@ class Provider:
         self._gates = Gatekeeper(store, name, settings, self._ramp.restart)
         self._is_remote = hasattr(embedder, "ask")
         self._budget = Budget(store, name, settings.requests_per_minute, settings.tokens_per_minute)
+        self.pace = Pace(embedder.max_batch)
         self.spending = Spending(store, embedder.model or embedder.name, settings)
         self._counting = threading.Lock()
         self._said: str | None = None
@@ -93,24 +95,34 @@ class Provider:
             if gate is not None:
                 raise error_of(gate, self._store.now())
             self._count(+1)
+            began = time.monotonic()
             try:
                 answer = embed(self.embedder, texts)
             except NOBODYS_FAULT as error:
                 self._tell("record", error)
-                self._gates.shut(error)
-                self._budget.add(error.calls - 1, 0)
+                self._note(self._gates.shut, error)
+                self._note(self._budget.add, error.calls - 1, 0)
                 raise
             finally:
                 self._count(-1)
+        if answer.calls == 1:
+            self.pace.learn(sum(map(len, texts)), time.monotonic() - began)
         self._tell("record", next(iter(answer.errors.values()), None))
         TOKENS.add(answer.tokens, self.name)
         if answer.calls > 1:  # it looked for a bad text
-            self._budget.add(answer.calls - 1, 0)
+            self._note(self._budget.add, answer.calls - 1, 0)
         if answer.pause:
-            self._gates.shut(
-                RateLimited(answer.pause, "the provider's limit is reached for the moment")
-            )
+            limited = RateLimited(answer.pause, "the provider's limit is reached for the moment")
+            self._note(self._gates.shut, limited)
         return answer
+
+    def _note(self, write: Callable[..., object], *args: Any) -> None:
+        """Note in the store how a call ended. The provider's answer counts with or without it:
+        the next call will try again to note what it meets."""
+        try:
+            write(*args)
+        except StoreError as error:
+            log.warning("what %s answered is not noted for other workers: %s", self.name, error)
 
     def _probe(self) -> None:
         embed(self.embedder, [PROBE])
@@ -143,7 +155,7 @@ class Provider:
             vector = embed_query(self.embedder, text)
         except NOBODYS_FAULT as error:
             self._tell("query", error)
-            self._gates.shut(error)
+            self._note(self._gates.shut, error)
             raise
         except InvalidInput as error:
             self._tell("query", error)

@@ -60,7 +60,7 @@ def estimate(
 def _pieces(model: Model, kind: Kind | None, found: Found) -> list[str]:
     chunker = (kind.chunker if kind else None) or parse_chunker("", model.chunker)
     assert chunker is not None
-    return chunk(chunker, found.title, found.text)[1]
+    return chunk(chunker, found.title, found.text, model.window)[1]
 
 
 def compare(

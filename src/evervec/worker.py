@@ -1,9 +1,12 @@
 """A worker: the stages of the pipeline, overlapped.
 
 One thread claims, prepares and writes; a few make provider calls; one renews leases.
-While a batch is embedded the next is prepared and the last is written. Nothing is
-polled while there is work, and an idle worker sleeps until it is woken, a job falls
-due, or the poll interval ends.
+While a batch is embedded the next is prepared and the last is written. A batch holds as
+much text as the provider embeds in a few seconds; if one takes longer all the same, the
+records in it that are complete are written meanwhile. So a worker that is stopped or
+killed loses a few seconds of work, however slow its machine is. Nothing is polled while
+there is work, and an idle worker sleeps until it is woken, a job falls due, or the poll
+interval ends.
 """
 
 from __future__ import annotations
@@ -16,13 +19,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 
-from evervec.batch import Batch, Written
+from evervec.batch import Batch, Call, Written
 from evervec.calls import Calls
+from evervec.embedders.base import describe
 from evervec.errors import IndexBusy, IndexUnavailable, StoreClosed, StoreError
 from evervec.gathering import Gathering
 from evervec.heartbeat import Heartbeat
 from evervec.housekeeping import Housekeeping
 from evervec.indexes.base import patience
+from evervec.limits.gate import NOBODYS_FAULT
 from evervec.model import Job
 from evervec.pipeline import Pipeline
 from evervec.reports import ProcessResult
@@ -33,8 +38,18 @@ log = logging.getLogger("evervec")
 _BEAT_SECONDS = 10.0
 _PATIENCE = 0.5
 """seconds that the main thread waits for other writers of the index at once"""
-_BUSY_PAUSE = 0.2
-"""seconds before it tries again; other work goes on"""
+_PROGRESS_SECONDS = 3.0
+"""after which the complete records of a batch are written, though others are still embedded"""
+_BUSY_SECONDS = 0.1
+"""until an index that another process writes to is tried again"""
+_FEW_BATCHES = 4
+"""that a claim holds, where a batch holds less than a claim"""
+_suspects_turn = threading.Lock()
+"""One worker of a process at a time does what has killed workers: two would die together, and
+neither job could be told to be the cause."""
+_PASSING = (StoreError, IndexUnavailable, OSError, MemoryError)
+"""failures of what is around the provider's calls: they spend no attempt, and work goes on after
+them"""
 
 
 class Worker:
@@ -57,13 +72,19 @@ class Worker:
         self._settings = settings
         self._concurrency = concurrency or settings.concurrency
         self._stopping = threading.Event()
-        self._calls = Calls(self._concurrency, self._stopping.is_set)
+        self._calls = Calls(pipeline, self._concurrency, self._stopping.is_set)
         self._heartbeat = Heartbeat(pipeline.queue.renew_many, settings.lease_seconds / 3)
         self._claimed: Sequence[Job] = ()
+        self._claim_limit = settings.batch_size
         self._flying: list[Batch] = []
+        """batches with calls under way"""
+        self._embedded: list[Batch] = []
+        """batches to be written, in order; one stays until its write succeeds"""
+        self._write_at = 0.0
         self._gathering = Gathering()
         self._wants_alone = False
         """there may be work that killed its worker, which is only done by itself"""
+        self._has_turn = False
         self._total = Written()
         self._forever = False
         self._progress: Callable[[int], object] | None = None
@@ -73,7 +94,6 @@ class Worker:
         self._next_recovery = 0.0
         self._next_sweep = 0.0
         self._next_beat = 0.0
-        self._next_write = 0.0
         self._thread: threading.Thread | None = None
         self._crash: BaseException | None = None
 
@@ -96,6 +116,11 @@ class Worker:
         self._stopping.set()
         self._store.wake()
         self._calls.done.put(None)
+
+    @property
+    def running(self) -> bool:
+        """Whether its thread lives."""
+        return self._thread is not None and self._thread.is_alive()
 
     @property
     def stopping(self) -> bool:
@@ -125,26 +150,48 @@ class Worker:
         self._calls.start()
         try:
             with self._heartbeat, patience(_PATIENCE):
-                while True:
-                    seen = self._store.wait(-1, 0)
-                    try:
-                        if self._step():
-                            continue
-                        if not forever or self.stopping:
-                            break
-                        self._sleep(seen)
-                    except (StoreError, IndexUnavailable) as error:
-                        if not forever or isinstance(error, StoreClosed):
-                            raise
-                        log.error("work waits for the store or index: %s", error)
-                        if self._stopping.wait(self._settings.backoff_seconds):
-                            break
+                self._work()
+                self._write_complete()
         finally:
             self._calls.close()
             self._release_rest()
+            self._end_turn()
             if forever:
                 with suppress(StoreError):
                     self._store.leave(self._pipeline.queue.worker)
+
+    def _work(self) -> None:
+        """Step until there is nothing more to do."""
+        while True:
+            seen = self._store.wait(-1, 0)
+            try:
+                if self._step():
+                    continue
+                if not self._forever or self.stopping:
+                    return
+                self._sleep(seen)
+            except _PASSING as error:
+                if not self._forever or isinstance(error, StoreClosed):
+                    raise
+                self._pause(error)
+                if self.stopping and not (self._has_work_in_hand() and self._may_drain()):
+                    return
+
+    def _has_work_in_hand(self) -> bool:
+        return bool(self._flying or self._embedded)
+
+    def _may_drain(self) -> bool:
+        """Whether there is time left to finish what is held."""
+        return time.monotonic() < self._stop_at
+
+    def _pause(self, error: BaseException) -> None:
+        """Leave alone for a while what is away, however often it is met."""
+        log.error("work waits for the store or index: %s", describe(error))
+        seconds = self._settings.backoff_seconds
+        if self.stopping:
+            time.sleep(max(0.0, min(seconds, self._stop_at - time.monotonic())))
+        else:
+            self._stopping.wait(seconds)
 
     def _step(self) -> bool:
         """One move: tend, take something in, or bring something to its end. False: nothing
@@ -152,11 +199,11 @@ class Worker:
         self._tend()
         enqueued = not self.stopping and self._backfill()
         self._note_ended_calls()
-        if self._bring_in_next():
-            return True
+        if self._embedded and time.monotonic() >= self._write_at:
+            return self._bring_in()
         if self._has_room() and self._take_in():
             return True
-        if self._flying:
+        if self._has_work_in_hand():
             return self._await_call()
         self._say_backfilled()
         return enqueued
@@ -177,17 +224,18 @@ class Worker:
 
     # stages
     def _has_room(self) -> bool:
-        if self._wants_alone and self._flying and not self._claimed:
+        held = self._flying + self._embedded
+        if self._wants_alone and held and not self._claimed:
             return False
-        if any(batch.suspect for batch in self._flying):
+        if any(batch.suspect for batch in held):
             return False
         if self._stopping.is_set() and not self._claimed:
             return False
-        flying = self._flying
+        calls = sum(1 if batch.oversize else batch.calls_left for batch in self._flying)
         return (
-            sum(batch.calls_left for batch in flying) < 2 * self._concurrency
-            and sum(len(batch.items) for batch in flying) < 4 * self._settings.batch_size
-            and sum(batch.characters for batch in flying) < self._pipeline.memory
+            calls < 2 * self._concurrency
+            and sum(len(batch.items) for batch in held) < 4 * self._settings.batch_size
+            and sum(batch.characters for batch in held) < self._pipeline.memory
         )
 
     def _take_in(self) -> bool:
@@ -197,31 +245,54 @@ class Worker:
             if not self._pipeline.ready(self._stopping.is_set):
                 return False
             # what may kill this process must not take others along
-            alone = not self._flying
-            limit = self._settings.batch_size
+            alone = not self._has_work_in_hand() and self._takes_turn()
+            limit = self._claim_limit
             self._claimed = self._pipeline.claim(limit, suspects=alone)
-            self._wants_alone &= not alone or any(job.crashes for job in self._claimed)
+            if alone:
+                self._wants_alone = any(job.crashes for job in self._claimed)
+                if not self._wants_alone:
+                    self._end_turn()
             if self._claimed or alone:
                 self._gathering.claimed(len(self._claimed), limit)
             self._heartbeat.hold(self._claimed)
         if not self._claimed:
             return False
         batch, self._claimed = self._pipeline.prepare(self._claimed)
-        self._flying.append(batch)
-        for rows in self._pipeline.calls(batch):
-            self._calls.submit(self._pipeline, batch, rows)
+        self._heartbeat.drop(batch.gone)
+        self._size_claims(len(batch.items))
+        calls = self._pipeline.calls(batch)
+        if calls:
+            batch.look_at = time.monotonic() + _PROGRESS_SECONDS
+            self._flying.append(batch)
+            self._calls.submit(batch, calls)
+        else:
+            self._embedded.append(batch)
         return True
 
+    def _takes_turn(self) -> bool:
+        self._has_turn = self._has_turn or _suspects_turn.acquire(blocking=False)
+        return self._has_turn
+
+    def _end_turn(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            _suspects_turn.release()
+
+    def _size_claims(self, taken: int) -> None:
+        """Claim what is done soon: the rest is for other workers, and for what is more urgent."""
+        wanted = _FEW_BATCHES * taken if self._claimed else 2 * self._claim_limit
+        self._claim_limit = max(1, min(wanted, self._settings.batch_size))
+
     def _await_call(self) -> bool:
-        """Wait until a provider call ends, or enough has gathered; False when the drain's
-        deadline comes first."""
+        """Wait until a provider call ends, enough has gathered, or the index may be tried again;
+        False when the drain's deadline comes first."""
         left = self._stop_at - time.monotonic()
         if (gathering := self._gathering.left) > 0:
             left = min(left, gathering)
         if left <= 0:
             return False
-        if any(batch.calls_left == 0 for batch in self._flying):  # the index is busy
-            left = min(left, _BUSY_PAUSE)
+        if self._embedded:
+            left = min(left, max(0.001, self._write_at - time.monotonic()))
         with suppress(queue.Empty):
             self._note_end(self._calls.done.get(timeout=min(left, 1.0)))
         return True
@@ -232,29 +303,44 @@ class Worker:
             while True:
                 self._note_end(self._calls.done.get_nowait())
 
-    def _note_end(self, batch: Batch | None) -> None:
-        if batch is not None:
-            batch.calls_left -= 1
+    def _note_end(self, ended: tuple[Batch, Call | None] | None) -> None:
+        if ended is None:
+            return
+        batch, call = ended
+        batch.calls_left -= 1
+        if call is not None:
+            batch.take(call)
+        if batch.calls_left == 0:
+            self._flying.remove(batch)
+            self._embedded.append(batch)
+        elif (now := time.monotonic()) >= batch.look_at:
+            batch.look_at = now + _PROGRESS_SECONDS
+            self._take_out(batch)
 
-    def _bring_in_next(self) -> bool:
-        """Write a batch whose calls have ended; False: there is none, or the index is busy. Then
-        the batch is kept, and calls for others go on."""
-        if time.monotonic() < self._next_write:
-            return False
-        ready = next((batch for batch in self._flying if batch.calls_left == 0), None)
-        if ready is None:
-            return False
+    def _take_out(self, batch: Batch) -> None:
+        """Have the complete records of a batch written, while others are still embedded."""
+        if (part := batch.split()) is not None:
+            self._embedded.append(part)
+
+    def _bring_in(self) -> bool:
+        """Write the first batch that is embedded. When that fails it stays the first; while the
+        index is busy others are embedded behind it."""
+        batch = self._embedded[0]
         try:
-            self._bring_in(ready)
+            written = self._pipeline.write(batch)
         except IndexBusy:
-            self._next_write = time.monotonic() + _BUSY_PAUSE
-            return False
+            self._write_at = time.monotonic() + _BUSY_SECONDS
+            return self._may_drain()
+        del self._embedded[0]
+        self._heartbeat.drop(batch.jobs)
+        self._count(batch, written)
+        if batch.outage is not None and not isinstance(batch.outage, NOBODYS_FAULT):
+            if not self._forever:
+                raise batch.outage
+            self._pause(batch.outage)
         return True
 
-    def _bring_in(self, batch: Batch) -> None:
-        written = self._pipeline.write(batch)
-        self._flying.remove(batch)
-        self._heartbeat.drop(batch.jobs)
+    def _count(self, batch: Batch, written: Written) -> None:
         if self._forever:
             written.errors.clear()  # they are in the log and in the jobs' history
         self._total.add(written)
@@ -282,7 +368,8 @@ class Worker:
                 self._wants_alone |= self._housekeeping.recover() > 0
         if self._forever and now >= self._next_beat:
             self._next_beat = now + _BEAT_SECONDS
-            held = len(self._claimed) + sum(len(batch.items) for batch in self._flying)
+            batches = self._flying + self._embedded
+            held = len(self._claimed) + sum(len(batch.items) for batch in batches)
             self._store.beat(
                 self._pipeline.queue.worker,
                 version=version("evervec"),
@@ -308,9 +395,21 @@ class Worker:
             wait = min(wait, due - now)
         self._store.wait(seen, wait)
 
+    def _write_complete(self) -> None:
+        """At the end of a drain: what is embedded is kept, though others of its batch are not."""
+        self._note_ended_calls()
+        for batch in self._flying:
+            self._take_out(batch)
+        try:
+            while self._embedded and self._bring_in():
+                pass
+        except _PASSING as error:
+            log.warning("what is embedded cannot be written: %s", describe(error))
+
     def _release_rest(self) -> None:
-        jobs = [job for batch in self._flying for job in batch.jobs] + list(self._claimed)
-        self._flying, self._claimed = [], ()
+        batches = self._flying + self._embedded
+        jobs = [job for batch in batches for job in batch.jobs] + list(self._claimed)
+        self._flying, self._embedded, self._claimed = [], [], ()
         self._heartbeat.drop(jobs)
         if not jobs:
             return

@@ -4,8 +4,16 @@ from datetime import timedelta
 
 import pytest
 
-from evervec import Outcome, Status
+from evervec import Job, Outcome, Status
 from support.world import KIND, World, add_all, assert_in_step, claim_one, job_of, work
+
+
+def crash(world: World, limit: int) -> list[Job]:
+    """Claim jobs, and let their worker die."""
+    jobs = world.ev.queue.claim(limit)
+    world.clock.move(61)
+    world.ev.queue.recover_stuck()
+    return jobs
 
 
 def test_a_lease_that_ran_out_is_taken_back(world: World) -> None:
@@ -44,11 +52,47 @@ def test_the_history_names_the_worker_that_crashed(world: World) -> None:
 def test_a_dead_letter_by_crashes_is_reported(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world.ev.add(KIND, "alpha", id="1", max_attempts=1)
-    claim_one(world.ev)
-    world.clock.move(61)
-    world.ev.queue.recover_stuck()
+    world.ev.add(KIND, "alpha", id="1", max_attempts=2)
+    for _ in range(2):
+        assert "Embedding failed permanently" not in caplog.text
+        crash(world, 1)
     assert "Embedding failed permanently" in caplog.text
+
+
+def test_a_crash_of_a_job_among_others_never_ends_its_last_attempt(world: World) -> None:
+    """One of them killed the worker. Only a job that is alone can be known to have done it."""
+    records = ({"id": n, "text": f"text {n}", "max_attempts": 1} for n in range(5))
+    list(world.ev.add_many(KIND, records))
+    crash(world, 5)
+    stats = world.ev.queue.stats()
+    assert (stats.pending, stats.failed) == (5, 0)
+    (first,) = crash(world, 5)  # alone
+    assert [job.job_id for job in world.ev.queue.failed()] == [first.job_id]
+    assert work(world.ev).succeeded == 4
+
+
+def test_nor_does_one_after_failures_of_the_provider(world: World) -> None:
+    records = ({"id": n, "text": f"text {n}", "max_attempts": 2} for n in range(3))
+    list(world.ev.add_many(KIND, records))
+    for job in world.ev.queue.claim(3):
+        world.ev.queue.fail(job, "refused")
+    world.clock.move(60)
+    assert len(crash(world, 3)) == 3
+    assert world.ev.queue.stats().failed == 0
+    assert work(world.ev).succeeded == 3
+
+
+def test_a_job_is_claimed_with_fewer_others_after_each_crash(world: World) -> None:
+    add_all(world.ev, KIND, *(f"text {n}" for n in range(64)))
+    assert len(crash(world, 64)) == 64
+    first = crash(world, 64)
+    assert len(first) == 64 // 16
+    ids = {job.job_id for job in first}
+    sizes = []
+    while jobs := world.ev.queue.claim(64):
+        if ids & {job.job_id for job in jobs}:
+            sizes.append(len(jobs))
+    assert sizes == [1] * 4
 
 
 def test_a_crash_on_an_older_version_spends_nothing_of_the_newer_one(world: World) -> None:

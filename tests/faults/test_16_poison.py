@@ -76,7 +76,7 @@ def test_16_a_poisoned_update_leaves_the_old_version_to_serve(path: Place) -> No
         assert ev.search("wholesome", mode="semantic")[0].id == "a"
 
 
-@pytest.mark.parametrize(("max_attempts", "batch_size"), [(3, 256), (2, 16), (2, 256)])
+@pytest.mark.parametrize(("max_attempts", "batch_size"), [(3, 256), (2, 16), (1, 256)])
 def test_16_a_record_that_kills_its_worker_is_buried_alone(
     ev: Evervec, path: Place, start: Start, max_attempts: int, batch_size: int
 ) -> None:

@@ -267,31 +267,38 @@ def test_a_text_is_cut_at_a_word(text: str, characters: int, sent: str) -> None:
     assert cut(text, characters) == sent
 
 
-def test_a_long_text_is_sent_up_to_2000_characters_and_stored_whole(
-    opened: Open, server: ProviderServer
-) -> None:
-    ev = opened("ollama", chunk_tokens=2000)
+def test_a_long_text_is_sent_up_to_2000_characters(ollama_at: Make, server: ProviderServer) -> None:
     text = " ".join(f"word{n}" for n in range(700))
-    ev.add(KIND, text, id="1")
-    ev.process_all()
+    ollama_at().embed([text])
     (sent,) = server.calls()[0].texts or ()
     assert 1990 < len(sent) <= 2000
     assert text.startswith(f"{sent} ")
-    record = ev.get(KIND, "1")
-    assert record is not None
-    assert record.text == text
-    assert ev.search("word699", mode="text")[0].id == "1"
+
+
+@pytest.mark.parametrize("title", [None, "A title", "A title of many words. " * 70])
+def test_a_long_record_is_sent_in_chunks_that_fit_with_nothing_left_out(
+    opened: Open, server: ProviderServer, title: str | None
+) -> None:
+    ev = opened("ollama", chunk_tokens=2000)
+    words = [f"word{n}" for n in range(1500)]
+    ev.add(KIND, " ".join(words), id="1", title=title)
+    ev.process_all()
+    sent = [text for call in server.calls() for text in call.texts or ()]
+    assert max(map(len, sent)) <= 2000
+    assert set(words) <= {word for text in sent for word in text.split()}
     assert ev.verify().clean
 
 
-def test_where_a_text_is_cut_is_a_setting(opened: Open, server: ProviderServer) -> None:
+def test_how_much_is_sent_is_a_setting(opened: Open, server: ProviderServer) -> None:
     ev = opened("ollama", ollama_chars=40)
-    ev.add(KIND, "a text of many words, of which not all are sent to the server", id="1")
+    ev.add(KIND, "a text of many words, of which not all are sent at once", id="1")
     ev.process_all()
+    sent = [text for call in server.calls() for text in call.texts or ()]
+    assert max(map(len, sent)) <= 40
+    assert " ".join(sent) == "a text of many words, of which not all are sent at once"
+    server.forget()
     ev.search("a question of many words, of which not all are sent to the server")
-    assert [call.texts for call in server.calls()] == [
-        ("a text of many words, of which not all",), ("a question of many words, of which not",)
-    ]  # fmt: skip
+    assert server.calls()[0].texts == ("a question of many words, of which not",)
 
 
 # ---- where it is

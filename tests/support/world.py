@@ -1,6 +1,7 @@
 """One store, index and embedder under test, with a clock that only the test moves."""
 
 import random
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from support.engines import INDEXES, STORES
 START = 1_800_000_000.0
 DAY = 86400.0
 KIND = "note"
+PATIENCE = 60.0
 
 
 class Clock:
@@ -205,3 +207,12 @@ def assert_in_step(ev: Evervec, texts: dict[str, str], kind: str = KIND) -> None
     assert mine == {id: hashes_of(text) for id, text in texts.items()}
     report = ev.verify()
     assert report.clean, report
+
+
+def until(ev: Evervec, condition: Callable[[], Any]) -> None:
+    """Wait for a condition, looking at it after every change of the store."""
+    end = time.monotonic() + PATIENCE
+    seen = -1
+    while not condition():
+        assert time.monotonic() < end, "it never came to pass"
+        seen = ev.store.wait(seen, 0.05)

@@ -3,13 +3,11 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 
 from evervec import (
-    Evervec,
     InvalidArgument,
     InvalidInput,
     Job,
@@ -18,18 +16,16 @@ from evervec import (
     Status,
 )
 from evervec.gathering import Gathering
-from support.world import KIND, World, add_all, assert_in_step, job_of, paragraph
-
-PATIENCE = 60.0
-
-
-def until(ev: Evervec, condition: Callable[[], Any]) -> None:
-    """Wait for a condition, looking at it after every change of the store."""
-    end = time.monotonic() + PATIENCE
-    seen = -1
-    while not condition():
-        assert time.monotonic() < end, "it never came to pass"
-        seen = ev.store.wait(seen, 0.05)
+from support.world import (
+    KIND,
+    PATIENCE,
+    World,
+    add_all,
+    assert_in_step,
+    job_of,
+    paragraph,
+    until,
+)  # fmt: skip
 
 
 class Gate:
@@ -422,15 +418,30 @@ def test_threads_end_with_their_worker(memory: World) -> None:
         assert not thread.is_alive()
 
 
-def test_a_job_cancelled_under_a_worker_is_no_longer_held(memory: World, gate: Gate) -> None:
-    """What was taken from a worker and cancelled does not stay in its heartbeat."""
+def test_a_job_cancelled_under_a_worker_is_no_longer_held(
+    memory: World, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was taken from a worker and cancelled before it was loaded does not stay in its
+    heartbeat."""
     ev = memory.open()
     worker = ev.worker()
-    add_all(ev, KIND, "alpha")
+    cancelled, kept = add_all(ev, KIND, "alpha", "beta")
+    claim = ev.pipeline.claim
+
+    def claim_and_cancel(limit: int, *, suspects: bool = True) -> list[Job]:
+        jobs = claim(limit, suspects=suspects)
+        if cancelled.job_id in (job.job_id for job in jobs):
+            memory.clock.move(61)
+            ev.queue.recover_stuck()
+            ev.queue.cancel(cancelled.job_id)
+        return jobs
+
+    monkeypatch.setattr(ev.pipeline, "claim", claim_and_cancel)
     with worker:
         gate.wait_for(1)
-        memory.clock.move(61)
+        assert {job_id for job_id, _ in worker._heartbeat._held} == {kept.job_id}
         gate.opened.set()
+        until(ev, lambda: ev.queue.stats().done == 1)
         until(ev, lambda: not worker._heartbeat._held)
 
 
@@ -451,3 +462,21 @@ def test_what_a_dead_worker_left_does_not_wait_for_an_idle_moment(memory: World)
         ends.release(4)
         until(ev, lambda: job_of(ev, "2").status is Status.DONE)
     assert "left behind" in memory.embedder.calls[2]
+
+
+def test_workers_of_one_process_do_what_killed_a_worker_one_at_a_time(
+    memory: World, gate: Gate
+) -> None:
+    """If both died with their process, neither record could be told to be the cause."""
+    ev = memory.open(batch_size=16)
+    add_all(ev, KIND, *(f"text {n}" for n in range(16)))
+    ev.queue.claim(16)
+    memory.clock.move(ev.settings.lease_seconds + 1)
+    with ev.worker(), ev.worker():
+        gate.wait_for(1)
+        ev.add(KIND, "fresh", id="fresh")
+        until(ev, lambda: job_of(ev, "fresh").status is Status.PROCESSING)
+        held = ev.queue.jobs(status="processing")
+        assert len([job for job in held if job.crashes]) == 1
+        gate.opened.set()
+        until(ev, lambda: ev.queue.stats().done == 17)

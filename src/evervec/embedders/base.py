@@ -12,12 +12,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from evervec.errors import EmbedderError, InvalidInput, ProviderUnavailable, RateLimited
+from evervec.errors import (
+    EmbedderError,
+    EvervecError,
+    InvalidInput,
+    ProviderUnavailable,
+    RateLimited,
+)
 from evervec.model import ModelSpec
 
 if TYPE_CHECKING:
@@ -32,8 +39,9 @@ class Embedder(Protocol):
 
     It may also have `embed_query(text)` for models that treat questions differently,
     `version`, the name of the embedding version that it makes, `window`, the tokens of a text
-    that it looks at, `count_tokens(text)`, `max_tokens`, what one call may hold, and
-    `ask(texts)`, which gives an `Answer`: `embed` with what it cost.
+    that it looks at, or `characters` where it cuts by those, `count_tokens(text)`,
+    `max_tokens`, what one call may hold, and `ask(texts)`, which gives an `Answer`: `embed`
+    with what it cost.
     """
 
     name: str
@@ -137,7 +145,8 @@ def count_tokens(embedder: Embedder, text: str) -> int:
     every three letters of English, and for every character where there are no spaces."""
     count = getattr(embedder, "count_tokens", None)
     if count is not None:
-        return int(count(text))
+        with suppress(Exception):  # what it cannot count it may embed all the same
+            return int(count(text))
     return len(text) // 3 + 1 if text.isascii() else len(text.encode()) // 3 + 1
 
 
@@ -169,7 +178,12 @@ def _ask(embedder: Embedder, texts: list[str], total: Embedded) -> NDArray[np.fl
     """One call; what it cost is added to the total."""
     total.calls += 1
     ask = getattr(embedder, "ask", None)
-    given = Answer(embedder.embed(texts)) if ask is None else ask(texts)
+    try:
+        given = Answer(embedder.embed(texts)) if ask is None else ask(texts)
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # such as SystemExit, or asyncio's CancelledError
+        raise RuntimeError(f"the embedder raised {error!r}") from error
     total.tokens += given.tokens
     total.pause = max(total.pause, given.pause)
     return _checked(given.vectors, len(texts), embedder)
@@ -216,6 +230,6 @@ def _probe(embedder: Embedder, cause: Exception, total: Embedded) -> None:
 def describe(error: BaseException) -> str:
     """An error in one line."""
     text = " ".join(str(error).split())
-    if isinstance(error, EmbedderError):
+    if isinstance(error, EvervecError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

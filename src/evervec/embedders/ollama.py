@@ -40,7 +40,7 @@ class OllamaEmbedder:
     ) -> None:
         self.model = model or DEFAULT_MODEL
         self.max_batch = batch or 64
-        self._characters = characters
+        self.characters = characters
         self._query_seconds = query_seconds
         self._http = Http("Ollama", address(url), seconds)
         self._asked = dimensions
@@ -57,10 +57,10 @@ class OllamaEmbedder:
         return self.ask(texts).vectors
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        return self._call(cut(text, self._characters), self._query_seconds).vectors
+        return self._call(cut(text, self.characters), self._query_seconds).vectors
 
     def ask(self, texts: Sequence[str]) -> Answer:
-        given = [cut(text, self._characters) for text in texts]
+        given = [cut(text, self.characters) for text in texts]
         if not self._singly:
             try:
                 return self._call(given)

@@ -65,7 +65,9 @@ class Access:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or has_own_access(scope["path"]):
+        # without the place where another application has mounted this one
+        path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+        if scope["type"] != "http" or has_own_access(path):
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -18,6 +17,7 @@ from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.limits.limiter import Limiter
 from evervec.server.access import Access, has_own_access
+from evervec.server.inside import Inside, Starting
 from evervec.server.metrics import Counts
 from evervec.server.problems import ProblemDocument, answer_problem
 from evervec.server.requests import Requests
@@ -41,40 +41,42 @@ _ROUTERS = (batch, records, search, jobs, queue, versions, migrations, health, i
 
 def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -> FastAPI:
     """The service over an open store, with so many workers inside. Closing the store is its
-    opener's affair, after the application has ended."""
+    opener's affair, after the application has ended.
+
+    To mount it in an application of yours, enter `app.router.lifespan_context(app)` in that one's
+    lifespan: it starts the workers, and drains them at the end. Without that they start with the
+    first request.
+    """
     service = Service(ev, limiter)
+    inside = Inside(service, workers)
     counts = Counts()
     app = FastAPI(
         title="evervec",
         version=version("evervec"),
         summary="Keeps a vector index true to your data.",
         redoc_url=None,
-        lifespan=_lifespan(service, workers),
+        lifespan=_lifespan(inside),
     )
-    app.state.service, app.state.counts = service, counts
+    app.state.service, app.state.counts, app.state.inside = service, counts, inside
     for module in _ROUTERS:
         app.include_router(module.router)
     app.add_middleware(Access, service=service)
     app.add_middleware(Requests, most_bytes=int(ev.settings.server_body_mb * 1e6), count=counts)
+    app.add_middleware(Starting, inside=inside)
     for kind in (EvervecError, HTTPException, RequestValidationError, ValidationError):
         app.add_exception_handler(kind, answer_problem)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 
 
-def _lifespan(service: Service, workers: int) -> Any:
+def _lifespan(inside: Inside) -> Any:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        inside = ExitStack()
-        for _number in range(workers):
-            inside.enter_context(service.ev.worker())
-        tending = asyncio.create_task(service.tend())
+        inside.start()
         try:
             yield
         finally:
-            tending.cancel()
-            await asyncio.to_thread(inside.close)  # drains them
-            await asyncio.to_thread(service.close)
+            await inside.close()
 
     return lifespan
 

@@ -14,6 +14,7 @@ from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.server.access import Reading
 from evervec.server.answers import answer
+from evervec.server.inside import Inside
 from evervec.server.metrics import exposition
 from evervec.server.problems import documented
 from evervec.server.schemas.health import AliveOut, ReadyOut
@@ -34,15 +35,19 @@ async def healthz() -> Response:
     summary="Can it do its work",
     responses={
         200: {"model": ReadyOut},
-        503: {"model": ReadyOut, "description": "The store does not answer."},
+        503: {
+            "model": ReadyOut,
+            "description": "The store does not answer, or a worker inside has stopped.",
+        },
     },
 )
 async def readyz(request: Request) -> Response:
-    """Store, index and provider, each by name. It is open to everybody, so the reasons are in
-    the service's log alone."""
+    """Store, index, provider and the workers inside, each by name. It is open to everybody, so
+    the reasons are in the service's log alone."""
     service: Service = request.app.state.service
-    parts = await service.run(_look, service.ev)
-    down, whole = not parts["store"]["ok"], all(part["ok"] for part in parts.values())
+    parts = await service.run(_look, service.ev, request.app.state.inside)
+    down = not (parts["store"]["ok"] and parts["workers"]["ok"])
+    whole = all(part["ok"] for part in parts.values())
     status = "down" if down else "ready" if whole else "degraded"
     return answer(ReadyOut, {"status": status, **parts}, 503 if down else 200)
 
@@ -60,7 +65,7 @@ async def metrics(request: Request, view: Reading) -> Response:
     return Response(body, media_type=media_type)
 
 
-def _look(ev: Evervec) -> dict[str, Any]:
+def _look(ev: Evervec, inside: Inside) -> dict[str, Any]:
     def store() -> None:
         ev.store.mark()
 
@@ -74,7 +79,10 @@ def _look(ev: Evervec) -> dict[str, Any]:
         if why := ev.provider.pauses_because():
             raise EvervecError(why)
 
-    return {look.__name__: _part(look) for look in (store, index, provider)}
+    def workers() -> None:
+        inside.check()
+
+    return {look.__name__: _part(look) for look in (store, index, provider, workers)}
 
 
 def _part(look: Callable[[], None]) -> dict[str, Any]:

@@ -22,9 +22,11 @@ class PartOut(Shown):
 
 class ReadyOut(Shown):
     """How the service does, part by part. Without index or provider it takes records and answers
-    from text, so it is degraded, not down."""
+    from text, so it is degraded, not down. It is down without its store, and when a worker that
+    should run inside has stopped."""
 
     status: Literal["ready", "degraded", "down"]
     store: PartOut
     index: PartOut
     provider: PartOut
+    workers: PartOut

@@ -79,7 +79,7 @@ def leased_jobs(names: Mapping[int, str], rows: Iterable[JobRow], lease: Lease) 
 
 def company(crashes: int, attempts: int, max_attempts: int, limit: int) -> int:
     """How many may be claimed together with a job: fewer after each crash of its worker, and
-    none on the last try, so that only what kills a worker is buried."""
+    none once a crash would bury it (see `after_crash`)."""
     if crashes and attempts + 1 >= max_attempts:
         return 1
     shrunk: int = limit // CRASH_SHRINKS_BY**crashes
@@ -183,11 +183,15 @@ def after_failure(row: Standing, job: Job, retry_at: float | None, now: float) -
 
 
 def after_crash(job: Job) -> tuple[Status, int, str]:
-    """Where a job goes whose worker died: its status, the attempts it has spent, and why."""
+    """Where a job goes whose worker died: its status, the attempts it has spent, and why.
+
+    Only a job that was claimed alone is known to have killed its worker. A first crash says
+    nothing of the job, so it never ends the last attempt: the job gets one more, alone.
+    """
     error = f"its worker stopped answering in attempt {job.attempts}"
     if job.seq > (job.claimed_seq or 0):
         return Status.PENDING, 0, error
-    spent = job.attempts >= job.max_attempts
+    spent = job.crashes > 0 and job.attempts >= job.max_attempts
     return Status.FAILED if spent else Status.PENDING, job.attempts, error
 
 
