@@ -12,7 +12,7 @@ from typing import Any
 
 from evervec.backfill import Backfiller
 from evervec.dispatch import Dispatcher
-from evervec.drafts import check_name, record_id
+from evervec.drafts import LONGEST_ID, check_name, record_id
 from evervec.embedders.base import Embedder
 from evervec.errors import InvalidArgument, InvalidRecord, JobFailed, VersionMismatch, WaitTimeout
 from evervec.housekeeping import Housekeeping
@@ -256,7 +256,7 @@ class Evervec:
             check_name("kind", kind)
         place = (after.kind, after.id) if isinstance(after, Record) else after
         for part in place or ():
-            check_name("after", part)
+            check_name("after", part, LONGEST_ID)
         return self.store.records(
             self.tenant, kind=kind, embedded=embedded, filter=filter, after=place, limit=limit
         )
@@ -275,7 +275,8 @@ class Evervec:
     ) -> Hits:
         """The best records for a question. `mode`: hybrid, semantic or text. `after`: wait up
         to `wait` seconds until that change can be found. `rows`: with each hit of an attached
-        table its row as it is now, as `hit.row`."""
+        table its row as it is now, as `hit.row`; a hit whose row is gone, or is another tenant's
+        by now, is left out."""
         if kind is not None:
             check_name("kind", kind)
         if after is not None:
@@ -283,11 +284,9 @@ class Evervec:
         began = time.perf_counter()
         hits = self._search.search(query, k, kind, mode, filter)
         SEARCHES.observe(time.perf_counter() - began, hits.via)
-        return self._with_rows(hits) if rows else hits
-
-    def _with_rows(self, hits: Hits) -> Hits:
-        found = self.tables.rows_of_hits(hits)
-        shown = [replace(hit, row=found.get((hit.kind, hit.id))) for hit in hits]
+        if not rows:
+            return hits
+        shown = self.tables.with_rows(self.tenant, hits)
         return Hits(shown, via=hits.via, version=hits.version)
 
     def wait(self, ticket: Ticket, timeout: float | None = None) -> Job:

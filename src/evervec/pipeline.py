@@ -122,7 +122,7 @@ class Pipeline:
 
     def claim(self, limit: int, *, suspects: bool = True) -> list[Job]:
         """Lease the next jobs that this process can do; `suspects`: also what killed workers."""
-        self._tables.follow()
+        self._tables.attempt(self._tables.follow)
         served = self.serves()
         if self._away:
             served = [version for version in served if self._makers[version] not in self._away]
@@ -133,6 +133,11 @@ class Pipeline:
         if claimed:  # idle looks are no work
             STAGES.observe(time.perf_counter() - began, "claim")
         return claimed
+
+    def check_followed(self) -> None:
+        """Raise what keeps attached tables from being followed: for when no other work is left."""
+        if failing := self._tables.failing:
+            raise failing
 
     @STAGES.timing("prepare")
     def prepare(self, jobs: Sequence[Job]) -> tuple[Batch, Sequence[Job]]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from evervec.errors import InvalidArgument, InvalidRecord
+from evervec.errors import InvalidArgument, InvalidRecord, StoreClosed, StoreError
 from evervec.model import Hit, Job
-from evervec.sources.base import Attached, Attachment, Row, Source, TableChanged
+from evervec.sources.base import Attached, Attachment, Row, Source, TableChanged, Unfit
 from evervec.stores.base import Store
 from evervec.stores.values import Draft, Expected
+
+log = logging.getLogger("evervec")
 
 FoundRow = tuple[Attachment, Row | TableChanged | None]
 """the row of a job, or why it cannot be read"""
@@ -27,6 +31,8 @@ class Tables:
 
     def __init__(self, source: Source | None) -> None:
         self.source = source
+        self._failing: dict[str, StoreError] = {}
+        """by step of the worker, why it could not be done the last time"""
 
     def attach(self, wanted: Attachment, *, dry_run: bool) -> Attachment:
         """Follow a table; the attachment as its database has it."""
@@ -64,6 +70,26 @@ class Tables:
         """Enqueue a slice of the rows that were there before."""
         return self.source.backfill(_FILLED_AT_ONCE, priority) if self.source else 0
 
+    def attempt(self, step: Callable[..., int], *given: Any) -> int:
+        """`follow` or `backfill` for a worker: a failure is kept as `failing` until the step
+        succeeds, because it must not stop the work on other records."""
+        try:
+            count = step(*given)
+        except StoreClosed:
+            raise
+        except StoreError as error:
+            if str(error) != str(self._failing.get(step.__name__)):
+                log.error("attached tables cannot be followed: %s", error)
+            self._failing[step.__name__] = error
+            return 0
+        self._failing.pop(step.__name__, None)
+        return count
+
+    @property
+    def failing(self) -> StoreError | None:
+        """Why the tables cannot be followed now."""
+        return next(iter(self._failing.values()), None)
+
     def attached(self) -> list[Attached]:
         return self.source.attached() if self.source else []
 
@@ -71,29 +97,85 @@ class Tables:
         """What of a table is no longer as it was attached."""
         return self.source.trouble(attachment) if self.source else None
 
+    def set_aside(self, attachment: Attachment) -> str | None:
+        """That some rows of a table cannot be indexed, as far as it is known without reading
+        the whole table."""
+        if self.source is None:
+            return None
+        try:
+            found = self.source.set_aside(attachment)
+        except TableChanged as error:
+            return str(error)
+        return None if found is None else _cannot_be_indexed(attachment, found)
+
+    def alarms(self) -> Iterator[tuple[str, str]]:
+        """By kind, what a worker tells of its table at each sweep: a few look-ups."""
+        for attachment, _ in self.attached():
+            if text := self.trouble(attachment) or self.set_aside(attachment):
+                yield attachment.kind, text
+
+    def troubles(self, tenant: str | None = None) -> Iterator[str]:
+        """What keeps the records of one tenant, or (None) of all, from being exactly the rows of
+        their tables, and that comparing the two does not show: a sentence each. A table that is
+        gone, renamed, or without its triggers; rows that cannot be indexed, with their number.
+        It reads the keys of all attached tables."""
+        for attachment, _ in self.attached():
+            if attachment.tenant is not None or tenant in (None, attachment.owner):
+                yield from self._troubles(attachment, tenant)
+
+    def _troubles(self, attachment: Attachment, tenant: str | None) -> Iterator[str]:
+        assert self.source is not None
+        if trouble := self.source.trouble(attachment):
+            yield trouble
+            return
+        count, example = 0, None
+        try:
+            for found in self.source.unfit(attachment):
+                if tenant in (None, found.tenant):
+                    count, example = count + 1, example or found
+        except TableChanged as error:
+            yield str(error)
+        if example is not None:
+            yield _cannot_be_indexed(attachment, example, count)
+
     def by_kind(self) -> dict[str, Attachment]:
         return {attached.attachment.kind: attached.attachment for attached in self.attached()}
 
-    def rows(self, kind: str, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """The rows behind some records of a kind, whole."""
-        attachment = self.by_kind().get(kind)
-        if self.source is None or attachment is None:
-            return {}
-        try:
-            return self.source.whole(attachment, ids)
-        except TableChanged:
-            return {}
-
-    def rows_of_hits(self, hits: Iterable[Hit]) -> dict[tuple[str, str], Mapping[str, Any]]:
-        """By kind and id, the rows behind what a search found."""
+    def with_rows(self, tenant: str, hits: Sequence[Hit]) -> list[Hit]:
+        """Hits with their rows as they are now, whole. A hit whose row is gone or is another
+        tenant's by now is left out; one without an attached table, or whose row cannot be read,
+        has none."""
         wanted: dict[str, list[str]] = defaultdict(list)
         for hit in hits:
             wanted[hit.kind].append(hit.id)
-        return {
-            (kind, id): row
-            for kind, ids in wanted.items()
-            for id, row in self.rows(kind, ids).items()
-        }
+        found: dict[tuple[str, str], Mapping[str, Any] | None] = {}
+        left_out: set[tuple[str, str]] = set()
+        for kind, attachment in self.by_kind().items():
+            ids = wanted.get(kind, [])
+            try:
+                rows = self._whole(attachment, ids) if ids else {}
+            except TableChanged:
+                continue
+            for id in ids:
+                row = rows.get(id)
+                if row is None or attachment.tenant_of(row) != tenant:
+                    left_out.add((kind, id))
+                else:
+                    found[kind, id] = row.values or None
+        return [
+            replace(hit, row=found.get((hit.kind, hit.id)))
+            for hit in hits
+            if (hit.kind, hit.id) not in left_out
+        ]
+
+    def _whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
+        """The rows of some records with all columns; with none where they cannot be read."""
+        assert self.source is not None
+        rows = self.source.whole(attachment, ids)
+        if unread := [id for id in ids if id not in rows]:
+            there = self.source.rows(attachment, unread)
+            rows |= {id: row._replace(values={}) for id, row in there.items()}
+        return rows
 
     def rows_of(self, jobs: Sequence[Job]) -> dict[int, FoundRow]:
         """By job, its attachment and its row as it is now; None for a row that is gone, or is
@@ -212,6 +294,15 @@ class Tables:
         self.follow()
         logged = self.source.logged(attachment.kind, ids)
         return {id: rows.get(id) for id in ids if id not in logged}
+
+
+def _cannot_be_indexed(attachment: Attachment, example: Unfit, count: int | None = None) -> str:
+    """`count`: how many rows there are, where that is known."""
+    rows = "some rows" if count is None else "1 row" if count == 1 else f"{count} rows"
+    return (
+        f"{rows} of {attachment.table} cannot be indexed because of the key or tenant, such as "
+        f"{example}: change it, or attach the table by another unique key"
+    )
 
 
 def _drafts(attachment: Attachment, rows: Iterable[Row | None]) -> dict[str, dict[str, Draft]]:

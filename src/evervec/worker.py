@@ -155,6 +155,7 @@ class Worker:
         if self._flying:
             return self._await_call()
         self._say_backfilled()
+        self._pipeline.check_followed()
         return enqueued
 
     def _backfill(self) -> bool:

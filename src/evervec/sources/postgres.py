@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
-import psycopg
-
-from evervec.errors import InvalidArgument, StoreError
-from evervec.sources.base import Attached, Attachment, Row, TableChanged
+from evervec.errors import InvalidArgument, ValueRefused
+from evervec.sources.base import Attached, Attachment, Row, TableChanged, Unfit
 from evervec.sources.following import START, Following
 from evervec.sources.naming import prefix, quoted
 from evervec.sources.postgres_triggers import OUTPUT, Column, Table, events, statements, text_of
@@ -23,7 +21,6 @@ from evervec.stores.postgres import PostgresStore
 from evervec.stores.postgres.connections import Session
 
 SQL = Queries.read("evervec.sources", "postgres.sql")
-R = TypeVar("R")
 
 _PART = r"""(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)"""
 _SQL_NAME = re.compile(rf"{_PART}(?:\.{_PART})?")
@@ -158,6 +155,18 @@ class PostgresSource(Following[Session]):
     def _set_position(self, conn: Session, kind: str, position: str | None) -> None:
         conn.execute(SQL.set_position, (position, kind))
 
+    def _marked(self, kind: str) -> tuple[str, int] | None:
+        with self._db.reading() as conn:
+            found: tuple[str, int] | None = conn.execute(SQL.marked, (kind,)).fetchone()
+        return found
+
+    def _mark(self, conn: Session, kind: str, example: Unfit) -> bool:
+        return any(first for (first,) in conn.execute(SQL.mark, (example.id, kind)).fetchall())
+
+    def _clear_mark(self, kind: str, times: int) -> None:
+        with self._db.statement() as conn:
+            conn.execute(SQL.clear_mark, (kind, times))
+
     # reading
     def count(self, attachment: Attachment) -> int:
         with self._db.reading() as conn:
@@ -172,6 +181,10 @@ class PostgresSource(Following[Session]):
     def page(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
         with self._reading() as conn:
             return self._page(conn, attachment, attachment.columns, behind, limit)
+
+    def keys(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
+        with self._reading() as conn:
+            return self._page(conn, attachment, (), behind, limit)
 
     def _page(
         self,
@@ -207,17 +220,16 @@ class PostgresSource(Following[Session]):
 
         return _around_bad_values(read, ids)
 
-    def whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        def read(some: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    def whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
+        def read(some: Sequence[str]) -> dict[str, Row]:
             with self._reading() as conn:
                 table = _check(conn, attachment)
                 columns = [c for c, column in table.columns.items() if column.readable]
-                chosen = ", ".join(
-                    [_keys(attachment), "null", *(f"t.{quoted(column)}" for column in columns)]
-                )
+                values = (f"t.{quoted(column)}" for column in columns)
+                chosen = ", ".join([_keys(attachment), _tenant(attachment), *values])
                 found = _among(conn, attachment, table, chosen, some)
             rows = (_row(attachment, columns, row) for row in found)
-            return {row.id: row.values for row in rows}
+            return {row.id: row for row in rows}
 
         return _around_bad_values(read, ids)
 
@@ -233,17 +245,16 @@ def _loaded(rows: Iterable[tuple[str, bool]]) -> list[Attached]:
 
 
 def _around_bad_values(
-    read: Callable[[Sequence[str]], dict[str, R]], ids: Sequence[str]
-) -> dict[str, R]:
+    read: Callable[[Sequence[str]], dict[str, Row]], ids: Sequence[str]
+) -> dict[str, Row]:
     """An id that is no value of the key's type, or a value that no Python object can hold, must
     not keep the other rows from being read: halve until it is alone."""
     if not ids:
         return {}
     try:
         return read(ids)
-    except StoreError as error:
-        if not isinstance(error.__cause__, psycopg.DataError):
-            raise
+    except ValueRefused:
+        pass
     if len(ids) == 1:
         return {}
     half = len(ids) // 2
@@ -312,11 +323,14 @@ def _keys(attachment: Attachment) -> str:
     return ", ".join(text_of(f"t.{quoted(column)}") for column in attachment.key)
 
 
+def _tenant(attachment: Attachment) -> str:
+    return text_of(f"t.{quoted(attachment.tenant)}") if attachment.tenant else "null"
+
+
 def _chosen(attachment: Attachment, table: Table, columns: Sequence[str]) -> str:
     """Key and tenant as the triggers write them, then columns."""
-    tenant = text_of(f"t.{quoted(attachment.tenant)}") if attachment.tenant else "null"
     values = [_value(f"t.{quoted(column)}", table.columns[column]) for column in columns]
-    return ", ".join([_keys(attachment), tenant, *values])
+    return ", ".join([_keys(attachment), _tenant(attachment), *values])
 
 
 def _value(name: str, column: Column) -> str:

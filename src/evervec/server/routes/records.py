@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from evervec.drafts import OPTIONS, check_name
+from evervec.drafts import LONGEST_ID, OPTIONS, check_name
 from evervec.facade import Evervec
 from evervec.keys import Role
 from evervec.model import Status, Ticket
@@ -48,7 +48,7 @@ async def _kind(kind: Annotated[str, Path(min_length=1)]) -> str:
 
 
 async def _id(id: Annotated[str, Path(min_length=1)]) -> str:
-    return check_name("id", unquote(id))
+    return check_name("id", unquote(id), LONGEST_ID)
 
 
 Kind = Annotated[str, Depends(_kind)]

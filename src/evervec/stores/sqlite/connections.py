@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from evervec.errors import InvalidArgument, StoreClosed, StoreError
+from evervec.errors import InvalidArgument, StoreClosed, StoreError, ValueRefused
 from evervec.stores.callers import driver_connection
 from evervec.stores.paths import check_path
 
@@ -214,6 +214,8 @@ class Connections:
         primary = code & 0xFF
         if primary == sqlite3.SQLITE_IOERR and self._is_full():
             primary = sqlite3.SQLITE_FULL
+        if primary in _OF_A_VALUE:
+            return ValueRefused(f"{self.name} refused a value, so nothing was written: {error}")
         what = _EXPLANATIONS.get(code) or _EXPLANATIONS.get(primary)
         if what is None:
             return StoreError(f"the store {self.name} answered: {error}")
@@ -224,6 +226,7 @@ class Connections:
         return self.path is not None and shutil.disk_usage(self.path.parent).free < 1 << 20
 
 
+_OF_A_VALUE = (sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
 _EXPLANATIONS = {
     sqlite3.SQLITE_BUSY_SNAPSHOT: "your transaction read {name} before another one wrote it, so "
     "it can no longer write; nothing was written: roll it back, and start it with BEGIN IMMEDIATE"
