@@ -95,8 +95,8 @@ class Evervec:
         self.models = Models(self.provider, store, settings, open_model)
         self._check_versions()
         self.queue = Queue(store, settings, tenant, self._kinds, self.models)
-        self._writing = Writing(store, settings, tenant, self._kinds, self.models)
         self.tables = Tables(open_source(store))
+        self._writing = Writing(store, settings, tenant, self._kinds, self.models, self.tables)
         self.pipeline = Pipeline(
             store, index, self.models, self.queue, self._kinds, self.tables, settings
         )
@@ -155,7 +155,9 @@ class Evervec:
         view = copy(self)
         view.tenant = tenant
         view.queue = Queue(self.store, self.settings, tenant, self._kinds, self.models)
-        view._writing = Writing(self.store, self.settings, tenant, self._kinds, self.models)
+        view._writing = Writing(
+            self.store, self.settings, tenant, self._kinds, self.models, self.tables
+        )
         view._search = Search(
             self.store, self.index, self.models, self._kinds, self.settings, tenant
         )
@@ -228,6 +230,7 @@ class Evervec:
         that is not `accepted` says that there was none."""
         _check_wait(wait, conn)
         check_name("kind", kind)
+        self.tables.check_writable(kind)
         ticket = self.store.delete(self.tenant, kind, [_id(id)], conn)[0]
         if wait is not None and ticket.accepted:
             self.wait(ticket, wait)
@@ -421,6 +424,7 @@ class Evervec:
         title: str | None = None,
         weight: str | None = None,
         tenant: str | None = None,
+        replace: bool = False,
         dry_run: bool = False,
     ) -> Attachment:
         """Keep a table of the store's own database in step: its rows are records of `kind`.
@@ -428,14 +432,16 @@ class Evervec:
         Triggers note every change in the writer's own transaction, whatever program writes; rows
         that are there already are enqueued by workers, behind live changes. `text`: a column,
         several, or a template such as `"{title}: {body}"`. `tenant`: the column that says whose
-        a row is. `dry_run`: only give the SQL, as `.sql` of the answer.
+        a row is. `dry_run`: only give the SQL, as `.sql` of the answer. All records of the kind
+        that are not rows of the table go: a kind with records that were added by hand is
+        refused, unless `replace` says so.
         """
         check_name("kind", kind)
         planned = attachment(
             table, kind, id, text, metadata,
             title=title, weight=weight, tenant=tenant, owner=self.tenant,
         )  # fmt: skip
-        return self.tables.attach(planned, dry_run=dry_run)
+        return self.tables.attach(self.store, planned, dry_run=dry_run, replace=replace)
 
     def detach(self, table: str, *, keep_records: bool = False) -> int:
         """Stop following a table (or kind): its triggers go, and its records too unless kept;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +22,10 @@ FoundRow = tuple[Attachment, Row | TableChanged | None]
 UNFIT = (InvalidRecord, ValueError, LookupError, AttributeError, ArithmeticError, TypeError)
 """what a row raises that cannot be a record"""
 
+_KEPT = "kept {}"
+"""the note of a kind that was detached with its records kept: the number of the last"""
+_KNOWN_SECONDS = 1.0
+"""for which a writer takes the attachments that it has read for those that there are"""
 _FOLDED_AT_ONCE = 5000
 _COMPARED_AT_ONCE = 2000
 _FILLED_AT_ONCE = 1000
@@ -33,14 +38,59 @@ class Tables:
         self.source = source
         self._failing: dict[str, StoreError] = {}
         """by step of the worker, why it could not be done the last time"""
+        self._known: dict[str, Attachment] = {}
+        self._known_until = 0.0
 
-    def attach(self, wanted: Attachment, *, dry_run: bool) -> Attachment:
-        """Follow a table; the attachment as its database has it."""
+    def attach(
+        self, store: Store, wanted: Attachment, *, dry_run: bool, replace: bool
+    ) -> Attachment:
+        """Follow a table; the attachment as its database has it. A kind with records of another
+        origin is refused, unless `replace` says that they may go."""
         source = self._required()
         planned = source.plan(wanted)
+        if not replace:
+            self.check_free(store, wanted.kind)
         if not dry_run:
+            self._forget()
             source.attach(planned)
+            _put_note(store, _KEPT.format(wanted.kind), None)
         return planned
+
+    def check_free(self, store: Store, kind: str) -> None:
+        """Refuse a kind with records that no table made: all that are not rows of the table go
+        when it is attached."""
+        if kind in self.by_kind():
+            return
+        kept = store.note(_KEPT.format(kind))
+        behind = 0 if kept is None else int(kept.value)
+        for collection in store.collections():
+            after = behind
+            while collection.kind == kind and (
+                found := store.expected(None, collection.version, after, _FILLED_AT_ONCE)
+            ):
+                if any(record.live for record in found):
+                    raise InvalidArgument(
+                        f"the kind {kind!r} has records that were not made from a table, and "
+                        "attaching one would delete them: choose another kind, or say "
+                        "replace=True (--replace)"
+                    )
+                after = found[-1].record
+
+    def check_writable(self, kind: str) -> None:
+        """Refuse a kind that follows a table, as far as is known: another process may have
+        attached it a moment ago."""
+        if self.source is None:
+            return
+        if (now := time.monotonic()) >= self._known_until:
+            self._known, self._known_until = self.by_kind(), now + _KNOWN_SECONDS
+        if attachment := self._known.get(kind):
+            raise InvalidArgument(
+                f"the records of kind {kind!r} are the rows of {attachment.table}: write the "
+                "table, or choose another kind"
+            )
+
+    def _forget(self) -> None:
+        self._known_until = 0.0
 
     def detach(self, store: Store, table: str, *, keep: bool) -> int:
         """Stop following a table or kind, and delete its records unless kept; how many those
@@ -50,8 +100,12 @@ class Tables:
             raise InvalidArgument(f"{table!r} is not attached")
         gone = 0
         for one in mine:
+            self._forget()
             self._required().detach(one.kind)
-            gone += self.let_go(store, one.kind, keep=keep)
+            deleted, last = self.let_go(store, one.kind, keep=keep)
+            gone += deleted
+            if keep:  # that they came from a table, so that one can be attached again
+                _put_note(store, _KEPT.format(one.kind), str(last))
         return gone
 
     def _required(self) -> Source:
@@ -200,16 +254,18 @@ class Tables:
                 found[job.job_id] = (attachment, row)
         return found
 
-    def let_go(self, store: Store, kind: str, *, keep: bool) -> int:
+    def let_go(self, store: Store, kind: str, *, keep: bool) -> tuple[int, int]:
         """Delete the records of a kind that is no longer attached, or, to keep them, have those
-        embedded as they stand whose rows were still to be read; how many were deleted."""
-        gone = 0
+        embedded as they stand whose rows were still to be read; how many were deleted, and the
+        last record's number."""
+        gone = last = 0
         for collection in store.collections():
             after = 0
             while collection.kind == kind and (
                 found := store.expected(None, collection.version, after, _FILLED_AT_ONCE)
             ):
                 after = found[-1].record
+                last = max(last, after)
                 ids: dict[tuple[str, bool], list[str]] = defaultdict(list)
                 for record in found:
                     if not keep or record.busy:
@@ -219,7 +275,7 @@ class Tables:
                         store.enqueue(tenant, kind, mine, loaded=False)
                     else:
                         gone += sum(ticket.accepted for ticket in store.delete(tenant, kind, mine))
-        return 0 if keep else gone
+        return (0 if keep else gone), last
 
     # verify
     def compare(
@@ -294,6 +350,12 @@ class Tables:
         self.follow()
         logged = self.source.logged(attachment.kind, ids)
         return {id: rows.get(id) for id in ids if id not in logged}
+
+
+def _put_note(store: Store, name: str, value: str | None) -> None:
+    while (note := store.note(name)) is not None or value is not None:
+        if store.put_note(name, value, note and note.revision):
+            return
 
 
 def _cannot_be_indexed(attachment: Attachment, example: Unfit, count: int | None = None) -> str:

@@ -475,3 +475,73 @@ def test_sqlite_refuses_to_drop_a_column_that_is_watched(app: App, ev: Evervec) 
     attach(ev)
     with pytest.raises(sqlite3.OperationalError, match="author"):
         app.execute("alter table articles drop column author")
+
+
+def test_a_kind_with_records_added_by_hand_is_not_attached_by_mistake(
+    app: App, ev: Evervec
+) -> None:
+    app.execute("insert into articles (id, body) values (1, 'a row')")
+    ev.of("other").add("article", "by hand", id="hand")
+    for given in ({}, {"dry_run": True}):
+        with pytest.raises(InvalidArgument, match="replace=True"):
+            attach(ev, **given)
+    assert app.triggers() == []
+    ev.process_all()
+    assert ev.of("other").get("article", "hand")
+    attach(ev, replace=True)
+    assert texts(ev) == {"1": "a row"}
+    assert ev.of("other").get("article", "hand") is None
+
+
+def test_records_that_were_deleted_by_hand_are_no_hindrance(app: App, ev: Evervec) -> None:
+    ev.add("article", "by hand", id="hand")
+    ev.delete("article", "hand")
+    attach(ev)
+    assert texts(ev) == {}
+
+
+def test_a_kind_that_was_kept_is_attached_again_unless_records_were_added_since(
+    app: App, ev: Evervec
+) -> None:
+    app.execute("insert into articles (id, body) values (1, 'a row'), (2, 'goes')")
+    attach(ev)
+    texts(ev)
+    ev.detach("articles", keep_records=True)
+    app.execute("delete from articles where id = 2")
+    attach(ev)
+    assert texts(ev) == {"1": "a row"}
+    ev.detach("articles", keep_records=True)
+    ev.add("article", "a later text", id="1")
+    ev.add("article", "by hand", id="hand")
+    with pytest.raises(InvalidArgument, match="replace=True"):
+        attach(ev)
+    ev.delete("article", "hand")
+    attach(ev, text="body")
+    assert texts(ev) == {"1": "a row"}
+    ev.detach("articles")
+    ev.add("article", "by hand", id="1")
+    with pytest.raises(InvalidArgument, match="replace=True"):
+        attach(ev)
+
+
+def test_records_of_an_attached_kind_are_written_through_the_table_alone(
+    app: App, ev: Evervec
+) -> None:
+    app.execute("insert into articles (id, body) values (1, 'a row')")
+    with evervec.open(app.url, embedder=ScriptedEmbedder()) as other:
+        other.add("article", "by hand", id="hand")  # knows that nothing is attached
+        attach(ev, replace=True)
+        for writer in (ev, ev.of("red")):
+            with pytest.raises(InvalidArgument, match="the rows of articles"):
+                writer.add("article", "by hand", id="2")
+            with pytest.raises(InvalidArgument, match="the rows of articles"):
+                list(writer.add_many("article", [{"id": "2", "text": "by hand"}]))
+            with pytest.raises(InvalidArgument, match="the rows of articles"):
+                writer.delete("article", "1")
+        assert texts(ev) == {"1": "a row"}
+        other.tables._known_until = 0.0  # a second later
+        with pytest.raises(InvalidArgument, match="the rows of articles"):
+            other.add("article", "by hand", id="2")
+    ev.detach("articles")
+    ev.add("article", "by hand", id="2")
+    assert texts(ev) == {"2": "by hand"}

@@ -92,6 +92,7 @@ def take_over(
         report = Report(chosen.name, chosen.table, planned.kind, sql=planned.sql)
         usable = _is_usable(ev, chosen, conn, report)
         if not dry_run:
+            ev.tables.check_free(ev.store, planned.kind)
             source.attach(planned, backfill=not usable)
         behind: Sequence[Any] = ()
         while rows := source.page(planned, behind, _AT_ONCE):

@@ -200,8 +200,13 @@ async def delete(
 ) -> Response:
     """It disappears from every search at once, and its vectors soon after."""
     if_seq = asked_seq(if_match)
-    store = view.service.ev.store
-    (ticket,) = await view.run(store.delete, view.tenant, kind, [id], if_seq=if_seq)
+    ev = view.service.ev
+
+    def delete_it() -> Ticket:
+        ev.tables.check_writable(kind)
+        return ev.store.delete(view.tenant, kind, [id], if_seq=if_seq)[0]
+
+    ticket = await view.run(delete_it)
     if not ticket.accepted:
         raise _absent(kind, id) if if_match is None else _changed(ticket)
     return await _receipt(view, ticket, prefer, 200, {})
