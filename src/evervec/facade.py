@@ -131,7 +131,7 @@ class Evervec:
                 "vectors of two models cannot be compared: open it with the first, then change "
                 "it with ev.migrate(embedder=...), or `evervec migrate`, while searches go on"
             )
-        if any(c.spec is None for c in collections):
+        if any(c.spec is None for c in collections) and not self.store.read_only:
             self.store.adopt(main.spec)
 
     def __enter__(self) -> Evervec:

@@ -18,7 +18,7 @@ from evervec.sources.naming import prefix, quoted
 from evervec.sources.postgres_triggers import OUTPUT, Column, Table, events, statements, text_of
 from evervec.stores.named import Queries
 from evervec.stores.postgres import PostgresStore
-from evervec.stores.postgres.connections import Session
+from evervec.stores.postgres.connections import Connections, Session
 
 SQL = Queries.read("evervec.sources", "postgres.sql")
 
@@ -47,34 +47,7 @@ class PostgresSource(Following[Session]):
 
     # attaching
     def plan(self, attachment: Attachment) -> Attachment:
-        with self._db.reading() as conn:
-            table = _find(conn, attachment)
-            if table is None:
-                raise InvalidArgument(
-                    f"there is no table {attachment.table!r} in {self._store.url}: give its name "
-                    "as it stands there, with its schema if that is not on the search path"
-                )
-            for column in attachment.columns:
-                if column not in table.columns:
-                    raise InvalidArgument(
-                        f"{attachment.table} has no column {column!r}; it has "
-                        f"{', '.join(table.columns)}"
-                    )
-            if not conn.execute(SQL.is_key, (table.oid, list(attachment.key))).fetchone()[0]:
-                raise InvalidArgument(
-                    f"{', '.join(attachment.key)} is not a key of {attachment.table}: name the "
-                    "columns of its primary key, or of a unique index without conditions"
-                )
-            lacks = [] if table.may_trigger else ["trigger"]
-            lacks += ["select"] if _unreadable(attachment, table) else []
-            if lacks:
-                raise InvalidArgument(
-                    f"{table.role} may not attach {attachment.table}: have its owner run "
-                    f"GRANT {', '.join(lacks).upper()} ON {table.name} TO {quoted(table.role)}"
-                )
-        types = tuple(table.columns[column].type for column in attachment.key)
-        planned = replace(attachment, place=table.place, types=types)
-        return replace(planned, sql=tuple(statements(planned, table)))
+        return plan(self._db, attachment)
 
     def attach(self, attachment: Attachment, *, backfill: bool = True) -> None:
         planned = self.plan(attachment)
@@ -169,14 +142,7 @@ class PostgresSource(Following[Session]):
 
     # reading
     def count(self, attachment: Attachment) -> int:
-        with self._db.reading() as conn:
-            table = _find(conn, attachment)
-            if table is None:
-                return 0
-            if table.rows > 100_000:
-                return table.rows
-            count: int = conn.execute(f"select count(*) from {table.name}").fetchone()[0]
-        return count
+        return count(self._db, attachment)
 
     def page(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
         with self._reading() as conn:
@@ -238,6 +204,48 @@ class PostgresSource(Following[Session]):
         with self._db.snapshot() as conn:
             conn.execute(_OUTPUT)
             yield conn
+
+
+def plan(db: Connections, attachment: Attachment) -> Attachment:
+    with db.reading() as conn:
+        table = _find(conn, attachment)
+        if table is None:
+            raise InvalidArgument(
+                f"there is no table {attachment.table!r} in {db.name}: give its name "
+                "as it stands there, with its schema if that is not on the search path"
+            )
+        for column in attachment.columns:
+            if column not in table.columns:
+                raise InvalidArgument(
+                    f"{attachment.table} has no column {column!r}; it has "
+                    f"{', '.join(table.columns)}"
+                )
+        if not conn.execute(SQL.is_key, (table.oid, list(attachment.key))).fetchone()[0]:
+            raise InvalidArgument(
+                f"{', '.join(attachment.key)} is not a key of {attachment.table}: name the "
+                "columns of its primary key, or of a unique index without conditions"
+            )
+        lacks = [] if table.may_trigger else ["trigger"]
+        lacks += ["select"] if _unreadable(attachment, table) else []
+        if lacks:
+            raise InvalidArgument(
+                f"{table.role} may not attach {attachment.table}: have its owner run "
+                f"GRANT {', '.join(lacks).upper()} ON {table.name} TO {quoted(table.role)}"
+            )
+    types = tuple(table.columns[column].type for column in attachment.key)
+    planned = replace(attachment, place=table.place, types=types)
+    return replace(planned, sql=tuple(statements(planned, table)))
+
+
+def count(db: Connections, attachment: Attachment) -> int:
+    with db.reading() as conn:
+        table = _find(conn, attachment)
+        if table is None:
+            return 0
+        if table.rows > 100_000:
+            return table.rows
+        rows: int = conn.execute(f"select count(*) from {table.name}").fetchone()[0]
+    return rows
 
 
 def _loaded(rows: Iterable[tuple[str, bool]]) -> list[Attached]:

@@ -23,6 +23,7 @@ from evervec.sources.sqlite_triggers import (
 from evervec.sources.values import as_valid
 from evervec.stores.named import Queries
 from evervec.stores.sqlite import SqliteStore
+from evervec.stores.sqlite.connections import Connections
 from evervec.stores.sqlite.engine import listed
 
 SQL = Queries.read("evervec.sources", "sqlite.sql")
@@ -39,24 +40,7 @@ class SqliteSource(Following[sqlite3.Connection]):
 
     # attaching
     def plan(self, attachment: Attachment) -> Attachment:
-        with self._db.reading() as conn:
-            types = _types(conn, attachment.table)
-            if not types:
-                raise InvalidArgument(
-                    f"there is no table {attachment.table!r} in {self._store.url}: attach a table "
-                    "of the same file"
-                )
-            for column in attachment.columns:
-                if column not in types:
-                    raise InvalidArgument(
-                        f"{attachment.table} has no column {column!r}; it has {', '.join(types)}"
-                    )
-            if set(attachment.key) not in _keys(conn, attachment.table):
-                raise InvalidArgument(
-                    f"{', '.join(attachment.key)} is not a key of {attachment.table}: name the "
-                    "columns of its primary key, or of a unique index without conditions"
-                )
-        return replace(attachment, sql=tuple(triggers(attachment, types).values()))
+        return plan(self._db, attachment)
 
     def attach(self, attachment: Attachment, *, backfill: bool = True) -> None:
         planned = self.plan(attachment)
@@ -173,11 +157,7 @@ class SqliteSource(Following[sqlite3.Connection]):
 
     # reading
     def count(self, attachment: Attachment) -> int:
-        with self._db.reading() as conn:
-            if not _types(conn, attachment.table):
-                return 0
-            row = conn.execute(f"select count(*) from {quoted(attachment.table)}").fetchone()
-        return int(row[0])
+        return count(self._db, attachment)
 
     def page(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
         with self._db.reading() as conn, _lenient(conn):
@@ -207,6 +187,35 @@ class SqliteSource(Following[sqlite3.Connection]):
         with self._db.reading() as conn, _lenient(conn):
             types = _check(conn, attachment)
             return _by_id(conn, attachment, types, tuple(types), ids)
+
+
+def plan(db: Connections, attachment: Attachment) -> Attachment:
+    with db.reading() as conn:
+        types = _types(conn, attachment.table)
+        if not types:
+            raise InvalidArgument(
+                f"there is no table {attachment.table!r} in {db.name}: attach a table "
+                "of the same file"
+            )
+        for column in attachment.columns:
+            if column not in types:
+                raise InvalidArgument(
+                    f"{attachment.table} has no column {column!r}; it has {', '.join(types)}"
+                )
+        if set(attachment.key) not in _keys(conn, attachment.table):
+            raise InvalidArgument(
+                f"{', '.join(attachment.key)} is not a key of {attachment.table}: name the "
+                "columns of its primary key, or of a unique index without conditions"
+            )
+    return replace(attachment, sql=tuple(triggers(attachment, types).values()))
+
+
+def count(db: Connections, attachment: Attachment) -> int:
+    with db.reading() as conn:
+        if not _types(conn, attachment.table):
+            return 0
+        row = conn.execute(f"select count(*) from {quoted(attachment.table)}").fetchone()
+    return int(row[0])
 
 
 @contextmanager
