@@ -20,6 +20,10 @@ from evervec.errors import InvalidArgument, InvalidRecord
 from evervec.model import as_seconds
 from evervec.stores.values import Draft
 
+LONGEST_ID = 2048
+LONGEST_NAME = 256
+"""bytes of UTF-8, the same for every store: a key of tenant, kind and id must fit into an entry of
+PostgreSQL's B-tree, which takes 2,704 bytes with its headers"""
 _DEEPEST = 100
 _YEAR_1, _YEAR_10000 = -62135596800, 253402300800
 
@@ -104,10 +108,12 @@ def record_id(given: Any) -> str:
     if given is None:
         return str(_uuid7())
     if isinstance(given, int) and not isinstance(given, bool):
+        if given.bit_length() > 3 * LONGEST_ID:
+            raise InvalidRecord(f"id: is a number of {given.bit_length()} bits, which is too long")
         return str(given)
     if isinstance(given, uuid.UUID):
         return str(given)
-    return check_text("id", given)
+    return _check_length("id", check_text("id", given), LONGEST_ID)
 
 
 def are_plain_ids(ids: list[Any]) -> bool:
@@ -115,7 +121,9 @@ def are_plain_ids(ids: list[Any]) -> bool:
     if set(map(type, ids)) != {str} or not all(ids) or any(map(str.isspace, ids)):
         return False
     everything = "".join(ids)
-    return everything.isascii() and "\0" not in everything
+    if not everything.isascii() or "\0" in everything:
+        return False
+    return max(map(len, ids)) <= LONGEST_ID
 
 
 def check_text(what: str, text: Any, *, may_be_empty: bool = False) -> str:
@@ -138,10 +146,16 @@ def check_text(what: str, text: Any, *, may_be_empty: bool = False) -> str:
     return checked
 
 
-def check_name(what: str, name: Any) -> str:
+def _check_length(what: str, text: str, longest: int) -> str:
+    if 4 * len(text) > longest and (size := len(text.encode())) > longest:
+        raise InvalidRecord(f"{what}: has {size} bytes in UTF-8; at most {longest} are allowed")
+    return text
+
+
+def check_name(what: str, name: Any, longest: int = LONGEST_NAME) -> str:
     """A tenant or kind; `InvalidArgument` if it cannot be one."""
     try:
-        return check_text(what, name)
+        return _check_length(what, check_text(what, name), longest)
     except InvalidRecord as error:
         raise InvalidArgument(str(error)) from None
 

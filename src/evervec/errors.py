@@ -63,6 +63,10 @@ class StoreError(EvervecError):
     """The store could not be opened, read or written."""
 
 
+class ValueRefused(StoreError):
+    """The store's database refused a value. Only the record that has it is concerned."""
+
+
 class StoreClosed(StoreError):
     """The store is closed: open it again with evervec.open."""
 

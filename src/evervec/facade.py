@@ -13,7 +13,7 @@ from typing import Any
 from evervec.backfill import Backfiller
 from evervec.contents import Contents
 from evervec.dispatch import Dispatcher
-from evervec.drafts import check_name, record_id
+from evervec.drafts import LONGEST_ID, check_name, record_id
 from evervec.embedders.base import Embedder
 from evervec.errors import InvalidArgument, InvalidRecord, JobFailed, VersionMismatch, WaitTimeout
 from evervec.housekeeping import Housekeeping
@@ -98,7 +98,7 @@ class Evervec:
         self.tables = Tables(open_source(store))
         self._contents = Contents(self._kinds, self.tables, store.now)
         self.queue = self.queue_of(tenant)
-        self._writing = Writing(store, settings, tenant, self._kinds, self.models)
+        self._writing = Writing(store, settings, tenant, self._kinds, self.models, self.tables)
         self.pipeline = Pipeline(
             store, index, self.models, self.queue, self._kinds, self.tables, self._contents,
             settings,
@@ -134,7 +134,7 @@ class Evervec:
                 "vectors of two models cannot be compared: open it with the first, then change "
                 "it with ev.migrate(embedder=...), or `evervec migrate`, while searches go on"
             )
-        if any(c.spec is None for c in collections):
+        if any(c.spec is None for c in collections) and not self.store.read_only:
             self.store.adopt(main.spec)
 
     def __enter__(self) -> Evervec:
@@ -158,7 +158,9 @@ class Evervec:
         view = copy(self)
         view.tenant = tenant
         view.queue = self.queue_of(tenant)
-        view._writing = Writing(self.store, self.settings, tenant, self._kinds, self.models)
+        view._writing = Writing(
+            self.store, self.settings, tenant, self._kinds, self.models, self.tables
+        )
         view._search = Search(
             self.store, self.index, self.models, self._kinds, self.settings, tenant
         )
@@ -237,6 +239,7 @@ class Evervec:
         that is not `accepted` says that there was none."""
         _check_wait(wait, conn)
         check_name("kind", kind)
+        self.tables.check_writable(kind)
         ticket = self.store.delete(self.tenant, kind, [_id(id)], conn)[0]
         if wait is not None and ticket.accepted:
             self.wait(ticket, wait)
@@ -265,7 +268,7 @@ class Evervec:
             check_name("kind", kind)
         place = (after.kind, after.id) if isinstance(after, Record) else after
         for part in place or ():
-            check_name("after", part)
+            check_name("after", part, LONGEST_ID)
         return self.store.records(
             self.tenant, kind=kind, embedded=embedded, filter=filter, after=place, limit=limit
         )
@@ -284,7 +287,8 @@ class Evervec:
     ) -> Hits:
         """The best records for a question. `mode`: hybrid, semantic or text. `after`: wait up
         to `wait` seconds until that change can be found. `rows`: with each hit of an attached
-        table its row as it is now, as `hit.row`."""
+        table its row as it is now, as `hit.row`; a hit whose row is gone, or is another tenant's
+        by now, is left out."""
         if kind is not None:
             check_name("kind", kind)
         if after is not None:
@@ -292,11 +296,9 @@ class Evervec:
         began = time.perf_counter()
         hits = self._search.search(query, k, kind, mode, filter)
         SEARCHES.observe(time.perf_counter() - began, hits.via)
-        return self._with_rows(hits) if rows else hits
-
-    def _with_rows(self, hits: Hits) -> Hits:
-        found = self.tables.rows_of_hits(hits)
-        shown = [replace(hit, row=found.get((hit.kind, hit.id))) for hit in hits]
+        if not rows:
+            return hits
+        shown = self.tables.with_rows(self.tenant, hits)
         return Hits(shown, via=hits.via, version=hits.version)
 
     def wait(self, ticket: Ticket, timeout: float | None = None) -> Job:
@@ -431,6 +433,7 @@ class Evervec:
         title: str | None = None,
         weight: str | None = None,
         tenant: str | None = None,
+        replace: bool = False,
         dry_run: bool = False,
     ) -> Attachment:
         """Keep a table of the store's own database in step: its rows are records of `kind`.
@@ -438,14 +441,16 @@ class Evervec:
         Triggers note every change in the writer's own transaction, whatever program writes; rows
         that are there already are enqueued by workers, behind live changes. `text`: a column,
         several, or a template such as `"{title}: {body}"`. `tenant`: the column that says whose
-        a row is. `dry_run`: only give the SQL, as `.sql` of the answer.
+        a row is. `dry_run`: only give the SQL, as `.sql` of the answer. All records of the kind
+        that are not rows of the table go: a kind with records that were added by hand is
+        refused, unless `replace` says so.
         """
         check_name("kind", kind)
         planned = attachment(
             table, kind, id, text, metadata,
             title=title, weight=weight, tenant=tenant, owner=self.tenant,
         )  # fmt: skip
-        return self.tables.attach(planned, dry_run=dry_run)
+        return self.tables.attach(self.store, planned, dry_run=dry_run, replace=replace)
 
     def detach(self, table: str, *, keep_records: bool = False) -> int:
         """Stop following a table (or kind): its triggers go, and its records too unless kept;

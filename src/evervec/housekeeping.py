@@ -66,7 +66,7 @@ class Housekeeping:
 
     def backfill_tables(self) -> int:
         """A slice of rows that were in a table before it was attached; how many."""
-        return self._tables.backfill(self._settings.backfill_priority)
+        return self._tables.attempt(self._tables.backfill, self._settings.backfill_priority)
 
     def sweep(self) -> bool:
         """All that is past its time, if no other process is at it; whether it was done. Who has
@@ -165,6 +165,11 @@ class Housekeeping:
                     break
             if self._index_away:
                 yield Trouble("index", f"the index is away: {self._index_away}", patience=limit)
+        for kind, text in self._tables.alarms():
+            yield Trouble(f"table {kind}", text, fields={"kind": kind})
+        if failing := self._tables.failing:
+            text = f"attached tables cannot be followed: {failing}"
+            yield Trouble("tables", text, patience=settings.alert_away_seconds)
         if limit := settings.alert_transaction_seconds:
             found = self._store.troubles(limit)
             if found:

@@ -4,37 +4,41 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from evervec.embedders.base import Embedder
-from evervec.errors import SettingsError
+from evervec.errors import InvalidArgument, SettingsError
 from evervec.indexes.base import Index
 from evervec.model import ModelSpec
 from evervec.settings import Settings
-from evervec.sources.base import Source
+from evervec.sources.base import Attachment, Source
 from evervec.stores.base import Store
 
 log = logging.getLogger("evervec")
 
+_IN_MEMORY = ("memory:", ":memory:")
 _EMBEDDERS = ("ollama", "openai", "local", "hashing", "noop")
 _OPENAI = "https://api.openai.com/v1"
 
 
 def open_store(given: Any, settings: Settings) -> Store:
     """A path, `sqlite:///path`, `memory:`, `duckdb:///path` or `postgresql://…`; default
-    `$EVERVEC_STORE`, else ./evervec.db."""
+    `$EVERVEC_STORE`, else ./evervec.db. `sqlite:///path?mode=ro` is open for reading only, and with
+    `?immutable=1` nothing is written beside the file either."""
     from evervec.stores.sqlite import SqliteStore
 
-    url = os.fspath(given or os.environ.get("EVERVEC_STORE") or "evervec.db")
-    if url in ("memory:", ":memory:"):
+    url = _url(given)
+    if url in _IN_MEMORY:
         return SqliteStore(None, settings)
-    scheme, found, rest = url.partition("://")
-    if not found:
-        return SqliteStore(Path(url), settings)
-    if scheme == "sqlite" and rest.startswith("/"):
-        return SqliteStore(Path(rest[1:]), settings)
+    if path := sqlite_path(url):
+        ask = url.partition("?")[2] if url.startswith("sqlite://") else ""
+        read_only, immutable = ask == "mode=ro", ask == "immutable=1"
+        return SqliteStore(path, settings, read_only=read_only, immutable=immutable)
+    scheme, _, rest = url.partition("://")
     if scheme in ("postgresql", "postgres"):
         return _postgres(f"postgresql://{rest}", settings)
     if scheme == "duckdb" and rest.startswith("/"):
@@ -42,6 +46,58 @@ def open_store(given: Any, settings: Settings) -> Store:
     raise SettingsError(
         f"{_without_secrets(url)} is not a store that this version knows: give a path, "
         "sqlite:///path, memory:, duckdb:///path or postgresql://user@host/database"
+    )
+
+
+def sqlite_path(given: Any) -> Path | None:
+    """The file of an SQLite store; None for other stores."""
+    url = _url(given)
+    scheme, found, rest = url.partition("://")
+    if not found:
+        return None if url in _IN_MEMORY else Path(url)
+    if scheme != "sqlite" or not rest.startswith("/"):
+        return None
+    path, _, ask = rest[1:].partition("?")
+    return Path(path if ask in ("mode=ro", "immutable=1") else rest[1:])
+
+
+def _url(given: Any) -> str:
+    url: str = os.fspath(given or os.environ.get("EVERVEC_STORE") or "evervec.db")
+    return url
+
+
+@contextmanager
+def leaving_no_empty_store(given: Any) -> Iterator[None]:
+    """Remove the file of a new SQLite store if the block fails before anything was saved."""
+    path = sqlite_path(given)
+    new = path is not None and not path.exists()
+    try:
+        yield
+    except BaseException:
+        if path is not None and new and path.exists():
+            from evervec.stores.sqlite.removing import remove_empty
+
+            remove_empty(path)
+        raise
+
+
+def plan_attachment(given: Any, wanted: Attachment, settings: Settings) -> tuple[Attachment, int]:
+    """What attaching a table would do, and about how many rows it has, where there need not be
+    a store yet: nothing is changed."""
+    if path := sqlite_path(given):
+        from evervec.sources import sqlite
+        from evervec.stores.sqlite.connections import Connections
+
+        with closing(Connections(path, settings.busy_seconds, read_only=True)) as file:
+            return sqlite.plan(file, wanted), sqlite.count(file, wanted)
+    if _url(given).startswith(("postgresql://", "postgres://")):
+        from evervec.sources import postgres
+        from evervec.stores.postgres.connections import Connections as Pool
+
+        with closing(Pool(_url(given), settings)) as pool:
+            return postgres.plan(pool, wanted), postgres.count(pool, wanted)
+    raise InvalidArgument(
+        f"{_without_secrets(_url(given))} cannot attach tables: only SQLite and PostgreSQL can"
     )
 
 

@@ -141,7 +141,7 @@ class Pipeline:
 
     def claim(self, limit: int, *, suspects: bool = True) -> list[Job]:
         """Lease the next jobs that this process can do; `suspects`: also what killed workers."""
-        self._tables.follow()
+        self._tables.attempt(self._tables.follow)
         served = [version for version in self.serves() if not self._is_refused(version)]
         if self._away:
             served = [version for version in served if self._makers[version] not in self._away]
@@ -152,6 +152,11 @@ class Pipeline:
         if claimed:  # idle looks are no work
             STAGES.observe(time.perf_counter() - began, "claim")
         return claimed
+
+    def check_followed(self) -> None:
+        """Raise what keeps attached tables from being followed: for when no other work is left."""
+        if failing := self._tables.failing:
+            raise failing
 
     def _refuse(self, error: WrongCollection) -> None:
         """Claim no work of a version until the index can hold its vectors."""

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from evervec.drafts import are_plain_ids, check_name, check_when, record_id
+from evervec.drafts import LONGEST_ID, are_plain_ids, check_name, check_when, record_id
 from evervec.errors import InvalidArgument, InvalidRecord, LeaseLost
 from evervec.kinds import Kind
 from evervec.model import Attempt, Content, EnqueueResult, Job, Op, Status, as_seconds
@@ -280,9 +280,10 @@ class Queue:
             raise InvalidArgument(f"there is no status {status!r}; there are {known}") from None
         if limit < 1:
             raise InvalidArgument(f"limit must be at least 1, not {limit}")
-        for what, name in (("kind", kind), ("id", id)):
-            if name is not None:
-                check_name(what, name)
+        if kind is not None:
+            check_name("kind", kind)
+        if id is not None:
+            check_name("id", id, LONGEST_ID)
         return self._store.jobs(
             self._tenant, status=wanted, kind=kind, id=id, after=after, limit=limit
         )

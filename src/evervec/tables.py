@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from evervec.errors import InvalidArgument, InvalidRecord
+from evervec.errors import InvalidArgument, InvalidRecord, StoreClosed, StoreError
 from evervec.model import Hit, Job
-from evervec.sources.base import Attached, Attachment, Row, Source, TableChanged
+from evervec.sources.base import Attached, Attachment, Row, Source, TableChanged, Unfit
 from evervec.stores.base import Store
 from evervec.stores.values import Draft, Expected
+
+log = logging.getLogger("evervec")
 
 FoundRow = tuple[Attachment, Row | TableChanged | None]
 """the row of a job, or why it cannot be read"""
 UNFIT = (InvalidRecord, ValueError, LookupError, AttributeError, ArithmeticError, TypeError)
 """what a row raises that cannot be a record"""
 
+_KEPT = "kept {}"
+"""the note of a kind that was detached with its records kept: the number of the last"""
+_KNOWN_SECONDS = 1.0
+"""for which a writer takes the attachments that it has read for those that there are"""
 _FOLDED_AT_ONCE = 5000
 _COMPARED_AT_ONCE = 2000
 _FILLED_AT_ONCE = 1000
@@ -27,14 +36,61 @@ class Tables:
 
     def __init__(self, source: Source | None) -> None:
         self.source = source
+        self._failing: dict[str, StoreError] = {}
+        """by step of the worker, why it could not be done the last time"""
+        self._known: dict[str, Attachment] = {}
+        self._known_until = 0.0
 
-    def attach(self, wanted: Attachment, *, dry_run: bool) -> Attachment:
-        """Follow a table; the attachment as its database has it."""
+    def attach(
+        self, store: Store, wanted: Attachment, *, dry_run: bool, replace: bool
+    ) -> Attachment:
+        """Follow a table; the attachment as its database has it. A kind with records of another
+        origin is refused, unless `replace` says that they may go."""
         source = self._required()
         planned = source.plan(wanted)
+        if not replace:
+            self.check_free(store, wanted.kind)
         if not dry_run:
+            self._forget()
             source.attach(planned)
+            _put_note(store, _KEPT.format(wanted.kind), None)
         return planned
+
+    def check_free(self, store: Store, kind: str) -> None:
+        """Refuse a kind with records that no table made: all that are not rows of the table go
+        when it is attached."""
+        if kind in self.by_kind():
+            return
+        kept = store.note(_KEPT.format(kind))
+        behind = 0 if kept is None else int(kept.value)
+        for collection in store.collections():
+            after = behind
+            while collection.kind == kind and (
+                found := store.expected(None, collection.version, after, _FILLED_AT_ONCE)
+            ):
+                if any(record.live for record in found):
+                    raise InvalidArgument(
+                        f"the kind {kind!r} has records that were not made from a table, and "
+                        "attaching one would delete them: choose another kind, or say "
+                        "replace=True (--replace)"
+                    )
+                after = found[-1].record
+
+    def check_writable(self, kind: str) -> None:
+        """Refuse a kind that follows a table, as far as is known: another process may have
+        attached it a moment ago."""
+        if self.source is None:
+            return
+        if (now := time.monotonic()) >= self._known_until:
+            self._known, self._known_until = self.by_kind(), now + _KNOWN_SECONDS
+        if attachment := self._known.get(kind):
+            raise InvalidArgument(
+                f"the records of kind {kind!r} are the rows of {attachment.table}: write the "
+                "table, or choose another kind"
+            )
+
+    def _forget(self) -> None:
+        self._known_until = 0.0
 
     def detach(self, store: Store, table: str, *, keep: bool) -> int:
         """Stop following a table or kind, and delete its records unless kept; how many those
@@ -44,8 +100,12 @@ class Tables:
             raise InvalidArgument(f"{table!r} is not attached")
         gone = 0
         for one in mine:
+            self._forget()
             self._required().detach(one.kind)
-            gone += self.let_go(store, one.kind, keep=keep)
+            deleted, last = self.let_go(store, one.kind, keep=keep)
+            gone += deleted
+            if keep:  # that they came from a table, so that one can be attached again
+                _put_note(store, _KEPT.format(one.kind), str(last))
         return gone
 
     def _required(self) -> Source:
@@ -64,6 +124,26 @@ class Tables:
         """Enqueue a slice of the rows that were there before."""
         return self.source.backfill(_FILLED_AT_ONCE, priority) if self.source else 0
 
+    def attempt(self, step: Callable[..., int], *given: Any) -> int:
+        """`follow` or `backfill` for a worker: a failure is kept as `failing` until the step
+        succeeds, because it must not stop the work on other records."""
+        try:
+            count = step(*given)
+        except StoreClosed:
+            raise
+        except StoreError as error:
+            if str(error) != str(self._failing.get(step.__name__)):
+                log.error("attached tables cannot be followed: %s", error)
+            self._failing[step.__name__] = error
+            return 0
+        self._failing.pop(step.__name__, None)
+        return count
+
+    @property
+    def failing(self) -> StoreError | None:
+        """Why the tables cannot be followed now."""
+        return next(iter(self._failing.values()), None)
+
     def attached(self) -> list[Attached]:
         return self.source.attached() if self.source else []
 
@@ -71,29 +151,85 @@ class Tables:
         """What of a table is no longer as it was attached."""
         return self.source.trouble(attachment) if self.source else None
 
+    def set_aside(self, attachment: Attachment) -> str | None:
+        """That some rows of a table cannot be indexed, as far as it is known without reading
+        the whole table."""
+        if self.source is None:
+            return None
+        try:
+            found = self.source.set_aside(attachment)
+        except TableChanged as error:
+            return str(error)
+        return None if found is None else _cannot_be_indexed(attachment, found)
+
+    def alarms(self) -> Iterator[tuple[str, str]]:
+        """By kind, what a worker tells of its table at each sweep: a few look-ups."""
+        for attachment, _ in self.attached():
+            if text := self.trouble(attachment) or self.set_aside(attachment):
+                yield attachment.kind, text
+
+    def troubles(self, tenant: str | None = None) -> Iterator[str]:
+        """What keeps the records of one tenant, or (None) of all, from being exactly the rows of
+        their tables, and that comparing the two does not show: a sentence each. A table that is
+        gone, renamed, or without its triggers; rows that cannot be indexed, with their number.
+        It reads the keys of all attached tables."""
+        for attachment, _ in self.attached():
+            if attachment.tenant is not None or tenant in (None, attachment.owner):
+                yield from self._troubles(attachment, tenant)
+
+    def _troubles(self, attachment: Attachment, tenant: str | None) -> Iterator[str]:
+        assert self.source is not None
+        if trouble := self.source.trouble(attachment):
+            yield trouble
+            return
+        count, example = 0, None
+        try:
+            for found in self.source.unfit(attachment):
+                if tenant in (None, found.tenant):
+                    count, example = count + 1, example or found
+        except TableChanged as error:
+            yield str(error)
+        if example is not None:
+            yield _cannot_be_indexed(attachment, example, count)
+
     def by_kind(self) -> dict[str, Attachment]:
         return {attached.attachment.kind: attached.attachment for attached in self.attached()}
 
-    def rows(self, kind: str, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """The rows behind some records of a kind, whole."""
-        attachment = self.by_kind().get(kind)
-        if self.source is None or attachment is None:
-            return {}
-        try:
-            return self.source.whole(attachment, ids)
-        except TableChanged:
-            return {}
-
-    def rows_of_hits(self, hits: Iterable[Hit]) -> dict[tuple[str, str], Mapping[str, Any]]:
-        """By kind and id, the rows behind what a search found."""
+    def with_rows(self, tenant: str, hits: Sequence[Hit]) -> list[Hit]:
+        """Hits with their rows as they are now, whole. A hit whose row is gone or is another
+        tenant's by now is left out; one without an attached table, or whose row cannot be read,
+        has none."""
         wanted: dict[str, list[str]] = defaultdict(list)
         for hit in hits:
             wanted[hit.kind].append(hit.id)
-        return {
-            (kind, id): row
-            for kind, ids in wanted.items()
-            for id, row in self.rows(kind, ids).items()
-        }
+        found: dict[tuple[str, str], Mapping[str, Any] | None] = {}
+        left_out: set[tuple[str, str]] = set()
+        for kind, attachment in self.by_kind().items():
+            ids = wanted.get(kind, [])
+            try:
+                rows = self._whole(attachment, ids) if ids else {}
+            except TableChanged:
+                continue
+            for id in ids:
+                row = rows.get(id)
+                if row is None or attachment.tenant_of(row) != tenant:
+                    left_out.add((kind, id))
+                else:
+                    found[kind, id] = row.values or None
+        return [
+            replace(hit, row=found.get((hit.kind, hit.id)))
+            for hit in hits
+            if (hit.kind, hit.id) not in left_out
+        ]
+
+    def _whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
+        """The rows of some records with all columns; with none where they cannot be read."""
+        assert self.source is not None
+        rows = self.source.whole(attachment, ids)
+        if unread := [id for id in ids if id not in rows]:
+            there = self.source.rows(attachment, unread)
+            rows |= {id: row._replace(values={}) for id, row in there.items()}
+        return rows
 
     def rows_of(self, jobs: Sequence[Job]) -> dict[int, FoundRow]:
         """By job, its attachment and its row as it is now; None for a row that is gone, or is
@@ -118,16 +254,18 @@ class Tables:
                 found[job.job_id] = (attachment, row)
         return found
 
-    def let_go(self, store: Store, kind: str, *, keep: bool) -> int:
+    def let_go(self, store: Store, kind: str, *, keep: bool) -> tuple[int, int]:
         """Delete the records of a kind that is no longer attached, or, to keep them, have those
-        embedded as they stand whose rows were still to be read; how many were deleted."""
-        gone = 0
+        embedded as they stand whose rows were still to be read; how many were deleted, and the
+        last record's number."""
+        gone = last = 0
         for collection in store.collections():
             after = 0
             while collection.kind == kind and (
                 found := store.expected(None, collection.version, after, _FILLED_AT_ONCE)
             ):
                 after = found[-1].record
+                last = max(last, after)
                 ids: dict[tuple[str, bool], list[str]] = defaultdict(list)
                 for record in found:
                     if not keep or record.busy:
@@ -137,7 +275,7 @@ class Tables:
                         store.enqueue(tenant, kind, mine, loaded=False, owing=False)
                     else:
                         gone += sum(ticket.accepted for ticket in store.delete(tenant, kind, mine))
-        return 0 if keep else gone
+        return (0 if keep else gone), last
 
     # verify
     def compare(
@@ -212,6 +350,21 @@ class Tables:
         self.follow()
         logged = self.source.logged(attachment.kind, ids)
         return {id: rows.get(id) for id in ids if id not in logged}
+
+
+def _put_note(store: Store, name: str, value: str | None) -> None:
+    while (note := store.note(name)) is not None or value is not None:
+        if store.put_note(name, value, note and note.revision):
+            return
+
+
+def _cannot_be_indexed(attachment: Attachment, example: Unfit, count: int | None = None) -> str:
+    """`count`: how many rows there are, where that is known."""
+    rows = "some rows" if count is None else "1 row" if count == 1 else f"{count} rows"
+    return (
+        f"{rows} of {attachment.table} cannot be indexed because of the key or tenant, such as "
+        f"{example}: change it, or attach the table by another unique key"
+    )
 
 
 def _drafts(attachment: Attachment, rows: Iterable[Row | None]) -> dict[str, dict[str, Draft]]:

@@ -206,6 +206,7 @@ class Worker:
         if self._has_work_in_hand():
             return self._await_call()
         self._say_backfilled()
+        self._pipeline.check_followed()
         return enqueued
 
     def _backfill(self) -> bool:

@@ -15,6 +15,7 @@ from evervec.models import Models
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Draft
+from evervec.tables import Tables
 from evervec.tracing import current as current_trace
 
 
@@ -28,12 +29,14 @@ class Writing:
         tenant: str,
         kinds: Mapping[str, Kind],
         models: Models,
+        tables: Tables,
     ) -> None:
         self._store = store
         self._settings = settings
         self._tenant = tenant
         self._kinds = kinds
         self._models = models
+        self._tables = tables
 
     def draft(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
         """A record, checked and rendered; `options`: its other parts by their names."""
@@ -42,6 +45,7 @@ class Writing:
         return self._checked(known.draft(data, options) if known else make_draft(data, options))
 
     def save(self, kind: str, draft: Draft, conn: Any) -> Ticket:
+        self._tables.check_writable(kind)
         return self._store.save(self._tenant, kind, [draft], conn)[0]
 
     def many(self, kind: str, records: Iterable[Any], conn: Any) -> Iterator[Ticket]:
@@ -61,6 +65,7 @@ class Writing:
                     refused = InvalidRecord(str(error), position=place)
                     break
             if drafts:
+                self._tables.check_writable(kind)
                 yield from self._store.save(self._tenant, kind, drafts, conn)
             if refused is not None:
                 raise refused

@@ -440,3 +440,23 @@ def test_dispatch_hands_out_once_and_says_when_nobody_takes_it(run: Run) -> None
     run("add", "note", "-", "--no-embed", input="Tea is grown on hills.")
     done = run("dispatch", "--to", "http://127.0.0.1:9", code=1)
     assert "1 claimed, 0 handed over, 1 released" in done.stdout
+
+
+def test_a_dry_run_and_a_failed_first_command_leave_nothing_behind(
+    run: Run, tmp_path: Path
+) -> None:
+    with sqlite3.connect(tmp_path / "app.db") as conn:
+        conn.execute("create table docs (id integer primary key, body text)")
+    conn.close()
+    before, there = (tmp_path / "app.db").read_bytes(), set(tmp_path.iterdir())
+    shown = run("--store", "app.db", "attach", "docs", "--text", "body", "--dry-run").stdout
+    assert shown.count("create trigger") == 3
+    assert (tmp_path / "app.db").read_bytes() == before
+    run("--store", "new.db", "attach", "docs", "--text", "body", "--dry-run", code=1)
+    run("--store", "new.db", "add", "note", "missing.txt", code=2)
+    run("--store", "new.db", "add", "note", "--jsonl", "-", input='{"text": ""}', code=1)
+    run("--store", "new.db", "--embedder", "nope", "init", code=2)
+    assert set(tmp_path.iterdir()) == there
+    run("--store", "new.db", "add", "note", "--jsonl", "-", input='{"id": 1, "text": "tea"}')
+    found = run("--store", "sqlite:///new.db?mode=ro", "search", "tea").stdout
+    assert "tea" in found

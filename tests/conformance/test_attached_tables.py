@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,55 +11,8 @@ import pytest
 
 import evervec
 from evervec import Evervec, InvalidArgument
-from support import postgres
+from support.application import App
 from support.world import ScriptedEmbedder
-
-ARTICLES = (
-    "create table articles (id integer primary key, title text, body text, author text, "
-    "rank real, team text, seen integer)"
-)
-
-
-class App:
-    """The application's own connection; it knows nothing of evervec."""
-
-    def __init__(self, engine: str, folder: Path) -> None:
-        self.engine = engine
-        self.url = str(folder / "app.db") if engine == "sqlite" else postgres.DATABASES.create()
-        self.conn: Any = (
-            sqlite3.connect(self.url, isolation_level=None)
-            if engine == "sqlite"
-            else psycopg.connect(self.url, autocommit=True)
-        )
-        self.execute(ARTICLES)
-
-    def execute(self, query: str, values: Sequence[Any] = ()) -> Any:
-        if self.engine == "postgres":
-            query = query.replace("?", "%s")
-        return self.conn.execute(query, values)
-
-    def executemany(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
-        for row in rows:
-            self.execute(query, row)
-
-    def logged(self) -> int:
-        count: int = self.execute(f"select count(*) from {self.table('changes')}").fetchone()[0]
-        return count
-
-    def table(self, name: str) -> str:
-        return f"evervec_{name}" if self.engine == "sqlite" else f"evervec.{name}"
-
-    def triggers(self) -> list[str]:
-        query = (
-            "select name from sqlite_schema where type = 'trigger'"
-            if self.engine == "sqlite"
-            else "select tgname from pg_trigger where tgrelid = 'articles'::regclass and not tgisinternal"
-        )
-        return [name for (name,) in self.execute(query).fetchall()]
-
-    def drop_trigger(self, name: str) -> None:
-        on = "" if self.engine == "sqlite" else " on articles"
-        self.execute(f"drop trigger {name}{on}")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -283,6 +236,25 @@ def test_a_search_can_give_the_rows_themselves(app: App, ev: Evervec) -> None:
     assert ev.search("tea")[0].row is None
 
 
+def test_a_search_gives_no_row_that_changed_hands_or_is_gone(app: App, ev: Evervec) -> None:
+    attach(ev, tenant="team")
+    app.execute("insert into articles (id, body, team) values (1, 'tea of red', 'red'), "
+                "(2, 'tea of red', 'red'), (3, 'tea of red', 'red'), (4, 'tea', '')")  # fmt: skip
+    ev.process_all()
+    red, blue = ev.of("red"), ev.of("blue")
+    assert {hit.id for hit in red.search("tea", rows=True)} == {"1", "2", "3"}
+    app.execute("update articles set team = 'blue', body = 'tea of blue' where id = 1")
+    app.execute("delete from articles where id = 2")
+    assert [(hit.id, hit.row["team"]) for hit in red.search("tea", rows=True) if hit.row] == [
+        ("3", "red")
+    ]
+    assert len(red.search("tea", rows=True)) == 1
+    assert blue.search("tea", rows=True) == []
+    assert [hit.id for hit in ev.search("tea", rows=True)] == ["4"]
+    ev.process_all()
+    assert [hit.id for hit in blue.search("tea", rows=True)] == ["1"]
+
+
 def test_verify_compares_the_table_too(app: App, ev: Evervec) -> None:
     attach(ev)
     app.executemany("insert into articles (id, body) values (?, ?)",
@@ -503,3 +475,73 @@ def test_sqlite_refuses_to_drop_a_column_that_is_watched(app: App, ev: Evervec) 
     attach(ev)
     with pytest.raises(sqlite3.OperationalError, match="author"):
         app.execute("alter table articles drop column author")
+
+
+def test_a_kind_with_records_added_by_hand_is_not_attached_by_mistake(
+    app: App, ev: Evervec
+) -> None:
+    app.execute("insert into articles (id, body) values (1, 'a row')")
+    ev.of("other").add("article", "by hand", id="hand")
+    for given in ({}, {"dry_run": True}):
+        with pytest.raises(InvalidArgument, match="replace=True"):
+            attach(ev, **given)
+    assert app.triggers() == []
+    ev.process_all()
+    assert ev.of("other").get("article", "hand")
+    attach(ev, replace=True)
+    assert texts(ev) == {"1": "a row"}
+    assert ev.of("other").get("article", "hand") is None
+
+
+def test_records_that_were_deleted_by_hand_are_no_hindrance(app: App, ev: Evervec) -> None:
+    ev.add("article", "by hand", id="hand")
+    ev.delete("article", "hand")
+    attach(ev)
+    assert texts(ev) == {}
+
+
+def test_a_kind_that_was_kept_is_attached_again_unless_records_were_added_since(
+    app: App, ev: Evervec
+) -> None:
+    app.execute("insert into articles (id, body) values (1, 'a row'), (2, 'goes')")
+    attach(ev)
+    texts(ev)
+    ev.detach("articles", keep_records=True)
+    app.execute("delete from articles where id = 2")
+    attach(ev)
+    assert texts(ev) == {"1": "a row"}
+    ev.detach("articles", keep_records=True)
+    ev.add("article", "a later text", id="1")
+    ev.add("article", "by hand", id="hand")
+    with pytest.raises(InvalidArgument, match="replace=True"):
+        attach(ev)
+    ev.delete("article", "hand")
+    attach(ev, text="body")
+    assert texts(ev) == {"1": "a row"}
+    ev.detach("articles")
+    ev.add("article", "by hand", id="1")
+    with pytest.raises(InvalidArgument, match="replace=True"):
+        attach(ev)
+
+
+def test_records_of_an_attached_kind_are_written_through_the_table_alone(
+    app: App, ev: Evervec
+) -> None:
+    app.execute("insert into articles (id, body) values (1, 'a row')")
+    with evervec.open(app.url, embedder=ScriptedEmbedder()) as other:
+        other.add("article", "by hand", id="hand")  # knows that nothing is attached
+        attach(ev, replace=True)
+        for writer in (ev, ev.of("red")):
+            with pytest.raises(InvalidArgument, match="the rows of articles"):
+                writer.add("article", "by hand", id="2")
+            with pytest.raises(InvalidArgument, match="the rows of articles"):
+                list(writer.add_many("article", [{"id": "2", "text": "by hand"}]))
+            with pytest.raises(InvalidArgument, match="the rows of articles"):
+                writer.delete("article", "1")
+        assert texts(ev) == {"1": "a row"}
+        other.tables._known_until = 0.0  # a second later
+        with pytest.raises(InvalidArgument, match="the rows of articles"):
+            other.add("article", "by hand", id="2")
+    ev.detach("articles")
+    ev.add("article", "by hand", id="2")
+    assert texts(ev) == {"2": "by hand"}

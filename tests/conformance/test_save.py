@@ -1,11 +1,12 @@
 """Saving: a record and its job together, only what changed, only the latest version."""
 
 from datetime import UTC, datetime
+from random import Random
 
 import pytest
 
-from evervec import Status
-from evervec.drafts import make_draft
+from evervec import InvalidArgument, InvalidRecord, Status
+from evervec.drafts import LONGEST_ID, LONGEST_NAME, make_draft
 from support.world import KIND, START, World, assert_in_step, claim_one, fail_for_good, job_of, work
 
 
@@ -23,6 +24,34 @@ def test_a_record_is_read_back_as_it_was_given(world: World) -> None:
     assert (record.created_at, record.updated_at) == (moment, moment)
     assert record.seq == ticket.seq
     assert not record.embedded
+
+
+def test_the_longest_tenant_kind_and_id_fit_together_and_longer_ones_are_refused(
+    world: World,
+) -> None:
+    noise = Random(7).randbytes(LONGEST_ID + 2 * LONGEST_NAME).hex()  # no engine compresses it
+    tenant, kind = noise[-LONGEST_NAME:], noise[-2 * LONGEST_NAME : -LONGEST_NAME]
+    ids = [noise[:LONGEST_ID], "é" * (LONGEST_ID // 2), "9" * LONGEST_ID]
+    ev = world.ev.of(tenant)
+    for id in ids:
+        ev.add(kind, f"the text {id[0]}", id=id)
+    work(ev)
+    assert {r.id for r in ev.records(kind)} == set(ids)
+    assert all(record.embedded for record in ev.records(kind))
+    assert {hit.id for hit in ev.search("text", k=9)} == set(ids)
+    for id in [*(f"{id}x" for id in ids), 10**LONGEST_ID, 10**5000]:
+        with pytest.raises(InvalidRecord, match="id: "):
+            ev.add(KIND, "the text", id=id)
+    with pytest.raises(InvalidArgument, match="kind: has 257 bytes"):
+        ev.add(f"{kind}x", "the text", id=1)
+    with pytest.raises(InvalidArgument, match="tenant: has 257 bytes"):
+        world.ev.of(f"{tenant}x")
+    results = ev.queue.enqueue_many(KIND, ["a", f"{ids[0]}x", "b"])
+    assert [bool(result.error) for result in results] == [False, True, False]
+    with pytest.raises(InvalidRecord, match="position 1") as refused:
+        list(ev.add_many(KIND, [{"id": id, "text": "x"} for id in ("1", f"{ids[0]}x", "2")]))
+    assert refused.value.position == 1
+    assert [record.id for record in ev.records(KIND)] == ["1"]
 
 
 def test_a_record_without_a_weight_counts_as_one_and_without_times_as_now(world: World) -> None:

@@ -3,12 +3,14 @@
 import logging
 import subprocess
 import sys
+from random import Random
 
 import pytest
 
 import evervec
 from evervec import IndexUnavailable, StoreError
 from evervec.embedders.hashing import HashingEmbedder
+from evervec.errors import ValueRefused
 from support import postgres
 from support.world import KIND, World, assert_in_step, work
 
@@ -110,3 +112,10 @@ def test_an_extension_that_may_not_be_made_leaves_text_and_says_what_to_do(poor:
         ev.queue.recover_stuck(0)
         ev.process_all()
         assert ev.verify().clean
+
+
+def test_a_value_that_the_database_refuses_is_not_called_a_lost_connection(world: World) -> None:
+    key = Random(7).randbytes(2000).hex()
+    with pytest.raises(ValueRefused, match=r"refused a value.*index row size"):
+        world.ev.store.enqueue("default", KIND, [key], loaded=False)
+    assert world.ev.queue.stats().pending == 0

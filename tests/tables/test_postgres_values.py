@@ -126,3 +126,13 @@ def test_names_with_schemas_quotes_and_letters_of_any_script(
     elsewhere = f"{url}&options=-csearch_path%3Dpublic"
     with evervec.open(elsewhere, embedder=ScriptedEmbedder()) as other:
         assert texts(other, "one") == {"1": "ours"}
+
+
+def test_a_hit_whose_row_python_cannot_hold_stays_without_it(app: App, ev: Evervec) -> None:
+    app.execute("create table days (id integer primary key, body text, day date)")
+    app.execute("insert into days values (1, 'of tea', 'infinity'), (2, 'of tea', '2024-01-01')")
+    ev.attach("days", kind="day", text="body")
+    ev.process_all()
+    assert {hit.id: hit.row is None for hit in ev.search("tea", rows=True)} == {
+        "1": True, "2": False
+    }  # fmt: skip

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -61,14 +61,18 @@ class Where:
                 "names another"
             )
         from evervec.facade import open
+        from evervec.opening import leaving_no_empty_store
 
-        with open(
-            self.store,
-            index=self.index,
-            embedder=self.embedder or "auto",
-            tenant=self.tenant or "default",
-            **settings,
-        ) as ev:
+        with (
+            leaving_no_empty_store(path) if make else nullcontext(),
+            open(
+                self.store,
+                index=self.index,
+                embedder=self.embedder or "auto",
+                tenant=self.tenant or "default",
+                **settings,
+            ) as ev,
+        ):
             yield ev
 
 

@@ -81,7 +81,7 @@ def _show_status(ev: Evervec) -> None:
     each = f", {pace:.0f} ms from claim to index" if pace is not None else ""
     click.echo(f"done       {stats.done}, the last {ago(stats.last_processed_at)}{each}")
     for attached, done in ev.tables.attached():
-        trouble = ev.tables.trouble(attached)
+        trouble = ev.tables.trouble(attached) or ev.tables.set_aside(attached)
         state = f"followed, {_embedded_rows(ev, attached)}"
         state += "" if done else "; its old rows are being enqueued"
         text = f"table      {attached.table} as {attached.kind}: {trouble or state}"

@@ -119,7 +119,7 @@ def _index(ev: Evervec) -> Iterator[Finding]:
 
 def _tables(ev: Evervec) -> Iterator[Finding]:
     for attached, _ in ev.tables.attached():
-        trouble = ev.tables.trouble(attached)
+        trouble = ev.tables.trouble(attached) or ev.tables.set_aside(attached)
         if trouble:
             yield Finding("table", "bad", trouble)
         else:

@@ -24,20 +24,33 @@ from evervec.cli.output import print_json
 @click.option("--metadata", multiple=True, help="A column to filter by; may be repeated.")
 @click.option("--weight", help="The column that weighs a row from 0 to 1.")
 @click.option("--tenant-column", help="The column that says whose a row is.")
+@click.option(
+    "--replace", is_flag=True, help="Delete records of the kind that are not rows of the table."
+)
 @click.option("--dry-run", is_flag=True, help="Only print the SQL.")
 @as_json
 def attach(where: Where, table: str, kind: str | None, key: tuple[str, ...],
            text: tuple[str, ...], title: str | None, metadata: tuple[str, ...],
-           weight: str | None, tenant_column: str | None, dry_run: bool,
+           weight: str | None, tenant_column: str | None, replace: bool, dry_run: bool,
            as_json: bool) -> None:  # fmt: skip
     """Keep a table of the store's own database in step, whatever program writes it."""
-    with where.opened(make=True) as ev:
-        made = ev.attach(
-            table, kind=kind or table.rpartition(".")[2], id=list(key) or "id",
-            text=text[0] if len(text) == 1 else list(text), title=title, metadata=metadata,
-            weight=weight, tenant=tenant_column, dry_run=dry_run,
-        )  # fmt: skip
-        rows = 0 if ev.tables.source is None else ev.tables.source.count(made)
+    given: dict[str, Any] = {
+        "kind": kind or table.rpartition(".")[2], "id": list(key) or "id",
+        "text": text[0] if len(text) == 1 else list(text), "title": title,
+        "metadata": metadata, "weight": weight, "tenant": tenant_column,
+    }  # fmt: skip
+    if dry_run and where.app is None:  # there may be no store, and none is made for it
+        from evervec.opening import plan_attachment
+        from evervec.settings import Settings
+        from evervec.sources.base import attachment
+
+        owner = where.tenant or "default"
+        wanted = attachment(table, **given, owner=owner)
+        made, rows = plan_attachment(where.store, wanted, Settings.load({}))
+    else:
+        with where.opened(make=True) as ev:
+            made = ev.attach(table, **given, replace=replace, dry_run=dry_run)
+            rows = 0 if ev.tables.source is None else ev.tables.source.count(made)
     if as_json:
         print_json({"table": made.table, "kind": made.kind, "rows": rows, "sql": list(made.sql)})
     elif dry_run:

@@ -26,6 +26,7 @@ from evervec.models import Model
 from evervec.pgai.definition import Stored, Vectorizer, vectorizers
 from evervec.sources.base import Attachment, Row, attachment
 from evervec.stores.values import Draft, Loaded
+from evervec.tables import UNFIT
 
 _AT_ONCE = 200
 _SAMPLE = 5
@@ -91,6 +92,7 @@ def take_over(
         report = Report(chosen.name, chosen.table, planned.kind, sql=planned.sql)
         usable = _is_usable(ev, chosen, conn, report)
         if not dry_run:
+            ev.tables.check_free(ev.store, planned.kind)
             source.attach(planned, backfill=not usable)
         behind: Sequence[Any] = ()
         while rows := source.page(planned, behind, _AT_ONCE):
@@ -190,7 +192,7 @@ def _fitting(
     stored, queued = chosen.chunks(conn, rows), chosen.queued(conn, rows)
     fitting = {}
     for row in rows:
-        draft = planned.draft(row)
+        draft = _draft(planned, row)
         chunks = stored.get(row.id, [])
         if draft and row.id not in queued and _pieces(chosen, draft.text, chunks):
             fitting[row.id] = chunks
@@ -232,7 +234,7 @@ def _write(
     batch, rest = Batch([], _main(ev)), []
     for job, found in zip(jobs, loaded, strict=True):
         row = now[job.job_id][1] if job.job_id in now else None
-        draft = planned.draft(row) if isinstance(row, Row) else None
+        draft = _draft(planned, row) if isinstance(row, Row) else None
         chunks = fitting.get(job.record_id, [])
         pieces = _pieces(chosen, draft.text, chunks) if draft else []
         if draft and pieces and isinstance(found, Loaded) and found.op is Op.LOAD:
@@ -243,11 +245,18 @@ def _write(
     return there + (ev.pipeline.write(batch).succeeded if batch.items else 0)
 
 
+def _draft(planned: Attachment, row: Row) -> Draft | None:
+    try:
+        return planned.draft(row)
+    except UNFIT:
+        return None  # it has no record, and a worker or `verify` says why
+
+
 def _claimed(ev: Evervec, planned: Attachment, rows: Sequence[Row]) -> tuple[list[Job], int]:
     """Jobs for the rows that are not records yet, and how many are."""
     by_tenant: dict[str, dict[str, Draft]] = defaultdict(dict)
     for row in rows:
-        if draft := planned.draft(row):
+        if draft := _draft(planned, row):
             by_tenant[planned.tenant_of(row)][row.id] = draft
     there = wanted = 0
     for tenant, drafts in by_tenant.items():

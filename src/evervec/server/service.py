@@ -100,6 +100,7 @@ class Service:
         answers: dict[int, Ticket | Exception] = {}
         for (tenant, kind, _), places in groups.items():
             try:
+                self.ev.tables.check_writable(kind)
                 tickets = self.ev.store.save(tenant, kind, [asked[p].draft for p in places])
                 answers.update(zip(places, tickets, strict=True))
             except EvervecError as error:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from evervec.drafts import make_draft
-from evervec.errors import EvervecError, InvalidArgument
+from evervec.drafts import check_name, make_draft, record_id
+from evervec.errors import EvervecError, InvalidArgument, InvalidRecord
 from evervec.sources.values import as_json, as_words
 from evervec.stores.values import Draft
+
+_SHOWN = 60
+"""characters of a key in messages"""
 
 
 class TableChanged(EvervecError):
@@ -92,8 +95,22 @@ class Attachment:
     def tenant_of(self, row: Row) -> str:
         return row.tenant or self.owner
 
+    def identify(self, tenant: str | None, id: str) -> tuple[str, str]:
+        """Tenant and id of the record that a row is, given as its engine writes them;
+        `InvalidRecord` or `InvalidArgument` if its values cannot be a tenant or an id."""
+        key = self.key_of(id)
+        if len(key) != len(self.key):
+            raise InvalidRecord(f"id: is not a list of {len(self.key)} values")
+        if any("\0" in part for part in key):
+            raise InvalidRecord(
+                "id: has a NUL character, or a value that cannot be written as text exactly"
+            )
+        # engines may write JSON each in its own way
+        return check_name("tenant", tenant or self.owner), record_id(self.id_of(key))
+
     def draft(self, row: Row) -> Draft | None:
         """The record that a row is; None for one without any text."""
+        self.identify(row.tenant, row.id)
         values = row.values
         words = {column: as_words(values[column]) for column in self.text}
         if self.template is not None:
@@ -148,6 +165,18 @@ class Attached(NamedTuple):
     """the rows that were there before have been enqueued"""
 
 
+class Unfit(NamedTuple):
+    """A row that cannot be a record because of its key or its tenant."""
+
+    tenant: str
+    id: str
+    reason: str
+
+    def __str__(self) -> str:
+        shown = self.id if len(self.id) <= _SHOWN else f"{self.id[:_SHOWN]}…"
+        return f"{shown!r} ({self.reason})"
+
+
 class Source(Protocol):
     """The application's own tables in a store's database."""
 
@@ -171,7 +200,17 @@ class Source(Protocol):
         ...
 
     def fold(self, limit: int) -> int:
-        """Make jobs of what the triggers logged; how many log rows were folded."""
+        """Make jobs of what the triggers logged; how many log rows were folded. A row whose key
+        or tenant cannot be a record's is set aside."""
+        ...
+
+    def set_aside(self, attachment: Attachment) -> Unfit | None:
+        """An example of the rows that cannot be records, if any are known. Cheap as long as
+        the last example is still there, or none is known."""
+        ...
+
+    def unfit(self, attachment: Attachment) -> Iterator[Unfit]:
+        """All rows that cannot be records, found by reading all keys; `TableChanged`."""
         ...
 
     def logged(self, kind: str, ids: Sequence[str]) -> set[str]:
@@ -195,6 +234,7 @@ class Source(Protocol):
         """The rows that there are now, by record id; `TableChanged`."""
         ...
 
-    def whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """The rows that there are now with all of their columns, as the driver gives them."""
+    def whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
+        """The rows that there are now with all of their columns, as the driver gives them; those
+        with a value that the driver cannot give are left out."""
         ...

@@ -8,19 +8,20 @@ is missed, whoever folds and whoever dies on the way.
 from __future__ import annotations
 
 import json
+import logging
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
-from evervec.sources.base import Attached, Attachment, Row, TableChanged
+from evervec.errors import InvalidArgument, InvalidRecord, ValueRefused
+from evervec.sources.base import Attached, Attachment, Row, TableChanged, Unfit
 from evervec.stores.base import Store
 from evervec.stores.values import Expected
 
+log = logging.getLogger("evervec")
 Conn = TypeVar("Conn")
-Changed = dict[tuple[str, str], dict[str, None]]
-"""ids by tenant and kind, each once"""
 START = "[]"
 """the position of a backfill that has not begun"""
 _AT_ONCE = 5000
@@ -35,7 +36,7 @@ class Following(ABC, Generic[Conn]):
     def fold(self, limit: int) -> int:
         if not self._any_changes():
             return 0
-        changed: Changed = defaultdict(dict)
+        changes = _Changes()
         emptied = set()
         with self._writing() as conn:
             logged = self._take_changes(conn, limit)
@@ -47,15 +48,42 @@ class Following(ABC, Generic[Conn]):
                 if id is None:
                     emptied.add(kind)
                 else:
-                    # engines may write JSON each in its own way
-                    same = attachment.id_of(attachment.key_of(id))
-                    changed[tenant or attachment.owner, kind][same] = None
-            self._enqueue(conn, changed, 0)
+                    changes.add(attachment, tenant, id)
+            self._enqueue(conn, changes, 0)
             for kind in sorted(emptied):
                 for records in self._records(kind):
                     # what a worker may just be about to reveal must be looked at again as well
                     self._enqueue(conn, _by_owner(r for r in records if r.live or r.busy), 0)
+            found = self._put_aside(conn, changes.unfit)
+        _report(known, found)
         return len(logged)
+
+    # rows that cannot be records
+    def set_aside(self, attachment: Attachment) -> Unfit | None:
+        marked = self._marked(attachment.kind)
+        if marked is None:
+            return None
+        example, times = marked
+        for row in self.rows(attachment, [example]).values():
+            owner = attachment.tenant_of(row)
+            if found := unfit(attachment, row):
+                return found
+            if not self._store.digests(owner, attachment.kind, [row.id]):
+                return Unfit(owner, row.id, "the store refused it")
+        found = next(self.unfit(attachment), None)
+        if found is None:
+            self._clear_mark(attachment.kind, times)
+        return found
+
+    def unfit(self, attachment: Attachment) -> Iterator[Unfit]:
+        behind: Sequence[Any] = ()
+        while rows := self.keys(attachment, behind, _AT_ONCE):
+            behind = rows[-1].key
+            yield from filter(None, (unfit(attachment, row) for row in rows))
+
+    def _put_aside(self, conn: Conn, found: Mapping[str, Unfit]) -> dict[str, Unfit]:
+        """Remember an example by kind; those of kinds that had none before."""
+        return {kind: example for kind, example in found.items() if self._mark(conn, kind, example)}
 
     def backfill(self, limit: int, priority: int) -> int:
         if not self._any_unfinished():
@@ -63,25 +91,30 @@ class Following(ABC, Generic[Conn]):
         with self._writing() as conn:
             for attachment, position in self._unfinished(conn):
                 if self.trouble(attachment) is None:
-                    return self._go_on(conn, attachment, json.loads(position), limit, priority)
-        return 0
+                    place = json.loads(position)
+                    count, found = self._go_on(conn, attachment, place, limit, priority)
+                    break
+            else:
+                return 0
+        _report({attachment.kind: attachment}, found)
+        return count
 
     def _go_on(
         self, conn: Conn, attachment: Attachment, position: Any, limit: int, priority: int
-    ) -> int:
+    ) -> tuple[int, dict[str, Unfit]]:
         """Rows first, behind a key; then, once there are no more, records behind a number."""
         if isinstance(position, dict):
-            return self._sweep(conn, attachment, position["record"], limit, priority)
+            return self._sweep(conn, attachment, position["record"], limit, priority), {}
         rows = self._page(conn, attachment, (), [_unpacked(part) for part in position], limit)
         if not rows:
-            return self._sweep(conn, attachment, 0, limit, priority)
-        changed: Changed = defaultdict(dict)
+            return self._sweep(conn, attachment, 0, limit, priority), {}
+        changes = _Changes()
         for row in rows:
-            changed[attachment.tenant_of(row), attachment.kind][row.id] = None
-        self._enqueue(conn, changed, priority)
+            changes.add(attachment, row.tenant, row.id)
+        self._enqueue(conn, changes, priority)
         more = [_packed(part) for part in rows[-1].key] if len(rows) == limit else {"record": 0}
         self._set_position(conn, attachment.kind, json.dumps(more))
-        return len(rows)
+        return len(rows), self._put_aside(conn, changes.unfit)
 
     def _sweep(
         self, conn: Conn, attachment: Attachment, after: int, limit: int, priority: int
@@ -109,11 +142,30 @@ class Following(ABC, Generic[Conn]):
                     yield found
                     after = found[-1].record
 
-    def _enqueue(self, conn: Conn, changed: Mapping[tuple[str, str], Any], priority: int) -> None:
-        for (tenant, kind), ids in sorted(changed.items()):
+    def _enqueue(self, conn: Conn, changes: _Changes, priority: int) -> None:
+        for (tenant, kind), ids in sorted(changes.ids.items()):
+            for id, error in self._enqueue_each(conn, tenant, kind, list(ids), priority):
+                changes.unfit[kind] = Unfit(tenant, id, str(error))
+
+    def _enqueue_each(
+        self, conn: Conn, tenant: str, kind: str, ids: list[str], priority: int
+    ) -> list[tuple[str, ValueRefused]]:
+        """Enqueue ids; those that the store refuses are found by bisection."""
+        try:
             self._store.enqueue(
-                tenant, kind, list(ids), loaded=True, priority=priority, conn=self._raw(conn)
+                tenant, kind, ids, loaded=True, priority=priority, conn=self._raw(conn)
             )
+        except ValueRefused as error:
+            if len(ids) == 1:
+                return [(ids[0], error)]
+        else:
+            return []
+        half = len(ids) // 2
+        return [
+            refused
+            for some in (ids[:half], ids[half:])
+            for refused in self._enqueue_each(conn, tenant, kind, some, priority)
+        ]
 
     # in the engine's own words
     @abstractmethod
@@ -154,17 +206,69 @@ class Following(ABC, Generic[Conn]):
     ) -> list[Row]: ...
 
     @abstractmethod
+    def _marked(self, kind: str) -> tuple[str, int] | None:
+        """The id of a row that was set aside, and how often one was since the mark was cleared."""
+
+    @abstractmethod
+    def _mark(self, conn: Conn, kind: str, example: Unfit) -> bool:
+        """Remember that a row was set aside; whether none was before."""
+
+    @abstractmethod
+    def _clear_mark(self, kind: str, times: int) -> None:
+        """Forget it, unless another row was set aside since."""
+
+    @abstractmethod
+    def keys(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
+        """As `page`, without any values."""
+
+    @abstractmethod
     def trouble(self, attachment: Attachment) -> str | None: ...
 
     @abstractmethod
     def rows(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]: ...
 
 
-def _by_owner(records: Iterable[Expected]) -> Changed:
-    changed: Changed = defaultdict(dict)
+class _Changes:
+    """What is to be enqueued, and what cannot be."""
+
+    def __init__(self) -> None:
+        self.ids: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+        """by tenant and kind, each once"""
+        self.unfit: dict[str, Unfit] = {}
+        """by kind, an example"""
+
+    def add(self, attachment: Attachment, tenant: str | None, id: str) -> None:
+        try:
+            owner, same = attachment.identify(tenant, id)
+        except (InvalidRecord, InvalidArgument) as error:
+            owner = tenant or attachment.owner
+            self.unfit[attachment.kind] = Unfit(owner, id, str(error))
+        else:
+            self.ids[owner, attachment.kind][same] = None
+
+
+def unfit(attachment: Attachment, row: Row) -> Unfit | None:
+    """Why a row cannot be a record, as far as its key and tenant tell."""
+    try:
+        attachment.identify(row.tenant, row.id)
+    except (InvalidRecord, InvalidArgument) as error:
+        return Unfit(attachment.tenant_of(row), row.id, str(error))
+    return None
+
+
+def _by_owner(records: Iterable[Expected]) -> _Changes:
+    changes = _Changes()
     for record in records:
-        changed[record.tenant, record.kind][record.id] = None
-    return changed
+        changes.ids[record.tenant, record.kind][record.id] = None
+    return changes
+
+
+def _report(known: Mapping[str, Attachment], found: Mapping[str, Unfit]) -> None:
+    for kind, example in found.items():
+        log.warning(
+            "a changed row of %s cannot be indexed and is set aside, the others go on: %s",
+            known[kind].table, example, extra={"kind": kind},
+        )  # fmt: skip
 
 
 def _packed(part: Any) -> Any:

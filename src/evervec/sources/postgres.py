@@ -6,24 +6,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
-import psycopg
-
-from evervec.errors import InvalidArgument, StoreError
-from evervec.sources.base import Attached, Attachment, Row, TableChanged
+from evervec.errors import InvalidArgument, ValueRefused
+from evervec.sources.base import Attached, Attachment, Row, TableChanged, Unfit
 from evervec.sources.following import START, Following
 from evervec.sources.naming import prefix, quoted
 from evervec.sources.postgres_triggers import OUTPUT, Column, Table, events, statements, text_of
 from evervec.stores.named import Queries
 from evervec.stores.postgres import PostgresStore
-from evervec.stores.postgres.connections import Session
+from evervec.stores.postgres.connections import Connections, Session
 
 SQL = Queries.read("evervec.sources", "postgres.sql")
-R = TypeVar("R")
 
 _PART = r"""(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)"""
 _SQL_NAME = re.compile(rf"{_PART}(?:\.{_PART})?")
@@ -50,34 +47,7 @@ class PostgresSource(Following[Session]):
 
     # attaching
     def plan(self, attachment: Attachment) -> Attachment:
-        with self._db.reading() as conn:
-            table = _find(conn, attachment)
-            if table is None:
-                raise InvalidArgument(
-                    f"there is no table {attachment.table!r} in {self._store.url}: give its name "
-                    "as it stands there, with its schema if that is not on the search path"
-                )
-            for column in attachment.columns:
-                if column not in table.columns:
-                    raise InvalidArgument(
-                        f"{attachment.table} has no column {column!r}; it has "
-                        f"{', '.join(table.columns)}"
-                    )
-            if not conn.execute(SQL.is_key, (table.oid, list(attachment.key))).fetchone()[0]:
-                raise InvalidArgument(
-                    f"{', '.join(attachment.key)} is not a key of {attachment.table}: name the "
-                    "columns of its primary key, or of a unique index without conditions"
-                )
-            lacks = [] if table.may_trigger else ["trigger"]
-            lacks += ["select"] if _unreadable(attachment, table) else []
-            if lacks:
-                raise InvalidArgument(
-                    f"{table.role} may not attach {attachment.table}: have its owner run "
-                    f"GRANT {', '.join(lacks).upper()} ON {table.name} TO {quoted(table.role)}"
-                )
-        types = tuple(table.columns[column].type for column in attachment.key)
-        planned = replace(attachment, place=table.place, types=types)
-        return replace(planned, sql=tuple(statements(planned, table)))
+        return plan(self._db, attachment)
 
     def attach(self, attachment: Attachment, *, backfill: bool = True) -> None:
         planned = self.plan(attachment)
@@ -158,20 +128,29 @@ class PostgresSource(Following[Session]):
     def _set_position(self, conn: Session, kind: str, position: str | None) -> None:
         conn.execute(SQL.set_position, (position, kind))
 
+    def _marked(self, kind: str) -> tuple[str, int] | None:
+        with self._db.reading() as conn:
+            found: tuple[str, int] | None = conn.execute(SQL.marked, (kind,)).fetchone()
+        return found
+
+    def _mark(self, conn: Session, kind: str, example: Unfit) -> bool:
+        return any(first for (first,) in conn.execute(SQL.mark, (example.id, kind)).fetchall())
+
+    def _clear_mark(self, kind: str, times: int) -> None:
+        with self._db.statement() as conn:
+            conn.execute(SQL.clear_mark, (kind, times))
+
     # reading
     def count(self, attachment: Attachment) -> int:
-        with self._db.reading() as conn:
-            table = _find(conn, attachment)
-            if table is None:
-                return 0
-            if table.rows > 100_000:
-                return table.rows
-            count: int = conn.execute(f"select count(*) from {table.name}").fetchone()[0]
-        return count
+        return count(self._db, attachment)
 
     def page(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
         with self._reading() as conn:
             return self._page(conn, attachment, attachment.columns, behind, limit)
+
+    def keys(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
+        with self._reading() as conn:
+            return self._page(conn, attachment, (), behind, limit)
 
     def _page(
         self,
@@ -207,17 +186,16 @@ class PostgresSource(Following[Session]):
 
         return _around_bad_values(read, ids)
 
-    def whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        def read(some: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    def whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
+        def read(some: Sequence[str]) -> dict[str, Row]:
             with self._reading() as conn:
                 table = _check(conn, attachment)
                 columns = [c for c, column in table.columns.items() if column.readable]
-                chosen = ", ".join(
-                    [_keys(attachment), "null", *(f"t.{quoted(column)}" for column in columns)]
-                )
+                values = (f"t.{quoted(column)}" for column in columns)
+                chosen = ", ".join([_keys(attachment), _tenant(attachment), *values])
                 found = _among(conn, attachment, table, chosen, some)
             rows = (_row(attachment, columns, row) for row in found)
-            return {row.id: row.values for row in rows}
+            return {row.id: row for row in rows}
 
         return _around_bad_values(read, ids)
 
@@ -228,22 +206,63 @@ class PostgresSource(Following[Session]):
             yield conn
 
 
+def plan(db: Connections, attachment: Attachment) -> Attachment:
+    with db.reading() as conn:
+        table = _find(conn, attachment)
+        if table is None:
+            raise InvalidArgument(
+                f"there is no table {attachment.table!r} in {db.name}: give its name "
+                "as it stands there, with its schema if that is not on the search path"
+            )
+        for column in attachment.columns:
+            if column not in table.columns:
+                raise InvalidArgument(
+                    f"{attachment.table} has no column {column!r}; it has "
+                    f"{', '.join(table.columns)}"
+                )
+        if not conn.execute(SQL.is_key, (table.oid, list(attachment.key))).fetchone()[0]:
+            raise InvalidArgument(
+                f"{', '.join(attachment.key)} is not a key of {attachment.table}: name the "
+                "columns of its primary key, or of a unique index without conditions"
+            )
+        lacks = [] if table.may_trigger else ["trigger"]
+        lacks += ["select"] if _unreadable(attachment, table) else []
+        if lacks:
+            raise InvalidArgument(
+                f"{table.role} may not attach {attachment.table}: have its owner run "
+                f"GRANT {', '.join(lacks).upper()} ON {table.name} TO {quoted(table.role)}"
+            )
+    types = tuple(table.columns[column].type for column in attachment.key)
+    planned = replace(attachment, place=table.place, types=types)
+    return replace(planned, sql=tuple(statements(planned, table)))
+
+
+def count(db: Connections, attachment: Attachment) -> int:
+    with db.reading() as conn:
+        table = _find(conn, attachment)
+        if table is None:
+            return 0
+        if table.rows > 100_000:
+            return table.rows
+        rows: int = conn.execute(f"select count(*) from {table.name}").fetchone()[0]
+    return rows
+
+
 def _loaded(rows: Iterable[tuple[str, bool]]) -> list[Attached]:
     return [Attached(Attachment.load(text), done) for text, done in rows]
 
 
 def _around_bad_values(
-    read: Callable[[Sequence[str]], dict[str, R]], ids: Sequence[str]
-) -> dict[str, R]:
+    read: Callable[[Sequence[str]], dict[str, Row]], ids: Sequence[str]
+) -> dict[str, Row]:
     """An id that is no value of the key's type, or a value that no Python object can hold, must
     not keep the other rows from being read: halve until it is alone."""
     if not ids:
         return {}
     try:
         return read(ids)
-    except StoreError as error:
-        if not isinstance(error.__cause__, psycopg.DataError):
-            raise
+    except ValueRefused:
+        pass
     if len(ids) == 1:
         return {}
     half = len(ids) // 2
@@ -312,11 +331,14 @@ def _keys(attachment: Attachment) -> str:
     return ", ".join(text_of(f"t.{quoted(column)}") for column in attachment.key)
 
 
+def _tenant(attachment: Attachment) -> str:
+    return text_of(f"t.{quoted(attachment.tenant)}") if attachment.tenant else "null"
+
+
 def _chosen(attachment: Attachment, table: Table, columns: Sequence[str]) -> str:
     """Key and tenant as the triggers write them, then columns."""
-    tenant = text_of(f"t.{quoted(attachment.tenant)}") if attachment.tenant else "null"
     values = [_value(f"t.{quoted(column)}", table.columns[column]) for column in columns]
-    return ", ".join([_keys(attachment), tenant, *values])
+    return ", ".join([_keys(attachment), _tenant(attachment), *values])
 
 
 def _value(name: str, column: Column) -> str:

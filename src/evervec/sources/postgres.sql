@@ -47,7 +47,8 @@ select definition, position is null from evervec.attached order by kind
 
 -- name: put_attached
 insert into evervec.attached (kind, definition, position) values ($1, $2, $3)
-on conflict (kind) do update set definition = excluded.definition, position = excluded.position
+on conflict (kind) do update
+set definition = excluded.definition, position = excluded.position, unfit = null, times_unfit = 0
 
 -- name: drop_attached
 delete from evervec.attached where kind = $1
@@ -78,3 +79,13 @@ for update skip locked
 
 -- name: set_position
 update evervec.attached set position = $1 where kind = $2
+
+-- name: marked
+select unfit, times_unfit from evervec.attached where kind = $1 and unfit is not null
+
+-- name: mark
+update evervec.attached set unfit = $1, times_unfit = times_unfit + 1 where kind = $2
+returning times_unfit = 1
+
+-- name: clear_mark
+update evervec.attached set unfit = null, times_unfit = 0 where kind = $1 and times_unfit = $2

@@ -9,16 +9,24 @@ from dataclasses import replace
 from typing import Any
 
 from evervec.errors import InvalidArgument
-from evervec.sources.base import Attached, Attachment, Row, TableChanged
+from evervec.sources.base import Attached, Attachment, Row, TableChanged, Unfit
 from evervec.sources.following import START, Following
-from evervec.sources.naming import literal, prefix, quoted
+from evervec.sources.naming import prefix, quoted
+from evervec.sources.sqlite_triggers import (
+    has_affinity,
+    is_known,
+    key_texts,
+    tenant_of,
+    text_of,
+    triggers,
+)
+from evervec.sources.values import as_valid
 from evervec.stores.named import Queries
 from evervec.stores.sqlite import SqliteStore
+from evervec.stores.sqlite.connections import Connections
 from evervec.stores.sqlite.engine import listed
 
 SQL = Queries.read("evervec.sources", "sqlite.sql")
-_TYPED = ("INT", "CHAR", "CLOB", "TEXT")
-"""types by whose names SQLite knows them before it looks for BLOB"""
 
 
 class SqliteSource(Following[sqlite3.Connection]):
@@ -32,24 +40,7 @@ class SqliteSource(Following[sqlite3.Connection]):
 
     # attaching
     def plan(self, attachment: Attachment) -> Attachment:
-        with self._db.reading() as conn:
-            types = _types(conn, attachment.table)
-            if not types:
-                raise InvalidArgument(
-                    f"there is no table {attachment.table!r} in {self._store.url}: attach a table "
-                    "of the same file"
-                )
-            for column in attachment.columns:
-                if column not in types:
-                    raise InvalidArgument(
-                        f"{attachment.table} has no column {column!r}; it has {', '.join(types)}"
-                    )
-            if set(attachment.key) not in _keys(conn, attachment.table):
-                raise InvalidArgument(
-                    f"{', '.join(attachment.key)} is not a key of {attachment.table}: name the "
-                    "columns of its primary key, or of a unique index without conditions"
-                )
-        return replace(attachment, sql=tuple(_triggers(attachment).values()))
+        return plan(self._db, attachment)
 
     def attach(self, attachment: Attachment, *, backfill: bool = True) -> None:
         planned = self.plan(attachment)
@@ -70,7 +61,7 @@ class SqliteSource(Following[sqlite3.Connection]):
 
     def _drop_triggers(self, conn: sqlite3.Connection, kind: str) -> None:
         mine = f"evervec_{prefix(kind)}"
-        for (name,) in conn.execute(SQL.triggers).fetchall():
+        for name, _ in conn.execute(SQL.triggers).fetchall():
             if name.startswith(mine):
                 conn.execute(f"drop trigger {quoted(name)}")
 
@@ -81,11 +72,12 @@ class SqliteSource(Following[sqlite3.Connection]):
     def trouble(self, attachment: Attachment) -> str | None:
         with self._db.reading() as conn:
             try:
-                _check(conn, attachment)
+                types = _check(conn, attachment)
             except TableChanged as error:
                 return str(error)
-            there = {name for (name,) in conn.execute(SQL.triggers)}
-        if missing := set(_triggers(attachment)) - there:
+            mine = attachment.table.lower()
+            there = {name for name, table in conn.execute(SQL.triggers) if table.lower() == mine}
+        if missing := set(triggers(attachment, types)) - there:
             return (
                 f"{attachment.table} lacks the trigger {', '.join(sorted(missing))}, so changes "
                 "go unnoticed: attach it anew"
@@ -132,16 +124,49 @@ class SqliteSource(Following[sqlite3.Connection]):
     def _set_position(self, conn: sqlite3.Connection, kind: str, position: str | None) -> None:
         conn.execute(SQL.set_position, (position, kind))
 
+    def _marked(self, kind: str) -> tuple[str, int] | None:
+        with self._db.reading() as conn:
+            found: tuple[str, int] | None = conn.execute(SQL.marked, (kind,)).fetchone()
+        return found
+
+    def _mark(self, conn: sqlite3.Connection, kind: str, example: Unfit) -> bool:
+        id = example.id.encode("utf-8", "backslashreplace").decode()
+        return any(first for (first,) in conn.execute(SQL.mark, (id, kind)).fetchall())
+
+    def _clear_mark(self, kind: str, times: int) -> None:
+        with self._db.writing(durable=False) as conn:
+            conn.execute(SQL.clear_mark, (kind, times))
+
+    def unfit(self, attachment: Attachment) -> Iterator[Unfit]:
+        yield from super().unfit(attachment)
+        with self._db.reading() as conn, _lenient(conn):
+            types = _check(conn, attachment)
+            if all(has_affinity(types[column]) for column in attachment.key):
+                return
+            texts = ", ".join(key_texts(attachment, types, "t"))
+            order = ", ".join(f"t.{quoted(column)}" for column in attachment.key)
+            place = f"row_number() over (partition by {texts} order by {order})"
+            shadowed = conn.execute(
+                f"select * from (select {place} as place, {tenant_of(attachment, 't')}, {texts} "
+                f"from {quoted(attachment.table)} as t where {is_known(attachment, 't')}) "
+                "where place > 1"
+            ).fetchall()
+        for _, tenant, *key in shadowed:
+            id = attachment.id_of(key)
+            yield Unfit(tenant or attachment.owner, id, "id: another row has the same one")
+
     # reading
     def count(self, attachment: Attachment) -> int:
-        with self._db.reading() as conn:
-            row = conn.execute(f"select count(*) from {quoted(attachment.table)}").fetchone()
-        return int(row[0])
+        return count(self._db, attachment)
 
     def page(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
         with self._db.reading() as conn, _lenient(conn):
-            _check(conn, attachment)
-            return self._page(conn, attachment, attachment.columns, behind, limit)
+            types = _check(conn, attachment)
+            return _pages(conn, attachment, types, attachment.columns, behind, limit)
+
+    def keys(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
+        with self._db.reading() as conn, _lenient(conn):
+            return self._page(conn, attachment, (), behind, limit)
 
     def _page(
         self,
@@ -151,30 +176,54 @@ class SqliteSource(Following[sqlite3.Connection]):
         behind: Sequence[Any],
         limit: int,
     ) -> list[Row]:
-        key = ", ".join(f"t.{quoted(column)}" for column in attachment.key)
-        marks = ", ".join("?" * len(behind))
-        where = f"{_is_known(attachment, 't')}" + (f" and ({key}) > ({marks})" if behind else "")
-        return _read(conn, attachment, columns, f"where {where} order by {key} limit ?",
-                     (*behind, limit))  # fmt: skip
+        return _pages(conn, attachment, _check(conn, attachment), columns, behind, limit)
 
     def rows(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
         with self._db.reading() as conn, _lenient(conn):
             types = _check(conn, attachment)
-            found = _read(conn, attachment, attachment.columns, *_among(attachment, types, ids))
-        return {row.id: row for row in found}
+            return _by_id(conn, attachment, types, attachment.columns, ids)
 
-    def whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    def whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
         with self._db.reading() as conn, _lenient(conn):
             types = _check(conn, attachment)
-            found = _read(conn, attachment, tuple(types), *_among(attachment, types, ids))
-        return {row.id: row.values for row in found}
+            return _by_id(conn, attachment, types, tuple(types), ids)
+
+
+def plan(db: Connections, attachment: Attachment) -> Attachment:
+    with db.reading() as conn:
+        types = _types(conn, attachment.table)
+        if not types:
+            raise InvalidArgument(
+                f"there is no table {attachment.table!r} in {db.name}: attach a table "
+                "of the same file"
+            )
+        for column in attachment.columns:
+            if column not in types:
+                raise InvalidArgument(
+                    f"{attachment.table} has no column {column!r}; it has {', '.join(types)}"
+                )
+        if set(attachment.key) not in _keys(conn, attachment.table):
+            raise InvalidArgument(
+                f"{', '.join(attachment.key)} is not a key of {attachment.table}: name the "
+                "columns of its primary key, or of a unique index without conditions"
+            )
+    return replace(attachment, sql=tuple(triggers(attachment, types).values()))
+
+
+def count(db: Connections, attachment: Attachment) -> int:
+    with db.reading() as conn:
+        if not _types(conn, attachment.table):
+            return 0
+        row = conn.execute(f"select count(*) from {quoted(attachment.table)}").fetchone()
+    return int(row[0])
 
 
 @contextmanager
 def _lenient(conn: sqlite3.Connection) -> Iterator[None]:
     """Nothing keeps an application from writing texts that are not UTF-8; one such row must not
-    keep the others from being read."""
-    conn.text_factory = lambda data: data.decode("utf-8", "replace")
+    keep the others from being read. A key of that sort stays as it is, so that it cannot be taken
+    for another one."""
+    conn.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
     try:
         yield
     finally:
@@ -212,22 +261,58 @@ def _check(conn: sqlite3.Connection, attachment: Attachment) -> dict[str, str]:
     return types
 
 
+def _pages(
+    conn: sqlite3.Connection,
+    attachment: Attachment,
+    types: Mapping[str, str],
+    columns: Sequence[str],
+    behind: Sequence[Any],
+    limit: int,
+) -> list[Row]:
+    key = ", ".join(f"t.{quoted(column)}" for column in attachment.key)
+    where = is_known(attachment, "t")
+    if behind:  # a text may be no valid one, which only bytes can hold
+        marks = ("cast(? as text)" if isinstance(part, str) else "?" for part in behind)
+        where += f" and ({key}) > ({', '.join(marks)})"
+    values = [
+        part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
+        for part in behind
+    ]
+    which = f"where {where} order by {key} limit ?"
+    return _read(conn, attachment, types, columns, which, (*values, limit))
+
+
+def _by_id(
+    conn: sqlite3.Connection,
+    attachment: Attachment,
+    types: Mapping[str, str],
+    columns: Sequence[str],
+    ids: Sequence[str],
+) -> dict[str, Row]:
+    """Rows by their ids; of several with one id the first, by the order of keys."""
+    found = _read(conn, attachment, types, columns, *_among(attachment, types, ids))
+    return {row.id: row for row in reversed(found)}
+
+
 def _read(
     conn: sqlite3.Connection,
     attachment: Attachment,
+    types: Mapping[str, str],
     columns: Sequence[str],
     which: str,
     values: Sequence[Any],
 ) -> list[Row]:
     key = [f"t.{quoted(column)}" for column in attachment.key]
-    tenant = _text(f"t.{quoted(attachment.tenant)}") if attachment.tenant else "null"
-    chosen = [*map(_text, key), tenant, *key, *(f"t.{quoted(column)}" for column in columns)]
+    chosen = [
+        *key_texts(attachment, types, "t"), tenant_of(attachment, "t"), *key,
+        *(f"t.{quoted(column)}" for column in columns),
+    ]  # fmt: skip
     size = len(key)
     return [
         Row(
             attachment.id_of(row[:size]),
             row[size],
-            dict(zip(columns, row[2 * size + 1 :], strict=True)),
+            dict(zip(columns, map(as_valid, row[2 * size + 1 :]), strict=True)),
             row[size + 1 : 2 * size + 1],
         )
         for row in conn.execute(
@@ -242,64 +327,12 @@ def _among(
     """The rows with some ids. A key column is compared by its own affinity, so that its index is
     used; one that has none, as text."""
     keys = [key for id in ids if len(key := attachment.key_of(id)) == len(attachment.key)]
-    sides, places = [], []
-    for place, column in enumerate(attachment.key):
-        name = f"t.{quoted(column)}"
-        sides.append(name if _has_affinity(types[column]) else _text(name))
-        places.append(f"json_extract(value, '$[{place}]')")
-    return (
-        f"where ({', '.join(sides)}) in (select {', '.join(places)} from json_each(?))",
-        (listed(keys),),
-    )
-
-
-def _has_affinity(declared: str) -> bool:
-    return any(word in declared for word in _TYPED) or bool(declared and "BLOB" not in declared)
-
-
-def _text(value: str) -> str:
-    """A value as text, and bytes as their hexadecimal digits."""
-    return (
-        f"case typeof({value}) when 'blob' then lower(hex({value})) else cast({value} as text) end"
-    )
-
-
-def _is_known(attachment: Attachment, row: str) -> str:
-    """A row without a key is no record."""
-    return " and ".join(f"{row}.{quoted(column)} is not null" for column in attachment.key)
-
-
-def _triggers(attachment: Attachment) -> dict[str, str]:
-    """The triggers by name. They only append to a narrow log, in the writer's transaction.
-
-    Columns are compared whatever the statement sets, because generated ones are never set, and
-    byte by byte, because to some collations another text is the same.
-    """
-    name, table = f"evervec_{prefix(attachment.kind)}", quoted(attachment.table)
-    moves = (*attachment.key, *([attachment.tenant] if attachment.tenant else []))
-    both = f"{_log(attachment, 'new')} {_log(attachment, 'old', _differs(moves))}"
-    events = (
-        ("insert", "", _log(attachment, "new")),
-        ("update", f"when {_differs(attachment.columns)} ", both),
-        ("delete", "", _log(attachment, "old")),
-    )
-    return {
-        f"{name}_{event}": f"create trigger {name}_{event} after {event} on {table} "
-        f"{when}begin {body} end"
-        for event, when, body in events
-    }
-
-
-def _differs(columns: Iterable[str]) -> str:
-    return " or ".join(f"old.{quoted(c)} is not new.{quoted(c)} collate binary" for c in columns)
-
-
-def _log(attachment: Attachment, row: str, when: str = "") -> str:
-    texts = [_text(f"{row}.{quoted(column)}") for column in attachment.key]
-    id = texts[0] if len(texts) == 1 else f"json_array({', '.join(texts)})"
-    tenant = _text(f"{row}.{quoted(attachment.tenant)}") if attachment.tenant else "null"
-    where = _is_known(attachment, row) + (f" and ({when})" if when else "")
-    return (
-        "insert into evervec_changes (kind, tenant, id) "
-        f"select {literal(attachment.kind)}, {tenant}, {id} where {where};"
-    )
+    names = [f"t.{quoted(column)}" for column in attachment.key]
+    sides = [
+        name if has_affinity(types[column]) else text_of(name)
+        for name, column in zip(names, attachment.key, strict=True)
+    ]
+    places = [f"json_extract(value, '$[{place}]')" for place in range(len(names))]
+    wanted = f"select {', '.join(places)} from json_each(?)"
+    which = f"where ({', '.join(sides)}) in ({wanted}) order by {', '.join(names)}"
+    return which, (listed(keys),)

@@ -5,7 +5,8 @@ select definition, position is null from evervec_attached order by kind
 
 -- name: put_attached
 insert into evervec_attached (kind, definition, position) values (?, ?, ?)
-on conflict (kind) do update set definition = excluded.definition, position = excluded.position
+on conflict (kind) do update
+set definition = excluded.definition, position = excluded.position, unfit = null, times_unfit = 0
 
 -- name: drop_attached
 delete from evervec_attached where kind = ?
@@ -31,8 +32,19 @@ select definition, position from evervec_attached where position is not null ord
 -- name: set_position
 update evervec_attached set position = ? where kind = ?
 
+-- name: marked
+select unfit, times_unfit from evervec_attached where kind = ? and unfit is not null
+
+-- name: mark
+update evervec_attached set unfit = ?, times_unfit = times_unfit + 1 where kind = ?
+returning times_unfit = 1
+
+-- name: clear_mark
+update evervec_attached set unfit = null, times_unfit = 0 where kind = ? and times_unfit = ?
+
 -- name: triggers
-select name from sqlite_schema where type = 'trigger' and name like 'evervec\_attached\_%' escape '\'
+select name, tbl_name from sqlite_schema
+where type = 'trigger' and name like 'evervec\_attached\_%' escape '\'
 
 -- name: is_table
 select 1 from sqlite_schema

@@ -47,6 +47,13 @@ def as_json(value: Any) -> Any:
     return _clean(str(value))
 
 
+def as_valid(value: Any) -> Any:
+    """A value as it is, and a text that is not UTF-8 with a replacement for what is not."""
+    if not isinstance(value, str) or value.isascii():
+        return value
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def _clean(text: str) -> str:
     """Without what no store takes."""
     return text.replace("\0", " ")

@@ -44,6 +44,8 @@ class Store(Protocol):
     """how often to look for what other processes wrote, where nobody says otherwise"""
     reads_at_once: bool
     """a small read takes microseconds and waits for nobody: neither network nor lock"""
+    read_only: bool
+    """every write raises `StoreError`"""
 
     def now(self) -> float:
         """The clock that rules leases and schedules."""

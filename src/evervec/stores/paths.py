@@ -8,6 +8,14 @@ from pathlib import Path
 from evervec.errors import StoreError
 
 
+def check_readable(path: Path) -> None:
+    """Refuse a path that cannot be read, saying why."""
+    if not path.is_file():
+        raise StoreError(f"there is no file {path}: give the path of a store")
+    if not os.access(path, os.R_OK):
+        raise StoreError(f"{path} cannot be read: check its rights")
+
+
 def check_path(path: Path, example: str) -> None:
     """Refuse a path that no file can have, saying why; `example`: a good name for one."""
     if path.is_dir():

@@ -178,6 +178,7 @@ class _Batch:
         tickets: list[bytes] = []
         try:
             for kind, group in _runs(drafts):
+                self._ev.tables.check_writable(kind)
                 for ticket in self._ev.store.save(self._ev.tenant, kind, group):
                     tickets += (_dump(ticket), b"\n")
         except EvervecError as error:

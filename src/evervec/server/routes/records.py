@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from evervec.drafts import OPTIONS, check_name
+from evervec.drafts import LONGEST_ID, OPTIONS, check_name
 from evervec.facade import Evervec
 from evervec.keys import Role
 from evervec.model import Status, Ticket
@@ -48,7 +48,7 @@ async def _kind(kind: Annotated[str, Path(min_length=1)]) -> str:
 
 
 async def _id(id: Annotated[str, Path(min_length=1)]) -> str:
-    return check_name("id", unquote(id))
+    return check_name("id", unquote(id), LONGEST_ID)
 
 
 Kind = Annotated[str, Depends(_kind)]
@@ -200,8 +200,13 @@ async def delete(
 ) -> Response:
     """It disappears from every search at once, and its vectors soon after."""
     if_seq = asked_seq(if_match)
-    store = view.service.ev.store
-    (ticket,) = await view.run(store.delete, view.tenant, kind, [id], if_seq=if_seq)
+    ev = view.service.ev
+
+    def delete_it() -> Ticket:
+        ev.tables.check_writable(kind)
+        return ev.store.delete(view.tenant, kind, [id], if_seq=if_seq)[0]
+
+    ticket = await view.run(delete_it)
     if not ticket.accepted:
         raise _absent(kind, id) if if_match is None else _changed(ticket)
     return await _receipt(view, ticket, prefer, 200, {})

@@ -21,7 +21,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from evervec.errors import InvalidArgument, StoreClosed, StoreError
+from evervec.errors import InvalidArgument, StoreClosed, StoreError, ValueRefused
 from evervec.settings import Settings
 from evervec.stores.callers import driver_connection
 from evervec.stores.postgres.packing import Packed, PackedDumper, pack
@@ -226,6 +226,8 @@ class Connections:
         if what is not None:
             seconds = self._busy_ms / 1000
             return StoreError(f"{what.format(name=self.name, seconds=seconds)} ({said})")
+        if isinstance(error, _OF_A_VALUE):
+            return ValueRefused(f"{self.name} refused a value, so nothing was written: {said}")
         if isinstance(error, psycopg.OperationalError):
             return StoreError(
                 f"the connection to {self.name} was lost or refused; what was not acknowledged "
@@ -234,6 +236,8 @@ class Connections:
         return StoreError(f"the store {self.name} answered: {said}")
 
 
+_OF_A_VALUE = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
+"""about one value, such as a key that is longer than an index takes"""
 _ELSEWHERE = (
     "this is not the database of {name}: give a connection to the one with the schema evervec"
 )

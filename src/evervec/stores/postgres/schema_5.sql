@@ -4,6 +4,11 @@
 alter table evervec.ledger add column fence bigint;
 alter table evervec.ledger add column doubt bigint;
 
+-- A row of an attached table whose key or tenant cannot be a record's is set aside: an example of
+-- such a row's id (null: none is known), and how many were set aside since the first.
+alter table evervec.attached add column unfit text;
+alter table evervec.attached add column times_unfit bigint not null default 0;
+
 -- A claim gives access to what a job is about: for a boxed record that is in its box.
 create or replace function evervec.claim_embedding_queue_items(
     max_items integer,

@@ -49,6 +49,7 @@ class Engine(ABC):
     url: str
     db: Any
     """the engine's own `Database`"""
+    read_only = False
 
     def __init__(self, clock: Callable[[], float], max_attempts: int) -> None:
         self._clock = clock

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from evervec.errors import InvalidArgument, StoreClosed, StoreError
+from evervec.errors import InvalidArgument, StoreClosed, StoreError, ValueRefused
 from evervec.stores.callers import driver_connection
-from evervec.stores.paths import check_path
+from evervec.stores.paths import check_path, check_readable
 
 _SAVEPOINT = "evervec_call"
 
@@ -47,8 +47,19 @@ class _Reader:
 class Connections:
     """The connections of one process to one store."""
 
-    def __init__(self, path: Path | None, busy_seconds: float) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        busy_seconds: float,
+        *,
+        read_only: bool = False,
+        immutable: bool = False,
+    ) -> None:
+        """`read_only`: nothing of the file is changed, its journal mode included; `immutable`:
+        nor is anything written beside it, which is right only while nobody writes it."""
         self.path = path
+        self.read_only = read_only
+        self._immutable = immutable
         self.name = str(path) if path else "memory:"
         self._busy_seconds = busy_seconds
         self._lock = threading.RLock()
@@ -60,12 +71,12 @@ class Connections:
         self._pid = os.getpid()
         self._durable: bool | None = None
         if path is not None:
-            check_path(path, "evervec.db")
+            check_readable(path) if read_only else check_path(path, "evervec.db")
         try:
             with self._explained():
                 self._writer = self._connect()
                 self._own = _Reader(self, self._writer)
-                if path is not None:
+                if path is not None and not read_only:
                     self._use_log()
                     self._writer.execute("pragma wal_autocheckpoint = 8000")
                     self._writer.execute(f"pragma journal_size_limit = {64 << 20}")
@@ -87,8 +98,13 @@ class Connections:
             time.sleep(0.02)
 
     def _connect(self) -> sqlite3.Connection:
+        name: Path | str = self.path or ":memory:"
+        if self.path is not None and self.read_only:
+            how = "mode=ro&immutable=1" if self._immutable else "mode=ro"
+            name = f"{self.path.absolute().as_uri()}?{how}"
         conn = sqlite3.connect(
-            self.path or ":memory:",
+            name,
+            uri=self.read_only,
             timeout=self._busy_seconds,
             isolation_level=None,
             check_same_thread=False,
@@ -160,6 +176,11 @@ class Connections:
                 yield joined
             return
         self._check_open()
+        if self.read_only:
+            raise StoreError(
+                f"{self.name} is open for reading only, because its file cannot be written or it "
+                "was asked for: nothing was written"
+            )
         with self._lock, self._explained():
             writer = self._writer
             if self._durable is not durable:
@@ -175,7 +196,7 @@ class Connections:
 
     def checkpoint(self) -> None:
         """Cut the write-ahead log back as far as present readers allow."""
-        if self.path is None:
+        if self.path is None or self.read_only:
             return
         with self._lock, self._explained():
             self._writer.execute("pragma busy_timeout = 0")
@@ -214,7 +235,11 @@ class Connections:
         primary = code & 0xFF
         if primary == sqlite3.SQLITE_IOERR and self._is_full():
             primary = sqlite3.SQLITE_FULL
+        if primary in _OF_A_VALUE:
+            return ValueRefused(f"{self.name} refused a value, so nothing was written: {error}")
         what = _EXPLANATIONS.get(code) or _EXPLANATIONS.get(primary)
+        if self.read_only and primary in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            what = _CANNOT_READ
         if what is None:
             return StoreError(f"the store {self.name} answered: {error}")
         return StoreError(f"{what.format(name=self.name, seconds=self._busy_seconds)} ({error})")
@@ -224,6 +249,12 @@ class Connections:
         return self.path is not None and shutil.disk_usage(self.path.parent).free < 1 << 20
 
 
+_CANNOT_READ = (
+    "{name} cannot be read, because SQLite must make files beside it and its folder cannot be "
+    "written: copy it to another folder, or, if no process writes it, open it as "
+    "sqlite:///{name}?immutable=1"
+)
+_OF_A_VALUE = (sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
 _EXPLANATIONS = {
     sqlite3.SQLITE_BUSY_SNAPSHOT: "your transaction read {name} before another one wrote it, so "
     "it can no longer write; nothing was written: roll it back, and start it with BEGIN IMMEDIATE"

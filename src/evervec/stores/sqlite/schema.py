@@ -22,6 +22,12 @@ def upgrade(db: Connections) -> None:
         found = _version(conn)
     if found == LATEST:
         return
+    if db.read_only:
+        what = f"has schema {found}, and this version needs {LATEST}" if found else "is no store"
+        raise StoreError(
+            f"{db.name} {what}, which cannot be changed while it is open for reading only: open "
+            "it once with the right to write it"
+        )
     with db.writing(durable=True) as conn:
         found = _version(conn)  # another process may have been faster
         if found > LATEST:

@@ -3,3 +3,8 @@
 -- may hold other points than the entry says (null: no such write).
 alter table evervec_ledger add column fence integer;
 alter table evervec_ledger add column doubt integer;
+
+-- A row of an attached table whose key or tenant cannot be a record's is set aside: an example of
+-- such a row's id (null: none is known), and how many were set aside since the first.
+alter table evervec_attached add column unfit text;
+alter table evervec_attached add column times_unfit integer not null default 0;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from evervec.settings import Settings
@@ -22,16 +23,45 @@ class SqliteStore(Care, Looking, Finding, Sharing, Versions, Fleet, Keys, Asking
 
     poll_seconds = 0.1
 
-    def __init__(self, path: Path | None, settings: Settings) -> None:
-        db = Connections(path, settings.busy_seconds)
+    def __init__(
+        self,
+        path: Path | None,
+        settings: Settings,
+        *,
+        read_only: bool = False,
+        immutable: bool = False,
+    ) -> None:
+        """A file that cannot be written is opened for reading only, or if `read_only` asks for
+        it; `immutable`: as `Connections` has it."""
+        if path is not None and path.exists() and not os.access(path, os.W_OK):
+            read_only = True
+        db = _open(path, settings.busy_seconds, read_only or immutable, immutable)
         super().__init__(db, settings.clock, settings.max_attempts)
         self.url = db.name
+        self.read_only = db.read_only
         self.reads_at_once = path is not None  # in memory readers wait for writers
+
+    def close(self) -> None:
+        self.db.close()
+
+
+def _open(path: Path | None, busy_seconds: float, read_only: bool, immutable: bool) -> Connections:
+    while True:
+        db = Connections(path, busy_seconds, read_only=read_only, immutable=immutable)
+        made = _inode(path)
         try:
             upgrade(db)
         except BaseException:
             db.close()
             raise
+        # a process that made the file in vain may have removed it just before (`remove_empty`)
+        if path is None or (made is not None and made == _inode(path)):
+            return db
+        db.close()
 
-    def close(self) -> None:
-        self.db.close()
+
+def _inode(path: Path | None) -> int | None:
+    try:
+        return path.stat().st_ino if path is not None else None
+    except FileNotFoundError:
+        return None
