@@ -68,16 +68,23 @@ class Pipeline:
         knows."""
         served = []
         for c in self._described():
-            model, kind = self.models.of(c.spec), self._kinds.get(c.kind)
+            model = self.models.of(c.spec)
             if model is None or c.state == "retired":
                 continue
-            chunker = kind.chunker if kind else None
-            chunker = chunker or parse_chunker(c.chunker, model.chunker)
-            if chunker and (kind or not c.app):
+            if chunker := self.chunker_of(c):
                 self._chunkers[c.version] = chunker
                 self._makers[c.version] = model
                 served.append(c.version)
         return served
+
+    def chunker_of(self, c: Collection) -> Chunker | None:
+        """How a collection's texts are cut; None where this process does not have its model, or
+        the code that cuts or loads them."""
+        model, kind = self.models.of(c.spec), self._kinds.get(c.kind)
+        if model is None or (c.app and kind is None):
+            return None
+        own = kind.chunker if kind else None
+        return own or parse_chunker(c.chunker, model.chunker)
 
     def _described(self) -> list[Collection]:
         """The store's collections, after it was told what this process knows of them."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from evervec.errors import InvalidArgument, InvalidRecord
+from evervec.errors import InvalidArgument, InvalidRecord, StoreError
 from evervec.model import Hit, Job
+from evervec.reports import Findings
 from evervec.sources.base import Attached, Attachment, Row, Source, TableChanged
 from evervec.stores.base import Store
 from evervec.stores.values import Draft, Expected
@@ -140,24 +141,61 @@ class Tables:
         return 0 if keep else gone
 
     # verify
+    def troubles(self, attachment: Attachment) -> Iterator[str]:
+        """What keeps an attached table from being followed whole, each in a sentence."""
+        if (trouble := self.trouble(attachment)) is not None:
+            yield trouble
+
     def compare(
-        self, store: Store, tenant: str | None, *, repair: bool
-    ) -> Counter[tuple[str, str, str]]:
-        """By tenant and kind, how many records are missing, stale, and orphaned beside the rows of
-        their tables; `repair` enqueues them. What a job is about to settle is left out."""
+        self, store: Store, tenant: str | None, findings: Findings, *, repair: bool
+    ) -> None:
+        """Find records that are missing, stale and orphaned beside the rows of their tables, and
+        tables that are not followed; `repair` enqueues the former and attaches the latter again
+        as they are now. What a job is about to settle is left out."""
         while self.follow():
             pass
-        counts: Counter[tuple[str, str, str]] = Counter()
         for attachment, backfilled in self.attached():
-            if not backfilled or self.trouble(attachment) is not None:
+            troubles = list(self.troubles(attachment))
+            if repair and self.trouble(attachment) is not None:
+                findings.repaired += self._attach_again(attachment, troubles)
+            try:
+                if backfilled:
+                    self._compare(store, attachment, tenant, findings, repair=repair)
+            except TableChanged as error:
+                if str(error) not in troubles:
+                    troubles.append(str(error))
+            where = f"{attachment.table} as {attachment.kind}"
+            findings.troubles += [f"{where}: {trouble}" for trouble in troubles]
+            if not backfilled:
+                findings.unchecked.append(f"{where}: its old rows are still being enqueued")
+
+    def _attach_again(self, attachment: Attachment, troubles: list[str]) -> int:
+        """Put the triggers on a table as it is now, and have workers look at all of its rows: 1,
+        or 0 where that cannot be done. `troubles` tells of it."""
+        try:
+            self._required().attach(attachment)
+        except (InvalidArgument, StoreError) as error:
+            troubles.append(f"it cannot be attached again: {error}")
+            return 0
+        troubles.append("it is attached again, and workers look at all of its rows")
+        return 1
+
+    def _compare(
+        self,
+        store: Store,
+        attachment: Attachment,
+        tenant: str | None,
+        findings: Findings,
+        *,
+        repair: bool,
+    ) -> None:
+        for owner, fault, ids in self._wrong(store, attachment):
+            if not ids or tenant not in (None, owner):
                 continue
-            for owner, fault, ids in self._wrong(store, attachment):
-                if not ids or tenant not in (None, owner):
-                    continue
-                counts[owner, attachment.kind, fault] += len(ids)
-                if repair:
-                    store.enqueue(owner, attachment.kind, ids, loaded=True)
-        return counts
+            findings.counts[owner, attachment.kind, fault] += len(ids)
+            if repair:
+                store.enqueue(owner, attachment.kind, ids, loaded=True)
+                findings.repaired += len(ids)
 
     def _wrong(self, store: Store, attachment: Attachment) -> Iterator[tuple[str, str, list[str]]]:
         """By tenant, what is wrong with which ids."""

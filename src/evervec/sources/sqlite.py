@@ -70,7 +70,7 @@ class SqliteSource(Following[sqlite3.Connection]):
 
     def _drop_triggers(self, conn: sqlite3.Connection, kind: str) -> None:
         mine = f"evervec_{prefix(kind)}"
-        for (name,) in conn.execute(SQL.triggers).fetchall():
+        for name, _ in conn.execute(SQL.triggers).fetchall():
             if name.startswith(mine):
                 conn.execute(f"drop trigger {quoted(name)}")
 
@@ -84,11 +84,15 @@ class SqliteSource(Following[sqlite3.Connection]):
                 _check(conn, attachment)
             except TableChanged as error:
                 return str(error)
-            there = {name for (name,) in conn.execute(SQL.triggers)}
+            there = {
+                name
+                for name, table in conn.execute(SQL.triggers)
+                if table.lower() == attachment.table.lower()
+            }
         if missing := set(_triggers(attachment)) - there:
             return (
                 f"{attachment.table} lacks the trigger {', '.join(sorted(missing))}, so changes "
-                "go unnoticed: attach it anew"
+                "go unnoticed: attach it again, or run `evervec verify --repair`"
             )
         return None
 
@@ -135,6 +139,8 @@ class SqliteSource(Following[sqlite3.Connection]):
     # reading
     def count(self, attachment: Attachment) -> int:
         with self._db.reading() as conn:
+            if not _types(conn, attachment.table):
+                return 0
             row = conn.execute(f"select count(*) from {quoted(attachment.table)}").fetchone()
         return int(row[0])
 

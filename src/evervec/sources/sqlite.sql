@@ -32,7 +32,9 @@ select definition, position from evervec_attached where position is not null ord
 update evervec_attached set position = ? where kind = ?
 
 -- name: triggers
-select name from sqlite_schema where type = 'trigger' and name like 'evervec\_attached\_%' escape '\'
+-- with the table that they are on: they go with one that is renamed
+select name, tbl_name from sqlite_schema
+where type = 'trigger' and name like 'evervec\_attached\_%' escape '\'
 
 -- name: is_table
 select 1 from sqlite_schema

@@ -188,6 +188,8 @@ class Expected:
     hashes: frozenset[bytes] = field(default_factory=frozenset)
     seq: int = 0
     """of the change that the ledger was last written by"""
+    doubtful: bool = False
+    """a write was begun whose end the ledger does not know"""
 
     @property
     def busy(self) -> bool:
