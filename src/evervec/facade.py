@@ -50,20 +50,22 @@ def open(
     index: str | None = None,
     embedder: str | Embedder = "auto",
     tenant: str = "default",
+    reindex: bool = False,
     **settings: Any,
 ) -> Evervec:
     """Open a store, making it when it is new. No worker is started.
 
     `store`: a path or URL; default `$EVERVEC_STORE`, else `./evervec.db`; `memory:` for none
-    on disk. `index`: an index URL; None for the store's own. `settings`: any of
-    `evervec.Settings` by its name.
+    on disk. `index`: an index URL, or `own` for the store's own database; default
+    `$EVERVEC_INDEX`, else where the store's vectors are. `reindex`: change to that index, and
+    have all vectors made again there. `settings`: any of `evervec.Settings` by its name.
     """
     loaded = Settings.load(settings)
     check_name("tenant", tenant)
     opened = open_store(store, loaded)
     try:
         made, why = open_embedder(embedder, opened, loaded)
-        found = open_index(index, opened, loaded)
+        found = open_index(index, opened, loaded, reindex=reindex)
         return Evervec(opened, found, made, tenant, loaded, why, isinstance(embedder, str))
     except BaseException:
         opened.close()

@@ -22,6 +22,7 @@ from evervec.errors import InvalidInput
 from evervec.indexes.base import Index
 from evervec.kinds import Kind
 from evervec.limits.gate import NOBODYS_FAULT
+from evervec.location import check_generation, generation
 from evervec.model import Change, Job, Point, Status
 from evervec.models import Model, Models
 from evervec.queue import Queue
@@ -60,6 +61,7 @@ class Pipeline:
         self._chunkers: dict[int, Chunker] = {}
         self._makers: dict[int, Model] = {}
         self._away: list[Model] = []
+        self._generation = generation(store)
         self.memory = settings.memory_mb << 19
         """characters of text held at once: a half of the setting, for what is made of them"""
 
@@ -128,7 +130,9 @@ class Pipeline:
         return min((m.provider.waits for m in self.models), default=0.0)
 
     def claim(self, limit: int, *, suspects: bool = True) -> list[Job]:
-        """Lease the next jobs that this process can do; `suspects`: also what killed workers."""
+        """Lease the next jobs that this process can do; `suspects`: also what killed workers.
+        `IndexMismatch` when the store's vectors are in another index since it was opened."""
+        check_generation(self.store, self._generation)
         self._tables.follow()
         served = self.serves()
         if self._away:

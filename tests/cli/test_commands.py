@@ -266,6 +266,17 @@ def test_progress_never_passes_what_it_expects(run: Run, notes: Path) -> None:
     assert "verifying: 4 of 4" in run("verify", code=3).stderr
 
 
+def test_another_index_is_refused_until_the_store_is_reindexed(run: Run, notes: Path) -> None:
+    run("add", "note", "notes")
+    refused = run("--index", "lancedb://vectors", "search", "tea", code=1)
+    assert "`evervec reindex lancedb://" in refused.stderr
+    shown = json.loads(run("reindex", "lancedb://vectors", "--json").stdout)
+    assert shown["index"].endswith("/vectors")
+    assert shown["waiting"] == 3
+    assert "3 embedded" in run("worker", "--drain").stdout
+    assert "exactly the latest version" in run("verify").stdout
+
+
 def test_a_repair_that_has_to_wait_is_not_done(run: Run, notes: Path, tmp_path: Path) -> None:
     run("add", "note", "notes")
     with sqlite3.connect(tmp_path / "evervec.db") as conn:

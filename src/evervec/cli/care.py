@@ -1,4 +1,4 @@
-"""Commands for running it: init, status, worker, backfill, verify, versions, doctor, demo."""
+"""Commands for running it: init, status, worker, backfill, verify, reindex, doctor, demo."""
 
 from __future__ import annotations
 
@@ -305,6 +305,27 @@ def _show_report(report: VerifyReport) -> None:
     elif len(report.by) > 1:
         head = [field.name for field in dataclasses.fields(report.by[0])]
         print_table(head, [dataclasses.astuple(tally) for tally in report.by])
+
+
+@command("reindex", "evervec --store notes.db reindex lancedb://vectors")
+@click.argument("url", metavar="URL")
+@as_json
+def reindex(where: Where, url: str, as_json: bool) -> None:
+    """Change to another index, and have all vectors made again there.
+
+    URL is that of the index, or `own` for the store's own database. Stop the workers and services
+    that use the last index first. An index that holds the vectors already, because it was moved or
+    copied, is just taken.
+    """
+    if where.app:
+        raise click.UsageError("--app opens the store by itself: leave it out, and give --store")
+    with dataclasses.replace(where, index=url).opened(reindex=True) as ev:
+        facts = {"index": "own" if ev.index.shares_store else ev.index.url,
+                 "waiting": ev.queue.stats().pending}  # fmt: skip
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"the index is {facts['index']}; {facts['waiting']} records wait for a worker")
 
 
 @command("doctor", "evervec doctor")
