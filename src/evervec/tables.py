@@ -156,11 +156,13 @@ class Tables:
             pass
         for attachment, backfilled in self.attached():
             troubles = list(self.troubles(attachment))
+            mend = repair  # but no record by a table that is not what it was
             if repair and self.trouble(attachment) is not None:
-                findings.repaired += self._attach_again(attachment, troubles)
+                mend = self._attach_again(attachment, troubles)
+                findings.repaired += mend
             try:
                 if backfilled:
-                    self._compare(store, attachment, tenant, findings, repair=repair)
+                    self._compare(store, attachment, tenant, findings, repair=mend)
             except TableChanged as error:
                 if str(error) not in troubles:
                     troubles.append(str(error))
@@ -169,16 +171,16 @@ class Tables:
             if not backfilled:
                 findings.unchecked.append(f"{where}: its old rows are still being enqueued")
 
-    def _attach_again(self, attachment: Attachment, troubles: list[str]) -> int:
-        """Put the triggers on a table as it is now, and have workers look at all of its rows: 1,
-        or 0 where that cannot be done. `troubles` tells of it."""
+    def _attach_again(self, attachment: Attachment, troubles: list[str]) -> bool:
+        """Put the triggers on a table as it is now, and have workers look at all of its rows;
+        False where that cannot be done. `troubles` says what was done, or why not."""
         try:
             self._required().attach(attachment)
         except (InvalidArgument, StoreError) as error:
             troubles.append(f"it cannot be attached again: {error}")
-            return 0
+            return False
         troubles.append("it is attached again, and workers look at all of its rows")
-        return 1
+        return True
 
     def _compare(
         self,

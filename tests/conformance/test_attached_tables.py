@@ -424,6 +424,21 @@ def test_triggers_that_went_with_a_renamed_table_are_missed_on_the_new_one(
     assert texts(ev) == {"1": "another", "2": "two"}
 
 
+def test_no_record_is_repaired_by_a_table_that_cannot_be_attached_again(
+    app: App, ev: Evervec
+) -> None:
+    attach(ev)
+    app.execute("insert into articles (id, body) values (1, 'one')")
+    assert len(texts(ev)) == 1
+    app.execute("drop table articles")
+    app.execute(ARTICLES.replace(" primary key", ""))
+    report = ev.verify(repair=True)
+    assert (report.found, report.repaired) == ({"orphaned": 1}, 0)
+    assert "cannot be attached again: id is not a key of articles" in report.troubles[1]
+    ev.process_all()
+    assert ev.get("article", "1")
+
+
 def test_rows_that_are_still_to_be_enqueued_are_told(app: App, ev: Evervec) -> None:
     app.execute("insert into articles (id, body) values (1, 'one')")
     attach(ev)
