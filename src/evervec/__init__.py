@@ -20,6 +20,7 @@ if _typing.TYPE_CHECKING:
     from evervec.errors import AccessDenied as AccessDenied
     from evervec.errors import EmbedderError as EmbedderError
     from evervec.errors import EvervecError as EvervecError
+    from evervec.errors import IndexMismatch as IndexMismatch
     from evervec.errors import IndexUnavailable as IndexUnavailable
     from evervec.errors import InvalidArgument as InvalidArgument
     from evervec.errors import InvalidInput as InvalidInput
@@ -69,9 +70,9 @@ _HOMES = {
     "chunking": "Chunker ContentChunker Measure SizeChunker",
     "client": "Client",
     "embedders.base": "Answer Embedder",
-    "errors": "AccessDenied EmbedderError EvervecError IndexUnavailable InvalidArgument InvalidInput "
-    "InvalidRecord InvalidTransition JobFailed LeaseLost ProviderUnavailable RateLimited "
-    "SettingsError StoreError VersionMismatch WaitTimeout",
+    "errors": "AccessDenied EmbedderError EvervecError IndexMismatch IndexUnavailable "
+    "InvalidArgument InvalidInput InvalidRecord InvalidTransition JobFailed LeaseLost "
+    "ProviderUnavailable RateLimited SettingsError StoreError VersionMismatch WaitTimeout",
     "facade": "Evervec open",
     "kinds": "Kind Rescore",
     "migrate": "Migration",

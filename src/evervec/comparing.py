@@ -1,23 +1,30 @@
 """One slice of records beside the points that an index holds of them: what is wrong, and why.
 
-The ledger says which chunks a record should have there, and of which change. A point that
-keeps a copy of text and metadata is compared with the record itself. Of a vector it can be
-told that it is damaged, not that it is another one of the same size and length.
+The ledger says which chunks a record should have there, and of which change; whether those
+are the chunks of its present text is told from the text itself. A point that keeps a copy of
+text and metadata is compared with the record. Of a vector it can be told that it is damaged,
+not that it is another one of the same size and length.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple
 
+from evervec.chunking import Chunker, embedded_text, hash_text
+from evervec.chunking import chunk as cut_into_chunks
 from evervec.indexes.base import Held
+from evervec.model import Chunk
 from evervec.stores.base import Store
 from evervec.stores.ledger import unpack_chunks
-from evervec.stores.values import Expected
+from evervec.stores.values import Expected, Found
 
+_CHARACTERS = 16_000_000
+"""of texts that are held at once, unless one alone has more"""
 Whose = tuple[str, int]
 """tenant and record: a point may bear another tenant than the record of its number"""
 
@@ -36,29 +43,87 @@ class Wrong:
 
 
 class Content(NamedTuple):
-    """What points may repeat of a record."""
+    """What is known of a record's text and metadata."""
 
-    metadata: Any
-    pieces: dict[bytes, str]
-    """the text of each chunk, by hash"""
+    embedded: bool | None = True
+    """whether the ledger's chunks are those of the present text; None: it cannot be told"""
+    metadata: Any = None
+    pieces: Mapping[bytes, str] = {}
+    """the text of each chunk, by hash: what a point may repeat of it"""
 
 
 def contents_of(
-    store: Store, version: int, expected: Iterable[int], held: Sequence[Held]
+    store: Store,
+    version: int,
+    expected: Iterable[Expected],
+    held: Sequence[Held],
+    chunker: Callable[[], Chunker | None],
+    *,
+    quick: bool,
 ) -> dict[int, Content]:
-    """Of those records whose points can be compared with them; none where an index keeps nothing
-    but vectors."""
-    if not any(point.copy for point in held):
+    """By number, those of the records that can be read. `quick` reads no text unless the index
+    has copies of it. Few texts are held at once, however long they are."""
+    copied = any(point.copy for point in held)
+    if quick and not copied:
         return {}
-    records = list(expected)
-    ledgers = store.ledgers(records, [version])
-    return {
-        record: Content(
-            _comparable(json.loads(found.metadata)),
-            {c.hash: found.text[c.start : c.end] for c in unpack_chunks(ledgers.get(record))},
-        )
-        for record, found in store.found(records).items()
+    records = [record.record for record in expected if record.live]
+    ledgers = {
+        record: unpack_chunks(entry) for record, entry in store.ledgers(records, [version]).items()
     }
+    contents = {}
+    for some in _parted(records, ledgers):
+        for number, found in store.found(some).items():
+            chunks = ledgers.get(number, ())
+            known = quick or not chunks or _is_embedded(found, chunks, chunker)
+            contents[number] = (
+                Content(
+                    known,
+                    _comparable(json.loads(found.metadata)),
+                    {c.hash: found.text[c.start : c.end] for c in chunks},
+                )
+                if copied
+                else Content(known)
+            )
+    return contents
+
+
+def _parted(records: Iterable[int], ledgers: Mapping[int, Sequence[Chunk]]) -> Iterator[list[int]]:
+    """Records whose texts may be held together, by what the ledger says of their length."""
+    part: list[int] = []
+    characters = 0
+    for record in records:
+        size = max((chunk.end for chunk in ledgers.get(record, ())), default=0)
+        if part and characters + size > _CHARACTERS:
+            yield part
+            part, characters = [], 0
+        part.append(record)
+        characters += size
+    if part:
+        yield part
+
+
+def _is_embedded(
+    found: Found, chunks: Sequence[Chunk], chunker: Callable[[], Chunker | None]
+) -> bool | None:
+    """Whether these are the chunks of a text: each stands where the ledger says, and together
+    they leave nothing out. A chunker that leaves something out has to be asked for its cuts."""
+    title, text = found.title, found.text
+    upto, whole = 0, True
+    for chunk in sorted(chunks, key=attrgetter("start")):
+        if hash_text(embedded_text(title, text, chunk.start, chunk.end)) != chunk.hash:
+            return False
+        whole = whole and not text[upto : chunk.start].strip()
+        upto = max(upto, chunk.end)
+    if whole and not text[upto:].strip():
+        return True
+    made = chunker()
+    if made is None:
+        return None
+    try:
+        cut = cut_into_chunks(made, title, text)[0]
+    except Exception:  # noqa: BLE001 - a kind's own chunker may raise anything
+        return None
+    return {chunk.hash for chunk in cut} == {chunk.hash for chunk in chunks}
 
 
 def _comparable(value: Any) -> Any:
@@ -106,9 +171,12 @@ def _examine(record: Expected, there: list[Held], content: Content | None) -> Wr
     for unknown in by_hash.values():
         wrong.faults.add("orphaned")
         wrong.spare += unknown
-    if not record.current:
+    if not record.current or (content is not None and content.embedded is False):
         wrong.faults.add("stale")
         wrong.again = True
+    if record.doubtful:  # whatever the points look like, nobody knows what was written
+        wrong.faults.add("stale")
+        wrong.again = wrong.forget = True
     if "missing" in wrong.faults:
         wrong.faults.discard("stale")
     return wrong

@@ -75,6 +75,10 @@ class VersionMismatch(EvervecError):
     """The store's vectors were made by another model than the one given."""
 
 
+class IndexMismatch(EvervecError):
+    """The index given does not hold the store's vectors."""
+
+
 class IndexUnavailable(EvervecError):
     """The vector index cannot be reached. Writes wait for it; searches answer from text."""
 

@@ -51,20 +51,22 @@ def open(
     index: str | None = None,
     embedder: str | Embedder = "auto",
     tenant: str = "default",
+    reindex: bool = False,
     **settings: Any,
 ) -> Evervec:
     """Open a store, making it when it is new. No worker is started.
 
     `store`: a path or URL; default `$EVERVEC_STORE`, else `./evervec.db`; `memory:` for none
-    on disk. `index`: an index URL; None for the store's own. `settings`: any of
-    `evervec.Settings` by its name.
+    on disk. `index`: an index URL, or `own` for the store's own database; default
+    `$EVERVEC_INDEX`, else where the store's vectors are. `reindex`: change to that index, and
+    have all vectors made again there. `settings`: any of `evervec.Settings` by its name.
     """
     loaded = Settings.load(settings)
     check_name("tenant", tenant)
     opened = open_store(store, loaded)
     try:
         made, why = open_embedder(embedder, opened, loaded)
-        found = open_index(index, opened, loaded)
+        found = open_index(index, opened, loaded, reindex=reindex)
         return Evervec(opened, found, made, tenant, loaded, why, isinstance(embedder, str))
     except BaseException:
         opened.close()
@@ -105,8 +107,9 @@ class Evervec:
         )  # fmt: skip
         self._backfiller = Backfiller(store, self.pipeline, self._kinds, settings)
         self.migrations = Migrations(
-            store, index, self.models, self._backfiller, self.queue.worker, settings
-        )
+            store, index, self.models, self._backfiller, self.pipeline.chunker_of,
+            self.queue.worker, settings,
+        )  # fmt: skip
         self.housekeeping = Housekeeping(
             store, index, self.queue, self.tables, self.models, settings
         )
@@ -461,15 +464,22 @@ class Evervec:
         self,
         repair: bool = False,
         *,
+        quick: bool = False,
         all_tenants: bool = False,
         progress: Callable[[int], object] = lambda _: None,
     ) -> VerifyReport:
-        """Compare the index with the records, and those with the tables that are attached;
-        `repair` takes out what is too much and enqueues what is missing or stale. Safe beside
-        workers. `progress` is called with the number of records looked at."""
+        """Compare the index with the records, and those with the tables that are attached. Safe
+        beside workers.
+
+        `report.clean`: nothing wrong was found. `report.complete`: nothing waits, failed or was
+        left unchecked either, so the index holds exactly the latest version of every record.
+        `repair` takes out what is too much, enqueues what is missing or stale, and attaches
+        tables again that lost their triggers. `quick` does not read the records' texts.
+        `progress` is called with the number of records looked at.
+        """
         return verify(
-            self.store, self.index, self.tables, None if all_tenants else self.tenant,
-            repair=repair, progress=progress,
+            self.store, self.index, self.tables, self.pipeline.chunker_of,
+            None if all_tenants else self.tenant, repair=repair, quick=quick, progress=progress,
         )  # fmt: skip
 
 

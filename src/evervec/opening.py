@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from evervec.embedders.base import Embedder
 from evervec.errors import InvalidArgument, SettingsError
 from evervec.indexes.base import Index
+from evervec.location import open_located
 from evervec.model import ModelSpec
 from evervec.settings import Settings
 from evervec.sources.base import Attachment, Source
@@ -121,14 +122,33 @@ def _duckdb(path: Path, settings: Settings) -> Store:
     return DuckdbStore(path, settings)
 
 
-def open_index(url: str | None, store: Store, settings: Settings) -> Index:
-    """None: the store's own."""
+def open_index(
+    given: str | None, store: Store, settings: Settings, *, reindex: bool = False
+) -> Index:
+    """A URL, `own` for the store's own database, or None: `$EVERVEC_INDEX`, else the index that
+    holds the store's vectors, which of a new store is its own."""
+    return open_located(
+        store,
+        lambda url: _separate_index(url, store, settings) if url else _own_index(store, settings),
+        given or os.environ.get("EVERVEC_INDEX"),
+        reindex=reindex,
+        is_there=lambda url: (folder := _folder_of(url)) is None or folder.exists(),
+        priority=settings.backfill_priority,
+    )
+
+
+def _folder_of(url: str) -> Path | None:
+    """Where an index in files is; all links are followed, so that it has one name."""
+    scheme, _, place = url.partition("://")
+    if scheme not in ("lancedb", "qdrant-edge") or not place or "://" in place:
+        return None
+    return Path(place).resolve()
+
+
+def _own_index(store: Store, settings: Settings) -> Index:
     from evervec.indexes.sqlite import SqliteIndex
     from evervec.stores.sqlite import SqliteStore
 
-    url = url or os.environ.get("EVERVEC_INDEX")
-    if url:
-        return _separate_index(url, store, settings)
     if isinstance(store, SqliteStore):
         return SqliteIndex(store.db, settings.clock, settings.cache_mb)
     if store.url.startswith("postgresql:"):
@@ -148,6 +168,7 @@ def open_index(url: str | None, store: Store, settings: Settings) -> Index:
 
 def _separate_index(url: str, store: Store, settings: Settings) -> Index:
     scheme, _, place = url.partition("://")
+    place = str(_folder_of(url) or place)
     try:
         if scheme == "lancedb" and place:
             from evervec.indexes.lancedb import LanceIndex

@@ -23,6 +23,7 @@ from evervec.embedders.base import count_tokens, describe
 from evervec.errors import EvervecError, IndexUnavailable, InvalidInput, WrongCollection
 from evervec.indexes.base import Index
 from evervec.kinds import Kind
+from evervec.location import check_generation, generation
 from evervec.model import Change, Job, Point, Status
 from evervec.models import Model, Models
 from evervec.queue import Queue
@@ -79,6 +80,7 @@ class Pipeline:
         self._away: list[Model] = []
         self._refused: dict[int, float] = {}
         """versions whose collection in the index is wrong, and when to ask again"""
+        self._generation = generation(store)
         self.memory = settings.memory_mb << 19
         """characters of text held at once: a half of the setting, for what is made of them"""
 
@@ -87,16 +89,23 @@ class Pipeline:
         knows."""
         served = []
         for c in self._described():
-            model, kind = self.models.of(c.spec), self._kinds.get(c.kind)
+            model = self.models.of(c.spec)
             if model is None or c.state == "retired":
                 continue
-            chunker = kind.chunker if kind else None
-            chunker = chunker or parse_chunker(c.chunker, model.chunker)
-            if chunker and (kind or not c.app):
+            if chunker := self.chunker_of(c):
                 self._chunkers[c.version] = chunker
                 self._makers[c.version] = model
                 served.append(c.version)
         return served
+
+    def chunker_of(self, c: Collection) -> Chunker | None:
+        """How a collection's texts are cut; None where this process does not have its model, or
+        the code that cuts or loads them."""
+        model, kind = self.models.of(c.spec), self._kinds.get(c.kind)
+        if model is None or (c.app and kind is None):
+            return None
+        own = kind.chunker if kind else None
+        return own or parse_chunker(c.chunker, model.chunker)
 
     def _described(self) -> list[Collection]:
         """The store's collections, after it was told what this process knows of them."""
@@ -140,7 +149,9 @@ class Pipeline:
         return min((m.provider.waits for m in self.models), default=0.0)
 
     def claim(self, limit: int, *, suspects: bool = True) -> list[Job]:
-        """Lease the next jobs that this process can do; `suspects`: also what killed workers."""
+        """Lease the next jobs that this process can do; `suspects`: also what killed workers.
+        `IndexMismatch` when the store's vectors are in another index since it was opened."""
+        check_generation(self.store, self._generation)
         self._tables.attempt(self._tables.follow)
         served = [version for version in self.serves() if not self._is_refused(version)]
         if self._away:

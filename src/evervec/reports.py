@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -156,6 +157,9 @@ class WorkerState:
 
 FAULTS = ("missing", "stale", "orphaned", "doubled", "misplaced")
 """What `verify` tells apart."""
+QUICK = "quick: vectors were not compared with the texts of their records"
+"""What a quick `verify` leaves unchecked."""
+_COUNTS = (*FAULTS, "checked", "waiting", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +175,8 @@ class Tally:
     orphaned: int = 0
     doubled: int = 0
     misplaced: int = 0
+    waiting: int = 0
+    failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,26 +186,65 @@ class VerifyReport:
     missing: int
     """records with no vectors, or with some missing"""
     stale: int
-    """records whose points are of an older change or were altered, and that no job will renew"""
+    """records whose points are of an older change or of another text or were altered, and that no
+    job will renew"""
     orphaned: int
     """records that are gone but still have points, or have points they should not"""
     doubled: int
     """records with a chunk in the index more than once"""
     repaired: int
     checked: int = 0
+    """live records that were compared with the index"""
     misplaced: int = 0
     """records with points of a version that is retired, or that the store does not know"""
+    waiting: int = 0
+    """records that were not compared, because a job for them is pending or in progress"""
+    failed: int = 0
+    """records whose job is a dead letter"""
+    troubles: tuple[str, ...] = ()
+    """what is wrong and is not about single records, such as a table without its triggers"""
+    unchecked: tuple[str, ...] = ()
+    """what was not compared, and why"""
     by: tuple[Tally, ...] = ()
-    """the same by tenant and kind"""
+    """the counts by tenant and kind"""
 
     @property
     def clean(self) -> bool:
-        return not self.found
+        """Nothing wrong was found in what was checked; `complete` says whether that was all."""
+        return not (self.found or self.troubles)
+
+    @property
+    def complete(self) -> bool:
+        """The index holds exactly the latest version of every record: nothing is wrong, nothing
+        waits or failed, and everything was checked."""
+        return self.clean and not (self.waiting or self.failed or self.unchecked)
 
     @property
     def found(self) -> dict[str, int]:
-        """What is wrong, and how often."""
+        """What is wrong with records, and how often."""
         return {name: count for name in FAULTS if (count := getattr(self, name))}
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a `verify` that is under way has found so far."""
+
+    counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """by tenant, kind and the name of the count"""
+    troubles: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+    repaired: int = 0
+
+    def report(self) -> VerifyReport:
+        by: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+        for (tenant, kind, name), count in sorted(self.counts.items()):
+            by[tenant, kind][name] = count
+        tallies = tuple(Tally(tenant, kind, **found) for (tenant, kind), found in by.items())
+        total = {name: sum(getattr(t, name) for t in tallies) for name in _COUNTS}
+        return VerifyReport(
+            **total, repaired=self.repaired, troubles=tuple(self.troubles),
+            unchecked=tuple(self.unchecked), by=tallies,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from evervec.errors import InvalidArgument, InvalidRecord, StoreClosed, StoreError
 from evervec.model import Hit, Job
+from evervec.reports import Findings
 from evervec.sources.base import Attached, Attachment, Row, Source, TableChanged, Unfit
 from evervec.stores.base import Store
 from evervec.stores.values import Draft, Expected
@@ -174,11 +175,12 @@ class Tables:
         gone, renamed, or without its triggers; rows that cannot be indexed, with their number.
         It reads the keys of all attached tables."""
         for attachment, _ in self.attached():
-            if attachment.tenant is not None or tenant in (None, attachment.owner):
-                yield from self._troubles(attachment, tenant)
+            yield from self._troubles(attachment, tenant)
 
     def _troubles(self, attachment: Attachment, tenant: str | None) -> Iterator[str]:
         assert self.source is not None
+        if attachment.tenant is None and tenant not in (None, attachment.owner):
+            return  # it has no rows of that tenant
         if trouble := self.source.trouble(attachment):
             yield trouble
             return
@@ -279,23 +281,57 @@ class Tables:
 
     # verify
     def compare(
-        self, store: Store, tenant: str | None, *, repair: bool
-    ) -> Counter[tuple[str, str, str]]:
-        """By tenant and kind, how many records are missing, stale, and orphaned beside the rows of
-        their tables; `repair` enqueues them. What a job is about to settle is left out."""
+        self, store: Store, tenant: str | None, findings: Findings, *, repair: bool
+    ) -> None:
+        """Find records that are missing, stale and orphaned beside the rows of their tables, and
+        tables that are not followed; `repair` enqueues the former and attaches the latter again
+        as they are now. What a job is about to settle is left out."""
         while self.follow():
             pass
-        counts: Counter[tuple[str, str, str]] = Counter()
         for attachment, backfilled in self.attached():
-            if not backfilled or self.trouble(attachment) is not None:
+            troubles = list(self._troubles(attachment, tenant))
+            mend = repair  # but no record by a table that is not what it was
+            if repair and self.trouble(attachment) is not None:
+                mend = self._attach_again(attachment, troubles)
+                findings.repaired += mend
+            try:
+                if backfilled:
+                    self._compare(store, attachment, tenant, findings, repair=mend)
+            except TableChanged as error:
+                if str(error) not in troubles:
+                    troubles.append(str(error))
+            where = f"{attachment.table} as {attachment.kind}"
+            findings.troubles += [f"{where}: {trouble}" for trouble in troubles]
+            if not backfilled:
+                findings.unchecked.append(f"{where}: its old rows are still being enqueued")
+
+    def _attach_again(self, attachment: Attachment, troubles: list[str]) -> bool:
+        """Put the triggers on a table as it is now, and have workers look at all of its rows;
+        False where that cannot be done. `troubles` says what was done, or why not."""
+        try:
+            self._required().attach(attachment)
+        except (InvalidArgument, StoreError) as error:
+            troubles.append(f"it cannot be attached again: {error}")
+            return False
+        troubles.append("it is attached again, and workers look at all of its rows")
+        return True
+
+    def _compare(
+        self,
+        store: Store,
+        attachment: Attachment,
+        tenant: str | None,
+        findings: Findings,
+        *,
+        repair: bool,
+    ) -> None:
+        for owner, fault, ids in self._wrong(store, attachment):
+            if not ids or tenant not in (None, owner):
                 continue
-            for owner, fault, ids in self._wrong(store, attachment):
-                if not ids or tenant not in (None, owner):
-                    continue
-                counts[owner, attachment.kind, fault] += len(ids)
-                if repair:
-                    store.enqueue(owner, attachment.kind, ids, loaded=True)
-        return counts
+            findings.counts[owner, attachment.kind, fault] += len(ids)
+            if repair:
+                store.enqueue(owner, attachment.kind, ids, loaded=True)
+                findings.repaired += len(ids)
 
     def _wrong(self, store: Store, attachment: Attachment) -> Iterator[tuple[str, str, list[str]]]:
         """By tenant, what is wrong with which ids."""

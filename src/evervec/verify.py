@@ -8,13 +8,16 @@ look at the index.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from evervec.chunking import Chunker
 from evervec.comparing import Whose, Wrong, compare, contents_of
 from evervec.indexes.base import Index
-from evervec.reports import FAULTS, Tally, VerifyReport
+from evervec.model import Status
+from evervec.reports import QUICK, Findings, VerifyReport
 from evervec.stores.base import Store
 from evervec.stores.values import Collection, Expected
 from evervec.tables import Tables
@@ -23,6 +26,9 @@ _SLICE = 2000
 _CHUNKS = 10_000
 """of a slice, unless one record alone has more"""
 _LOOKS = 5
+
+ChunkerOf = Callable[[Collection], Chunker | None]
+"""how this process cuts the texts of a collection; None where that is code it does not have"""
 
 
 class _Slice(NamedTuple):
@@ -33,102 +39,160 @@ class _Slice(NamedTuple):
     expected: list[Expected]
 
 
+class _Seen(NamedTuple):
+    """What a look at a slice tells of its records."""
+
+    wrong: dict[Whose, Wrong]
+    unsettled: set[int]
+    """a job is on its way, or they changed at every look"""
+    unread: set[int]
+    """whether their vectors are of their texts cannot be told"""
+
+
 def verify(
     store: Store,
     index: Index,
     tables: Tables,
+    chunker_of: ChunkerOf,
     tenant: str | None,
     *,
     repair: bool = False,
+    quick: bool = False,
     progress: Callable[[int], object] = lambda _: None,
 ) -> VerifyReport:
     """Compare tables, records and index, of one tenant or (None) of all; `repair` mends just what
-    is off: it takes out what is too much, and enqueues the rest. `progress` is called with the
-    number of records looked at."""
-    counts = tables.compare(store, tenant, repair=repair)
-    counts += _strays(store, index, tenant, repair=repair)
-    repaired = counts.total() if repair else 0
+    is off: it takes out what is too much, and enqueues the rest. `quick` trusts the ledger
+    without reading the texts. `progress` is called with the number of records looked at."""
+    findings = Findings()
+    tables.compare(store, tenant, findings, repair=repair)
+    walk = _Walk(store, index, chunker_of, tenant, findings, progress, repair, quick)
+    walk.strays()
     for collection in _used(store.collections()):
-        repaired += _walk(store, index, collection, tenant, counts, progress, repair=repair)
-    return _report(counts, repaired)
+        walk.collection(collection)
+    return findings.report()
 
 
 def verify_versions(
-    store: Store, index: Index, versions: Container[int], *, repair: bool = False
+    store: Store,
+    index: Index,
+    chunker_of: ChunkerOf,
+    versions: Container[int],
+    *,
+    repair: bool = False,
 ) -> VerifyReport:
     """Compare the index with the records for some versions alone, of all tenants."""
-    counts: Counter[tuple[str, str, str]] = Counter()
-    repaired = sum(
-        _walk(store, index, collection, None, counts, lambda _: None, repair=repair)
-        for collection in _used(store.collections())
-        if collection.version in versions
-    )
-    return _report(counts, repaired)
+    findings = Findings()
+    walk = _Walk(store, index, chunker_of, None, findings, lambda _: None, repair, quick=False)
+    for collection in _used(store.collections()):
+        if collection.version in versions:
+            walk.collection(collection)
+    return findings.report()
 
 
 def _used(collections: Iterable[Collection]) -> list[Collection]:
     return [c for c in collections if c.state != "retired"]
 
 
-def _walk(
-    store: Store,
-    index: Index,
-    collection: Collection,
-    tenant: str | None,
-    counts: Counter[tuple[str, str, str]],
-    progress: Callable[[int], object],
-    *,
-    repair: bool,
-) -> int:
-    """Count what is wrong with one collection, and what is not; how much was repaired."""
-    repaired = 0
-    for part in _slices(store, collection, tenant):
-        wrong = _look(store, index, collection, tenant, part)
-        for (owner, _), found in wrong.items():
-            counts.update((owner, collection.kind, fault) for fault in found.faults)
-        live = Counter(record.tenant for record in part.expected if record.live)
-        for owner, count in live.items():
-            counts[owner, collection.kind, "checked"] += count
-        if repair and wrong:
-            _mend(store, index, collection, wrong)
-            repaired += len(wrong)
-        progress(live.total())
-    return repaired
+@dataclass(slots=True)
+class _Walk:
+    """One walk along store and index; `findings` keeps what it meets."""
 
+    store: Store
+    index: Index
+    chunker_of: ChunkerOf
+    tenant: str | None
+    findings: Findings
+    progress: Callable[[int], object]
+    repair: bool
+    quick: bool
 
-def _report(counts: Mapping[tuple[str, str, str], int], repaired: int) -> VerifyReport:
-    by: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
-    for (owner, kind, name), count in sorted(counts.items()):
-        by[owner, kind][name] = count
-    tallies = tuple(Tally(owner, kind, **found) for (owner, kind), found in by.items())
-    total = {name: sum(getattr(t, name) for t in tallies) for name in (*FAULTS, "checked")}
-    return VerifyReport(**total, repaired=repaired, by=tallies)
+    def collection(self, collection: Collection) -> None:
+        unread = 0
+        for part in _slices(self.store, collection, self.tenant):
+            seen = self._look(collection, part)
+            self._count(collection, part, seen)
+            unread += len(seen.unread)
+            if self.repair and seen.wrong:
+                _mend(self.store, self.index, collection, seen.wrong)
+                self.findings.repaired += len(seen.wrong)
+            self.progress(sum(record.live for record in part.expected))
+        if unread:
+            self.findings.unchecked.append(
+                f"{collection.kind}: {unread} records were not compared with their texts, because "
+                "this process does not have their chunker: run it in the program that registers "
+                "the kind, or with --app"
+            )
+        if self.quick and QUICK not in self.findings.unchecked:
+            self.findings.unchecked.append(QUICK)
 
+    def _count(self, collection: Collection, part: _Slice, seen: _Seen) -> None:
+        counts, kind = self.findings.counts, collection.kind
+        for (owner, _), found in seen.wrong.items():
+            counts.update((owner, kind, fault) for fault in found.faults)
+        by_state = {
+            "waiting": [r for r in part.expected if r.record in seen.unsettled],
+            "checked": [r for r in part.expected if r.live and r.record not in seen.unsettled],
+            "failed": [r for r in part.expected if r.job is Status.FAILED],
+        }
+        for state, records in by_state.items():
+            for owner, count in Counter(record.tenant for record in records).items():
+                counts[owner, kind, state] += count
 
-def _strays(
-    store: Store, index: Index, tenant: str | None, *, repair: bool
-) -> Counter[tuple[str, str, str]]:
-    """Points of versions that are not in use."""
-    collections = store.collections()
-    found = index.strays({c.version for c in _used(collections)}, tenant)
-    if found:  # a version may just have come or gone
-        seen = {(stray.version, stray.tenant) for stray in found}
+    def strays(self) -> None:
+        """Points of versions that are not in use."""
+        store, index, tenant = self.store, self.index, self.tenant
         collections = store.collections()
-        found = [
-            stray
-            for stray in index.strays({c.version for c in _used(collections)}, tenant)
-            if (stray.version, stray.tenant) in seen
-        ]
-    if found and repair:
-        index.drop_strays(found)
-    kinds: dict[int | None, str] = {c.version: c.kind for c in collections}
-    counts: Counter[tuple[str, str, str]] = Counter()
-    for stray in found:
-        counts[stray.tenant, kinds.get(stray.version, ""), "misplaced"] += stray.records
-    return counts
+        found = index.strays({c.version for c in _used(collections)}, tenant)
+        if found:  # a version may just have come or gone
+            seen = {(stray.version, stray.tenant) for stray in found}
+            collections = store.collections()
+            found = [
+                stray
+                for stray in index.strays({c.version for c in _used(collections)}, tenant)
+                if (stray.version, stray.tenant) in seen
+            ]
+        kinds: dict[int | None, str] = {c.version: c.kind for c in collections}
+        for stray in found:
+            kind = kinds.get(stray.version, "")
+            self.findings.counts[stray.tenant, kind, "misplaced"] += stray.records
+        if found and self.repair:
+            index.drop_strays(found)
+            self.findings.repaired += sum(stray.records for stray in found)
+
+    def _look(self, collection: Collection, part: _Slice) -> _Seen:
+        """What is so in a slice, for certain."""
+        store, version = self.store, collection.version
+        before = {record.record: record for record in part.expected}
+        result = _Seen({}, {r.record for r in part.expected if r.busy}, set())
+        suspects: set[Whose] | None = None  # at first everything
+        for _ in range(_LOOKS):
+            held = self.index.held(version, self.tenant, part.after, part.upto)
+            whose = before.keys() if suspects is None else {record for _, record in suspects}
+            contents = contents_of(
+                store, version,
+                (r for number, r in before.items() if number in whose and not r.busy),
+                held, lambda: self.chunker_of(collection), quick=self.quick,
+            )  # fmt: skip
+            seen = compare(before.values(), held, contents)
+            if suspects is None:
+                result.unread.update(n for n, c in contents.items() if c.embedded is None)
+                suspects = set(seen)
+                if not suspects:
+                    break
+                continue
+            # what the store said before this look and says after it, was so while it was made
+            now = _reread(store, version, self.tenant, part)
+            certain = {whose for whose in suspects if before.get(whose[1]) == now.get(whose[1])}
+            result.wrong.update((whose, seen[whose]) for whose in certain if whose in seen)
+            result.unsettled.update(n for _, n in certain if n in now and now[n].busy)
+            suspects -= certain
+            before = now
+            if not suspects:
+                break
+        result.unsettled.update(number for _, number in suspects or ())
+        return result
 
 
-# one collection
 def _slices(store: Store, collection: Collection, tenant: str | None) -> Iterator[_Slice]:
     """Ranges of record numbers that leave no gap; the last is open, for points of no record."""
     after = 0
@@ -151,33 +215,6 @@ def _bounded(expected: list[Expected]) -> list[Expected]:
         if chunks > _CHUNKS and place:
             return expected[:place]
     return expected
-
-
-def _look(
-    store: Store, index: Index, collection: Collection, tenant: str | None, part: _Slice
-) -> dict[Whose, Wrong]:
-    """What is wrong in a slice, for certain."""
-    version = collection.version
-    before = {record.record: record for record in part.expected}
-    wrong: dict[Whose, Wrong] = {}
-    suspects: set[Whose] | None = None  # at first everything
-    for _ in range(_LOOKS):
-        held = index.held(version, tenant, part.after, part.upto)
-        seen = compare(list(before.values()), held, contents_of(store, version, before, held))
-        if suspects is None:
-            suspects = set(seen)
-            if not suspects:
-                break
-            continue
-        # what the store said before this look and says after it, was so while it was made
-        now = _reread(store, version, tenant, part)
-        certain = {whose for whose in suspects if before.get(whose[1]) == now.get(whose[1])}
-        wrong |= {whose: seen[whose] for whose in certain if whose in seen}
-        suspects -= certain
-        before = now
-        if not suspects:
-            break
-    return wrong
 
 
 def _reread(store: Store, version: int, tenant: str | None, part: _Slice) -> dict[int, Expected]:

@@ -81,7 +81,7 @@ def test_a_folder_is_added_searched_changed_and_synced(run: Run, notes: Path) ->
         "waiting": 0,
     }  # fmt: skip
     assert "rain" in run("get", "note", "notes/tea.md").stdout
-    assert "clean" not in run("verify").stderr
+    assert "exactly the latest version" in run("verify").stdout
 
 
 def test_html_is_read_by_its_visible_text(run: Run, notes: Path) -> None:
@@ -197,11 +197,84 @@ def test_verify_counts_by_tenant_and_kind_and_repair_proves_itself(
     assert (report["clean"], report["missing"], report["stale"]) == (False, 1, 1)
     assert report["by"][0] == {
         "tenant": "acme", "kind": "memo", "checked": 1, "missing": 1, "stale": 0, "orphaned": 0,
-        "doubled": 0, "misplaced": 0,
+        "doubled": 0, "misplaced": 0, "waiting": 0, "failed": 0,
     }  # fmt: skip
     mended = json.loads(run("verify", "--all-tenants", "--repair", "--json").stdout)
     assert (mended["repaired"], mended["left"]["clean"]) == (2, True)
     assert json.loads(run("verify", "--all-tenants", "--json").stdout)["clean"]
+
+
+def test_verify_says_what_waits_and_claims_nothing_of_it(run: Run, notes: Path) -> None:
+    run("add", "note", "notes", "--no-embed")
+    shown = run("verify", code=3)
+    assert "0 records checked\n3 not checked" in shown.stdout
+    assert "exactly the latest" not in shown.stdout
+    report = json.loads(run("verify", "--json", code=3).stdout)
+    assert (report["waiting"], report["clean"], report["complete"]) == (3, True, False)
+    run("worker", "--drain")
+    assert "exactly the latest version" in run("verify").stdout
+
+
+def test_a_quick_verify_says_what_it_left_out(run: Run, notes: Path, tmp_path: Path) -> None:
+    run("add", "note", "notes")
+    with sqlite3.connect(tmp_path / "evervec.db") as conn:
+        conn.execute(
+            "update evervec_records set text = 'Tea is grown in Kent.' where id like '%tea%'"
+        )
+    conn.close()
+    shown = run("verify", "--quick").stdout
+    assert "not checked: quick" in shown
+    assert "exactly the latest" not in shown
+    assert "1 stale" in run("verify", code=1).stdout
+    assert "exactly the latest version" in run("verify", "--repair").stdout
+
+
+def test_verify_counts_dead_letters(run: Run, notes: Path, tmp_path: Path) -> None:
+    with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:
+        ev.add("note", "boxed", id="1", boxed=True)
+        ev.queue.fail(ev.queue.claim(1)[0], "bad", permanent=True)
+    shown = run("verify", code=1).stdout
+    assert "1 failed" in shown
+    assert "exactly the latest" not in shown
+
+
+def test_status_and_verify_tell_of_a_table_that_is_gone(run: Run, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "evervec.db") as conn:
+        conn.execute("create table docs (id integer primary key, body text)")
+        conn.execute("insert into docs values (1, 'of lemons')")
+    conn.close()
+    run("attach", "docs", "--kind", "doc", "--text", "body")
+    run("worker", "--drain")
+    (table,) = json.loads(run("status", "--json").stdout)["tables"]
+    assert (table["table"], table["kind"], table["trouble"]) == ("docs", "doc", None)
+    assert (table["rows"], table["embedded"], table["backfilled"]) == (1, 1, True)
+    with sqlite3.connect(tmp_path / "evervec.db") as conn:
+        conn.execute("alter table docs rename to papers")
+    conn.close()
+    assert "the table docs is gone" in run("status").stdout
+    (table,) = json.loads(run("status", "--json").stdout)["tables"]
+    assert "the table docs is gone" in table["trouble"]
+    shown = run("verify", code=1).stdout
+    assert "docs as doc: the table docs is gone: detach it" in shown
+    assert "exactly the latest" not in shown
+    run("verify", "--repair", code=1)
+
+
+def test_progress_never_passes_what_it_expects(run: Run, notes: Path) -> None:
+    run("add", "note", "notes")
+    run("add", "note", "--no-embed", "-", "--id", "late", input="one more")
+    assert "verifying: 4 of 4" in run("verify", code=3).stderr
+
+
+def test_another_index_is_refused_until_the_store_is_reindexed(run: Run, notes: Path) -> None:
+    run("add", "note", "notes")
+    refused = run("--index", "lancedb://vectors", "search", "tea", code=1)
+    assert "`evervec reindex lancedb://" in refused.stderr
+    shown = json.loads(run("reindex", "lancedb://vectors", "--json").stdout)
+    assert shown["index"].endswith("/vectors")
+    assert shown["waiting"] == 3
+    assert "3 embedded" in run("worker", "--drain").stdout
+    assert "exactly the latest version" in run("verify").stdout
 
 
 def test_a_repair_that_has_to_wait_is_not_done(run: Run, notes: Path, tmp_path: Path) -> None:
@@ -210,7 +283,9 @@ def test_a_repair_that_has_to_wait_is_not_done(run: Run, notes: Path, tmp_path: 
         conn.execute("delete from evervec_points")
     conn.close()
     shown = run("--embedder", "noop", "verify", "--repair", code=1).stdout
-    assert "3 repaired\nwhat is to be embedded waits" in shown
+    assert "3 repaired; after that:\n0 records checked\n3 not checked" in shown
+    assert "what is to be embedded waits" in shown
+    assert "exactly the latest" not in shown
     assert "3 embedded" in run("worker", "--drain").stdout
     run("verify")
 

@@ -3,8 +3,21 @@
 import itertools
 
 from evervec.indexes.base import Held
+from support.sabotage import run_sql
 from support.vectors import change
-from support.world import KIND, World, add_all, assert_in_step, fail_for_good, held, work
+from support.world import (
+    KIND,
+    World,
+    add_all,
+    assert_in_step,
+    fail_for_good,
+    held,
+    paragraph,
+    work,
+)
+
+WITHOUT_COPIES = ("sqlite", "duckdb", "pgvector")
+"""indexes that ask the store for texts, and keep none"""
 
 
 def version_of(world: World) -> int:
@@ -29,12 +42,37 @@ def test_a_store_in_step_is_clean(world: World) -> None:
 
 def test_what_a_job_will_settle_is_not_wrong(world: World) -> None:
     add_all(world.ev, KIND, "alpha", "beta", "gamma")
-    assert world.ev.verify().clean
+    report = world.ev.verify()
+    assert report.clean
+    assert (report.checked, report.waiting, report.complete) == (0, 3, False)
     work(world.ev)
+    assert world.ev.verify().complete
     world.ev.add(KIND, "changed", id="0")
     world.ev.delete(KIND, "1")
     world.ev.queue.claim(1)
-    assert world.ev.verify(repair=True).clean
+    report = world.ev.verify(repair=True)
+    assert report.clean
+    assert (report.checked, report.waiting, report.complete) == (1, 2, False)
+
+
+def test_vectors_of_another_text_are_stale_and_made_anew(world: World) -> None:
+    """The ledger says that all is well: only the text itself tells."""
+    texts = {"0": "alpha", "1": f"{paragraph('beta')}\n\n{paragraph('gamma')}", "2": "delta"}
+    add_all(world.ev, KIND, *texts.values())
+    work(world.ev)
+    records = "evervec.records" if world.store_name == "postgres" else "evervec_records"
+    for id, text in {"0": "alphabet", "1": f"{texts['1']}\n\n{paragraph('more')}"}.items():
+        texts[id] = text
+        run_sql(world, f"update {records} set text = '{text}' where id = '{id}'")
+    quick = world.ev.verify(quick=True)
+    assert (quick.stale if world.index_name in WITHOUT_COPIES else 0) == 0
+    assert not quick.complete
+    assert [what for what in quick.unchecked if what.startswith("quick")]
+    report = world.ev.verify(repair=True)
+    assert (report.found, report.unchecked) == ({"stale": 2}, ())
+    work(world.ev)
+    assert_in_step(world.ev, texts)
+    assert world.ev.verify().complete
 
 
 def test_missing_points_are_counted_and_repaired(world: World) -> None:
@@ -77,7 +115,7 @@ def test_a_dead_letter_whose_old_vectors_serve_is_stale(world: World) -> None:
     world.ev.add(KIND, "beta", id="1")
     fail_for_good(world.ev)
     report = world.ev.verify()
-    assert (report.stale, report.missing) == (1, 0)
+    assert (report.stale, report.missing, report.failed) == (1, 0, 1)
     assert world.ev.verify(repair=True).repaired == 1
     work(world.ev)
     assert_in_step(world.ev, {"1": "beta"})

@@ -65,7 +65,9 @@ def test_a_record_that_never_rests_is_left_out_and_the_others_are_not(
     before_each_look(
         world, monkeypatch, lambda look: change_and_embed(world, "0", f"changed {look}")
     )
-    assert world.ev.verify(repair=True).found == {"missing": 1}
+    report = world.ev.verify(repair=True)
+    assert report.found == {"missing": 1}
+    assert (report.waiting, report.complete) == (1, False)
 
 
 def test_a_repair_leaves_alone_what_was_written_since(

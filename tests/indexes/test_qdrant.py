@@ -150,7 +150,7 @@ def test_a_key_is_sent_and_never_said(tmp_path: Path, caplog: pytest.LogCaptureF
     server = QdrantServer(key="hush")
     try:
         with caplog.at_level(logging.DEBUG):
-            options = {"index": server.url, "embedder": "hashing"}
+            options: dict[str, Any] = {"index": server.url, "embedder": "hashing"}
             with evervec.open(tmp_path / "a.db", qdrant_key="hush", **options) as ev:
                 ev.add("note", "alpha", id="1")
                 assert ev.process_all().succeeded == 1
@@ -178,7 +178,7 @@ def test_a_key_is_sent_and_never_said(tmp_path: Path, caplog: pytest.LogCaptureF
     ],
 )
 def test_what_is_no_index_is_refused(
-    tmp_path: Path, url: str, options: dict[str, str], said: str
+    tmp_path: Path, url: str, options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(SettingsError, match=said) as raised:
         evervec.open(tmp_path / "a.db", index=url, embedder="hashing", **options)

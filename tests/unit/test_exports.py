@@ -14,7 +14,7 @@ import evervec
 
 NAMES = {
     "AccessDenied", "Answer", "Attachment", "Client", "Attempt", "Backfill", "Gate", "Spend", "Chunker", "Content", "Embedder", "EmbedderError", "EnqueueResult", "Evervec", "EvervecError",
-    "Hit", "Hits", "IndexUnavailable", "InvalidArgument", "InvalidInput", "InvalidRecord",
+    "Hit", "Hits", "IndexMismatch", "IndexUnavailable", "InvalidArgument", "InvalidInput", "InvalidRecord",
     "InvalidTransition", "Job", "JobFailed", "Kind", "LeaseLost", "Outcome", "ProcessResult",
     "ProviderUnavailable", "Queue", "RateLimited", "Record", "Rescore", "Settings",
     "SettingsError", "SizeChunker", "ContentChunker", "Measure", "Stats", "Status", "StoreError", "Ticket", "VerifyReport",

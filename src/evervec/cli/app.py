@@ -27,7 +27,7 @@ _COMMANDS = {
     "tables": ("attach", "detach", "import-pgai", "sync"),
     "jobs": ("jobs", "job", "history", "retry", "recover", "purge", "cancel", "pause", "resume"),
     "migrate": ("migrate", "versions"),
-    "care": ("init", "status", "worker", "backfill", "verify", "doctor", "demo"),
+    "care": ("init", "status", "worker", "backfill", "verify", "reindex", "doctor", "demo"),
     "service": ("serve", "dispatch", "keys"),
 }
 _TITLES = {
@@ -81,7 +81,7 @@ def _common(hidden: bool) -> list[click.Option]:
         click.Option(["--store"], metavar="URL", hidden=hidden,
                      help="Path or URL of the store.  [$EVERVEC_STORE, else ./evervec.db]"),
         click.Option(["--index"], metavar="URL", hidden=hidden,
-                     help="URL of the vector index.  [the store's own]"),
+                     help="URL of the vector index, or own.  [where the store's vectors are]"),
         click.Option(["--embedder"], metavar="NAME", hidden=hidden,
                      help="auto, ollama[:MODEL], openai[:MODEL], local[:MODEL], hashing or noop.  [auto]"),
         click.Option(["--tenant"], metavar="T", hidden=hidden, help="Whose records.  [default]"),

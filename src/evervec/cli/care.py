@@ -1,4 +1,4 @@
-"""Commands for running it: init, status, worker, backfill, verify, versions, doctor, demo."""
+"""Commands for running it: init, status, worker, backfill, verify, reindex, doctor, demo."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import click
 from evervec.cli.app import Where, as_json, command
 from evervec.cli.output import ago, duration, print_json, print_table, progress, resume_command
 from evervec.model import as_datetime
+from evervec.reports import QUICK
 
 if TYPE_CHECKING:
     from evervec.alerts import Episode
@@ -49,6 +50,7 @@ def status(where: Where, watch: bool, as_json: bool) -> None:
                     "versions": ev.versions(),
                     "embedder": ev.embedder.name,
                     "workers": ev.store.workers(),
+                    "tables": [_table_facts(ev, *attached) for attached in ev.tables.attached()],
                     "alerts": [_alert_facts(alert) for alert in ev.housekeeping.alerts.lasting()],
                 }
             )
@@ -81,11 +83,11 @@ def _show_status(ev: Evervec) -> None:
     each = f", {pace:.0f} ms from claim to index" if pace is not None else ""
     click.echo(f"done       {stats.done}, the last {ago(stats.last_processed_at)}{each}")
     for attached, done in ev.tables.attached():
-        trouble = ev.tables.trouble(attached) or ev.tables.set_aside(attached)
-        state = f"followed, {_embedded_rows(ev, attached)}"
+        table = _table_facts(ev, attached, done)
+        state = f"followed, {table['embedded']} of about {table['rows']} rows are embedded"
         state += "" if done else "; its old rows are being enqueued"
-        text = f"table      {attached.table} as {attached.kind}: {trouble or state}"
-        click.echo(click.style(text, fg="red") if trouble else text)
+        text = f"table      {attached.table} as {attached.kind}: {table['trouble'] or state}"
+        click.echo(click.style(text, fg="red") if table["trouble"] else text)
     if stats.gate is not None:
         left = max(0.0, stats.gate.until - ev.store.now())
         what = "away" if stats.gate.state == "outage" else "at its limit"
@@ -135,10 +137,16 @@ def _metrics(ev: Evervec, host: str, port: int | None) -> Iterator[None]:
         end()
 
 
-def _embedded_rows(ev: Evervec, attached: Attachment) -> str:
-    versions = [v for v in ev.versions() if (v.kind, v.state) == (attached.kind, "serving")]
-    rows = ev.tables.source.count(attached) if ev.tables.source else 0
-    return f"{sum(v.items for v in versions)} of about {rows} rows are embedded"
+def _table_facts(ev: Evervec, attached: Attachment, backfilled: bool) -> dict[str, Any]:
+    serving = [v for v in ev.versions() if (v.kind, v.state) == (attached.kind, "serving")]
+    return {
+        "table": attached.table,
+        "kind": attached.kind,
+        "trouble": ev.tables.trouble(attached) or ev.tables.set_aside(attached),
+        "backfilled": backfilled,
+        "rows": ev.tables.source.count(attached) if ev.tables.source else 0,
+        "embedded": sum(version.items for version in serving),
+    }
 
 
 @command("worker", "evervec worker --drain")
@@ -223,16 +231,20 @@ def _estimate(plan: Backfill) -> str:
 
 @command("verify", "evervec verify --all-tenants --repair")
 @click.option("--repair", is_flag=True, help="Mend what is off, embed what that needs, look again.")
+@click.option("--quick", is_flag=True, help="Do not read the records' texts.")
 @click.option("--all-tenants", is_flag=True, help="The records of all tenants.")
 @as_json
-def verify(where: Where, repair: bool, all_tenants: bool, as_json: bool) -> int:
-    """Prove that index and records agree; exit 1 if they do not."""
+def verify(where: Where, repair: bool, quick: bool, all_tenants: bool, as_json: bool) -> int:
+    """Prove that index and records agree.
+
+    Exit 0: they do. 1: something is wrong, or failed. 3: nothing is wrong, but some records wait
+    for a worker, or could not be checked.
+    """
     with where.opened() as ev:
 
         def look(repair: bool) -> VerifyReport:
-            total = sum(version.items for version in ev.versions())
-            with progress("verifying", total, quiet=as_json) as bar:
-                return ev.verify(repair, all_tenants=all_tenants, progress=bar.advance)
+            with progress("verifying", _held(ev, all_tenants), quiet=as_json) as bar:
+                return ev.verify(repair, quick=quick, all_tenants=all_tenants, progress=bar.advance)
 
         report, left, waits = look(repair), None, None
         if repair and not report.clean:
@@ -246,33 +258,73 @@ def verify(where: Where, repair: bool, all_tenants: bool, as_json: bool) -> int:
     else:
         _show_report(report)
         if left is not None:
-            _show_repair(report, left, waits)
-        elif not report.clean:
-            click.echo("`evervec verify --repair` mends them")
-    return 0 if (left or report).clean and not waits else 1
+            click.echo(f"{report.repaired} repaired; after that:")
+            _show_report(left)
+        if waits:
+            click.echo(f"what is to be embedded waits: {waits}")
+        elif left is None and not report.clean:
+            click.echo("`evervec verify --repair` mends what can be mended")
+    return 1 if waits else _exit_code(left or report, quick)
+
+
+def _held(ev: Evervec, all_tenants: bool) -> int:
+    """About how many records there are to look at."""
+    if all_tenants:
+        return sum(version.items for version in ev.versions())
+    return sum(holding.items for holding in ev.store.holdings(ev.tenant).values())
+
+
+def _exit_code(report: VerifyReport, quick: bool) -> int:
+    if not report.clean or report.failed:
+        return 1
+    left_out = [what for what in report.unchecked if not (quick and what == QUICK)]
+    return 3 if report.waiting or left_out else 0
 
 
 def _facts(report: VerifyReport) -> dict[str, Any]:
-    return {**dataclasses.asdict(report), "clean": report.clean}
+    return {**dataclasses.asdict(report), "clean": report.clean, "complete": report.complete}
 
 
 def _show_report(report: VerifyReport) -> None:
     click.echo(f"{report.checked} records checked")
     for name, count in report.found.items():
         click.echo(f"{count} {name}")
-    if report.clean:
+    for trouble in report.troubles:
+        click.echo(click.style(f"table {trouble}", fg="red"))
+    if report.failed:
+        click.echo(f"{report.failed} failed: `evervec jobs --status failed` says why")
+    if report.waiting:
+        click.echo(f"{report.waiting} not checked: they wait for a worker, or change right now")
+    for what in report.unchecked:
+        click.echo(f"not checked: {what}")
+    if report.complete:
         click.echo("the index holds exactly the latest version of each")
+    elif report.clean:
+        click.echo("nothing is wrong with what was checked")
     elif len(report.by) > 1:
         head = [field.name for field in dataclasses.fields(report.by[0])]
         print_table(head, [dataclasses.astuple(tally) for tally in report.by])
 
 
-def _show_repair(report: VerifyReport, left: VerifyReport, waits: str | None) -> None:
-    click.echo(f"{report.repaired} repaired")
-    if waits:
-        click.echo(f"what is to be embedded waits: {waits}")
-    for name, count in left.found.items():
-        click.echo(f"still {count} {name}: `evervec jobs --status failed` may say why")
+@command("reindex", "evervec --store notes.db reindex lancedb://vectors")
+@click.argument("url", metavar="URL")
+@as_json
+def reindex(where: Where, url: str, as_json: bool) -> None:
+    """Change to another index, and have all vectors made again there.
+
+    URL is that of the index, or `own` for the store's own database. Stop the workers and services
+    that use the last index first. An index that holds the vectors already, because it was moved or
+    copied, is just taken.
+    """
+    if where.app:
+        raise click.UsageError("--app opens the store by itself: leave it out, and give --store")
+    with dataclasses.replace(where, index=url).opened(reindex=True) as ev:
+        facts = {"index": "own" if ev.index.shares_store else ev.index.url,
+                 "waiting": ev.queue.stats().pending}  # fmt: skip
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"the index is {facts['index']}; {facts['waiting']} records wait for a worker")
 
 
 @command("doctor", "evervec doctor")

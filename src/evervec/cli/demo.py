@@ -271,9 +271,9 @@ def _edit_and_delete(ev: Evervec) -> bool:
         gone = all(hit.id != "heapq.nlargest" for hit in ev.search("counts bees in a hive"))
         _say(f"   deleted: it is {'gone from every search' if gone else 'STILL THERE'}")
     report = ev.verify()
-    state = "nothing missing, stale, orphaned or doubled" if report.clean else str(report)
+    state = "nothing missing, stale, orphaned or doubled" if report.complete else str(report)
     _say(f"   verify:  {report.checked} records checked, {state}")
-    return report.clean and right and gone
+    return report.complete and right and gone
 
 
 def docstrings() -> Iterator[dict[str, str]]:

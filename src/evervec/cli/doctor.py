@@ -105,12 +105,14 @@ def _model(ev: Evervec) -> Iterator[Finding]:
 
 
 def _index(ev: Evervec) -> Iterator[Finding]:
-    report = ev.verify()
-    if report.clean:
-        yield Finding("index", "ok", f"agrees with all {report.checked} records")
-    else:
+    report = ev.verify(quick=True)
+    if report.found:
         wrong = ", ".join(f"{count} {name}" for name, count in report.found.items())
         yield Finding("index", "bad", wrong, "evervec verify --repair")
+    else:
+        waiting = f"; {report.waiting} wait for a worker" if report.waiting else ""
+        text = f"agrees with {report.checked} records by their ledger{waiting}"
+        yield Finding("index", "ok", text)
     for version in ev.versions():
         name = version.name or "no model yet"
         text = f"{version.kind}: {name}, {version.items} records, {version.state}"

@@ -148,6 +148,7 @@ def _compared(compared: Comparison) -> str:
     wrong = [f"{count} {name}" for name, count in report.found.items()]
     return (
         f"{told}\n{report.checked} records checked: {', '.join(wrong) or 'all as they should be'}"
+        f"{f'; {report.waiting} wait and were not checked' if report.waiting else ''}"
     )
 
 

@@ -167,7 +167,8 @@ class _Lines:
 
     def _say(self) -> None:
         rate = self._count / max(time.monotonic() - self._began, 1e-9)
-        of = f" of {self._total}" if self._total else ""
+        # what came while it ran was not expected
+        of = f" of {max(self._total, self._count)}" if self._total else ""
         click.echo(f"{self._what}: {self._count}{of}, {rate:.0f}/s", err=True)
 
 
@@ -193,8 +194,11 @@ def _bar(what: str, total: int | None) -> Iterator[Progress]:
 
         class Bar:
             def advance(self, count: int = 1) -> None:
-                speed = shown.tasks[task].speed
-                shown.update(task, advance=count, rate=f"{speed:,.0f}/s" if speed else "")
+                known = shown.tasks[task]
+                if known.total is not None and known.completed + count > known.total:
+                    shown.update(task, total=known.completed + count)
+                rate = f"{known.speed:,.0f}/s" if known.speed else ""
+                shown.update(task, advance=count, rate=rate)
 
             def expect(self, total: int) -> None:
                 shown.update(task, total=total)

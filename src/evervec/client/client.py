@@ -229,9 +229,11 @@ class Client:
             self._connection, embedder=embedder, version=version, kind=kind, switch=switch
         )
 
-    def verify(self, repair: bool = False) -> VerifyReport:
-        """Compare the index with the records; `repair` mends what is off."""
-        answered = self._connection.ask("POST", "/v1/verify", json_body={"repair": repair})
+    def verify(self, repair: bool = False, *, quick: bool = False) -> VerifyReport:
+        """Compare the index with the records; `repair` mends what is off, `quick` does not read
+        the records' texts."""
+        body = {"repair": repair, "quick": quick}
+        answered = self._connection.ask("POST", "/v1/verify", json_body=body)
         return _report.validate_json(answered.content)
 
 

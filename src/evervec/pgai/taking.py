@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from evervec.batch import Batch, Item
-from evervec.chunking import hash_text
+from evervec.chunking import embedded_text, hash_text
 from evervec.embedders.base import spec_of
 from evervec.errors import InvalidArgument, ProviderUnavailable, RateLimited
 from evervec.facade import Evervec
@@ -277,7 +277,8 @@ def _put(batch: Batch, item: Item, draft: Draft, pieces: Pieces, now: float) -> 
     item.updated_at = now
     chunks = []
     for place, (start, end, stored) in enumerate(pieces):
-        hash = hash_text(stored.text)
+        # what its template added is context, as headings are, and no part of the hash
+        hash = hash_text(embedded_text(draft.title, draft.text, start, end))
         chunks.append(Chunk(hash, start, end))
         item.fresh.setdefault(hash, (place, stored.text))
         if hash not in batch.rows:

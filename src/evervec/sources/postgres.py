@@ -82,12 +82,12 @@ class PostgresSource(Following[Session]):
         if missing := sorted(wanted - there.keys()):
             return (
                 f"{attachment.table} lacks the trigger {', '.join(missing)}, so changes go "
-                "unnoticed: attach it anew"
+                "unnoticed: attach it again, or run `evervec verify --repair`"
             )
         if off := sorted(name for name, fires in there.items() if not fires):
             return (
                 f"{attachment.table} has its trigger {', '.join(off)} disabled, so changes go "
-                "unnoticed: enable it, then attach the table anew"
+                "unnoticed: attach the table again, or run `evervec verify --repair`"
             )
         return None
 

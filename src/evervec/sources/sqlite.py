@@ -80,7 +80,7 @@ class SqliteSource(Following[sqlite3.Connection]):
         if missing := set(triggers(attachment, types)) - there:
             return (
                 f"{attachment.table} lacks the trigger {', '.join(sorted(missing))}, so changes "
-                "go unnoticed: attach it anew"
+                "go unnoticed: attach it again, or run `evervec verify --repair`"
             )
         return None
 

@@ -47,12 +47,14 @@ def _versions(view: View) -> list[Version]:
     responses={200: {"model": VerifyOut}, **documented(415)},
 )
 async def verify(view: Reading, body: VerifyIn | None = None) -> Response:
-    """`repair` (for writers) takes out what is too much and enqueues what is missing or stale."""
-    repair = body.repair if body else False
-    if repair:
+    """`repair` (for writers) takes out what is too much and enqueues what is missing or stale.
+    `waiting` records were not compared, because a job for them is on its way; `unchecked` says
+    what else was not."""
+    asked = body or VerifyIn()
+    if asked.repair:
         view.must_be(Role.WRITER)
-    return answer(VerifyOut, await view.run(_verify, view, repair))
+    return answer(VerifyOut, await view.run(_verify, view, asked))
 
 
-def _verify(view: View, repair: bool) -> VerifyReport:
-    return view.ev.verify(repair=repair, all_tenants=view.everyone)
+def _verify(view: View, asked: VerifyIn) -> VerifyReport:
+    return view.ev.verify(repair=asked.repair, quick=asked.quick, all_tenants=view.everyone)

@@ -29,9 +29,10 @@ class VersionsOut(Shown):
 
 
 class VerifyIn(Given):
-    """Whether to mend what is off."""
+    """Whether to mend what is off, and whether to leave the records' texts unread."""
 
     repair: bool = False
+    quick: bool = False
 
 
 class TallyOut(Shown):
@@ -45,6 +46,8 @@ class TallyOut(Shown):
     orphaned: int
     doubled: int
     misplaced: int
+    waiting: int
+    failed: int
 
 
 class VerifyOut(Shown):
@@ -57,4 +60,8 @@ class VerifyOut(Shown):
     misplaced: int
     repaired: int
     checked: int
+    waiting: int
+    failed: int
+    troubles: list[str]
+    unchecked: list[str]
     by: list[TallyOut]

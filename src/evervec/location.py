@@ -1,0 +1,173 @@
+"""Which index holds a store's vectors: noted in the store, and checked whenever it is opened.
+
+The ledger says which chunks the index holds, so it is true of one index only: with another one a
+search would find nothing, and nobody would say so. An index is known by its contents, not by its
+name: one that holds the store's vectors is the same one, moved or under another name.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+
+from evervec.errors import IndexMismatch, IndexUnavailable
+from evervec.indexes.base import Index
+from evervec.stores.base import Store
+from evervec.stores.values import Collection, Expected, Note
+
+log = logging.getLogger("evervec")
+
+OWN = "own"
+"""the URL of the index in the store's own database"""
+_NOTE = "index"
+_SLICE = 1000
+_SAMPLE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """What the store notes of its index."""
+
+    url: str
+    """without any secret; of a folder the whole path"""
+    generation: int = 0
+    """another one since vectors are made for another index: who writes to the last must stop"""
+    rebuild: bool = False
+    """the ledger still has entries of the last index"""
+
+
+def location(store: Store) -> Location | None:
+    return _read(store.note(_NOTE))
+
+
+def _read(note: Note | None) -> Location | None:
+    return Location(**json.loads(note.value)) if note else None
+
+
+def _put(store: Store, now: Location, note: Note | None) -> bool:
+    return store.put_note(_NOTE, json.dumps(asdict(now)), note.revision if note else None)
+
+
+def generation(store: Store) -> int:
+    """Of the index that is written to now."""
+    noted = location(store)
+    return noted.generation if noted else 0
+
+
+def check_generation(store: Store, mine: int) -> None:
+    """`IndexMismatch` when the store has another index than when this process opened it."""
+    if generation(store) != mine:
+        noted = location(store)
+        raise IndexMismatch(
+            f"{store.url} has its vectors in {_shown(noted.url if noted else OWN)} since another "
+            "process changed that: open it again"
+        )
+
+
+def open_located(
+    store: Store,
+    open: Callable[[str | None], Index],
+    given: str | None,
+    *,
+    reindex: bool,
+    is_there: Callable[[str], bool],
+    priority: int,
+) -> Index:
+    """The index that is given, or the noted one; `IndexMismatch` when it does not hold the
+    store's vectors, unless `reindex` has them made again there. A store that never had vectors
+    takes what it is given."""
+    while True:
+        note = store.note(_NOTE)
+        noted = _read(note)
+        wanted = given or (noted.url if noted else None)
+        lost = given is None and noted is not None and not is_there(noted.url)
+        index = open(None if wanted == OWN else wanted)
+        try:
+            url = OWN if index.shares_store else index.url
+            now = noted or Location(url)
+            if now.url != url or lost or url.endswith(":memory:"):
+                now = _relocated(store, index, now, url, reindex=reindex)
+            if now == noted or _put(store, now, note):
+                if now.rebuild:
+                    _rebuild(store, priority)
+                return index
+        except BaseException:
+            index.close()
+            raise
+        index.close()  # another process opened it at the same moment: look again
+
+
+def _relocated(store: Store, index: Index, noted: Location, url: str, *, reindex: bool) -> Location:
+    try:
+        holds = not noted.rebuild and _holds(store, index)
+    except IndexUnavailable as error:
+        raise IndexMismatch(
+            f"{store.url} has its vectors in {_shown(noted.url)}; whether {_shown(url)} holds them "
+            f"cannot be told now: {error}"
+        ) from error
+    if holds:
+        if noted.url != url:
+            log.warning(
+                "the vectors of %s were in %s, and are in %s now: `evervec verify` says whether "
+                "all are", store.url, _shown(noted.url), _shown(url),
+            )  # fmt: skip
+        return replace(noted, url=url)
+    if reindex or (holds is None and not noted.generation):
+        return Location(url, noted.generation + 1, rebuild=True)
+    raise IndexMismatch(
+        f"{store.url} has its vectors in {_shown(noted.url)}, and {_shown(url)} does not hold "
+        "them: open it with the former; or have all vectors made again in the latter, with "
+        f"`evervec reindex {url}` or evervec.open(..., index={url!r}, reindex=True)"
+    )
+
+
+def _shown(url: str) -> str:
+    return "its own database" if url == OWN else url
+
+
+def _holds(store: Store, index: Index) -> bool | None:
+    """Whether an index holds what the ledger says, by a sample of each collection: most of it,
+    since some may be missing anywhere. An index that was left has points of older changes.
+    None: the ledger says nothing."""
+    looked_at = there = 0
+    for collection in _used(store):
+        sample = _sample(store, collection)
+        if not sample:
+            continue
+        span = (sample[0].record - 1, sample[-1].record)
+        points = index.held(collection.version, None, *span)
+        held = {(point.record, point.hash, point.seq) for point in points}
+        looked_at += len(sample)
+        there += sum(all((r.record, hash, r.seq) in held for hash in r.hashes) for r in sample)
+    return there * 2 > looked_at if looked_at else None
+
+
+def _sample(store: Store, collection: Collection) -> list[Expected]:
+    after = 0
+    while found := store.expected(None, collection.version, after, _SAMPLE):
+        after = found[-1].record
+        if known := [record for record in found if record.live and record.hashes]:
+            return known
+    return []
+
+
+def _used(store: Store) -> list[Collection]:
+    return [c for c in store.collections() if c.state != "retired"]
+
+
+def _rebuild(store: Store, priority: int) -> None:
+    """Forget what the ledger says of the last index, and enqueue those records behind live work.
+    Broken off, the next process that opens the store begins again; two at once do no harm."""
+    count = 0
+    for collection in _used(store):
+        after = 0
+        while found := store.expected(None, collection.version, after, _SLICE):
+            after = found[-1].record
+            if known := [record.record for record in found if record.hashes]:
+                count += store.reopen(collection.version, known, forget=True, priority=priority)
+    note = store.note(_NOTE)
+    if noted := _read(note):
+        _put(store, replace(noted, rebuild=False), note)
+    log.info("reindex: %d records are enqueued", count, extra={"count": count})

@@ -1,0 +1,78 @@
+"""What `verify` tells of records whose chunks leave something of the text out, or are in doubt."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from evervec import Chunker, Evervec, Kind, Status
+from evervec.chunking import hash_text
+from evervec.comparing import compare
+from evervec.indexes.base import Held
+from evervec.stores.values import Expected
+from support.sabotage import run_sql
+from support.world import World, add_all, work
+
+
+class Headings:
+    """Embeds nothing but the lines that begin with a mark."""
+
+    spec = "headings"
+
+    def split(self, text: str) -> Iterable[tuple[int, int]]:
+        at = 0
+        for line in text.splitlines(keepends=True):
+            if line.startswith("#"):
+                yield at, at + len(line.rstrip())
+            at += len(line)
+
+
+TEXT = "# Tea\nIt grows on hills.\n# Rock\nIt is hard."
+
+
+@pytest.fixture
+def elsewhere(memory: World) -> Evervec:
+    """The same store in a process that has not the kind's code."""
+    chunker: Chunker = Headings()
+    memory.ev.register(Kind("page", chunker=chunker))
+    add_all(memory.ev, "page", TEXT, TEXT + "\n")
+    work(memory.ev)
+    return memory.tenant(memory.ev.tenant)
+
+
+def test_a_chunker_that_leaves_text_out_is_asked_for_its_cuts(
+    memory: World, elsewhere: Evervec
+) -> None:
+    assert memory.ev.verify().complete
+    run_sql(memory, "update evervec_records set text = text || '# Sea' where id = '0'")
+    assert memory.ev.verify().clean, "the line has no mark"
+    run_sql(memory, "update evervec_records set text = text || '# Sea' where id = '1'")
+    assert memory.ev.verify(repair=True).found == {"stale": 1}
+    work(memory.ev)
+    assert memory.ev.verify().complete
+
+
+def test_without_its_chunker_a_kind_is_named_as_unchecked(elsewhere: Evervec) -> None:
+    report = elsewhere.verify()
+    assert (report.clean, report.complete, report.checked) == (True, False, 2)
+    (what,) = report.unchecked
+    assert what.startswith("page: 2 records were not compared with their texts")
+
+
+def test_without_its_chunker_what_stands_elsewhere_is_seen_all_the_same(
+    memory: World, elsewhere: Evervec
+) -> None:
+    run_sql(memory, "update evervec_records set text = replace(text, 'Tea', 'Sea')")
+    assert elsewhere.verify().found == {"stale": 2}
+
+
+def test_a_record_in_doubt_is_stale_unless_a_job_settles_it() -> None:
+    hash = hash_text("alpha")
+    settled = Expected(1, "t", "note", "1", True, True, True, None, frozenset({hash}), 5)
+    held = [Held(1, "t", hash, 5, key=1)]
+    assert compare([settled], held, {}) == {}
+    doubtful = replace(settled, doubtful=True)
+    (wrong,) = compare([doubtful], held, {}).values()
+    assert (wrong.faults, wrong.again, wrong.forget) == ({"stale"}, True, True)
+    busy = replace(doubtful, job=Status.PENDING)
+    assert compare([busy], held, {}) == {}
