@@ -180,12 +180,18 @@ class Oracle:
 
     # the store
     def _of_queue(self, ev: Evervec) -> Iterator[Problem]:
+        for status in (Status.PENDING, Status.PROCESSING, Status.FAILED):
+            for job in ev.store.jobs(None, status=status, limit=20):
+                yield Problem(
+                    Key(job.tenant, job.kind, job.record_id),
+                    f"its job {job.job_id} of version {job.embedding_version} is {status}: "
+                    f"{job.op}, seq {job.seq}, due {job.scheduled_for}, attempts {job.attempts}, "
+                    f"crashes {job.crashes}, error {job.error!r}",
+                )
         stats = ev.store.stats(None)
-        for name in ("pending", "processing", "failed"):
-            if count := getattr(stats, name):
-                yield Problem(None, f"{count} jobs are {name}")
-        for job in ev.store.jobs(None, status=Status.FAILED, limit=10):
-            yield Problem(Key(job.tenant, job.kind, job.record_id), f"dead letter: {job.error}")
+        left = stats.pending + stats.processing + stats.failed
+        if left:
+            yield Problem(None, f"{left} jobs are left")
 
     def _of_tickets(self, ev: Evervec) -> Iterator[Problem]:
         for some in _slices(self._tickets):
