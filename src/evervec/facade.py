@@ -295,19 +295,24 @@ class Evervec:
         seconds = self.settings.wait_seconds if timeout is None else timeout
         end = self._waiting.settled(self.tenant, ticket, seconds)
         if end is None:
-            raise WaitTimeout(
-                f"{ticket.kind} {ticket.id!r} was not embedded within {seconds:g} s; it is "
-                "saved and waits: see that a worker runs (with ev.worker(), or ev.run_worker()"
-                " in another process)"
-            )
-        job = self.store.job(self.tenant, ticket.job_id)
+            raise self.timed_out(
+                ticket, seconds,
+                "see that a worker runs (with ev.worker(), or ev.run_worker() in another process)",
+            )  # fmt: skip
+        job = self.store.serving_job(self.tenant, ticket.kind, ticket.id)
         if end is Status.FAILED:
-            reason = job.error if job else "it was cancelled"
-            raise JobFailed(
-                f"{ticket.kind} {ticket.id!r} could not be embedded: {reason}; "
-                f"mend it, then ev.queue.retry({ticket.job_id})"
-            )
+            raise job_failed(ticket, job, "ev.queue.retry({})")
         return job or self._long_done(ticket)
+
+    def timed_out(self, ticket: Ticket, seconds: float, advice: str) -> WaitTimeout:
+        """What to say of a change that was not in the index in time."""
+        what = f"{ticket.kind} {ticket.id!r} was not embedded within {seconds:g} s"
+        if self.store.is_saved(self.tenant, ticket):
+            return WaitTimeout(f"{what}; it is saved and waits: {advice}")
+        return WaitTimeout(
+            f"{what}: this change is not in the store. Its transaction has not committed, or was "
+            "rolled back; or its boxed record was cancelled, or deleted and forgotten since"
+        )
 
     def _long_done(self, ticket: Ticket) -> Job:
         """What is left to say of a job that was done and purged since."""
@@ -457,6 +462,14 @@ class Evervec:
             self.store, self.index, self.tables, None if all_tenants else self.tenant,
             repair=repair, progress=progress,
         )  # fmt: skip
+
+
+def job_failed(ticket: Ticket, job: Job | None, retry: str) -> JobFailed:
+    """What to say of a change that will not be in the index; `retry`: how its job is retried."""
+    what = f"{ticket.kind} {ticket.id!r} could not be embedded"
+    if job is None:
+        return JobFailed(f"{what}: its job was cancelled, or purged after it failed; add it again")
+    return JobFailed(f"{what}: {job.error}; mend it, then {retry.format(job.job_id)}")
 
 
 def _check_wait(wait: float | None, conn: Any) -> None:

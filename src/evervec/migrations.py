@@ -131,7 +131,7 @@ class Migrations:
                 continue
             if other.state == "retired":
                 if other.spec.name == spec.name:
-                    self._drop(other)
+                    self.store.free_name(other.version)  # it goes away in its own time
             elif other.spec.name != spec.name or not other.spec.makes_as(spec):
                 raise InvalidTransition(
                     f"{c.kind!r} is being changed to {other.spec.name!r} already: retire, or "
@@ -170,13 +170,13 @@ class Migrations:
     def step(self) -> int:
         """A slice of what is to be done for versions that are being built or go away; how many
         records were enqueued. Workers call it when they have nothing better to do."""
-        found = self.store.collections()
-        if not any(self._has_work(c) for c in found):
+        if not any(self._has_work(c) for c in self.store.collections()):
             return 0
         token = self.store.lock(_LOCK, self._worker, _LOCK_SECONDS)
         if token is None:
             return 0
         try:
+            found = self.store.collections()  # another process may have been at it until now
             for c in found:
                 if c.state == "building" and (count := self._fill(c)):
                     return count
@@ -199,7 +199,7 @@ class Migrations:
         if position == "all":
             return 0
         if position is None:
-            if not self.store.all_know(c.version):
+            if not self.store.all_know(c.version, "building"):
                 return 0
             while self.store.join_version(c.version):
                 pass
@@ -277,7 +277,7 @@ class Migrations:
     def finish(self) -> None:
         """Take away at once what is left of retired versions."""
         for c in self.store.collections():
-            if c.state == "retired" and self.store.all_know(c.version):
+            if c.state == "retired" and self.store.all_know(c.version, c.state):
                 time.sleep(min(_GRACE, max(0.0, _GRACE - self._retired_for(c))))
                 self._drop(c)
 
@@ -285,7 +285,7 @@ class Migrations:
         return self.store.now() - float(self._get(f"retired {c.version}") or 0.0)
 
     def _drop_in_time(self, c: Collection) -> None:
-        if self._retired_for(c) >= _GRACE and self.store.all_know(c.version):
+        if self._retired_for(c) >= _GRACE and self.store.all_know(c.version, "retired"):
             self._drop(c)
 
     def _drop(self, c: Collection) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from evervec.errors import InvalidArgument, InvalidTransition
 from evervec.model import Job, Status
-from evervec.stores.sql.engine import EVERYONE, Connection, Engine
+from evervec.stores.sql.boxes import Boxes
+from evervec.stores.sql.engine import EVERYONE, Connection
 
 
-class Care(Engine):
+class Care(Boxes):
     """The part of the store that operators use."""
 
     def retry(self, tenant: str | None, job_id: int) -> None:
@@ -57,6 +58,19 @@ class Care(Engine):
             which = (status.value, before, tenant, boxed, limit)
             records = [row[0] for row in conn.execute(self.sql.purge_jobs, which)]
             if records and status is Status.FAILED:
+                conn.execute(self.sql.forsake, (self.listed(records),))
+        return len(records)
+
+    def purge_orphans(self, limit: int = 1000) -> int:
+        with self.db.reading() as conn:
+            if not conn.execute(self.sql.orphans, (1,)).fetchall():
+                return 0
+        while self.pass_boxes_on():
+            pass
+        with self.db.writing(durable=False) as conn:
+            orphans = [row[0] for row in conn.execute(self.sql.orphans, (limit,))]
+            records = [row[0] for row in conn.execute(self.sql.drop_jobs, (self.listed(orphans),))]
+            if records:
                 conn.execute(self.sql.forsake, (self.listed(records),))
         return len(records)
 

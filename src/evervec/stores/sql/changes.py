@@ -13,6 +13,7 @@ from typing import Any
 
 from evervec.model import Op, Ticket
 from evervec.stores.sql.batches import Batches, columns, retried
+from evervec.stores.sql.boxes import NextJob, by_version
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.records import (
     NewJob,
@@ -120,7 +121,7 @@ class Changes(Batches):
     ) -> set[str]:
         """Each record of the batch once, as its last draft says. Ids that were not written,
         because they were just inserted elsewhere."""
-        writes = Writes.of(rows)
+        writes = Writes.of(rows, now)
         inserts = [(r.record, r.id, *self._content(r, d, now)) for r, d in writes.inserts]
         inserts += [stub_values(row, tenant, kind, now) for row in writes.stubs]
         updates = [(r.record, *self._content(r, d, now)) for r, d in writes.updates]
@@ -163,7 +164,8 @@ class Changes(Batches):
             draft = row.draft or _PLAIN
             due = now + draft.delay
             attempts = draft.max_attempts or self._max_attempts
-            for job_id, version in zip(row.job_ids, targets, strict=True):
+            reached = targets[:1] if op is Op.OPEN else targets  # who serves opens it
+            for job_id, version in zip(row.job_ids, reached, strict=False):
                 values.append(
                     (job_id, row.record, version, op.value, draft.priority, due, row.seq,
                      attempts, box, draft.trace)
@@ -174,6 +176,16 @@ class Changes(Batches):
     def _write_jobs(self, db: Connection, tenant: str, now: float, values: list[Values]) -> None:
         """Each job once: job_id, record, version, op, priority, due, seq, attempts, box, trace."""
         db.execute(self.sql.put_jobs, (tenant, now, *columns(values)))
+
+    def put_next(self, conn: Connection, jobs: Sequence[NextJob], now: float) -> None:
+        numbers = self.take_numbers(conn, 2 * len(jobs))
+        for (tenant, version), group in by_version(jobs):
+            rows = list[NewJob]()
+            for job in group:
+                row = Row("", record=job.record, draft=job.plan)
+                row.take(numbers, 1)
+                rows.append((row, job.op, job.box))
+            self._put_jobs(conn, tenant, [version], now, rows)
 
 
 def stub_values(row: Row, tenant: str, kind: str, now: float) -> Values:

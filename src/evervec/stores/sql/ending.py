@@ -13,7 +13,8 @@ from typing import Any
 from evervec.model import Job, Outcome, Status
 from evervec.stores.ledger import pack_chunks
 from evervec.stores.sql.batches import retried
-from evervec.stores.sql.engine import Connection, Engine
+from evervec.stores.sql.boxes import Boxes
+from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.jobs import (
     JobRow,
     Standing,
@@ -27,7 +28,7 @@ from evervec.stores.sql.jobs import (
 from evervec.stores.values import Apply, Failure, Finish
 
 
-class Ending(Engine):
+class Ending(Boxes):
     """The part of the store that takes what workers bring back, or can no longer bring."""
 
     @abstractmethod
@@ -66,9 +67,6 @@ class Ending(Engine):
             return
         if apply is not None:
             apply(changes, conn)
-        reveals = [f for f in held if f.reveal is not None or f.gone]
-        if reveals:
-            self._reveal(conn, reveals, now)
         kept, dropped = [], []
         for f in held:
             if c := f.change:
@@ -78,6 +76,9 @@ class Ending(Engine):
                     dropped.append((c.record, c.version, c.seq))
         self.each(conn, self.sql.put_ledger, sorted(kept))
         self.each(conn, self.sql.drop_ledger, sorted(dropped))
+        reveals = [f for f in held if f.reveal is not None or f.gone]
+        if reveals:  # behind the ledger, which a switch of versions locks
+            self._reveal(conn, self._appearing(conn, reveals, now), now)
         versions = self.listed({f.job.version for f in held})
         conn.execute(self.sql.touch_versions, (now, versions))
 

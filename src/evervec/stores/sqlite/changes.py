@@ -13,6 +13,8 @@ from itertools import chain
 from typing import Any
 
 from evervec.model import Op, Ticket
+from evervec.stores.sql.boxes import NextJob
+from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.records import (
     NewJob,
     Row,
@@ -104,7 +106,7 @@ class Changes(Engine):
         targets: list[int],
         now: float,
     ) -> None:
-        writes, token = Writes.of(rows), scope(tenant)
+        writes, token = Writes.of(rows, now), scope(tenant)
         outdated = [row.record for row, _ in writes.updates if row.was_live]
         if outdated:
             db.execute(SQL.unindex_text, (token, listed(outdated)))
@@ -141,7 +143,8 @@ class Changes(Engine):
             draft = row.draft or _PLAIN
             due = now + draft.delay
             attempts = draft.max_attempts or default
-            for place, version in enumerate(targets):
+            reached = targets[:1] if op is Op.OPEN else targets  # who serves opens it
+            for place, version in enumerate(reached):
                 job_id = row.seq + 1 + place if place else row.job_id
                 values.append(
                     (job_id, row.record, version, tenant, op.value, draft.priority, due, row.seq,
@@ -149,6 +152,14 @@ class Changes(Engine):
                 )  # fmt: skip
         if values:
             db.executemany(SQL.put_job, values)
+
+    def put_next(self, conn: Connection, jobs: Sequence[NextJob], now: float) -> None:
+        assert isinstance(conn, sqlite3.Connection)
+        number = self.take_numbers(conn, 2 * len(jobs))
+        for job in jobs:
+            row = Row("", record=job.record, seq=number, job_id=number + 1, draft=job.plan)
+            self._put_jobs(conn, job.tenant, [job.version], now, [(row, job.op, job.box)])
+            number += 2
 
 
 _PLAIN = Draft("", "", b"")
