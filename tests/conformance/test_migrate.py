@@ -455,7 +455,8 @@ def test_a_switch_passes_waiting_boxes_on(filled: World, retired: bool) -> None:
     ]
     migration.switch()
     moved = job_of(ev, "0")
-    assert (moved.op, moved.priority, moved.max_attempts) == ("open", 3, 4)
+    assert (moved.embedding_version, moved.op) == ("other-1", "open")
+    assert (moved.priority, moved.max_attempts) == (3, 4)
     assert ev.store.settled([(ev.tenant, ticket) for ticket in tickets]) == [None, None]
     if retired:
         migration.retire()
@@ -497,16 +498,16 @@ def test_a_box_of_a_version_that_serves_no_longer_is_opened_by_the_one_that_does
     drive(ev)
     ev.add(KIND, "box text", id="b", boxed=True, created_at=5.0)
     ev.add(KIND, "boxed change", id="0", boxed=True)
-    passed_on = ev.store.pass_boxes_on
-    ev.store.pass_boxes_on = lambda limit=1000: 0  # type: ignore[attr-defined]
-    migration.switch()
-    ev.store.pass_boxes_on = passed_on  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ev.store, "pass_boxes_on", lambda: 0)
+        migration.switch()
     ev.add(KIND, "later change", id="0", boxed=True)
     claim_for(ev, "hashing-64")
     assert ev.get(KIND, "b") is None
     drive(ev)
     assert ev.get(KIND, "b").created_at.timestamp() == 5.0  # type: ignore[union-attr]
     assert found(ev, "box text") == ("other-1", ["b"])
+    assert ev.get(KIND, "0").text == "later change"  # type: ignore[union-attr]
     assert found(ev, "later change") == ("other-1", ["0"])
     assert ev.verify().clean
     migration.rollback()
