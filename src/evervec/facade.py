@@ -20,7 +20,7 @@ from evervec.indexes.base import Index
 from evervec.kinds import Kind
 from evervec.migrate import Migration
 from evervec.migrations import Migrations
-from evervec.model import Hits, Job, Op, Record, Status, Ticket, Version
+from evervec.model import Hits, Job, Op, Record, Status, Ticket, Version, as_datetime
 from evervec.models import Models
 from evervec.opening import open_embedder, open_index, open_model, open_source, open_store
 from evervec.pipeline import Pipeline
@@ -323,16 +323,25 @@ class Evervec:
             None, None, None,
         )  # fmt: skip
 
-    def versions(self) -> list[Version]:
-        """The embedding versions of each kind."""
-        templates = {kind: self.store.note(f"template {kind}") for kind in self._kinds_there()}
+    def versions(self, *, all_tenants: bool = False) -> list[Version]:
+        """The embedding versions of the kinds that the tenant has records of, with counts of its
+        own; `all_tenants`: of all kinds, with the counts of the whole store."""
+        collections = self.store.collections()
+        tables = {(c.kind, c.spec.name): self.index.table(c) for c in collections if c.spec}
+        templates = {c.kind: self.store.note(f"template {c.kind}") for c in collections}
+        found = []
+        for v in self.store.versions():
+            note = templates.get(v.kind)
+            table = tables.get((v.kind, v.name), "")
+            found.append(replace(v, table=table, template=note.value if note else ""))
+        if all_tenants:
+            return found
+        held = self.store.holdings(self.tenant)
         return [
-            replace(v, template=note.value if (note := templates.get(v.kind)) else "")
-            for v in self.store.versions()
+            replace(version, items=mine.items, last_sync_at=as_datetime(mine.last_sync_at))
+            for version in found
+            if (mine := held.get((version.kind, version.name))) is not None
         ]
-
-    def _kinds_there(self) -> set[str]:
-        return {c.kind for c in self.store.collections()}
 
     # another model
     def migrate(
@@ -360,8 +369,11 @@ class Evervec:
         name = self.migrations.current()
         return None if name is None else Migration(self.migrations, name)
 
-    def estimate(self, embedder: str | Embedder, *, kind: str | None = None) -> Estimate:
-        """What `migrate` would take, by a sample that is embedded once."""
+    def estimate(
+        self, embedder: str | Embedder, *, kind: str | None = None, all_tenants: bool = False
+    ) -> Estimate:
+        """What `migrate` would take for the tenant's records, by a sample that is embedded once;
+        `all_tenants`: for those of the whole store, which is what it does."""
         made, _ = open_embedder(embedder, self.store, self.settings)
         if made.dimensions == 0:
             raise InvalidArgument("the noop embedder makes no vectors: give another one")
@@ -375,6 +387,7 @@ class Evervec:
             ],
             self._kinds,
             self.settings.concurrency,
+            None if all_tenants else self.tenant,
         )
 
     # working

@@ -33,6 +33,8 @@ _LOCK_SECONDS = 5.0
 """it only spares work: two that do the same do no harm"""
 _GRACE = 5.0
 """seconds for which a search may go on with a version that was just retired"""
+_MAKES_WAY = 2.0
+"""seconds to wait for transactions that may write for a version whose name is wanted again"""
 _LOOK_AGAIN = 0.05
 
 
@@ -131,7 +133,7 @@ class Migrations:
                 continue
             if other.state == "retired":
                 if other.spec.name == spec.name:
-                    self.store.free_name(other.version)  # it goes away in its own time
+                    self._make_way(other)
             elif other.spec.name != spec.name or not other.spec.makes_as(spec):
                 raise InvalidTransition(
                     f"{c.kind!r} is being changed to {other.spec.name!r} already: retire, or "
@@ -143,6 +145,20 @@ class Migrations:
             else:
                 return False
         return True
+
+    def _make_way(self, c: Collection) -> None:
+        """Drop a retired version whose name is wanted again, once nobody writes for it."""
+        deadline = time.monotonic() + _MAKES_WAY
+        while not self.store.all_know(c.version, "retired"):
+            if time.monotonic() > deadline:
+                assert c.spec is not None
+                raise InvalidTransition(
+                    f"the version {c.spec.name!r} of {c.kind!r} that was given up is still in use "
+                    "by an open transaction: end that one and try again, or give the new version "
+                    "another name with version="
+                )
+            time.sleep(_LOOK_AGAIN)
+        self._drop(c)
 
     def _turn(self) -> _Turn:
         return _Turn(self.store, self._worker, self.settings.busy_seconds)

@@ -46,7 +46,7 @@ def status(where: Where, watch: bool, as_json: bool) -> None:
             print_json(
                 {
                     "stats": stats,
-                    "versions": ev.versions(),
+                    "versions": ev.versions(all_tenants=True),
                     "embedder": ev.embedder.name,
                     "workers": ev.store.workers(),
                     "alerts": [_alert_facts(alert) for alert in ev.housekeeping.alerts.lasting()],
@@ -105,7 +105,7 @@ def _show_status(ev: Evervec) -> None:
     for alert in ev.housekeeping.alerts.lasting():
         since = duration(max(0.0, ev.store.now() - alert.since))
         click.echo(click.style(f"alert      {alert.text}", fg="red") + f"  (for {since})")
-    for version in ev.versions():
+    for version in ev.versions(all_tenants=True):
         name = version.name or "(no model yet)"
         click.echo(f"vectors    {version.kind}: {version.items} records, {name}, {version.state}")
     for worker in ev.store.workers():
@@ -137,7 +137,9 @@ def _metrics(ev: Evervec, host: str, port: int | None) -> Iterator[None]:
 
 
 def _embedded_rows(ev: Evervec, attached: Attachment) -> str:
-    versions = [v for v in ev.versions() if (v.kind, v.state) == (attached.kind, "serving")]
+    versions = [
+        v for v in ev.versions(all_tenants=True) if (v.kind, v.state) == (attached.kind, "serving")
+    ]
     rows = ev.tables.source.count(attached) if ev.tables.source else 0
     return f"{sum(v.items for v in versions)} of about {rows} rows are embedded"
 
@@ -201,7 +203,7 @@ def backfill(where: Where, kind: str | None, dry_run: bool, as_json: bool) -> No
         if not as_json:
             click.echo(_estimate(plan))
         if not dry_run and plan.records + plan.rendered:
-            total = sum(v.items for v in ev.versions() if kind in (None, v.kind))
+            total = sum(v.items for v in ev.versions(all_tenants=True) if kind in (None, v.kind))
             with progress("looking", total, quiet=as_json) as bar:
                 plan = ev.backfill(kind, progress=bar.advance)
             if not as_json:
@@ -231,7 +233,7 @@ def verify(where: Where, repair: bool, all_tenants: bool, as_json: bool) -> int:
     with where.opened() as ev:
 
         def look(repair: bool) -> VerifyReport:
-            total = sum(version.items for version in ev.versions())
+            total = sum(v.items for v in ev.versions(all_tenants=all_tenants))
             with progress("verifying", total, quiet=as_json) as bar:
                 return ev.verify(repair, all_tenants=all_tenants, progress=bar.advance)
 

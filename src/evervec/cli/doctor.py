@@ -111,7 +111,7 @@ def _index(ev: Evervec) -> Iterator[Finding]:
     else:
         wrong = ", ".join(f"{count} {name}" for name, count in report.found.items())
         yield Finding("index", "bad", wrong, "evervec verify --repair")
-    for version in ev.versions():
+    for version in ev.versions(all_tenants=True):
         name = version.name or "no model yet"
         text = f"{version.kind}: {name}, {version.items} records, {version.state}"
         yield Finding("version", "ok", text)

@@ -286,9 +286,6 @@ class Store(Protocol):
     def retire_versions(self, versions: Sequence[int]) -> None:
         """Changes are no longer meant for them."""
 
-    def free_name(self, version: int) -> None:
-        """Rename a retired version, so that another one can have its name."""
-
     def drop_version(self, version: int, limit: int = 1000) -> int:
         """Drop a slice of the jobs and ledger of a retired version; 0 when none are left."""
         ...

@@ -21,6 +21,7 @@ from evervec.indexes.separate import Collections, folded
 from evervec.model import Change
 from evervec.settings import Settings
 from evervec.stores.base import Store
+from evervec.stores.values import Collection
 
 if TYPE_CHECKING:
     import numpy as np
@@ -209,12 +210,16 @@ class QdrantIndex:
                 self._ready.discard(name)
         raise IndexUnavailable(f"{self.url} loses its collections as they are made")
 
+    def table(self, collection: Collection) -> str:
+        assert collection.spec is not None
+        return self._name.replace("{version}", collection.spec.name)
+
     def _collection(self, version: int, *, make: bool = False) -> str | None:
         """The name of the Qdrant collection that has a version's points; None: there is none."""
         known = self._collections.get(version)
         if known is None or known.spec is None:
             return None
-        name = self._name.replace("{version}", known.spec.name)
+        name = self.table(known)
         if name not in self._ready:
             if make:
                 options = self._settings

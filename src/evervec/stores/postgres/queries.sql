@@ -35,7 +35,7 @@ where version = $4
 -- name: versions
 select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
        (select count(*) from evervec.ledger as l where l.version = v.version), v.last_sync_at,
-       v.chunker
+       v.chunker, v.created_at
 from evervec.versions as v
 order by v.kind, v.version
 
@@ -870,10 +870,6 @@ update evervec.versions set state = 'serving' where version = any ($1::bigint[])
 
 -- name: retire
 update evervec.versions set state = 'retired' where version = any ($1::bigint[]) and state <> 'serving'
-
--- name: free_name
-update evervec.versions set name = name || ' (' || version || ')'
-where version = $1 and state = 'retired'
 
 -- name: drop_version_jobs
 delete from evervec.jobs

@@ -3,3 +3,7 @@
 -- may hold other points than the entry says (null: no such write).
 alter table evervec.ledger add column fence bigint;
 alter table evervec.ledger add column doubt bigint;
+
+-- From which number on a worker looks, when it starts, for records that lost their jobs.
+insert into evervec.notes (name, value, revision)
+select 'records without jobs', '0', 1 where exists (select 1 from evervec.records);

@@ -45,10 +45,12 @@ class Versions(Boxes):
             rows = conn.execute(self.sql.versions).fetchall()
         return [
             Version(
-                name, kind, provider, model, dimensions, state, items, as_datetime(synced), chunker
+                name, kind, provider, model, dimensions, state, items, as_datetime(synced), chunker,
+                created_at=as_datetime(created),
             )
-            for name, kind, provider, model, dimensions, state, items, synced, chunker in rows
-        ]
+            for name, kind, provider, model, dimensions, state, items, synced, chunker, created
+            in rows
+        ]  # fmt: skip
 
     # another model
     def begin_versions(self, model: ModelSpec, kinds: Sequence[str]) -> None:
@@ -91,11 +93,6 @@ class Versions(Boxes):
     def retire_versions(self, versions: Sequence[int]) -> None:
         with self.db.writing(durable=True) as conn:
             conn.execute(self.sql.retire, (self.listed(versions),))
-            self.fresh_number(conn)
-
-    def free_name(self, version: int) -> None:
-        with self.db.writing(durable=True) as conn:
-            conn.execute(self.sql.free_name, (version,))
             self.fresh_number(conn)
 
     def drop_version(self, version: int, limit: int = 1000) -> int:

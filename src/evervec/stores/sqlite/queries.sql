@@ -28,7 +28,7 @@ where version = ?4
 -- name: versions
 select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
        (select count(*) from evervec_ledger as l where l.version = v.version), v.last_sync_at,
-       v.chunker
+       v.chunker, v.created_at
 from evervec_versions as v
 order by v.kind, v.version
 
@@ -630,10 +630,6 @@ update evervec_versions set state = 'serving' where version in (select value fro
 
 -- name: retire
 update evervec_versions set state = 'retired' where version in (select value from json_each(?1)) and state <> 'serving'
-
--- name: free_name
-update evervec_versions set name = name || ' (' || version || ')'
-where version = ?1 and state = 'retired'
 
 -- name: drop_version_jobs
 delete from evervec_jobs
