@@ -306,11 +306,13 @@ class Evervec:
 
     def timed_out(self, ticket: Ticket, seconds: float, advice: str) -> WaitTimeout:
         """What to say of a change that was not in the index in time."""
-        what = f"{ticket.kind} {ticket.id!r} was not embedded within {seconds:g} s"
+        what = f"{ticket.kind} {ticket.id!r}"
         if self.store.is_saved(self.tenant, ticket):
-            return WaitTimeout(f"{what}; it is saved and waits: {advice}")
+            return WaitTimeout(
+                f"{what} was not embedded within {seconds:g} s; it is saved and waits: {advice}"
+            )
         return WaitTimeout(
-            f"{what}: this change is not in the store. Its transaction has not committed, or was "
+            f"this change of {what} is not in the store: its transaction has not committed, or was "
             "rolled back; or its boxed record was cancelled, or deleted and forgotten since"
         )
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evervec.cli.app import Where, as_json, command
-from evervec.cli.output import ago, duration, print_json, print_table, progress, resume_command
+from evervec.cli.output import (
+    ago,
+    duration,
+    embedder_advice,
+    print_json,
+    print_table,
+    progress,
+    resume_command,
+)
 from evervec.model import as_datetime
 
 if TYPE_CHECKING:
@@ -164,7 +172,7 @@ def worker(
         if ev.embedder.dimensions == 0:
             click.echo(
                 "evervec: there is no embedder, so nothing can be embedded: "
-                "pip install 'evervec[local]', or give --embedder",
+                + embedder_advice(ev, "pip install 'evervec[local]', or give --embedder"),
                 err=True,
             )
             return 1

@@ -10,11 +10,14 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 from evervec.reports import Stats
+
+if TYPE_CHECKING:
+    from evervec.facade import Evervec
 
 _WORD = re.compile(r"\w+")
 
@@ -118,6 +121,20 @@ def _pieces(spots: list[re.Match[str]], start: int, end: int) -> Iterator[tuple[
     yield place, end, False
 
 
+def embedder_advice(ev: Evervec, otherwise: str) -> str:
+    """What to do where there is no embedder: bring the program that has the store's own, or
+    else something like installing one."""
+    from evervec.opening import needs_program
+
+    spec = needs_program(ev.store)
+    if spec is None:
+        return otherwise
+    return (
+        f"{spec.provider} {spec.model} is made by your own program: give it with --app module:ev, "
+        "where ev is what evervec.open(..., embedder=...) returned"
+    )
+
+
 class Progress(Protocol):
     """Tells how far long work has come."""
 
@@ -138,6 +155,13 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
         lines = _Lines(what, total)
         yield lines
         lines.end()
+
+
+def pace(per_second: float) -> str:
+    """So many in a second, or in a minute where that is less than one."""
+    if per_second >= 9.5:
+        return f"{per_second:,.0f}/s"
+    return f"{per_second:.1f}/s" if per_second >= 0.95 else f"{per_second * 60:.1f}/min"
 
 
 class _Quiet:
@@ -168,7 +192,7 @@ class _Lines:
     def _say(self) -> None:
         rate = self._count / max(time.monotonic() - self._began, 1e-9)
         of = f" of {self._total}" if self._total else ""
-        click.echo(f"{self._what}: {self._count}{of}, {rate:.0f}/s", err=True)
+        click.echo(f"{self._what}: {self._count}{of}, {pace(rate)}", err=True)
 
 
 @contextmanager
@@ -194,7 +218,7 @@ def _bar(what: str, total: int | None) -> Iterator[Progress]:
         class Bar:
             def advance(self, count: int = 1) -> None:
                 speed = shown.tasks[task].speed
-                shown.update(task, advance=count, rate=f"{speed:,.0f}/s" if speed else "")
+                shown.update(task, advance=count, rate=pace(speed) if speed else "")
 
             def expect(self, total: int) -> None:
                 shown.update(task, total=total)

@@ -40,15 +40,17 @@ async def search(view: Reading, body: SearchIn) -> Response:
     responses={200: {"model": JobOut}, **documented(409, 415)},
 )
 async def wait(view: Reading, body: WaitIn) -> Response:
-    """The job once it is done; 409 if it failed, or is not done in time."""
+    """The job once it is done; 409 if it failed, is not done in time, or is unknown."""
     ticket = await _settled(view, body.ticket, body.wait)
     return answer(JobOut, await view.run(view.ev.wait, ticket, 0.0))
 
 
 async def _settled(view: View, given: TicketIn, seconds: float) -> Ticket:
     ticket = Ticket(given.kind, given.id, given.job_id, given.seq)
-    end = await view.service.settle(view.tenant, ticket, seconds)
-    if end is None:
+    end = await view.service.settle(view.tenant, ticket, 0.0)
+    if end is None and await view.run(view.ev.store.is_saved, view.tenant, ticket):
+        end = await view.service.settle(view.tenant, ticket, seconds)
+    if end is None:  # what is not in the store is not waited for: who has it never got it from here
         advice = "ask again later, and see that a worker runs"
         raise await view.run(view.ev.timed_out, ticket, seconds, advice)
     if end is Status.FAILED:
