@@ -1,9 +1,10 @@
 """Backfill: enqueue what lacks current vectors, a slice at a time, behind all live work.
 
 Records lack them when their kind's texts are cut or rendered in another way since, or when a
-job was cancelled or purged. A worker looks for the former when it starts, as far as it knows
-the kinds; the command looks at everything. What has a job on its way is left to that, and a
-dead letter to whoever retries it.
+job was cancelled, or purged as a dead letter. A worker looks for them when it starts: where it
+knows that a kind's texts changed, or the store has a note that dead letters were purged. The
+command looks at everything. What has a job on its way is left to that, and a dead letter to
+whoever retries it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from evervec.pipeline import Pipeline
 from evervec.reports import Backfill
 from evervec.settings import Settings
 from evervec.stores.base import Store
-from evervec.stores.values import Collection, Draft, Expected, KindSpec, Typed
+from evervec.stores.values import JOBLESS, Collection, Draft, Expected, KindSpec, Typed
 
 log = logging.getLogger("evervec")
 
@@ -75,12 +76,14 @@ class Backfiller:
 
     # at start
     def at_start(self) -> Iterator[int]:
-        """Slice by slice, what is to be done anew because the kinds of this process cut or
-        render their texts in another way since a worker last looked: how many were enqueued."""
+        """Slice by slice, what is to be done because the kinds of this process cut or render
+        their texts in another way since a worker last looked, or because records lost their
+        jobs: how many were enqueued."""
         self._pipeline.serves()  # leaves word of how this process cuts
         changed = [c for c in self._serving(None) if self._noted(c) != str(c.cut_since)]
         kinds = [name for name, kind in self._kinds.items() if self._template_changed(kind)]
-        if not changed and not kinds:
+        jobless = self._store.note(JOBLESS)
+        if not changed and not kinds and jobless is None:
             return
         lock = self._store.lock("backfill", self._pipeline.queue.worker, _LOCK_SECONDS)
         if lock is None:
@@ -92,6 +95,13 @@ class Backfiller:
             for _, lacking in self._lacking(collection, recut=False):
                 yield self._enqueue(collection, lacking)
             self._note_done(collection)
+        if jobless is not None:
+            before = int(jobless.value) - 1
+            for collection in self._serving(None):
+                if collection not in changed:
+                    for _, lacking in self._lacking(collection, recut=False, after=before):
+                        yield self._enqueue(collection, lacking)
+            self._store.put_note(JOBLESS, None, jobless.revision)
         self._store.unlock("backfill", lock)
 
     # for a version that is being built
@@ -125,9 +135,10 @@ class Backfiller:
                     ways[c.version] = way
         return ways
 
-    def _lacking(self, collection: Collection, *, recut: bool) -> Iterator[tuple[int, list[int]]]:
+    def _lacking(
+        self, collection: Collection, *, recut: bool, after: int = 0
+    ) -> Iterator[tuple[int, list[int]]]:
         """Slices: how many were looked at, and which of them lack current vectors."""
-        after = 0
         while found := self._store.expected(None, collection.version, after, _SLICE):
             yield len(found), [e.record for e in found if _lacks(e, recut)]
             after = found[-1].record

@@ -92,9 +92,8 @@ class Contents:
         try:
             content = json.loads(box or "")
             content["metadata"] = json.loads(content["metadata"])
-            return make_draft(
-                content.pop("text"), {**content, "id": job.record_id}, content.pop("data")
-            )
+            options = {**content, "id": job.record_id, "boxed": True}
+            return make_draft(options.pop("text"), options, options.pop("data"))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise Refused(
                 f"the boxed record cannot be read ({describe(error)}); add it again",

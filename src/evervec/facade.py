@@ -21,7 +21,7 @@ from evervec.indexes.base import Index
 from evervec.kinds import Kind
 from evervec.migrate import Migration
 from evervec.migrations import Migrations
-from evervec.model import Hits, Job, Op, Record, Status, Ticket, Version
+from evervec.model import Hits, Job, Op, Record, Status, Ticket, Version, as_datetime
 from evervec.models import Models
 from evervec.opening import open_embedder, open_index, open_model, open_source, open_store
 from evervec.pipeline import Pipeline
@@ -309,19 +309,26 @@ class Evervec:
         seconds = self.settings.wait_seconds if timeout is None else timeout
         end = self._waiting.settled(self.tenant, ticket, seconds)
         if end is None:
-            raise WaitTimeout(
-                f"{ticket.kind} {ticket.id!r} was not embedded within {seconds:g} s; it is "
-                "saved and waits: see that a worker runs (with ev.worker(), or ev.run_worker()"
-                " in another process)"
-            )
-        job = self.store.job(self.tenant, ticket.job_id)
+            raise self.timed_out(
+                ticket, seconds,
+                "see that a worker runs (with ev.worker(), or ev.run_worker() in another process)",
+            )  # fmt: skip
+        job = self.store.serving_job(self.tenant, ticket.kind, ticket.id)
         if end is Status.FAILED:
-            reason = job.error if job else "it was cancelled"
-            raise JobFailed(
-                f"{ticket.kind} {ticket.id!r} could not be embedded: {reason}; "
-                f"mend it, then ev.queue.retry({ticket.job_id})"
-            )
+            raise job_failed(ticket, job, "ev.queue.retry({})")
         return job or self._long_done(ticket)
+
+    def timed_out(self, ticket: Ticket, seconds: float, advice: str) -> WaitTimeout:
+        """What to say of a change that was not in the index in time."""
+        what = f"{ticket.kind} {ticket.id!r}"
+        if self.store.is_saved(self.tenant, ticket):
+            return WaitTimeout(
+                f"{what} was not embedded within {seconds:g} s; it is saved and waits: {advice}"
+            )
+        return WaitTimeout(
+            f"this change of {what} is not in the store: its transaction has not committed, or was "
+            "rolled back; or its boxed record was cancelled, or deleted and forgotten since"
+        )
 
     def _long_done(self, ticket: Ticket) -> Job:
         """What is left to say of a job that was done and purged since."""
@@ -332,16 +339,25 @@ class Evervec:
             None, None, None,
         )  # fmt: skip
 
-    def versions(self) -> list[Version]:
-        """The embedding versions of each kind."""
-        templates = {kind: self.store.note(f"template {kind}") for kind in self._kinds_there()}
+    def versions(self, *, all_tenants: bool = False) -> list[Version]:
+        """The embedding versions of the kinds that the tenant has records of, with counts of its
+        own; `all_tenants`: of all kinds, with the counts of the whole store."""
+        collections = self.store.collections()
+        tables = {(c.kind, c.spec.name): self.index.table(c) for c in collections if c.spec}
+        templates = {c.kind: self.store.note(f"template {c.kind}") for c in collections}
+        found = []
+        for v in self.store.versions():
+            note = templates.get(v.kind)
+            table = tables.get((v.kind, v.name), "")
+            found.append(replace(v, table=table, template=note.value if note else ""))
+        if all_tenants:
+            return found
+        held = self.store.holdings(self.tenant)
         return [
-            replace(v, template=note.value if (note := templates.get(v.kind)) else "")
-            for v in self.store.versions()
+            replace(version, items=mine.items, last_sync_at=as_datetime(mine.last_sync_at))
+            for version in found
+            if (mine := held.get((version.kind, version.name))) is not None
         ]
-
-    def _kinds_there(self) -> set[str]:
-        return {c.kind for c in self.store.collections()}
 
     # another model
     def migrate(
@@ -369,8 +385,11 @@ class Evervec:
         name = self.migrations.current()
         return None if name is None else Migration(self.migrations, name)
 
-    def estimate(self, embedder: str | Embedder, *, kind: str | None = None) -> Estimate:
-        """What `migrate` would take, by a sample that is embedded once."""
+    def estimate(
+        self, embedder: str | Embedder, *, kind: str | None = None, all_tenants: bool = False
+    ) -> Estimate:
+        """What `migrate` would take for the tenant's records, by a sample that is embedded once;
+        `all_tenants`: for those of the whole store, which is what it does."""
         made, _ = open_embedder(embedder, self.store, self.settings)
         if made.dimensions == 0:
             raise InvalidArgument("the noop embedder makes no vectors: give another one")
@@ -384,6 +403,7 @@ class Evervec:
             ],
             self._kinds,
             self.settings.concurrency,
+            None if all_tenants else self.tenant,
         )
 
     # working
@@ -481,6 +501,14 @@ class Evervec:
             self.store, self.index, self.tables, self.pipeline.chunker_of,
             None if all_tenants else self.tenant, repair=repair, quick=quick, progress=progress,
         )  # fmt: skip
+
+
+def job_failed(ticket: Ticket, job: Job | None, retry: str) -> JobFailed:
+    """What to say of a change that will not be in the index; `retry`: how its job is retried."""
+    what = f"{ticket.kind} {ticket.id!r} could not be embedded"
+    if job is None:
+        return JobFailed(f"{what}: its job was cancelled, or purged after it failed; add it again")
+    return JobFailed(f"{what}: {job.error}; mend it, then {retry.format(job.job_id)}")
 
 
 def _check_wait(wait: float | None, conn: Any) -> None:

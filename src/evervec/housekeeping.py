@@ -52,6 +52,7 @@ class Housekeeping:
         self.steps: tuple[Callable[[], object], ...] = (
             self.recover,
             self.drop_old_jobs,
+            self.drop_orphans,
             self.drop_history,
             self.forget_gone,
             self.tend_store,
@@ -98,6 +99,11 @@ class Housekeeping:
     def _purge(self, status: Status, days: float) -> int:
         before = self._store.now() - days * _DAY
         return _in_batches(lambda: self._store.purge(status, before, limit=_BATCH))
+
+    def drop_orphans(self) -> None:
+        """Jobs of versions that do not exist: nobody can do them."""
+        if lost := _in_batches(lambda: self._store.purge_orphans(_BATCH)):
+            log.warning("dropped %d jobs of versions that are gone", lost, extra={"count": lost})
 
     def drop_history(self) -> None:
         """Attempts, and the last traces of deleted records."""

@@ -34,6 +34,8 @@ _LOCK_SECONDS = 5.0
 """it only spares work: two that do the same do no harm"""
 _GRACE = 5.0
 """seconds for which a search may go on with a version that was just retired"""
+_MAKES_WAY = 2.0
+"""seconds to wait for transactions that may write for a version whose name is wanted again"""
 _LOOK_AGAIN = 0.05
 
 
@@ -135,7 +137,7 @@ class Migrations:
                 continue
             if other.state == "retired":
                 if other.spec.name == spec.name:
-                    self._drop(other)
+                    self._make_way(other)
             elif other.spec.name != spec.name or not other.spec.makes_as(spec):
                 raise InvalidTransition(
                     f"{c.kind!r} is being changed to {other.spec.name!r} already: retire, or "
@@ -154,6 +156,20 @@ class Migrations:
             for c in begun:
                 if why := self.index.refuses(c.kind, spec):
                     raise InvalidArgument(why)
+
+    def _make_way(self, c: Collection) -> None:
+        """Drop a retired version whose name is wanted again, once nobody writes for it."""
+        deadline = time.monotonic() + _MAKES_WAY
+        while not self.store.all_know(c.version, "retired"):
+            if time.monotonic() > deadline:
+                assert c.spec is not None
+                raise InvalidTransition(
+                    f"the version {c.spec.name!r} of {c.kind!r} that was given up is still in use "
+                    "by an open transaction: end that one and try again, or give the new version "
+                    "another name with version="
+                )
+            time.sleep(_LOOK_AGAIN)
+        self._drop(c)
 
     def _turn(self) -> _Turn:
         return _Turn(self.store, self._worker, self.settings.busy_seconds)
@@ -181,13 +197,13 @@ class Migrations:
     def step(self) -> int:
         """A slice of what is to be done for versions that are being built or go away; how many
         records were enqueued. Workers call it when they have nothing better to do."""
-        found = self.store.collections()
-        if not any(self._has_work(c) for c in found):
+        if not any(self._has_work(c) for c in self.store.collections()):
             return 0
         token = self.store.lock(_LOCK, self._worker, _LOCK_SECONDS)
         if token is None:
             return 0
         try:
+            found = self.store.collections()  # another process may have been at it until now
             for c in found:
                 if c.state == "building" and (count := self._fill(c)):
                     return count
@@ -210,7 +226,7 @@ class Migrations:
         if position == "all":
             return 0
         if position is None:
-            if not self.store.all_know(c.version):
+            if not self.store.all_know(c.version, "building"):
                 return 0
             while self.store.join_version(c.version):
                 pass
@@ -288,7 +304,7 @@ class Migrations:
     def finish(self) -> None:
         """Take away at once what is left of retired versions."""
         for c in self.store.collections():
-            if c.state == "retired" and self.store.all_know(c.version):
+            if c.state == "retired" and self.store.all_know(c.version, c.state):
                 time.sleep(min(_GRACE, max(0.0, _GRACE - self._retired_for(c))))
                 self._drop(c)
 
@@ -296,7 +312,7 @@ class Migrations:
         return self.store.now() - float(self._get(f"retired {c.version}") or 0.0)
 
     def _drop_in_time(self, c: Collection) -> None:
-        if self._retired_for(c) >= _GRACE and self.store.all_know(c.version):
+        if self._retired_for(c) >= _GRACE and self.store.all_know(c.version, "retired"):
             self._drop(c)
 
     def _drop(self, c: Collection) -> None:

@@ -283,3 +283,6 @@ class Version:
     """how its texts are cut"""
     template: str = ""
     """a fingerprint of how its kind's records become text"""
+    table: str = ""
+    """the table or collection of the index that has its vectors; empty until there is a model"""
+    created_at: datetime | None = None

@@ -309,6 +309,12 @@ def open_model(spec: ModelSpec, settings: Settings) -> Embedder:
     return _named(spec.provider, model, replace(settings, dimensions=spec.dimensions))
 
 
+def needs_program(store: Store) -> ModelSpec | None:
+    """The model that a store serves, if only a program of the application's own can open it."""
+    served = [c.spec for c in store.collections() if c.state == "serving" and c.spec]
+    return served[-1] if served and served[-1].provider not in _EMBEDDERS else None
+
+
 def _first(settings: Settings) -> Chosen:
     """The chain for a new store: Ollama, OpenAI, the local model, none."""
     from evervec.embedders.ollama import answers

@@ -29,12 +29,13 @@ def estimate(
     collections: Sequence[Collection],
     kinds: Mapping[str, Kind],
     concurrency: int,
+    tenant: str | None,
 ) -> Estimate:
-    """What it takes to embed all records of some collections with a model: from a sample that is
-    cut, counted and, for its pace, embedded."""
+    """What it takes to embed all records of some collections with a model, or a tenant's: from a
+    sample that is cut, counted and, for its pace, embedded."""
     size = 0
     sample = _Sample[int]()
-    for slice_ in _live(store, collections):
+    for slice_ in _live(store, collections, tenant):
         size += store.sizes([e.record for e in slice_])
         sample.look_at(e.record for e in slice_)
     texts = [
@@ -110,10 +111,12 @@ def _questions(
                 yield e.tenant, " ".join(words)
 
 
-def _live(store: Store, collections: Sequence[Collection]) -> Iterator[list[Expected]]:
+def _live(
+    store: Store, collections: Sequence[Collection], tenant: str | None = None
+) -> Iterator[list[Expected]]:
     for collection in collections:
         after = 0
-        while found := store.expected(None, collection.version, after, _SLICE):
+        while found := store.expected(tenant, collection.version, after, _SLICE):
             after = found[-1].record
             yield [e for e in found if e.live]
 

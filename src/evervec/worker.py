@@ -90,6 +90,7 @@ class Worker:
         self._progress: Callable[[int], object] | None = None
         self._stop_at = float("inf")
         self._backfilled = 0
+        self._backfill_batches = 0
         self._next_filling = 0.0
         self._next_recovery = 0.0
         self._next_sweep = 0.0
@@ -351,13 +352,15 @@ class Worker:
         count = min(written.succeeded, sum(item.job.priority == low for item in batch.items))
         if count:
             self._backfilled += count
-            log.info("backfill: embedded records", extra={"count": count})
+            self._backfill_batches += 1
+            fields = {"count": count, "batch": self._backfill_batches}
+            log.info("backfill: embedded records", extra=fields)
 
     def _say_backfilled(self) -> None:
         """Nothing is due, so what was enqueued behind everything else is done too."""
         if self._backfilled:
             log.info("embedding backfill complete", extra={"count": self._backfilled})
-            self._backfilled = 0
+            self._backfilled = self._backfill_batches = 0
 
     # idling
     def _tend(self) -> None:

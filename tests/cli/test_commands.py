@@ -14,6 +14,8 @@ from tempfile import TemporaryFile
 import pytest
 
 import evervec
+from evervec.cli.output import pace
+from evervec.embedders.hashing import HashingEmbedder
 from support.forks import Fork
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -535,3 +537,30 @@ def test_a_dry_run_and_a_failed_first_command_leave_nothing_behind(
     run("--store", "new.db", "add", "note", "--jsonl", "-", input='{"id": 1, "text": "tea"}')
     found = run("--store", "sqlite:///new.db?mode=ro", "search", "tea").stdout
     assert "tea" in found
+
+
+class OwnEmbedder(HashingEmbedder):
+    """A model that only this program can make."""
+
+    name = "mine"
+
+
+def test_a_store_of_an_embedder_of_ones_own_asks_for_its_program(run: Run, tmp_path: Path) -> None:
+    with evervec.open(tmp_path / "own.db", embedder=OwnEmbedder(8)) as ev:
+        ev.add("note", "alpha", id="1")
+        ev.process_all()
+    for advised in (
+        run("--store", "own.db", "--embedder", "noop", "worker", "--drain", code=1).stderr,
+        run("--store", "own.db", "--embedder", "noop", "doctor", code=0).stdout,
+    ):
+        assert "--app module:ev" in advised
+        assert "evervec[local]" not in advised
+    assert "evervec[local]" in run("--embedder", "noop", "worker", "--drain", code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("per_second", "told"),
+    [(1234.4, "1,234/s"), (10, "10/s"), (3.21, "3.2/s"), (0.3, "18.0/min"), (0.01, "0.6/min")],
+)
+def test_a_slow_pace_is_not_told_as_none(per_second: float, told: str) -> None:
+    assert pace(per_second) == told

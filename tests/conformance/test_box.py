@@ -98,6 +98,33 @@ def test_a_failed_box_keeps_the_old_version_and_can_be_retried(world: World) -> 
     assert_in_step(world.ev, {"1": "giraffe"})
 
 
+def test_its_times_are_those_of_its_add(world: World) -> None:
+    added = world.clock.now
+    box(world)
+    world.clock.move(50)
+    box(world, "second")
+    world.clock.move(50)
+    work(world.ev)
+    record = world.ev.get(KIND, "1")
+    assert record is not None
+    assert (record.created_at.timestamp(), record.updated_at.timestamp()) == (added, added + 50)
+    box(world, "third")
+    world.clock.move(50)
+    work(world.ev)
+    record = world.ev.get(KIND, "1")
+    assert record is not None
+    assert (record.created_at.timestamp(), record.updated_at.timestamp()) == (added, added + 100)
+    world.ev.delete(KIND, "1")
+    box(world, "again")
+    world.clock.move(50)
+    work(world.ev)
+    record = world.ev.get(KIND, "1")
+    assert record is not None
+    assert (record.created_at.timestamp(), record.updated_at.timestamp()) == (
+        added + 150, added + 150,
+    )  # fmt: skip
+
+
 def test_the_later_of_two_boxes_wins(world: World) -> None:
     box(world, "first")
     box(world, "second")

@@ -6,10 +6,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from evervec import Evervec, InvalidArgument, InvalidTransition, Kind, VersionMismatch
+from evervec import (
+    Evervec,
+    InvalidArgument,
+    InvalidTransition,
+    Kind,
+    VersionMismatch,
+    WaitTimeout,
+)
 from evervec.embedders.hashing import HashingEmbedder
 from support.processes import until
 from support.world import (
+    DAY,
     KIND,
     ScriptedEmbedder,
     World,
@@ -17,6 +25,7 @@ from support.world import (
     assert_in_step,
     fail_for_good,
     job_of,
+    step,
     work,
 )
 
@@ -381,3 +390,138 @@ def test_an_embedder_that_is_away_holds_up_only_its_own_version(filled: World) -
     filled.clock.move(600)
     ev.process_all()
     assert migration.status().complete
+
+
+def claim_for(ev: Evervec, name: str) -> None:
+    """Do the due jobs of one version alone."""
+    (version,) = [c.version for c in ev.store.collections() if c.spec and c.spec.name == name]
+    ev.pipeline.serves()
+    while jobs := ev.queue.claim(10, versions=[version]):
+        step(ev, jobs)
+
+
+def test_a_ticket_follows_its_record_to_the_version_that_serves(filled: World) -> None:
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    drive(ev)
+    ticket = ev.add(KIND, "theta text", id="5")
+    migration.switch(force=True)
+    migration.retire()
+    filled.clock.move(10)
+    ev.migrations.step()
+    assert states(ev) == {"other-1": "serving"}
+    with pytest.raises(WaitTimeout, match="saved and waits"):
+        ev.wait(ticket, 0)
+    drive(ev)
+    job = ev.wait(ticket, 0)
+    assert (job.embedding_version, job.status) == ("other-1", "done")
+    filled.clock.move(100 * DAY)
+    ev.housekeeping.sweep()  # its job is purged
+    assert ev.store.settled([(ev.tenant, ticket)]) == ["done"]
+
+
+def test_a_boxed_record_appears_when_what_serves_has_it(filled: World) -> None:
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    drive(ev)
+    ev.add(KIND, "box text", id="b", boxed=True)
+    ev.add(KIND, "boxed change", id="0", boxed=True)
+    claim_for(ev, "other-1")
+    assert ev.get(KIND, "b") is None
+    assert ev.get(KIND, "0").text == TEXTS["0"]  # type: ignore[union-attr]
+    assert ev.verify(repair=True).clean
+    claim_for(ev, "hashing-64")
+    assert ev.get(KIND, "b").embedded  # type: ignore[union-attr]
+    with pytest.raises(InvalidTransition, match="lacks 2 records"):
+        migration.switch(timeout=0)
+    drive(ev)
+    migration.switch()
+    assert ev.verify().clean
+    for query, id in (("box text", "b"), ("boxed change", "0")):
+        assert found(ev, query) == ("other-1", [id])
+    migration.rollback()
+    for query, id in (("box text", "b"), ("boxed change", "0")):
+        assert found(ev, query) == ("hashing-64", [id])
+
+
+@pytest.mark.parametrize("retired", [False, True])
+def test_a_switch_passes_waiting_boxes_on(filled: World, retired: bool) -> None:
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    drive(ev)
+    tickets = [
+        ev.add(KIND, "box text", id="b", boxed=True),
+        ev.add(KIND, "boxed change", id="0", boxed=True, priority=3, max_attempts=4),
+    ]
+    migration.switch()
+    moved = job_of(ev, "0")
+    assert (moved.embedding_version, moved.op) == ("other-1", "open")
+    assert (moved.priority, moved.max_attempts) == (3, 4)
+    assert ev.store.settled([(ev.tenant, ticket) for ticket in tickets]) == [None, None]
+    if retired:
+        migration.retire()
+        filled.clock.move(10)
+        ev.migrations.step()
+        assert states(ev) == {"other-1": "serving"}
+    drive(ev)
+    assert ev.store.settled([(ev.tenant, ticket) for ticket in tickets]) == ["done", "done"]
+    assert ev.verify().clean
+    for query, id in (("box text", "b"), ("boxed change", "0")):
+        assert found(ev, query) == ("other-1", [id])
+    if not retired:
+        migration.rollback()
+        assert found(ev, "box text") == ("hashing-64", ["b"])
+
+
+def test_a_box_that_is_opened_during_a_switch_appears_by_the_new_version(filled: World) -> None:
+    """Its worker finds its job gone, or done for a version that serves no longer."""
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    drive(ev)
+    ev.add(KIND, "box text", id="b", boxed=True)
+    batch, _ = ev.pipeline.prepare(ev.pipeline.claim(10))
+    ev.pipeline.embed(batch)
+    migration.switch()
+    ev.pipeline.write(batch)
+    assert ev.get(KIND, "b") is None
+    drive(ev)
+    assert found(ev, "box text") == ("other-1", ["b"])
+    assert ev.verify().clean
+
+
+def test_a_box_of_a_version_that_serves_no_longer_is_opened_by_the_one_that_does(
+    filled: World,
+) -> None:
+    """As when its transaction commits after the switch."""
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    drive(ev)
+    ev.add(KIND, "box text", id="b", boxed=True, created_at=5.0)
+    ev.add(KIND, "boxed change", id="0", boxed=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ev.store, "pass_boxes_on", lambda: 0)
+        migration.switch()
+    ev.add(KIND, "later change", id="0", boxed=True)
+    claim_for(ev, "hashing-64")
+    assert ev.get(KIND, "b") is None
+    drive(ev)
+    assert ev.get(KIND, "b").created_at.timestamp() == 5.0  # type: ignore[union-attr]
+    assert found(ev, "box text") == ("other-1", ["b"])
+    assert ev.get(KIND, "0").text == "later change"  # type: ignore[union-attr]
+    assert found(ev, "later change") == ("other-1", ["0"])
+    assert ev.verify().clean
+    migration.rollback()
+    assert found(ev, "later change") == ("hashing-64", ["0"])
+
+
+def test_jobs_of_a_version_that_is_gone_are_listed_and_swept(filled: World) -> None:
+    ev = filled.ev
+    record = job_of(ev, "0").record
+    ev.store.reopen(987654, [record], forget=False)
+    assert "987654" in {job.embedding_version for job in ev.queue.jobs()}
+    (job,) = ev.queue.claim(1)
+    assert job.embedding_version == "987654"
+    ev.queue.release(job)
+    ev.housekeeping.sweep()
+    assert {job.embedding_version for job in ev.queue.jobs()} == {"hashing-64"}
+    assert_in_step(ev, TEXTS)

@@ -69,6 +69,11 @@ def test_versions_name_the_model_and_count_its_records(world: World) -> None:
         assert (version.provider, version.model) == ("hashing", "hashing-64")
         assert (version.name, version.dimensions) == ("hashing-64", 64)
         assert version.state == "serving"
+        assert version.created_at is not None
+        assert version.created_at.timestamp() == START
+        (number,) = [c.version for c in world.ev.store.collections() if c.kind == version.kind]
+        own = f"evervec.points_{number}" if world.index_name == "pgvector" else "evervec_points"
+        assert version.table == own
     synced = found["a"].last_sync_at
     assert synced is not None
     assert synced.timestamp() == START + 9

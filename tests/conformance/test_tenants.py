@@ -103,3 +103,17 @@ def test_no_name_id_or_filter_reaches_over(world: World, other: Evervec) -> None
             assert stranger.records() == []
             assert stranger.queue.jobs() == []
             assert stranger.search("alpha") == []
+
+
+def test_versions_and_estimates_count_the_tenants_own(world: World, other: Evervec) -> None:
+    assert other.versions() == []  # not even which kinds others have
+    assert other.estimate("hashing:32").records == 0
+    other.add(KIND, "mine", id="mine")
+    work(other)
+    (mine,) = other.versions()
+    assert (mine.kind, mine.items) == (KIND, 1)
+    assert other.estimate("hashing:32").records == 1
+    (every,) = other.versions(all_tenants=True)
+    assert every.items == 3
+    assert other.estimate("hashing:32", all_tenants=True).records == 4
+    assert [version.items for version in world.ev.of("other").versions()] == [1]

@@ -9,8 +9,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from evervec import Evervec, InvalidArgument, Kind, StoreError
-from support.world import KIND, World, assert_in_step, work
+from evervec import Evervec, InvalidArgument, Kind, Status, StoreError, WaitTimeout
+from support.world import KIND, World, assert_in_step, job_of, work
 
 
 def fail_inside(ev: Evervec, conn: Any) -> None:
@@ -50,6 +50,50 @@ def test_what_the_caller_rolls_back_never_was(joined_world: World) -> None:
     assert ev.queue.stats().pending == 0
     assert [h.id for h in ev.search("alpha", mode="text")] == ["1"]
     assert_in_step(ev, {"1": "alpha"})
+
+
+def test_a_ticket_is_not_settled_before_its_transaction_commits(joined_world: World) -> None:
+    ev = joined_world.ev
+    ev.add(KIND, "alpha", id="1")
+    work(ev)
+    with closing(joined_world.connect()) as conn:
+        tickets = [
+            ev.add(KIND, "beta", id="1", conn=conn),
+            ev.add(KIND, "gamma", id="2", conn=conn),
+            ev.add(KIND, "delta", id="3", boxed=True, conn=conn),
+            ev.delete(KIND, "2", conn=conn),
+        ]
+        asked = [(ev.tenant, ticket) for ticket in tickets]
+        assert ev.store.settled(asked) == [None] * 4
+        with pytest.raises(WaitTimeout, match="has not committed"):
+            ev.wait(tickets[0], 0)
+        conn.commit()
+    with pytest.raises(WaitTimeout, match="saved and waits"):
+        ev.wait(tickets[0], 0)
+    work(ev)
+    assert ev.store.settled(asked) == [Status.DONE] * 4
+    assert ev.wait(tickets[0], 0).record_id == "1"
+
+
+def test_a_ticket_of_what_was_rolled_back_never_settles(joined_world: World) -> None:
+    """Its numbers may be given to other records since, whose jobs are done."""
+    ev = joined_world.ev
+    ev.add(KIND, "alpha", id="1")
+    work(ev)
+    with closing(joined_world.connect()) as conn:
+        tickets = [ev.add(KIND, "beta", id=id, conn=conn) for id in ("1", "2")]
+        conn.rollback()
+    ev.add(KIND, "another", id="3")
+    ev.add(KIND, "one more", id="4")
+    job = job_of(ev, "1")
+    ev.store.reopen(job.version, [job.record], forget=False)  # a later pass over the old text
+    work(ev)
+    assert ev.store.settled([(ev.tenant, ticket) for ticket in tickets]) == [None, None]
+    with pytest.raises(WaitTimeout, match="rolled back"):
+        ev.wait(tickets[0], 0)
+    ev.add(KIND, "gamma", id="1")
+    work(ev)
+    assert ev.store.settled([(ev.tenant, tickets[0])]) == [Status.DONE]  # a later change
 
 
 def test_identical_adds_of_which_the_first_is_rolled_back_leave_a_job(joined_world: World) -> None:

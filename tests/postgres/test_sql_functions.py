@@ -6,7 +6,7 @@ import pytest
 
 from evervec import Status
 from support import postgres
-from support.world import KIND, World, job_of
+from support.world import KIND, World, fail_for_good, job_of, work
 
 CLAIM = """select job_id, token, kind, record_id, body, attempts
            from evervec.claim_embedding_queue_items($1, $2, $3)"""
@@ -97,3 +97,29 @@ def test_a_paused_queue_gives_nothing_and_a_suspect_comes_alone(world: World, ur
     world.ev.add(KIND, "beta", id="good")
     assert [row[3] for row in claim(url, 10)] == ["good"]
     assert [row[3] for row in claim(url, 10)] == ["bad"]
+
+
+def test_a_dead_letter_is_retried_from_zero(world: World, url: str) -> None:
+    world.ev.add(KIND, "alpha", id="1")
+    dead = fail_for_good(world.ev)
+    assert call(url, "retry", dead.job_id)
+    job = job_of(world.ev, "1")
+    assert (job.status, job.attempts, job.error) == (Status.PENDING, 0, None)
+    assert not call(url, "retry", dead.job_id), "it is no dead letter any more"
+    postgres.assert_none_is_astray(url)
+    assert work(world.ev).succeeded == 1
+
+
+def test_dead_letters_are_retried_by_their_attempts(world: World, url: str) -> None:
+    for id in ("1", "2", "3"):
+        world.ev.add(KIND, id, id=id)
+        fail_for_good(world.ev, id)
+    postgres.execute(url, "update evervec.jobs set attempts = 7 where job_id = $1",
+                     job_of(world.ev, "3").job_id)  # fmt: skip
+    retry = "select evervec.retry_failed_embedding_queue_items"
+    assert postgres.execute(url, f"{retry}(7)") == [(2,)]
+    assert [job.record_id for job in world.ev.queue.failed()] == ["3"]
+    assert postgres.execute(url, f"{retry}()") == [(1,)]
+    assert world.ev.queue.failed() == []
+    postgres.assert_none_is_astray(url)
+    assert work(world.ev).succeeded == 3

@@ -56,6 +56,14 @@ def test_a_wait_that_runs_out_says_that_the_record_is_saved(ev: Evervec, serve: 
     assert again.status_code == 202
 
 
+def test_a_ticket_that_the_store_does_not_know_is_not_waited_for(http: httpx.Client) -> None:
+    ticket = http.post("/v1/records", json=NOTE).json()
+    for unknown in ({**ticket, "id": "another"}, {**ticket, "seq": ticket["seq"] + 1000}):
+        answer = http.post("/v1/wait", json={"ticket": unknown, "wait": 300}, timeout=10)
+        assert (answer.status_code, answer.json()["type"]) == (409, "urn:evervec:WaitTimeout")
+        assert "not in the store" in answer.json()["detail"]
+
+
 def test_a_change_is_made_only_over_the_version_that_was_seen(http: httpx.Client) -> None:
     first = http.post("/v1/records", json=NOTE).headers["etag"]
     second = http.post(

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from evervec import ContentChunker, Evervec, Kind, Status
-from support.world import KIND, World, add_all, assert_in_step, claim_one, job_of, work
+from support.world import DAY, KIND, World, add_all, assert_in_step, claim_one, job_of, work
 
 
 class Note(BaseModel):
@@ -169,3 +169,58 @@ def test_money_is_part_of_the_estimate(memory: World) -> None:
     found = priced.backfill(dry_run=True)
     assert found.money == pytest.approx(found.tokens * 2e-6)
     assert found.money > 0
+
+
+def bury(memory: World, ev: Evervec) -> None:
+    """Make one record a dead letter, and purge it as the sweep does in time."""
+    ev.queue.fail(claim_one(ev), "broken", permanent=True)
+    memory.clock.move(100 * DAY)
+    ev.housekeeping.sweep()
+    assert ev.queue.failed() == []
+
+
+def test_a_worker_that_starts_embeds_what_lost_its_dead_letter(
+    memory: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_all(memory.ev, KIND, "alpha")
+    bury(memory, memory.ev)
+    memory.ev.add(KIND, "beta", id="1")
+    with caplog.at_level(logging.INFO, "evervec"):
+        assert reopened(memory).process_all().succeeded == 2
+    assert_in_step(memory.ev, {"0": "alpha", "1": "beta"})
+    told = [r for r in caplog.records if r.message == "backfill: embedded records"]
+    assert [(r.count, r.batch) for r in told] == [(1, 1)]  # type: ignore[attr-defined]
+    (complete,) = [r for r in caplog.records if r.message == "embedding backfill complete"]
+    assert complete.count == 1  # type: ignore[attr-defined]
+
+
+def test_a_worker_that_starts_reads_no_records_while_none_lost_a_job(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_all(memory.ev, KIND, "alpha", "beta")
+    memory.ev.process_all()
+    looked: list[int] = []
+    expected = memory.ev.store.expected
+
+    def look(tenant: str | None, version: int, after: int, limit: int) -> list[Any]:
+        looked.append(after)
+        return expected(tenant, version, after, limit)
+
+    monkeypatch.setattr(memory.ev.store, "expected", look)
+    reopened(memory).process_all()
+    assert looked == []
+    ticket = memory.ev.add(KIND, "gamma", id="2")
+    bury(memory, memory.ev)
+    reopened(memory).process_all()
+    first = job_of(memory.ev, "2").record
+    assert looked[0] == first - 1, "it begins at the first that lost its job"
+    assert memory.ev.store.settled([(memory.ev.tenant, ticket)]) == [Status.DONE]
+    looked.clear()
+    reopened(memory).process_all()
+    assert looked == []
+
+
+def test_a_job_that_somebody_cancelled_is_not_made_up_for_at_a_start(memory: World) -> None:
+    (ticket,) = add_all(memory.ev, KIND, "alpha")
+    memory.ev.queue.cancel(ticket.job_id)
+    assert reopened(memory).process_all().processed == 0

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evervec.cli.app import Where, as_json, command
-from evervec.cli.output import ago, duration, print_json, print_table, progress, resume_command
+from evervec.cli.output import (
+    ago,
+    duration,
+    embedder_advice,
+    print_json,
+    print_table,
+    progress,
+    resume_command,
+)
 from evervec.model import as_datetime
 from evervec.reports import QUICK
 
@@ -47,7 +55,7 @@ def status(where: Where, watch: bool, as_json: bool) -> None:
             print_json(
                 {
                     "stats": stats,
-                    "versions": ev.versions(),
+                    "versions": ev.versions(all_tenants=True),
                     "embedder": ev.embedder.name,
                     "workers": ev.store.workers(),
                     "tables": [_table_facts(ev, *attached) for attached in ev.tables.attached()],
@@ -107,7 +115,7 @@ def _show_status(ev: Evervec) -> None:
     for alert in ev.housekeeping.alerts.lasting():
         since = duration(max(0.0, ev.store.now() - alert.since))
         click.echo(click.style(f"alert      {alert.text}", fg="red") + f"  (for {since})")
-    for version in ev.versions():
+    for version in ev.versions(all_tenants=True):
         name = version.name or "(no model yet)"
         click.echo(f"vectors    {version.kind}: {version.items} records, {name}, {version.state}")
     for worker in ev.store.workers():
@@ -138,7 +146,9 @@ def _metrics(ev: Evervec, host: str, port: int | None) -> Iterator[None]:
 
 
 def _table_facts(ev: Evervec, attached: Attachment, backfilled: bool) -> dict[str, Any]:
-    serving = [v for v in ev.versions() if (v.kind, v.state) == (attached.kind, "serving")]
+    serving = [
+        v for v in ev.versions(all_tenants=True) if (v.kind, v.state) == (attached.kind, "serving")
+    ]
     return {
         "table": attached.table,
         "kind": attached.kind,
@@ -169,7 +179,7 @@ def worker(
         if ev.embedder.dimensions == 0:
             click.echo(
                 "evervec: there is no embedder, so nothing can be embedded: "
-                "pip install 'evervec[local]', or give --embedder",
+                + embedder_advice(ev, "pip install 'evervec[local]', or give --embedder"),
                 err=True,
             )
             return 1
@@ -208,7 +218,7 @@ def backfill(where: Where, kind: str | None, dry_run: bool, as_json: bool) -> No
         if not as_json:
             click.echo(_estimate(plan))
         if not dry_run and plan.records + plan.rendered:
-            total = sum(v.items for v in ev.versions() if kind in (None, v.kind))
+            total = sum(v.items for v in ev.versions(all_tenants=True) if kind in (None, v.kind))
             with progress("looking", total, quiet=as_json) as bar:
                 plan = ev.backfill(kind, progress=bar.advance)
             if not as_json:

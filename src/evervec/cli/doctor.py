@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evervec.cli.app import Where
-from evervec.cli.output import duration, resume_command
+from evervec.cli.output import duration, embedder_advice, resume_command
 from evervec.errors import EvervecError, SettingsError, VersionMismatch
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _model(ev: Evervec) -> Iterator[Finding]:
         yield Finding(
             "model", "warn",
             f"no embedder: records wait, and search answers from text alone ({ev.embedder_because})",
-            "pip install 'evervec[local]', start Ollama, or set OPENAI_API_KEY",
+            embedder_advice(ev, "pip install 'evervec[local]', start Ollama, or set OPENAI_API_KEY"),
         )  # fmt: skip
         return
     began = time.perf_counter()
@@ -113,7 +113,7 @@ def _index(ev: Evervec) -> Iterator[Finding]:
         waiting = f"; {report.waiting} wait for a worker" if report.waiting else ""
         text = f"agrees with {report.checked} records by their ledger{waiting}"
         yield Finding("index", "ok", text)
-    for version in ev.versions():
+    for version in ev.versions(all_tenants=True):
         name = version.name or "no model yet"
         text = f"{version.kind}: {name}, {version.items} records, {version.state}"
         yield Finding("version", "ok", text)

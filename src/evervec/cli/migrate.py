@@ -22,17 +22,18 @@ _STEPS = ("compare", "switch", "rollback", "retire", "cancel")
 def versions(where: Where, as_json: bool) -> None:
     """Which model made which vectors."""
     with where.opened() as ev:
-        found = ev.versions()
+        found = ev.versions(all_tenants=True)
     if as_json:
         print_json(found)
     elif not found:
         click.echo("no vectors yet")
     else:
         print_table(
-            ("kind", "version", "provider", "model", "dimensions", "state", "records", "last sync"),
+            ("kind", "version", "provider", "model", "dimensions", "state", "records", "table",
+             "created", "last sync"),
             [
                 (v.kind, v.name or "-", v.provider, v.model, v.dimensions, v.state, v.items,
-                 v.last_sync_at)
+                 v.table or "-", v.created_at, v.last_sync_at)
                 for v in found
             ],
         )  # fmt: skip
@@ -70,7 +71,7 @@ def migrate(
     with where.opened() as ev:
         if to is None:
             return _take(ev, asked[0] if asked else None, as_json)
-        plan = ev.estimate(to, kind=kind)
+        plan = ev.estimate(to, kind=kind, all_tenants=True)
         if not as_json:
             click.echo(_planned(plan))
         if dry_run:

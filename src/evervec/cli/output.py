@@ -10,11 +10,14 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 from evervec.reports import Stats
+
+if TYPE_CHECKING:
+    from evervec.facade import Evervec
 
 _WORD = re.compile(r"\w+")
 
@@ -118,6 +121,20 @@ def _pieces(spots: list[re.Match[str]], start: int, end: int) -> Iterator[tuple[
     yield place, end, False
 
 
+def embedder_advice(ev: Evervec, otherwise: str) -> str:
+    """What to do where there is no embedder: bring the program that has the store's own, or
+    else something like installing one."""
+    from evervec.opening import needs_program
+
+    spec = needs_program(ev.store)
+    if spec is None:
+        return otherwise
+    return (
+        f"{spec.provider} {spec.model} is made by your own program: give it with --app module:ev, "
+        "where ev is what evervec.open(..., embedder=...) returned"
+    )
+
+
 class Progress(Protocol):
     """Tells how far long work has come."""
 
@@ -138,6 +155,13 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
         lines = _Lines(what, total)
         yield lines
         lines.end()
+
+
+def pace(per_second: float) -> str:
+    """So many in a second, or in a minute where that is less than one."""
+    if per_second >= 9.5:
+        return f"{per_second:,.0f}/s"
+    return f"{per_second:.1f}/s" if per_second >= 0.95 else f"{per_second * 60:.1f}/min"
 
 
 class _Quiet:
@@ -169,7 +193,7 @@ class _Lines:
         rate = self._count / max(time.monotonic() - self._began, 1e-9)
         # what came while it ran was not expected
         of = f" of {max(self._total, self._count)}" if self._total else ""
-        click.echo(f"{self._what}: {self._count}{of}, {rate:.0f}/s", err=True)
+        click.echo(f"{self._what}: {self._count}{of}, {pace(rate)}", err=True)
 
 
 @contextmanager
@@ -197,7 +221,7 @@ def _bar(what: str, total: int | None) -> Iterator[Progress]:
                 known = shown.tasks[task]
                 if known.total is not None and known.completed + count > known.total:
                     shown.update(task, total=known.completed + count)
-                rate = f"{known.speed:,.0f}/s" if known.speed else ""
+                rate = pace(known.speed) if known.speed else ""
                 shown.update(task, advance=count, rate=rate)
 
             def expect(self, total: int) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evervec.cli.app import Where, as_json, command
-from evervec.cli.output import passage, print_json, progress
+from evervec.cli.output import embedder_advice, passage, print_json, progress
 from evervec.errors import InvalidRecord
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _say_what_waits(ev: Evervec, waiting: int, failed: int) -> None:
     if waiting and ev.embedder.dimensions == 0:
         click.echo(
             f"{waiting} wait for an embedder; text search finds them already. "
-            "Install one: pip install 'evervec[local]'"
+            + embedder_advice(ev, "Install one: pip install 'evervec[local]'")
         )
     elif waiting and (why := ev.provider.pauses_because()):
         click.echo(

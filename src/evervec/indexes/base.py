@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from evervec.model import Change, ModelSpec
-from evervec.stores.values import Applied
+from evervec.stores.values import Applied, Collection
 
 if TYPE_CHECKING:
     import numpy as np
@@ -134,6 +134,10 @@ class Index(Protocol):
     url: str
     shares_store: bool
     """its points are in the store's own database, written with the job's finish"""
+
+    def table(self, collection: Collection) -> str:
+        """The name of the table or collection that has the points of a collection with a model."""
+        ...
 
     def apply(self, changes: Sequence[Change], conn: Any = None) -> Applied | None:
         """Bring records' points to what the changes say, all or nothing where `conn` (the

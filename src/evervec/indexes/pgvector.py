@@ -30,7 +30,7 @@ from evervec.stores.postgres.connections import Connections, Session
 from evervec.stores.postgres.filtering import Filter
 from evervec.stores.postgres.packing import Packed
 from evervec.stores.sql.batches import columns
-from evervec.stores.values import Applied
+from evervec.stores.values import Applied, Collection
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,13 +46,17 @@ _PAGE_DIMENSIONS = 1900
 _MOST_HNSW = {"vector": 2000, "halfvec": 4000}
 
 
+def _table_name(version: int) -> str:
+    return f"points_{version}"
+
+
 class _Table:
     """The points of one collection."""
 
     def __init__(self, version: int, type: str) -> None:
         self.version = version
         self.type = type
-        self.name = f"points_{version}"
+        self.name = _table_name(version)
         self.hnsw = False
         self.looked = 0.0
         self.large: dict[str, tuple[float, bool]] = {}
@@ -155,6 +159,9 @@ class PgvectorIndex:
         if table is not None and new:
             self._consider(table, db)
         return applied
+
+    def table(self, collection: Collection) -> str:
+        return f"evervec.{_table_name(collection.version)}"
 
     def _table(self, version: int, dimensions: int, conn: Session | None = None) -> _Table | None:
         """The table of a collection, made in a transaction of its own when its first vectors

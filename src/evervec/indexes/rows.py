@@ -19,7 +19,7 @@ from evervec.indexes.base import Held, Matches, Stray
 from evervec.model import Change, ModelSpec
 from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection, Database
-from evervec.stores.values import Applied
+from evervec.stores.values import Applied, Collection
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,6 +55,9 @@ class RowsIndex(ABC):
         self._cache_bytes = cache_mb << 20
         self._blocks: OrderedDict[tuple[int, str], _Block] = OrderedDict()
         self._lock = threading.Lock()
+
+    def table(self, collection: Collection) -> str:
+        return "evervec_points"
 
     @abstractmethod
     def take_numbers(self, db: Connection, wanted: int) -> range:

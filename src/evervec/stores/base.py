@@ -191,6 +191,10 @@ class Store(Protocol):
         """Drop jobs of a settled status that completed before then; at most `limit`."""
         ...
 
+    def purge_orphans(self, limit: int = 1000) -> int:
+        """Drop jobs of versions that do not exist; at most `limit`."""
+        ...
+
     def purge_history(self, before: float, limit: int = 1000) -> int:
         """Drop attempts and the last traces of deleted records older than that."""
         ...
@@ -259,9 +263,17 @@ class Store(Protocol):
         ...
 
     def settled(self, asked: Sequence[tuple[str, Ticket]]) -> list[Status | None]:
-        """Of tenants' tickets, all at the same moment: done once the ticket's change or a later
-        one is finished, failed when it will not be (a cancelled job counts as failed), None
-        while it may still be."""
+        """Of tenants' tickets, all at the same moment: done once the version that serves has the
+        ticket's change or a later one, failed when it will not (a cancelled job counts as failed),
+        None while it may still be, or while the change is not committed."""
+        ...
+
+    def is_saved(self, tenant: str, ticket: Ticket) -> bool:
+        """Whether a ticket's change was committed, as far as the store has a trace of it."""
+        ...
+
+    def serving_job(self, tenant: str, kind: str, id: str) -> Job | None:
+        """The record's job of the version that serves."""
         ...
 
     def versions(self) -> list[Version]: ...
@@ -271,21 +283,22 @@ class Store(Protocol):
         """A second version of each kind: it is built beside the one that serves, and from now on
         every change is meant for both."""
 
-    def all_know(self, version: int) -> bool:
-        """Whether every transaction has ended that began before the version became what it is,
-        and so may write for others than it should."""
+    def all_know(self, version: int, state: str) -> bool:
+        """Whether every transaction has ended that began before the version entered the state
+        that it is in, and so may write for others than it should."""
         ...
 
     def join_version(self, version: int, limit: int = 1000) -> int:
-        """Give a version that is being built the jobs for records that have yet to appear (boxed,
-        or to be loaded), a slice of them; how many it was."""
+        """Give a version that is being built the jobs for records that have yet to be loaded, a
+        slice of them; how many it was."""
         ...
 
     def progress(self, version: int) -> Progress: ...
 
     def switch_versions(self, serve: Sequence[int], *, force: bool = False) -> int:
         """Let those versions serve, and those that did so stand by, in one step. While they lack
-        records that the others have, nothing is changed but by `force`; how many they lack."""
+        records that the others have, nothing is changed but by `force`; how many they lack.
+        Boxed records that wait are passed on to them."""
         ...
 
     def retire_versions(self, versions: Sequence[int]) -> None:

@@ -257,6 +257,11 @@ class Asked(NamedTuple):
     answer: str | None
 
 
+JOBLESS = "records without jobs"
+"""The note of the lowest number of records whose dead letters were purged since a worker last
+looked for such."""
+
+
 class Holding(NamedTuple):
     """What one embedding version of a kind holds of one tenant."""
 

@@ -130,6 +130,9 @@ class LanceIndex:
     def close(self) -> None:
         self._tables.clear()
 
+    def table(self, collection: Collection) -> str:
+        return table_name(collection)
+
     def _table(self, version: int) -> Table | None:
         table = self._tables.get(version)
         if table is None and (collection := self._collections.get(version)):

@@ -21,7 +21,7 @@ from evervec.indexes.separate import Collections, folded
 from evervec.model import Change, ModelSpec
 from evervec.settings import Settings
 from evervec.stores.base import Store
-from evervec.stores.values import Applied
+from evervec.stores.values import Applied, Collection
 
 if TYPE_CHECKING:
     import numpy as np
@@ -242,12 +242,16 @@ class QdrantIndex:
                 raise
         raise IndexUnavailable(f"{self.url} loses its collections as they are made")
 
+    def table(self, collection: Collection) -> str:
+        assert collection.spec is not None
+        return self._name_of(collection.spec)
+
     def _collection(self, version: int, *, make: bool = False) -> str | None:
         """The name of the Qdrant collection that has a version's points; None: there is none."""
         known = self._collections.get(version)
         if known is None or known.spec is None:
             return None
-        name, size = self._name_of(known.spec), known.spec.dimensions
+        name, size = self.table(known), known.spec.dimensions
         if make and self._ready.get(name) != size:
             options = self._settings
             shape = Shape(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from evervec.errors import JobFailed, WaitTimeout
+from evervec.facade import job_failed
 from evervec.model import Status, Ticket
 from evervec.server.access import Reading, View
 from evervec.server.answers import answer
@@ -40,24 +40,20 @@ async def search(view: Reading, body: SearchIn) -> Response:
     responses={200: {"model": JobOut}, **documented(409, 415)},
 )
 async def wait(view: Reading, body: WaitIn) -> Response:
-    """The job once it is done; 409 if it failed, or is not done in time."""
+    """The job once it is done; 409 if it failed, is not done in time, or is unknown."""
     ticket = await _settled(view, body.ticket, body.wait)
     return answer(JobOut, await view.run(view.ev.wait, ticket, 0.0))
 
 
 async def _settled(view: View, given: TicketIn, seconds: float) -> Ticket:
     ticket = Ticket(given.kind, given.id, given.job_id, given.seq)
-    end = await view.service.settle(view.tenant, ticket, seconds)
-    if end is None:
-        raise WaitTimeout(
-            f"{ticket.kind} {ticket.id!r} was not embedded within {seconds:g} s; it is saved and "
-            "waits: ask again later, and see that a worker runs"
-        )
+    end = await view.service.settle(view.tenant, ticket, 0.0)
+    if end is None and await view.run(view.ev.store.is_saved, view.tenant, ticket):
+        end = await view.service.settle(view.tenant, ticket, seconds)
+    if end is None:  # what is not in the store is not waited for: who has it never got it from here
+        advice = "ask again later, and see that a worker runs"
+        raise await view.run(view.ev.timed_out, ticket, seconds, advice)
     if end is Status.FAILED:
-        job = await view.run(view.ev.queue.get, ticket.job_id)
-        reason = job.error if job else "it was cancelled"
-        raise JobFailed(
-            f"{ticket.kind} {ticket.id!r} could not be embedded: {reason}; mend it, then "
-            f"POST /v1/jobs/{ticket.job_id}/retry"
-        )
+        job = await view.run(view.ev.store.serving_job, view.tenant, ticket.kind, ticket.id)
+        raise job_failed(ticket, job, "POST /v1/jobs/{}/retry")
     return ticket

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from fastapi import APIRouter
 from starlette.responses import Response
 
 from evervec.keys import Role
-from evervec.model import Version, as_datetime
 from evervec.reports import VerifyReport
 from evervec.server.access import Reading, View
 from evervec.server.answers import answer
@@ -26,19 +23,8 @@ router = APIRouter(prefix="/v1", tags=["versions"], route_class=CheckedRoute)
 )
 async def versions(view: Reading) -> Response:
     """Of the kinds that the tenant has, with counts of its own records."""
-    return answer(VersionsOut, {"versions": await view.run(_versions, view)})
-
-
-def _versions(view: View) -> list[Version]:
-    found = view.ev.versions()
-    if view.everyone:
-        return found
-    held = view.ev.store.holdings(view.tenant)
-    return [
-        replace(version, items=mine.items, last_sync_at=as_datetime(mine.last_sync_at))
-        for version in found
-        if (mine := held.get((version.kind, version.name))) is not None
-    ]
+    found = await view.run(view.ev.versions, all_tenants=view.everyone)
+    return answer(VersionsOut, {"versions": found})
 
 
 @router.post(

@@ -20,6 +20,8 @@ class VersionOut(Shown):
     last_sync_at: datetime | None
     chunker: str
     template: str
+    table: str
+    created_at: datetime | None
 
 
 class VersionsOut(Shown):

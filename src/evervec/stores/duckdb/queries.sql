@@ -28,7 +28,7 @@ where version = $4
 -- name: versions
 select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
        (select count(*) from evervec_ledger as l where l.version = v.version), v.last_sync_at,
-       v.chunker
+       v.chunker, v.created_at
 from evervec_versions as v
 order by v.kind, v.version
 
@@ -345,6 +345,10 @@ where status = 'failed' and ($2::varchar is null or tenant = $2)
 -- name: drop_job
 delete from evervec_jobs where job_id = $1
 
+-- name: drop_jobs
+delete from evervec_jobs where job_id in (select unnest($1::bigint[]))
+returning record
+
 -- name: set_priority
 update evervec_jobs set priority = $1 where job_id = $2
 
@@ -357,6 +361,15 @@ where job_id in (
     order by completed_at
     limit $5)
 returning record
+
+-- name: orphans
+-- jobs of versions that do not exist
+select job_id from evervec_jobs
+where status = 'pending' and version not in (select version from evervec_versions)
+union all
+select job_id from evervec_jobs
+where status = 'failed' and version not in (select version from evervec_versions)
+limit $1
 
 -- name: forsake
 -- what never appeared, and no job will make appear, is as good as deleted
@@ -461,22 +474,25 @@ select max(completed_at) from evervec_jobs
 where status = 'done' and ($1::varchar is null or tenant = $1)
 
 -- name: settled
--- of its own version while there is no other that serves
-select mine.job_id, mine.tenant, j.status, j.finished_seq
-from evervec_jobs as mine
-join evervec_versions as v on v.version = mine.version
-join evervec_versions as s on s.kind = v.kind and s.state = 'serving'
-join evervec_jobs as j on j.record = mine.record and j.version = s.version
-where mine.job_id in (select unnest($1::bigint[]))
+-- how records stand with the version that serves, and what is to come of any
+select r.tenant, r.kind, r.id, r.state, r.seq, r.born, j.status, j.finished_seq, l.seq,
+       (select max(o.seq) from evervec_jobs as o
+        where o.record = r.record and o.op in ('open', 'load')),
+       exists (select 1 from evervec_jobs as o
+               where o.record = r.record and o.status in ('pending', 'processing'))
+from (select unnest($1::varchar[]) as tenant, unnest($2::varchar[]) as kind,
+             unnest($3::varchar[]) as id) as k
+join evervec_records as r on r.tenant = k.tenant and r.kind = k.kind and r.id = k.id
+left join evervec_versions as s on s.kind = r.kind and s.state = 'serving'
+left join evervec_jobs as j on j.record = r.record and j.version = s.version
+left join evervec_ledger as l on l.record = r.record and l.version = s.version
 
--- name: never_embedded
-select 1 from evervec_records as r
--- a real delete has a later seq than that with which the record appeared
-where r.tenant = $1 and r.kind = $2 and r.id = $3 and (r.state <> 'deleted' or r.seq = r.born)
-    and not exists (
-    select 1 from evervec_ledger as l
-    join evervec_versions as v on v.version = l.version and v.state = 'serving'
-    where l.record = r.record and l.seq >= $4 and l.doubt is null)
+-- name: serving_job
+select j.job_id
+from evervec_records as r
+join evervec_versions as s on s.kind = r.kind and s.state = 'serving'
+join evervec_jobs as j on j.record = r.record and j.version = s.version
+where r.tenant = $1 and r.kind = $2 and r.id = $3
 
 -- name: match_text
 -- BM25 over the tenant's live records
@@ -657,15 +673,36 @@ insert into evervec_versions (version, kind, state, name, provider, model, dimen
 values ($1, $2, 'building', $3, $4, $5, $6, $7)
 
 -- name: to_appear
--- what the serving version's jobs still have to let appear, and the other has no job for
+-- what the serving version's jobs still have to load, and the other has no job for
 select j.record, j.tenant, j.op, j.priority, j.scheduled_for, j.seq, j.max_attempts, j.box
 from evervec_versions as v
 join evervec_versions as s on s.kind = v.kind and s.state = 'serving'
 join evervec_jobs as j on j.version = s.version
 left join evervec_jobs as n on n.record = j.record and n.version = v.version
-where v.version = $1 and j.op in ('open', 'load') and j.status <> 'done' and n.job_id is null
+where v.version = $1 and j.op = 'load' and j.status <> 'done' and n.job_id is null
 order by j.record
 limit $2
+
+-- name: stray_boxes
+-- of versions that do not serve
+select j.job_id, j.record, j.tenant, j.seq, j.priority, j.scheduled_for, j.max_attempts, j.box
+from evervec_jobs as j
+join evervec_records as r on r.record = j.record
+left join evervec_versions as v on v.version = j.version
+where j.op = 'open' and j.status <> 'done' and j.box is not null
+    and (v.state is null or v.state <> 'serving')
+    and exists (select 1 from evervec_versions as s where s.kind = r.kind and s.state = 'serving')
+order by j.record
+limit $1
+
+-- name: rivals
+-- the versions that a change of each record has to reach, with the record's jobs for them
+select r.record, r.seq, v.version, v.state = 'serving', j.op, j.seq
+from evervec_records as r
+join evervec_versions as v on v.kind = r.kind and v.state <> 'retired'
+left join evervec_jobs as j on j.record = r.record and j.version = v.version
+where r.record in (select unnest($1::bigint[]))
+order by r.record, v.version
 
 -- name: progress
 select count(*), coalesce(sum(case when l.seq >= r.seq and l.doubt is null then 1 else 0 end), 0)

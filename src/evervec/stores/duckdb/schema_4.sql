@@ -3,3 +3,7 @@
 -- may hold other points than the entry says (null: no such write).
 alter table evervec_ledger add column fence bigint;
 alter table evervec_ledger add column doubt bigint;
+
+-- From which number on a worker looks, when it starts, for records that lost their jobs.
+insert into evervec_notes (name, value, revision)
+select 'records without jobs', '0', 1 where exists (select 1 from evervec_records);

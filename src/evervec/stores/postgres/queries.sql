@@ -45,7 +45,7 @@ where version = $4
 -- name: versions
 select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
        (select count(*) from evervec.ledger as l where l.version = v.version), v.last_sync_at,
-       v.chunker
+       v.chunker, v.created_at
 from evervec.versions as v
 order by v.kind, v.version
 
@@ -508,6 +508,10 @@ for update of q
 -- name: drop_job
 delete from evervec.jobs where job_id = $1
 
+-- name: drop_jobs
+delete from evervec.jobs where job_id = any ($1::bigint[])
+returning record
+
 -- name: set_priority
 update evervec.jobs set priority = $1 where job_id = $2
 
@@ -529,6 +533,16 @@ where job_id = any (array(
         limit $5
         for update skip locked) as failed))
 returning record
+
+-- name: orphans
+-- jobs of versions that do not exist
+select q.job_id from evervec.ready as q
+where not exists (select 1 from evervec.versions as v where v.version = q.version)
+union all
+select j.job_id from evervec.jobs as j
+where j.failed_at is not null
+    and not exists (select 1 from evervec.versions as v where v.version = j.version)
+limit $1
 
 -- name: forsake
 -- what never appeared, and no job will make appear, is as good as deleted
@@ -647,22 +661,24 @@ select min(scheduled_for) from evervec.ready
 where priority > $1 and tenant <> all (array(select tenant from evervec.pauses))
 
 -- name: settled
--- of its own version while there is no other that serves
-select mine.job_id, mine.tenant, j.status, j.finished_seq
-from evervec.jobs as mine
-join evervec.versions as v on v.version = mine.version
-join evervec.versions as s on s.kind = v.kind and s.state = 'serving'
-join evervec.jobs as j on j.record = mine.record and j.version = s.version
-where mine.job_id = any ($1::bigint[])
+-- how records stand with the version that serves, and what is to come of any
+select r.tenant, r.kind, r.id, r.state, r.seq, r.born, j.status, j.finished_seq, l.seq,
+       (select max(o.seq) from evervec.jobs as o
+        where o.record = r.record and o.op in ('open', 'load')),
+       exists (select 1 from evervec.jobs as o
+               where o.record = r.record and o.status in ('pending', 'processing'))
+from unnest($1::text[], $2::text[], $3::text[]) as k (tenant, kind, id)
+join evervec.records as r on (r.tenant, r.kind, r.id) = (k.tenant, k.kind, k.id)
+left join evervec.versions as s on s.kind = r.kind and s.state = 'serving'
+left join evervec.jobs as j on j.record = r.record and j.version = s.version
+left join evervec.ledger as l on l.record = r.record and l.version = s.version
 
--- name: never_embedded
-select 1 from evervec.records as r
--- a real delete has a later seq than that with which the record appeared
-where r.tenant = $1 and r.kind = $2 and r.id = $3 and (r.state <> 'deleted' or r.seq = r.born)
-    and not exists (
-    select 1 from evervec.ledger as l
-    join evervec.versions as v on v.version = l.version and v.state = 'serving'
-    where l.record = r.record and l.seq >= $4 and l.doubt is null)
+-- name: serving_job
+select j.job_id
+from evervec.records as r
+join evervec.versions as s on s.kind = r.kind and s.state = 'serving'
+join evervec.jobs as j on j.record = r.record and j.version = s.version
+where r.tenant = $1 and r.kind = $2 and r.id = $3
 
 -- name: mark
 -- another one after the end of every transaction that wrote
@@ -820,15 +836,36 @@ insert into evervec.versions (version, kind, state, name, provider, model, dimen
 values ($1, $2, 'building', $3, $4, $5, $6, $7)
 
 -- name: to_appear
--- what the serving version's jobs still have to let appear, and the other has no job for
+-- what the serving version's jobs still have to load, and the other has no job for
 select j.record, j.tenant, j.op, j.priority, j.scheduled_for, j.seq, j.max_attempts, j.box
 from evervec.versions as v
 join evervec.versions as s on s.kind = v.kind and s.state = 'serving'
 join evervec.jobs as j on j.version = s.version
 left join evervec.jobs as n on n.record = j.record and n.version = v.version
-where v.version = $1 and j.op in ('open', 'load') and j.status <> 'done' and n.job_id is null
+where v.version = $1 and j.op = 'load' and j.status <> 'done' and n.job_id is null
 order by j.record
 limit $2
+
+-- name: stray_boxes
+-- of versions that do not serve
+select j.job_id, j.record, j.tenant, j.seq, j.priority, j.scheduled_for, j.max_attempts, j.box
+from evervec.jobs as j
+join evervec.records as r on r.record = j.record
+left join evervec.versions as v on v.version = j.version
+where j.op = 'open' and j.status <> 'done' and j.box is not null
+    and (v.state is null or v.state <> 'serving')
+    and exists (select 1 from evervec.versions as s where s.kind = r.kind and s.state = 'serving')
+order by j.record
+limit $1
+
+-- name: rivals
+-- the versions that a change of each record has to reach, with the record's jobs for them
+select r.record, r.seq, v.version, v.state = 'serving', j.op, j.seq
+from evervec.records as r
+join evervec.versions as v on v.kind = r.kind and v.state <> 'retired'
+left join evervec.jobs as j on j.record = r.record and j.version = v.version
+where r.record = any ($1::bigint[])
+order by r.record, v.version
 
 -- name: progress
 select count(*), coalesce(sum(case when l.seq >= r.seq and l.doubt is null then 1 else 0 end), 0)
@@ -884,6 +921,11 @@ join pg_stat_activity as a on a.pid = l.pid
 join pg_database as d on d.oid = a.datid and d.datname = current_database()
 where l.locktype = 'virtualxid' and l.virtualxid = l.virtualtransaction
     and l.pid <> pg_backend_pid() and coalesce(a.backend_type, 'client backend') = 'client backend'
+
+-- name: prepared_transactions
+select 'prepared ' || transaction::text
+from pg_prepared_xacts
+where database = current_database()
 
 -- name: halt_finishes
 lock table evervec.ledger in share mode

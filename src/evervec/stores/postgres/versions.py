@@ -12,19 +12,46 @@ from evervec.stores.sql.sharing import Sharing
 class Versions(Leases, versions.Versions, Sharing):
     """The part of the store that knows which model made which vectors."""
 
-    def all_know(self, version: int) -> bool:
-        """By the first call's list of who was there: all who came later saw the version."""
-        name = f"unaware of version {version}"
-        with self.db.reading() as conn:
-            there = {row[0] for row in conn.execute(SQL.open_transactions)}
+    def all_know(self, version: int, state: str) -> bool:
+        """Lists the open transactions at the first call in a state: those that begin later see
+        it. A transaction that is prepared meanwhile loses its old identity, so when the last of
+        the listed ones is gone, the prepared ones of that moment are waited for in turn."""
+        name = _unaware(version, state)
+        with (
+            self.db.reading() as conn
+        ):  # in this order: a transaction is prepared, never unprepared
+            opened = {row[0] for row in conn.execute(SQL.open_transactions)}
+            prepared = {row[0] for row in conn.execute(SQL.prepared_transactions)}
+        there = opened | prepared
         note = self.note(name)
         if note is None:
-            self.put_note(name, " ".join(sorted(there)), None)
+            if there:
+                self.put_note(name, "|".join(sorted(there)), None)
             return not there
-        if there.isdisjoint(note.value.split()):
-            self.put_note(name, None, note.revision)
-            return True
-        return False
+        awaited = set(note.value.split("|"))
+        if not awaited.isdisjoint(there):
+            return False
+        if prepared and not all(map(_is_prepared, awaited)):
+            self.put_note(name, "|".join(sorted(prepared)), note.revision)
+            return False
+        self.put_note(name, None, note.revision)
+        return True
+
+    def forget_version(self, version: int) -> None:
+        super().forget_version(version)
+        for state in ("building", "retired"):
+            name = _unaware(version, state)
+            if note := self.note(name):
+                self.put_note(name, None, note.revision)
 
     def halt_finishes(self, conn: Connection) -> None:
         conn.execute(SQL.halt_finishes)
+
+
+def _unaware(version: int, state: str) -> str:
+    """The note of the transactions that may not know that a version is in a state."""
+    return f"unaware that {version} is {state}"
+
+
+def _is_prepared(transaction: str) -> bool:
+    return transaction.startswith("prepared ")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Sequence
+
 from evervec.errors import InvalidArgument, InvalidTransition
 from evervec.model import Job, Status
-from evervec.stores.sql.engine import EVERYONE, Connection, Engine
+from evervec.stores.sql.boxes import Boxes
+from evervec.stores.sql.engine import EVERYONE, Connection
+from evervec.stores.values import JOBLESS
 
 
-class Care(Engine):
+class Care(Boxes):
     """The part of the store that operators use."""
 
     def retry(self, tenant: str | None, job_id: int) -> None:
@@ -57,7 +62,34 @@ class Care(Engine):
             which = (status.value, before, tenant, boxed, limit)
             records = [row[0] for row in conn.execute(self.sql.purge_jobs, which)]
             if records and status is Status.FAILED:
-                conn.execute(self.sql.forsake, (self.listed(records),))
+                self._forsake(conn, records)
+        return len(records)
+
+    def _forsake(self, conn: Connection, records: Sequence[int]) -> None:
+        """Records that lost their jobs by no decision of anybody: what never appeared is gone, and
+        a worker that starts looks for the others."""
+        conn.execute(self.sql.forsake, (self.listed(records),))
+        first, noted = min(records), False
+        while not noted:  # another transaction may note the same
+            row = conn.execute(self.sql.note, (JOBLESS,)).fetchone()
+            if row is None:
+                new = (JOBLESS, str(first), secrets.randbits(62))
+                noted = conn.execute(self.sql.add_note, new).rowcount == 1
+            else:
+                least = str(min(first, int(row[0])))
+                noted = conn.execute(self.sql.set_note, (least, JOBLESS, row[1])).rowcount == 1
+
+    def purge_orphans(self, limit: int = 1000) -> int:
+        with self.db.reading() as conn:
+            if not conn.execute(self.sql.orphans, (1,)).fetchall():
+                return 0
+        while self.pass_boxes_on():
+            pass
+        with self.db.writing(durable=False) as conn:
+            orphans = [row[0] for row in conn.execute(self.sql.orphans, (limit,))]
+            records = [row[0] for row in conn.execute(self.sql.drop_jobs, (self.listed(orphans),))]
+            if records:
+                self._forsake(conn, records)
         return len(records)
 
     def purge_history(self, before: float, limit: int = 1000) -> int:

@@ -121,7 +121,7 @@ class Changes(Batches, Debts):
     ) -> set[str]:
         """Each record of the batch once, as its last draft says. Ids that were not written,
         because they were just inserted elsewhere."""
-        writes = Writes.of(rows)
+        writes = Writes.of(rows, now)
         inserts = [(r.record, r.id, *self._content(r, d, now)) for r, d in writes.inserts]
         inserts += [stub_values(row, tenant, kind, now) for row in writes.stubs]
         updates = [(r.record, *self._content(r, d, now)) for r, d in writes.updates]
@@ -164,7 +164,8 @@ class Changes(Batches, Debts):
             draft = row.draft or _PLAIN
             due = now + draft.delay
             attempts = draft.max_attempts or self._max_attempts
-            for job_id, version in zip(row.job_ids, targets, strict=True):
+            reached = targets[:1] if op is Op.OPEN else targets  # who serves opens it
+            for job_id, version in zip(row.job_ids, reached, strict=False):
                 values.append(
                     (job_id, row.record, version, op.value, draft.priority, due, row.seq,
                      attempts, box, draft.trace)

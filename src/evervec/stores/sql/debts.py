@@ -6,38 +6,19 @@ record's jobs have yet to read, a row or a box, stays to be read: `records.debt`
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from evervec.model import Op
 from evervec.stores.sql.batches import retried
-from evervec.stores.sql.engine import Connection, Engine
+from evervec.stores.sql.boxes import Boxes
+from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.records import NewJob, Owed, Row, debt, op_to_reopen
 from evervec.stores.values import Draft
 
 
-class Debts(Engine):
+class Debts(Boxes):
     """The part of the store that asks for records again."""
-
-    @abstractmethod
-    def numbers(self, conn: Connection, count: int) -> Iterator[int]:
-        """So many fresh numbers, each larger than the one before."""
-
-    @abstractmethod
-    def lock_records(self, db: Connection, records: Sequence[int]) -> None:
-        """Keep others from changing records until the transaction ends, where they could."""
-
-    @abstractmethod
-    def _put_jobs(
-        self,
-        db: Connection,
-        tenant: str,
-        targets: list[int],
-        now: float,
-        jobs: Sequence[NewJob],
-    ) -> None:
-        """Write jobs for those versions."""
 
     def with_debts(
         self, conn: Connection, jobs: Sequence[NewJob], *, is_loaded: bool = False

@@ -10,10 +10,11 @@ from abc import abstractmethod
 from collections.abc import Sequence, Set
 from typing import Any
 
-from evervec.model import Job, Outcome, Status
+from evervec.model import Change, Job, Outcome, Status
 from evervec.stores.ledger import pack_chunks
 from evervec.stores.sql.batches import retried
-from evervec.stores.sql.engine import Connection, Engine
+from evervec.stores.sql.boxes import Boxes
+from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.jobs import (
     JobRow,
     Standing,
@@ -27,7 +28,7 @@ from evervec.stores.sql.jobs import (
 from evervec.stores.values import Apply, ChunksMissing, Failure, Finish
 
 
-class Ending(Engine):
+class Ending(Boxes):
     """The part of the store that takes what workers bring back, or can no longer bring."""
 
     @abstractmethod
@@ -83,13 +84,23 @@ class Ending(Engine):
     def _write_results(
         self, conn: Connection, held: Sequence[Finish], apply: Apply | None, now: float
     ) -> None:
-        """Points, records and ledger of jobs whose lease holds."""
+        """Points, ledger and records of jobs whose lease holds."""
+        if changes := [f.change for f in held if f.change]:
+            self._write_points(conn, held, changes, apply)
         reveals = [f for f in held if f.reveal is not None or f.gone]
-        if reveals:
-            self._reveal(conn, reveals, now)
-        changes = [f.change for f in held if f.change]
-        if not changes:
-            return
+        if reveals:  # behind the ledger, which a switch of versions locks
+            self._reveal(conn, self._appearing(conn, reveals, now), now)
+        if changes:
+            versions = self.listed({f.job.version for f in held})
+            conn.execute(self.sql.touch_versions, (now, versions))
+
+    def _write_points(
+        self,
+        conn: Connection,
+        held: Sequence[Finish],
+        changes: Sequence[Change],
+        apply: Apply | None,
+    ) -> None:
         applied = apply(changes, conn) if apply is not None else None
         if applied is not None and applied.missing:
             raise ChunksMissing(applied.missing)  # and with it the transaction is undone
@@ -102,8 +113,6 @@ class Ending(Engine):
                     dropped.append((c.record, c.version, c.seq))
         self.each(conn, self.sql.put_ledger, sorted(kept))
         self.each(conn, self.sql.drop_ledger, sorted(dropped))
-        versions = self.listed({f.job.version for f in held})
-        conn.execute(self.sql.touch_versions, (now, versions))
 
     # failed
     @retried

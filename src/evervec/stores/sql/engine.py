@@ -42,6 +42,14 @@ class Database(Protocol):
     def writing(self, *, durable: bool, conn: Any = None) -> AbstractContextManager[Any]: ...
 
 
+class VersionNames(dict[int, str]):
+    """The names of embedding versions by their numbers. One that is gone goes by its number: a
+    job of its can be there until the next sweep."""
+
+    def __missing__(self, version: int) -> str:
+        return str(version)
+
+
 class Engine(ABC):
     """The base of a store's parts."""
 
@@ -103,7 +111,7 @@ class Engine(ABC):
         return frozenset(row[0] for row in conn.execute(self.sql.pauses).fetchall())
 
     def version_names(self, conn: Connection) -> dict[int, str]:
-        return dict(conn.execute(self.sql.version_names).fetchall())
+        return VersionNames(conn.execute(self.sql.version_names).fetchall())
 
     def jobs_of(self, conn: Connection, rows: Iterable[JobRow]) -> list[Job]:
         """Jobs from rows of `job_columns`."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from evervec.filters import parse_filter
 from evervec.model import Job, Record, Status
+from evervec.stores.sql.batches import columns
 from evervec.stores.sql.filtering import Filter
 from evervec.stores.sql.looking import JOB_ORDER, Looking, make_record
 
@@ -23,6 +24,9 @@ class Listing(Looking):
     def select_of(self, status: Status | None) -> str:
         """`select_jobs` for jobs of a status."""
         return self.select_jobs
+
+    def keyed(self, keys: Sequence[tuple[str, str, str]]) -> Sequence[Any]:
+        return columns(keys)
 
     def records(
         self,

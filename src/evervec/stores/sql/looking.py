@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -105,21 +106,74 @@ class Looking(Engine):
         return since
 
     def settled(self, asked: Sequence[tuple[str, Ticket]]) -> list[Status | None]:
-        ids = self.listed({ticket.job_id for _, ticket in asked})
-        with self.db.snapshot() as conn:
-            found = {row[:2]: row[2:] for row in conn.execute(self.sql.settled, (ids,)).fetchall()}
-            ends: list[Status | None] = []
-            for tenant, ticket in asked:
-                status, finished = found.get((ticket.job_id, tenant), (None, None))
-                if status is None:  # purged when done, or cancelled
-                    key = (tenant, ticket.kind, ticket.id, ticket.seq)
-                    cancelled = conn.execute(self.sql.never_embedded, key).fetchone()
-                    ends.append(Status.FAILED if cancelled else Status.DONE)
-                elif finished is not None and finished >= ticket.seq:
-                    ends.append(Status.DONE)
-                else:
-                    ends.append(Status.FAILED if status == Status.FAILED else None)
-        return ends
+        found = self._standings(asked)
+        return [
+            end_of(ticket, found.get((tenant, ticket.kind, ticket.id))) for tenant, ticket in asked
+        ]
+
+    def is_saved(self, tenant: str, ticket: Ticket) -> bool:
+        found = self._standings([(tenant, ticket)])
+        row = found.get((tenant, ticket.kind, ticket.id))
+        return row is not None and row.has(ticket)
+
+    def serving_job(self, tenant: str, kind: str, id: str) -> Job | None:
+        with self.db.reading() as conn:
+            row = conn.execute(self.sql.serving_job, (tenant, kind, id)).fetchone()
+        return self.job(tenant, row[0]) if row else None
+
+    def _standings(
+        self, asked: Sequence[tuple[str, Ticket]]
+    ) -> dict[tuple[str, str, str], _Standing]:
+        """How the records of tickets stand with the version that serves."""
+        keys = sorted({(tenant, ticket.kind, ticket.id) for tenant, ticket in asked})
+        if not keys:
+            return {}
+        with self.db.reading() as conn:
+            rows = conn.execute(self.sql.settled, self.keyed(keys)).fetchall()
+        return {row[:3]: _Standing._make(row[3:]) for row in rows}
+
+    @abstractmethod
+    def keyed(self, keys: Sequence[tuple[str, str, str]]) -> Sequence[Any]:
+        """Keys of records as parameters of a query."""
+
+
+class _Standing(NamedTuple):
+    """A record, its job and ledger entry of the version that serves, and what else is to come."""
+
+    state: str
+    seq: int
+    born: int
+    status: str | None
+    finished_seq: int | None
+    ledger_seq: int | None
+    to_appear: int | None
+    """the seq of a job, of any version, that opens a box or loads the record"""
+    waits: bool
+    """a job of any version is pending or processing"""
+
+    def has(self, ticket: Ticket) -> bool:
+        """Whether the ticket's change was committed: the record is as new, or a job will make
+        it so. Other numbers prove nothing: a later pass over an older text has a larger one."""
+        return max(self.seq, self.to_appear or 0) >= ticket.seq
+
+
+def end_of(ticket: Ticket, row: _Standing | None) -> Status | None:
+    """How a ticket's change ended; None while it may still be done."""
+    if not ticket.seq:  # there was nothing to change
+        return Status.DONE
+    if row is None or not row.has(ticket):
+        return None
+    done = max(row.finished_seq or 0, row.ledger_seq or 0) >= ticket.seq
+    if done and (row.seq >= ticket.seq or row.status == Status.DONE):
+        return Status.DONE
+    if row.status == Status.FAILED:
+        return Status.FAILED
+    if row.waits or row.status is not None:
+        return None
+    # no job: it was done and purged, or cancelled. A delete has a later seq than the record had
+    # when it appeared.
+    deleted = row.state == "deleted" and row.seq != row.born
+    return Status.DONE if deleted else Status.FAILED
 
 
 JOB_ORDER = {

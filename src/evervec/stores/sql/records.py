@@ -84,14 +84,19 @@ class Row:
 
     def content(self, draft: Draft, now: float) -> tuple[Any, ...]:
         """What the record is with this draft, in the order of the columns behind its id."""
-        created = draft.created_at
-        if created is None:
-            created = self.created_at if self.was_live else now
         return (
             "live", self.seq, self.born if self.was_live else self.seq, draft.hash, draft.weight,
-            created, now if draft.updated_at is None else draft.updated_at, self.version,
-            draft.title, draft.metadata, draft.data, draft.text,
+            *self.times(draft, now), self.version, draft.title, draft.metadata, draft.data,
+            draft.text,
         )  # fmt: skip
+
+    def times(self, draft: Draft, now: float) -> tuple[float, float]:
+        """When the record was created and updated, if it is saved or boxed now."""
+        created, updated = draft.created_at, draft.updated_at
+        if created is None:
+            known = self.was_live or (self.was_stored and self.state == "hidden")
+            created = self.created_at if known else now
+        return created, now if updated is None else updated
 
 
 NewJob = tuple[Row, Op, str | None]
@@ -163,7 +168,7 @@ class Writes:
     jobs: list[NewJob] = field(default_factory=list)
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> Writes:
+    def of(cls, rows: Iterable[Row], now: float) -> Writes:
         writes = cls()
         for row in rows:
             draft = row.draft
@@ -171,7 +176,7 @@ class Writes:
                 if row.quiet:
                     writes.quiet.append(row.quiet_values)
             elif draft.boxed:
-                writes.jobs.append((row, Op.OPEN, pack_box(draft)))
+                writes.jobs.append((row, Op.OPEN, pack_box(draft, *row.times(draft, now))))
                 if not row.was_stored:
                     row.state = "hidden"
                     writes.stubs.append(row)
@@ -242,8 +247,11 @@ def scope(tenant: str) -> str:
     return "t" + tenant.encode().hex()
 
 
-_BOX = ("text", "title", "metadata", "weight", "data", "created_at", "updated_at")
+_BOX = ("text", "title", "metadata", "weight", "data")
 
 
-def pack_box(draft: Draft) -> str:
-    return json.dumps({name: getattr(draft, name) for name in _BOX}, ensure_ascii=False)
+def pack_box(draft: Draft, created_at: float | None, updated_at: float | None) -> str:
+    """A boxed record with its times: those of when it was added, not of when it appears."""
+    content = {name: getattr(draft, name) for name in _BOX}
+    times = {"created_at": created_at, "updated_at": updated_at}
+    return json.dumps(content | times, ensure_ascii=False)

@@ -6,11 +6,12 @@ import secrets
 from collections.abc import Mapping, Sequence
 
 from evervec.model import ModelSpec, Version, as_datetime
-from evervec.stores.sql.engine import Connection, Engine
+from evervec.stores.sql.boxes import Boxes
+from evervec.stores.sql.engine import Connection
 from evervec.stores.values import Collection, KindSpec, LockHolder, Progress
 
 
-class Versions(Engine):
+class Versions(Boxes):
     """The part of the store that knows which model made which vectors."""
 
     def collections(self) -> list[Collection]:
@@ -44,10 +45,12 @@ class Versions(Engine):
             rows = conn.execute(self.sql.versions).fetchall()
         return [
             Version(
-                name, kind, provider, model, dimensions, state, items, as_datetime(synced), chunker
+                name, kind, provider, model, dimensions, state, items, as_datetime(synced), chunker,
+                created_at=as_datetime(created),
             )
-            for name, kind, provider, model, dimensions, state, items, synced, chunker in rows
-        ]
+            for name, kind, provider, model, dimensions, state, items, synced, chunker, created
+            in rows
+        ]  # fmt: skip
 
     # another model
     def begin_versions(self, model: ModelSpec, kinds: Sequence[str]) -> None:
@@ -58,7 +61,7 @@ class Versions(Engine):
                 number = self.fresh_number(conn)
                 conn.execute(self.sql.begin_version, (number, kind, *identity, now))
 
-    def all_know(self, version: int) -> bool:
+    def all_know(self, version: int, state: str) -> bool:
         return True
 
     def progress(self, version: int) -> Progress:
@@ -79,6 +82,8 @@ class Versions(Engine):
             conn.execute(self.sql.stand_by, (self.listed(serve),))
             conn.execute(self.sql.serve, (self.listed(serve),))
             self.fresh_number(conn)
+        while self.pass_boxes_on():
+            pass
         self.wake()
         return behind
 
@@ -91,6 +96,8 @@ class Versions(Engine):
             self.fresh_number(conn)
 
     def drop_version(self, version: int, limit: int = 1000) -> int:
+        if passed_on := self.pass_boxes_on(limit):
+            return passed_on
         with self.db.writing(durable=False) as conn:
             gone: int = conn.execute(self.sql.drop_version_jobs, (version, limit)).rowcount
             gone += conn.execute(self.sql.drop_version_ledger, (version, limit)).rowcount

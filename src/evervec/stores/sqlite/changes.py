@@ -106,7 +106,7 @@ class Changes(Engine, Debts):
         targets: list[int],
         now: float,
     ) -> None:
-        writes, token = Writes.of(rows), scope(tenant)
+        writes, token = Writes.of(rows, now), scope(tenant)
         outdated = [row.record for row, _ in writes.updates if row.was_live]
         if outdated:
             db.execute(SQL.unindex_text, (token, listed(outdated)))
@@ -129,9 +129,6 @@ class Changes(Engine, Debts):
                 db.executemany(query, values)
         self._put_jobs(db, tenant, targets, now, writes.jobs)
 
-    def lock_records(self, db: Connection, records: Sequence[int]) -> None:
-        """The write lock keeps others out."""
-
     def _put_jobs(
         self,
         db: Connection,
@@ -146,7 +143,8 @@ class Changes(Engine, Debts):
             draft = row.draft or _PLAIN
             due = now + draft.delay
             attempts = draft.max_attempts or default
-            for place, version in enumerate(targets):
+            reached = targets[:1] if op is Op.OPEN else targets  # who serves opens it
+            for place, version in enumerate(reached):
                 job_id = row.seq + 1 + place if place else row.job_id
                 values.append(
                     (job_id, row.record, version, tenant, op.value, draft.priority, due, row.seq,

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evervec.filters import parse_filter
 from evervec.model import Job, Record, Status
 from evervec.stores.sql import looking
 from evervec.stores.sql.looking import JOB_ORDER, make_record
-from evervec.stores.sqlite.engine import Engine
+from evervec.stores.sqlite.engine import Engine, listed
 from evervec.stores.sqlite.filtering import filter_sql
 
 
 class Looking(Engine, looking.Looking):
     """The part of the store that answers questions."""
+
+    def keyed(self, keys: Sequence[tuple[str, str, str]]) -> Sequence[Any]:
+        return (listed(keys),)
 
     def records(
         self,

@@ -31,7 +31,7 @@ where version = ?4
 -- name: versions
 select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
        (select count(*) from evervec_ledger as l where l.version = v.version), v.last_sync_at,
-       v.chunker
+       v.chunker, v.created_at
 from evervec_versions as v
 order by v.kind, v.version
 
@@ -296,6 +296,10 @@ where job_id in (
 -- name: drop_job
 delete from evervec_jobs where job_id = ?
 
+-- name: drop_jobs
+delete from evervec_jobs where job_id in (select value from json_each(?1))
+returning record
+
 -- name: set_priority
 update evervec_jobs set priority = ? where job_id = ?
 
@@ -307,6 +311,15 @@ where job_id in (
     order by completed_at
     limit ?5)
 returning record
+
+-- name: orphans
+-- jobs of versions that do not exist
+select job_id from evervec_jobs
+where status = 'pending' and version not in (select version from evervec_versions)
+union all
+select job_id from evervec_jobs
+where status = 'failed' and version not in (select version from evervec_versions)
+limit ?1
 
 -- name: forsake
 -- what never appeared, and no job will make appear, is as good as deleted
@@ -412,22 +425,26 @@ where outcome = 'done' and (?1 is null or tenant = ?1)
 select max(completed_at) from evervec_jobs where status = 'done' and (?1 is null or tenant = ?1)
 
 -- name: settled
--- of its own version while there is no other that serves
-select mine.job_id, mine.tenant, j.status, j.finished_seq
-from evervec_jobs as mine
-join evervec_versions as v on v.version = mine.version
-join evervec_versions as s on s.kind = v.kind and s.state = 'serving'
-join evervec_jobs as j on j.record = mine.record and j.version = s.version
-where mine.job_id in (select value from json_each(?))
+-- how records stand with the version that serves, and what is to come of any
+select r.tenant, r.kind, r.id, r.state, r.seq, r.born, j.status, j.finished_seq, l.seq,
+       (select max(o.seq) from evervec_jobs as o
+        where o.record = r.record and o.op in ('open', 'load')),
+       exists (select 1 from evervec_jobs as o
+               where o.record = r.record and o.status in ('pending', 'processing'))
+from json_each(?1) as k
+cross join evervec_records as r
+    on r.tenant = json_extract(k.value, '$[0]') and r.kind = json_extract(k.value, '$[1]')
+    and r.id = json_extract(k.value, '$[2]')
+left join evervec_versions as s on s.kind = r.kind and s.state = 'serving'
+left join evervec_jobs as j on j.record = r.record and j.version = s.version
+left join evervec_ledger as l on l.record = r.record and l.version = s.version
 
--- name: never_embedded
-select 1 from evervec_records as r
--- a real delete has a later seq than that with which the record appeared
-where r.tenant = ? and r.kind = ? and r.id = ? and (r.state <> 'deleted' or r.seq = r.born)
-    and not exists (
-    select 1 from evervec_ledger as l
-    join evervec_versions as v on v.version = l.version and v.state = 'serving'
-    where l.record = r.record and l.seq >= ? and l.doubt is null)
+-- name: serving_job
+select j.job_id
+from evervec_records as r
+join evervec_versions as s on s.kind = r.kind and s.state = 'serving'
+join evervec_jobs as j on j.record = r.record and j.version = s.version
+where r.tenant = ?1 and r.kind = ?2 and r.id = ?3
 
 -- name: mark
 select value from evervec_meta where key = 'counter'
@@ -575,15 +592,36 @@ insert into evervec_versions (version, kind, state, name, provider, model, dimen
 values (?, ?, 'building', ?, ?, ?, ?, ?)
 
 -- name: to_appear
--- what the serving version's jobs still have to let appear, and the other has no job for
+-- what the serving version's jobs still have to load, and the other has no job for
 select j.record, j.tenant, j.op, j.priority, j.scheduled_for, j.seq, j.max_attempts, j.box
 from evervec_versions as v
 join evervec_versions as s on s.kind = v.kind and s.state = 'serving'
 join evervec_jobs as j on j.version = s.version
 left join evervec_jobs as n on n.record = j.record and n.version = v.version
-where v.version = ?1 and j.op in ('open', 'load') and j.status <> 'done' and n.job_id is null
+where v.version = ?1 and j.op = 'load' and j.status <> 'done' and n.job_id is null
 order by j.record
 limit ?2
+
+-- name: stray_boxes
+-- of versions that do not serve
+select j.job_id, j.record, j.tenant, j.seq, j.priority, j.scheduled_for, j.max_attempts, j.box
+from evervec_jobs as j
+join evervec_records as r on r.record = j.record
+left join evervec_versions as v on v.version = j.version
+where j.op = 'open' and j.status <> 'done' and j.box is not null
+    and (v.state is null or v.state <> 'serving')
+    and exists (select 1 from evervec_versions as s where s.kind = r.kind and s.state = 'serving')
+order by j.record
+limit ?1
+
+-- name: rivals
+-- the versions that a change of each record has to reach, with the record's jobs for them
+select r.record, r.seq, v.version, v.state = 'serving', j.op, j.seq
+from evervec_records as r
+join evervec_versions as v on v.kind = r.kind and v.state <> 'retired'
+left join evervec_jobs as j on j.record = r.record and j.version = v.version
+where r.record in (select value from json_each(?1))
+order by r.record, v.version
 
 -- name: progress
 select count(*), coalesce(sum(case when l.seq >= r.seq and l.doubt is null then 1 else 0 end), 0)

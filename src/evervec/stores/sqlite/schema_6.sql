@@ -8,3 +8,7 @@ alter table evervec_ledger add column doubt integer;
 -- such a row's id (null: none is known), and how many were set aside since the first.
 alter table evervec_attached add column unfit text;
 alter table evervec_attached add column times_unfit integer not null default 0;
+
+-- From which number on a worker looks, when it starts, for records that lost their jobs.
+insert into evervec_notes (name, value, revision)
+select 'records without jobs', '0', 1 where exists (select 1 from evervec_records);

@@ -1,0 +1,169 @@
+"""Versions that come and go beside transactions which do not know of it."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from evervec import Evervec, InvalidTransition, Migration
+from evervec.stores.values import Collection
+from support.processes import until
+from support.world import KIND, World, assert_in_step, work
+
+
+def drive(ev: Evervec, times: int = 5) -> None:
+    """What workers do, some rounds of it."""
+    for _ in range(times):
+        while ev.migrations.step() or work(ev).processed:
+            pass
+
+
+def begun(world: World) -> Migration:
+    return world.ev.migrate("hashing:32")
+
+
+def new_version(ev: Evervec) -> Collection:
+    return ev.store.collections()[-1]
+
+
+def built(ev: Evervec) -> None:
+    def done() -> bool:
+        drive(ev, 1)
+        return ev.migrations.is_filled(new_version(ev))
+
+    until(done, "the version to be built")
+
+
+def test_a_version_is_not_filled_before_those_who_do_not_know_it_have_ended(world: World) -> None:
+    ev = world.ev
+    ev.add(KIND, "alpha", id="1")
+    work(ev)
+    with closing(world.connect()) as conn:
+        ev.add(KIND, "late", id="late", conn=conn)
+        migration = begun(world)
+        drive(ev)
+        assert not ev.migrations.is_filled(new_version(ev))
+        conn.commit()
+    built(ev)
+    migration.switch()
+    assert ev.verify().clean
+    assert ev.get(KIND, "late").embedded  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> Iterator[World]:
+    """PostgreSQL prepares no transaction that tells others of its work."""
+    world = World(("postgres", "pgvector"), tmp_path, listen=False)
+    yield world
+    world.close()
+
+
+def test_a_version_waits_for_prepared_transactions(silent: World) -> None:
+    ev = silent.ev
+    ev.add(KIND, "alpha", id="1")
+    work(ev)
+    with closing(silent.connect()) as conn:
+        conn.tpc_begin(conn.xid(1, "evervec-test", "before"))
+        ev.add(KIND, "late", id="late", conn=conn)
+        conn.tpc_prepare()
+        migration = begun(silent)
+        drive(ev)
+        filled = ev.migrations.is_filled(new_version(ev))
+        conn.tpc_commit()
+    assert not filled
+    built(ev)
+    migration.switch()
+    assert ev.get(KIND, "late").embedded  # type: ignore[union-attr]
+
+
+def test_a_version_waits_for_what_is_prepared_while_it_waits(silent: World) -> None:
+    ev = silent.ev
+    ev.add(KIND, "alpha", id="1")
+    work(ev)
+    with closing(silent.connect()) as conn:
+        conn.tpc_begin(conn.xid(1, "evervec-test", "meanwhile"))
+        ev.add(KIND, "late", id="late", conn=conn)
+        migration = begun(silent)
+        drive(ev)
+        conn.tpc_prepare()
+        drive(ev)
+        filled = ev.migrations.is_filled(new_version(ev))
+        conn.tpc_commit()
+    assert not filled
+    built(ev)
+    migration.switch()
+    assert ev.get(KIND, "late").embedded  # type: ignore[union-attr]
+
+
+def gone(ev: Evervec, version: int) -> bool:
+    drive(ev, 1)
+    return version not in {c.version for c in ev.store.collections()}
+
+
+def test_a_cancelled_version_stays_for_transactions_that_write_for_it(world: World) -> None:
+    """Whom it waited for while it was built says nothing of who knows that it was cancelled."""
+    ev = world.ev
+    ev.add(KIND, "alpha", id="1")
+    work(ev)
+    with closing(world.connect()) as old, closing(world.connect()) as long:
+        old.execute("select count(*) from evervec.jobs")
+        migration = begun(world)
+        version = new_version(ev).version
+        drive(ev)
+        ev.add(KIND, "long", id="long", conn=long)  # for both versions
+        migration.cancel()
+        old.rollback()
+        world.clock.move(10)
+        drive(ev)
+        assert not gone(ev, version)
+        long.commit()
+    until(lambda: gone(ev, version), "the version to go")
+    assert {job.embedding_version for job in ev.queue.jobs()} == {"hashing-64"}
+    assert_in_step(ev, {"1": "alpha", "long": "long"})
+
+
+def test_a_name_is_not_used_again_while_a_transaction_writes_for_the_old(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ev = world.ev
+    ev.add(KIND, "alpha", id="1")
+    work(ev)
+    first = begun(world)
+    version = new_version(ev).version
+    with closing(world.connect()) as long:
+        ev.add(KIND, "long", id="long", conn=long)
+        first.cancel()
+        monkeypatch.setattr("evervec.migrations._MAKES_WAY", 0.1)
+        with pytest.raises(InvalidTransition, match="open transaction"):
+            begun(world)
+        assert version in {c.version for c in ev.store.collections()}
+        long.commit()
+    monkeypatch.undo()
+    again = begun(world)
+    assert again.version == first.version
+    built(ev)
+    again.switch()
+    assert {job.embedding_version for job in ev.queue.jobs()} == {"hashing-64", "hashing-32"}
+    assert ev.verify().clean
+    assert ev.get(KIND, "long").embedded  # type: ignore[union-attr]
+
+
+def test_nothing_is_left_of_what_a_version_waited_for(world: World, url: str) -> None:
+    ev = world.ev
+    ev.add(KIND, "alpha", id="1")
+    work(ev)
+    with closing(world.connect()) as old:
+        old.execute("select count(*) from evervec.jobs")
+        migration = begun(world)
+        version = new_version(ev).version
+        drive(ev)
+        migration.cancel()
+        world.clock.move(10)
+        drive(ev)
+    until(lambda: gone(ev, version), "the version to go")
+    with psycopg.connect(url) as conn:
+        assert (
+            conn.execute("select name from evervec.notes where name ~ 'unaware'").fetchall() == []
+        )
