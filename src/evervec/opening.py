@@ -92,9 +92,11 @@ def plan_attachment(given: Any, wanted: Attachment, settings: Settings) -> tuple
         with closing(Connections(path, settings.busy_seconds, read_only=True)) as file:
             return sqlite.plan(file, wanted), sqlite.count(file, wanted)
     if _url(given).startswith(("postgresql://", "postgres://")):
-        from evervec.sources import postgres
-        from evervec.stores.postgres.connections import Connections as Pool
-
+        try:
+            from evervec.sources import postgres
+            from evervec.stores.postgres.connections import Connections as Pool
+        except ImportError as error:
+            raise _without_postgres(error) from error
         with closing(Pool(_url(given), settings)) as pool:
             return postgres.plan(pool, wanted), postgres.count(pool, wanted)
     raise InvalidArgument(
@@ -106,10 +108,14 @@ def _postgres(url: str, settings: Settings) -> Store:
     try:
         from evervec.stores.postgres import PostgresStore
     except ImportError as error:
-        raise SettingsError(
-            f"a PostgreSQL store needs the package {error.name}: pip install 'evervec[postgres]'"
-        ) from error
+        raise _without_postgres(error) from error
     return PostgresStore(url, settings)
+
+
+def _without_postgres(error: ImportError) -> SettingsError:
+    return SettingsError(
+        f"a PostgreSQL store needs the package {error.name}: pip install 'evervec[postgres]'"
+    )
 
 
 def _duckdb(path: Path, settings: Settings) -> Store:

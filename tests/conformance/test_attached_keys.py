@@ -78,6 +78,7 @@ def test_a_row_that_is_set_aside_is_told_once_and_cleared_when_it_is_gone(
     app: App, ev: Evervec, caplog: pytest.LogCaptureFixture
 ) -> None:
     attach(ev)
+    ev.process_all()
     insert(app, LONG, "x" + LONG, "fine")
     ev.process_all()
     assert sum("is set aside" in line for line in caplog.messages) == 1
@@ -96,6 +97,7 @@ def test_a_row_that_is_set_aside_is_told_once_and_cleared_when_it_is_gone(
     assert list(ev.tables.troubles()) == []
     (attached,) = ev.tables.attached()
     assert ev.tables.set_aside(attached.attachment) is None
+    assert app.execute(f"select unfit from {app.table('attached')}").fetchall() == [(None,)]
 
 
 def test_a_tenant_that_cannot_be_one_is_set_aside_and_shown_to_no_other(
