@@ -8,12 +8,6 @@ from support.processes import Start, children
 from support.stress import SECONDS, Site, new_seed
 
 
-@pytest.fixture(params=["short", pytest.param("long", marks=pytest.mark.long)])
-def form(request: pytest.FixtureRequest) -> str:
-    """The short form belongs to every run of the tests, the long one to `make long`."""
-    return str(request.param)
-
-
 @pytest.fixture
 def seed() -> int:
     return new_seed()

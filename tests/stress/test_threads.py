@@ -8,7 +8,7 @@ from support.engines import PAIRS
 from support.oracle import Application, Oracle
 from support.stress import SECONDS, Editor, Site, Threads, Unhurried, settle
 
-SHORT = 1.0
+SHORT = 0.7
 WRITERS = 3
 MORE_PAIRS = [
     ("duckdb", "qdrant-edge"), ("duckdb", "qdrant"), ("postgres", "qdrant-edge"),

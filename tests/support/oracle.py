@@ -11,10 +11,11 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from evervec import Evervec, Record, Status, Ticket
+from evervec import Evervec, Job, Record, Status, Ticket
 from evervec.chunking import Chunker, chunk, parse_chunker
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.models import chunker_for
@@ -164,12 +165,8 @@ class Oracle:
         for key in list(dict.fromkeys(p.key for p in problems if p.key))[:most]:
             lines += ["", f"history of {key}:", *(f"  {event}" for event in self._seen[key][-60:])]
             queue = ev.of(key.tenant).queue
-            jobs = queue.jobs(kind=key.kind, id=key.id)
-            lines += [
-                f"  job {j.job_id} of {j.embedding_version}: {j.op} {j.status}, seq {j.seq}, "
-                f"claimed {j.claimed_seq}, error {j.error!r}"
-                for j in jobs
-            ]
+            with suppress(KeyError):  # which is a problem of its own
+                lines += [f"  {_said(job)}" for job in queue.jobs(kind=key.kind, id=key.id)]
             lines += [
                 f"  attempt {a.attempt} by {a.worker}: {a.outcome} at seq {a.seq}, "
                 f"{a.chunks_embedded} embedded, {a.chunks_reused} kept, "
@@ -180,14 +177,13 @@ class Oracle:
 
     # the store
     def _of_queue(self, ev: Evervec) -> Iterator[Problem]:
-        for status in (Status.PENDING, Status.PROCESSING, Status.FAILED):
-            for job in ev.store.jobs(None, status=status, limit=20):
-                yield Problem(
-                    Key(job.tenant, job.kind, job.record_id),
-                    f"its job {job.job_id} of version {job.embedding_version} is {status}: "
-                    f"{job.op}, seq {job.seq}, due {job.scheduled_for}, attempts {job.attempts}, "
-                    f"crashes {job.crashes}, error {job.error!r}",
-                )
+        try:
+            for status in (Status.PENDING, Status.PROCESSING, Status.FAILED):
+                for job in ev.store.jobs(None, status=status, limit=20):
+                    key = Key(job.tenant, job.kind, job.record_id)
+                    yield Problem(key, f"is not settled: {_said(job)}")
+        except KeyError as error:
+            yield Problem(None, f"jobs cannot be listed: there is no version {error}")
         stats = ev.store.stats(None)
         left = stats.pending + stats.processing + stats.failed
         if left:
@@ -359,6 +355,14 @@ def _chunker(ev: Evervec, c: Collection) -> Chunker:
 def _pieces(ev: Evervec, c: Collection, want: Wanted) -> list[str]:
     """The texts that are embedded of a record, each once."""
     return list(dict.fromkeys(chunk(_chunker(ev, c), want.title, want.text)[1]))
+
+
+def _said(job: Job) -> str:
+    return (
+        f"job {job.job_id} of {job.embedding_version}: {job.op} {job.status}, seq {job.seq}, "
+        f"claimed {job.claimed_seq}, due {job.scheduled_for}, attempts {job.attempts}, "
+        f"crashes {job.crashes}, error {job.error!r}"
+    )
 
 
 def shortened(text: str) -> str:
