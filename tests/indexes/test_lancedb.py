@@ -13,7 +13,7 @@ from evervec.stores.values import Collection
 from indexes.conftest import Make
 from indexes.test_races import RECORD, SEQ, version_of
 from support.vectors import change, vector
-from support.world import DAY, KIND, World, work
+from support.world import DAY, KIND, World, assert_in_step, work
 
 
 def tables(world: World) -> list[str]:
@@ -104,6 +104,23 @@ def test_tombstones_go_with_the_history_and_not_before(make: Make) -> None:
     assert world.ev.housekeeping.sweep()
     table = lancedb.connect(world.folder / "vectors").open_table("note_vectors_hashing_64")
     assert table.count_rows() == 0
+
+
+def test_what_others_do_to_a_table_does_not_count_and_is_undone_by_the_next_write(
+    make: Make,
+) -> None:
+    world = make("lancedb")
+    world.ev.add(KIND, "alpha", id="x")
+    work(world.ev)
+    table = lancedb.connect(world.folder / "vectors").open_table("note_vectors_hashing_64")
+    table.delete("true")
+    assert [hit.id for hit in world.ev.search("alpha", mode="semantic")] == ["x"]
+    assert_in_step(world.ev, {"x": "alpha"})
+    world.ev.add(KIND, "beta", id="y")
+    work(world.ev)
+    table.checkout_latest()
+    assert table.count_rows("removed_at is null") == 2
+    assert_in_step(world.ev, {"x": "alpha", "y": "beta"})
 
 
 def test_points_carry_their_content_and_time(make: Make) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evervec.indexes.lancedb import LanceIndex
+from evervec.indexes.lancedb.head import Head
 from evervec.indexes.pgvector import PgvectorIndex
 from evervec.indexes.qdrant import QdrantIndex
 from evervec.indexes.rows import RowsIndex
@@ -135,10 +136,18 @@ class _Lance(Saboteur):
     def __init__(self, world: World, version: int) -> None:
         super().__init__(world, version)
         self.db = lancedb.connect(world.folder / "vectors")
+        self.head = Head(world.ev.store, f"{world.ev.index.url}/{self.name}")
+
+    name = "note_vectors_hashing_64"
+
+    def counts(self) -> None:
+        """What is done to the files of the version that counts: a later one is not read."""
+        self.head.read()
+        self.head.move(self.table.version)
 
     @property
     def table(self) -> Any:
-        return self.db.open_table("note_vectors_hashing_64")
+        return self.db.open_table(self.name)
 
     def rows(self, number: int) -> list[Fields]:
         found: list[Fields] = self.table.search().where(f"record = {number}").to_list()
@@ -146,11 +155,13 @@ class _Lance(Saboteur):
 
     def delete(self, number: int) -> None:
         self.table.delete(f"record = {number}")
+        self.counts()
 
     def alter(self, number: int, **fields: Any) -> None:
         rows = self.rows(number)
         self.delete(number)
         self.table.add([{**row, **self.as_stored(fields)} for row in rows])
+        self.counts()
 
     def as_stored(self, fields: Fields) -> Fields:
         made = dict(fields)
@@ -161,6 +172,7 @@ class _Lance(Saboteur):
     def copy(self, number: int, **fields: Any) -> None:
         rows = self.rows(number)
         self.table.add([{**row, **self.as_stored(fields)} for row in rows])
+        self.counts()
 
     def misplace(self, number: int) -> None:
         self.db.create_table("note_vectors_forgotten", self.table.to_arrow().slice(0, 0))
