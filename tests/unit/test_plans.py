@@ -118,7 +118,7 @@ HOT: dict[str, Query] = CLAIM | {
     "forsake": (lambda: STORE.forsake, (NUMBERS,)),
     "ledgers": (lambda: STORE.ledgers, (NUMBERS, NUMBERS)),
     "expected": (lambda: STORE.expected, (1, 0, None, 100)),
-    "reopen": (lambda: STORE.reopen, (NUMBERS,)),
+    "reopen": (lambda: STORE.reopen, (NUMBERS, 1)),
     "present": (lambda: INDEX.present, (NUMBERS, 1)),
     "keep_point": (lambda: INDEX.keep_point, (1, 1, 1)),
     "delete_point": (lambda: INDEX.delete_point, (1,)),

@@ -38,7 +38,7 @@ class ThreadTurns:
     def __init__(self, place: str, longest: float = _LONGEST_TURN) -> None:
         self._place = place
         self._longest = longest
-        self._here = threading.Lock()
+        self._here = threading.RLock()
         self._log = _WaitLog(place)
 
     @contextmanager

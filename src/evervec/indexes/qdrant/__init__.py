@@ -134,7 +134,10 @@ class QdrantIndex:
                 if _held(point)[:4] == wanted[point.id][:4]:
                     by_seq[wanted[point.id].seq].append(point.id)
             # what is written between the look and this has another seq, and stays
-            gone = [engine.delete(ids, *_of_seq(engine, seq)) for seq, ids in by_seq.items()]
+            gone = [
+                engine.delete_all(engine.all(engine.ids(ids), *_of_seq(engine, seq)))
+                for seq, ids in by_seq.items()
+            ]
             for start in range(0, len(gone), _AT_ONCE):
                 engine.update(name, gone[start : start + _AT_ONCE])
             return sum(map(len, by_seq.values()))

@@ -583,6 +583,7 @@ limit $3
 select r.record, r.tenant, r.kind, r.state
 from evervec_records as r
 where r.record in (select unnest($1::bigint[]))
+    and exists (select 1 from evervec_versions as v where v.version = $2 and v.state <> 'retired')
 order by r.record
 
 -- name: take_lock

@@ -753,6 +753,7 @@ limit $3
 select r.record, r.tenant, r.kind, r.state
 from evervec.records as r
 where r.record = any ($1::bigint[])
+    and exists (select 1 from evervec.versions as v where v.version = $2 and v.state <> 'retired')
 order by r.record
 
 -- name: take_lock

@@ -40,7 +40,8 @@ class Debts(Boxes):
         with self.db.writing(durable=False) as conn:
             now = self.moment(conn)
             self.lock_records(conn, records)
-            found = conn.execute(self.sql.reopen, (self.listed(records),)).fetchall()
+            # a version that was retired meanwhile has no more jobs: nobody would do them
+            found = conn.execute(self.sql.reopen, (self.listed(records), version)).fetchall()
             alike: dict[tuple[str, str], list[NewJob]] = defaultdict(list)
             for record, tenant, kind, state in found:
                 row = Row("", record=record, draft=Draft("", "", b"", priority=priority))

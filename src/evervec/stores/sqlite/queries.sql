@@ -515,8 +515,9 @@ limit ?
 
 -- name: reopen
 select r.record, r.tenant, r.kind, r.state
-from json_each(?) as wanted
+from json_each(?1) as wanted
 cross join evervec_records as r on r.record = wanted.value
+where exists (select 1 from evervec_versions as v where v.version = ?2 and v.state <> 'retired')
 
 -- name: take_lock
 insert into evervec_locks (name, holder, token, expires_at) values (?1, ?2, ?3, ?4)
