@@ -376,13 +376,20 @@ class PgvectorIndex:
 
     def drop_strays(self, strays: Sequence[Stray]) -> None:
         for stray in strays:
-            table: _Table = stray.place
-            with self._db.writing(durable=True) as conn:
-                conn.execute(table.sql(SQL.drop_stray_points), (stray.tenant,))
-                if conn.execute(table.sql(SQL.is_empty)).fetchone()[0]:
-                    conn.execute(table.sql("drop table {points}"))
-                    conn.execute(SQL.drop_stray_removals, (table.version,))
-                    self._tables.pop(table.version, None)
+            try:
+                self._drop_stray(stray.place, stray.tenant)
+            except StoreError as error:  # dropped by others: nothing is left to do
+                if not isinstance(error.__cause__, psycopg.errors.UndefinedTable):
+                    raise
+                self._tables.pop(stray.place.version, None)
+
+    def _drop_stray(self, table: _Table, tenant: str) -> None:
+        with self._db.writing(durable=True) as conn:
+            conn.execute(table.sql(SQL.drop_stray_points), (tenant,))
+            if conn.execute(table.sql(SQL.is_empty)).fetchone()[0]:
+                conn.execute(table.sql("drop table {points}"))
+                conn.execute(SQL.drop_stray_removals, (table.version,))
+                self._tables.pop(table.version, None)
 
     def tend(self, before: float) -> None:
         """The store's own care is enough."""

@@ -238,8 +238,10 @@ class Table:
         self._commit(lambda table: table.delete(where))
 
     def drop_tenant(self, tenant: str) -> None:
-        """Take out all that a tenant has, and with the last one's the table."""
-        self.delete(f"tenant = {text(tenant)}")
+        """Take out all that a tenant has, and with the last one's the table; nothing if it is
+        gone already."""
+        if tenant in self.tenants(None):
+            self.delete(f"tenant = {text(tenant)}")
         if not self.tenants(None):
             self.drop()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evervec.errors import IndexUnavailable, WrongCollection
@@ -185,7 +186,7 @@ class QdrantIndex:
     def drop_strays(self, strays: Sequence[Stray]) -> None:
         for stray in strays:
             name, where = stray.place
-            with self._engine.turn():
+            with self._engine.turn(), suppress(CollectionGone):
                 self._engine.update(name, [self._engine.delete_all(where)])
 
     def drop(self, version: int) -> None:
