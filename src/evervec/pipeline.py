@@ -11,8 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from itertools import compress, groupby
 from operator import attrgetter
 
@@ -21,6 +20,7 @@ from evervec.chunking import Chunker, chunk, parse_chunker
 from evervec.contents import Contents, Refused
 from evervec.embedders.base import count_tokens, describe
 from evervec.errors import EvervecError, IndexUnavailable, InvalidInput, WrongCollection
+from evervec.index_writer import IndexWriter
 from evervec.indexes.base import Index
 from evervec.kinds import Kind
 from evervec.location import check_generation, generation
@@ -29,16 +29,7 @@ from evervec.models import Model, Models
 from evervec.queue import Queue
 from evervec.settings import Settings
 from evervec.stores.base import Store
-from evervec.stores.values import (
-    Applied,
-    ChunksMissing,
-    Collection,
-    Finish,
-    KindSpec,
-    Loaded,
-    Place,
-    Unreadable,
-)
+from evervec.stores.values import Collection, Finish, KindSpec, Loaded, Unreadable
 from evervec.tables import FoundRow, Tables
 from evervec.telemetry import ATTEMPTS, CHUNKS, FRESHNESS, STAGES
 from evervec.tracing import tell
@@ -49,8 +40,6 @@ _ASK_AGAIN = 5.0
 """seconds between two looks at a collection that cannot hold a version's vectors"""
 _PATIENCE = 0.1
 """seconds that work for one model waits for the answer of another's provider"""
-_HIGHEST_SEQ = 1 << 62
-"""beyond it no store has given out a number"""
 
 
 class Pipeline:
@@ -81,6 +70,7 @@ class Pipeline:
         self._refused: dict[int, float] = {}
         """versions whose collection in the index is wrong, and when to ask again"""
         self._generation = generation(store)
+        self._writer = IndexWriter(store, index, queue, settings.lease_seconds)
         self.memory = settings.memory_mb << 19
         """characters of text held at once: a half of the setting, for what is made of them"""
 
@@ -337,7 +327,7 @@ class Pipeline:
                 waiting.append(item.job)
         while finishes:
             try:
-                done = self._finish_all(finishes)
+                done = self._writer.finish(finishes)
             except WrongCollection as error:  # of one version: the others' are written
                 refused = [f.job for f in finishes if f.job.version == error.version]
                 if not refused:
@@ -450,77 +440,3 @@ class Pipeline:
             tokens=sum(batch.tokens.get(row, 0) for row in mine),
             worker=self.queue.worker,
         )  # fmt: skip
-
-    def _finish_all(self, finishes: list[Finish]) -> list[bool]:
-        """Points, ledger and finish; False where the lease was lost, or the work must be done
-        again."""
-        if self.index.shares_store:
-            done = self._finish_together(finishes)
-        else:
-            done = self._finish_apart(finishes)
-        return [f.job.job_id in done for f in finishes]
-
-    def _finish_together(self, finishes: list[Finish]) -> set[int]:
-        """Points and finish in one transaction of the store."""
-        try:
-            return _which(finishes, self.store.finish(finishes, self.index.apply))
-        except ChunksMissing as error:  # nothing was changed
-            self._do_again([f for f in finishes if f.place in error.places])
-            whole = [f for f in finishes if f.place not in error.places]
-            return _which(whole, self.store.finish(whole, self.index.apply))
-
-    def _finish_apart(self, finishes: list[Finish]) -> set[int]:
-        """Points first, in an index outside of the store, then the finish. In between the ledger
-        is in doubt: whoever comes next takes nothing for kept."""
-        written, missing = self._apply(finishes)
-        self._do_again([f for f in written if f.place in missing])
-        whole = [f for f in written if f.place not in missing]
-        done = _which(whole, self.store.finish(whole))
-        for f in whole:
-            if f.job.job_id not in done:  # written, but no longer ours: somebody must look again
-                self.store.reopen(f.job.version, [f.job.record], forget=False)
-        return done
-
-    def _apply(self, finishes: list[Finish], above: int = 0) -> tuple[list[Finish], Set[Place]]:
-        """Write the points of those whose lease holds, under a fence; what was written, and
-        where kept chunks were missing."""
-        lease = self._settings.lease_seconds
-        fence, held = self.store.fence([f.job for f in finishes], lease, above)
-        mine = [f._replace(fence=fence) for f, good in zip(finishes, held, strict=True) if good]
-        changes = [replace(f.change, seq=fence) for f in mine if f.change]
-        applied = self.index.apply(changes) or Applied()
-        written = [f for f in mine if f.place not in applied.newer]
-        late = [f for f in mine if f.place in applied.newer]
-        if not late:
-            return written, applied.missing
-        # Either the lease was lost since, and the new holder was faster; or the store was put
-        # back from a backup, and its counter with it. Only in the second case the jobs are still
-        # held, and the counter must get past what the index has seen.
-        highest = max(applied.newer.values())
-        if above or highest > _HIGHEST_SEQ:
-            raise IndexUnavailable(
-                f"{self.index.url} holds points of {len(late)} records that are newer than any "
-                f"change of them (seq {highest}): run `evervec verify --repair`"
-            )
-        more, missing = self._apply(late, highest)
-        return written + more, applied.missing | missing
-
-    def _do_again(self, finishes: list[Finish]) -> None:
-        """The index lacks chunks that the ledger lists: embed all of these records again."""
-        if not finishes:
-            return
-        log.warning(
-            "%s lacks chunks of %d records, which are embedded again",
-            self.index.url, len(finishes), extra={"count": len(finishes)},
-        )  # fmt: skip
-        by_version: dict[int, list[int]] = {}
-        for f in finishes:
-            by_version.setdefault(f.job.version, []).append(f.job.record)
-        for version, records in by_version.items():
-            self.store.reopen(version, records, forget=True)
-        self.queue.release_many([f.job for f in finishes])
-
-
-def _which(finishes: Sequence[Finish], done: Sequence[bool]) -> set[int]:
-    """The jobs that were finished."""
-    return {f.job.job_id for f, good in zip(finishes, done, strict=True) if good}

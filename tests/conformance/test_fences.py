@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from evervec import Status
 from evervec.stores.values import Applied
 from support.sabotage import saboteur
 from support.vectors import change
-from support.world import KIND, World, assert_in_step, job_of, paragraph, step, work
+from support.world import DAY, KIND, World, assert_in_step, held, job_of, paragraph, step, work
 
 RECORD = 1001
 SEQ = 10**6
@@ -100,30 +101,66 @@ def test_a_store_that_is_behind_its_index_gets_past_it(world: World) -> None:
     assert ticket.seq < ahead < world.ev.add(KIND, "more", id="4").seq
 
 
-def test_an_index_with_impossible_numbers_stops_one_write_and_says_so(world: World) -> None:
+def test_an_index_with_impossible_numbers_stops_one_record_and_says_so(world: World) -> None:
     if world.ev.index.shares_store:
         return
     world.ev.add(KIND, "zebra", id="1")
     work(world.ev)
     world.ev.index.apply([change(version_of(world), number_of(world), (1 << 62) + 5, ["odd"])])
     world.ev.add(KIND, "giraffe", id="1")
-    with pytest.raises(Exception, match="verify --repair"):
-        step(world.ev, world.ev.pipeline.claim(10))
+    world.ev.add(KIND, "beside it", id="2")
+    written = work(world.ev)
+    assert (written.succeeded, written.lost) == (1, 1)
+    job = job_of(world.ev, "1")
+    assert job.status is Status.FAILED
+    assert "verify --repair" in (job.error or "")
+    world.ev.verify(repair=True)
+    world.ev.queue.retry_failed()
+    work(world.ev)
+    assert_in_step(world.ev, {"1": "giraffe", "2": "beside it"})
+
+
+def test_a_worker_that_slept_for_weeks_brings_no_forgotten_record_back(world: World) -> None:
+    if world.ev.index.shares_store:
+        return
+    ev, sleeper = world.ev, world.tenant("default")
+    ev.add(KIND, "zebra", id="1")
+    work(ev)
+    ev.add(KIND, "giraffe", id="1")
+    (batch, _) = sleeper.pipeline.prepare(sleeper.pipeline.claim(1))
+    sleeper.pipeline.embed(batch)
+    apply = ev.index.apply
+
+    def asleep(changes: Any, conn: Any = None) -> Applied | None:
+        ev.index.apply = apply  # type: ignore[method-assign]
+        world.clock.move(100)
+        ev.queue.recover_stuck()
+        ev.delete(KIND, "1")
+        work(ev)
+        world.clock.move(30 * DAY)
+        ev.housekeeping.sweep()
+        assert ev.store.expected(None, version_of(world), 0, 10) == []
+        return apply(changes, conn)
+
+    ev.index.apply = asleep  # type: ignore[method-assign]
+    sleeper.pipeline.write(batch)
+    assert held(ev) == {}
+    assert ev.verify().clean
 
 
 # fences
 def test_each_holder_of_a_job_writes_with_a_larger_number(world: World) -> None:
     world.ev.add(KIND, "zebra", id="1")
     jobs = world.ev.queue.claim(1)
-    first, held = world.ev.store.fence(jobs, 60)
-    assert held == [True]
+    first, good = world.ev.store.fence(jobs, 60)
+    assert good == [True]
     again, _ = world.ev.store.fence(jobs, 60)
     world.clock.move(100)
     world.ev.queue.recover_stuck()
     taken = world.ev.queue.claim(1)
     assert world.ev.store.fence(jobs, 60)[1] == [False]
-    second, held = world.ev.store.fence(taken, 60)
-    assert held == [True]
+    second, good = world.ev.store.fence(taken, 60)
+    assert good == [True]
     assert jobs[0].seq < first < again < second
 
 

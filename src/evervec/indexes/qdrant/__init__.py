@@ -307,7 +307,8 @@ def _held(point: Stored) -> Held:
 
 
 def _of_seq(engine: Engine, seq: int) -> list[Any]:
-    return [engine.between("seq", gte=seq, lte=seq)] if seq else []  # it may have lost its own
+    # it may have lost its own; and one beyond a float's precision matches no range
+    return [engine.between("seq", gte=seq, lte=seq)] if 0 < seq <= 1 << 53 else []
 
 
 def _values(point: Stored, fields: Sequence[str], otherwise: tuple[Any, ...]) -> tuple[Any, ...]:
