@@ -117,3 +117,24 @@ def test_versions_and_estimates_count_the_tenants_own(world: World, other: Everv
     assert every.items == 3
     assert other.estimate("hashing:32", all_tenants=True).records == 4
     assert [version.items for version in world.ev.of("other").versions()] == [1]
+
+
+def test_text_scores_do_not_depend_on_other_tenants(world: World) -> None:
+    mine = ("lemon lemon harbour", "granite harbour granite", "a long text about a lemon " * 5)
+    add_all(world.ev, KIND, *mine)
+    world.ev.add("letter", "granite and lemon", id="x", title="lemon")
+    queries = ("lemon", "lemon granite", "harbour", '"granite harbour" lemon', "long text lemon")
+
+    def scores() -> list[object]:
+        store, tenant = world.ev.store, world.ev.tenant
+        found: list[object] = [store.search_text(tenant, None, q, 10, None) for q in queries]
+        found += [store.search_text(tenant, KIND, q, 10, None) for q in queries]
+        return found + [
+            [(h.id, h.relevance) for h in world.ev.search(q, mode="text")] for q in queries
+        ]
+
+    before = scores()
+    other = world.tenant("other")
+    for count in (3, 2000):
+        add_all(other, KIND, *(f"lemon lemon granite number {n} " * 9 for n in range(count)))
+        assert scores() == before

@@ -107,12 +107,18 @@ HOT: dict[str, Query] = CLAIM | {
     "oldest_pending": (lambda: STORE.oldest_pending, ("default",)),
     "recent_pace": (lambda: STORE.recent_pace, ("default",)),
     "last_done": (lambda: STORE.last_done, ("default",)),
-    "settled": (lambda: STORE.settled, ("[1]",)),
-    "never_embedded": (lambda: STORE.never_embedded, ("default", KIND, "1", 1)),
-    "match_text": (
-        lambda: f"{STORE.match_text} {STORE.rank_text}",
-        ("alpha", "default", None, 30),
-    ),
+    "settled": (lambda: STORE.settled, (f'[["default", "{KIND}", "1"]]',)),
+    "serving_job": (lambda: STORE.serving_job, ("default", KIND, "1")),
+    "rivals": (lambda: STORE.rivals, (NUMBERS,)),
+    "orphans": (lambda: STORE.orphans, (100,)),
+    "drop_jobs": (lambda: STORE.drop_jobs, (NUMBERS,)),
+    "passing": (lambda: STORE.passing, (NUMBERS, KIND)),
+    "text_totals": (lambda: STORE.text_totals, ()),
+    "text_sizes": (lambda: STORE.text_sizes, ("alpha", 100)),
+    "count_text": (lambda: STORE.count_text, ("alpha",)),
+    "score_text": (lambda: STORE.score_text, ("alpha",)),
+    "score_text_most": (lambda: STORE.score_text_most, ("alpha",)),
+    "score_text_among": (lambda: STORE.score_text_among, ("alpha", NUMBERS)),
     "candidates": (lambda: STORE.candidates, (NUMBERS, "default")),
     "found": (lambda: STORE.found, (NUMBERS,)),
     "forsake": (lambda: STORE.forsake, (NUMBERS,)),
@@ -246,11 +252,11 @@ def test_the_job_of_a_record_is_found_by_the_records_key(ev: evervec.Evervec) ->
 
 def test_every_query_that_touches_a_large_table_is_tested_here() -> None:
     """A new query has to be added above."""
-    parts = {"job_columns", "claim_columns", "record_columns", "rank_text", "contains_text", "purge_jobs",
+    parts = {"job_columns", "claim_columns", "record_columns", "contains_text", "purge_jobs",
              "count_status", "insert_record", "index_text", "insert_stubs", "insert_loads", "add_attempts", "insert_point", "add_cached",
              "versions"}  # fmt: skip
     # a migration looks at all of its kind, and only then
-    parts |= {"to_appear", "progress", "version_jobs", "behind", "drop_version_jobs",
+    parts |= {"to_appear", "stray_boxes", "progress", "version_jobs", "behind", "drop_version_jobs",
               "drop_version_ledger", "drop_points", "drop_removals"}  # fmt: skip
     parts.add("holdings")  # counts all that a tenant has
     for queries in (STORE, INDEX):

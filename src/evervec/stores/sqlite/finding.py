@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evervec.filters import parse_filter
 from evervec.stores.sql import finding
 from evervec.stores.sql.records import scope
 from evervec.stores.sql.words import terms
-from evervec.stores.sqlite.engine import SQL, Engine
+from evervec.stores.sqlite.engine import SQL, Engine, listed
 from evervec.stores.sqlite.filtering import filter_sql
+from evervec.stores.sqlite.ranking import Ranking
 
 
 class Finding(Engine, finding.Finding):
@@ -37,21 +38,17 @@ class Finding(Engine, finding.Finding):
         filter: Mapping[str, Any] | None,
     ) -> list[tuple[int, float]]:
         clause, needed = filter_sql(parse_filter(filter))
-        with self.db.reading() as conn:
-            match = match_expression(query, tenant)
-            if match:
-                ranked = f"{SQL.match_text}{clause} {SQL.rank_text}"
-                values = [match, tenant, kind, *needed, limit]
-                rows = conn.execute(ranked, values).fetchall()
-                if rows:
-                    return rows
+        with self.db.snapshot() as conn:
+
+            def passes(records: Sequence[int]) -> set[int]:
+                values = [listed(records), kind, *needed]
+                return {row[0] for row in conn.execute(SQL.passing + clause, values)}
+
+            if words := terms(query):
+                filtered = passes if clause or kind is not None else None
+                if found := Ranking(conn, scope(tenant)).best(words, limit, filtered):
+                    return found
             # words that the tokenizer cannot find, such as a part of Chinese or Japanese text
             plain = f"{SQL.contains_text}{clause} order by r.record desc limit ?"
             values = [query.strip(), tenant, kind, *needed, limit]
             return conn.execute(plain, values).fetchall()
-
-
-def match_expression(query: str, tenant: str) -> str | None:
-    """Any of the query's words or quoted phrases, among the tenant's records only."""
-    words = " OR ".join(f'"{term}"' for term in terms(query))
-    return f"scope : {scope(tenant)} AND {{title text}} : ({words})" if words else None

@@ -449,14 +449,42 @@ where r.tenant = ?1 and r.kind = ?2 and r.id = ?3
 -- name: mark
 select value from evervec_meta where key = 'counter'
 
--- name: match_text
-select r.record, -bm25(evervec_text, 0.0, 2.0, 1.0) as score
-from evervec_text as t
-cross join evervec_records as r on r.record = t.rowid
-where evervec_text match ?1 and r.tenant = ?2 and r.state = 'live' and (?3 is null or r.kind = ?3)
+-- name: text_totals
+-- FTS5's own: rows, then words by column
+select block from evervec_text_data where id = 1
 
--- name: rank_text
-order by score desc, r.record limit ?
+-- name: text_sizes
+select s.sz
+from evervec_text as t
+cross join evervec_text_docsize as s on s.id = t.rowid
+where evervec_text match ?
+order by t.rowid desc limit ?
+
+-- name: count_text
+select count(*) from evervec_text where evervec_text match ?
+
+-- name: score_text
+select t.rowid, -bm25(evervec_text, 0.0, 2.0, 1.0), s.sz
+from evervec_text as t
+cross join evervec_text_docsize as s on s.id = t.rowid
+where evervec_text match ?
+
+-- name: score_text_most
+-- with what a record would have in which the term occurs without end
+select t.rowid, -bm25(evervec_text, 0.0, 2.0, 1.0), s.sz, -bm25(evervec_text, 0.0, 1e18, 1e18)
+from evervec_text as t
+cross join evervec_text_docsize as s on s.id = t.rowid
+where evervec_text match ?
+
+-- name: score_text_among
+select t.rowid, -bm25(evervec_text, 0.0, 2.0, 1.0), s.sz
+from evervec_text as t
+cross join evervec_text_docsize as s on s.id = t.rowid
+where evervec_text match ? and +t.rowid in (select value from json_each(?))
+
+-- name: passing
+select r.record from evervec_records as r
+where r.record in (select value from json_each(?1)) and (?2 is null or r.kind = ?2)
 
 -- name: contains_text
 select r.record, 1.0 from evervec_records as r

@@ -1,0 +1,168 @@
+"""BM25 over one tenant's records, in a full-text table that all tenants share.
+
+FTS5's own `bm25` counts over the whole table, so other tenants' records would move a tenant's
+scores, and tell it which words they use. From its score of a single term, though, it can be told
+how often the term occurs in a record: a whole number, which depends on nothing else. With that
+and counts of the tenant's own records the score is computed here.
+
+Terms are taken from rare to common. Once no further record can get among the best, the common
+ones are looked up only in those that can.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from evervec.stores.sqlite.engine import SQL, listed
+
+Passes = Callable[[Sequence[int]], set[int]]
+"""Which of some records pass a filter."""
+
+_K1, _B = 1.2, 0.75  # as FTS5 has them
+_MOST = _K1 + 1.0
+"""what a term gives at most, for each unit of its rarity"""
+_LEAST_RARITY = 1e-6
+_SAMPLE = 100
+"""the records, the latest, that tell how long a tenant's usually are"""
+_SPARE = 4
+"""how many times more are ranked than wanted, where a filter leaves some out"""
+_ROUNDING = 1 - 1e-9
+
+Scores = list[tuple[int, float]]
+
+
+class Ranking:
+    """One search, on a connection that sees one moment."""
+
+    def __init__(self, conn: sqlite3.Connection, scope: str) -> None:
+        self._conn = conn
+        self._scope = f"scope : {scope}"
+        self._rows, words = _totals(conn.execute(SQL.text_totals).fetchone()[0])
+        self._mean = words / max(self._rows, 1)
+        self._own = self._count(self._scope)
+        self._sizes = _Sizes()
+        sample = conn.execute(SQL.text_sizes, (self._scope, _SAMPLE)).fetchall()
+        self._usual = sum(self._sizes[packed] for (packed,) in sample) / max(len(sample), 1)
+
+    def best(self, terms: Iterable[str], limit: int, passes: Passes | None) -> Scores:
+        """The best records: those that have more, and rarer, of the terms."""
+        matches = [f'{{title text}} : "{term}"' for term in dict.fromkeys(terms)]
+        if not self._own:
+            return []
+        if passes is None:
+            return _first(self._ranked(matches, limit), limit)
+        for most in (_SPARE * limit, self._own):
+            found = _first(self._ranked(matches, most), most)
+            good = passes([record for record, _ in found])
+            if len(good) >= limit or len(found) < most:
+                break
+        return [(record, score) for record, score in found if record in good][:limit]
+
+    def _ranked(self, matches: list[str], limit: int) -> dict[int, float]:
+        """Scores of at least the `limit` best."""
+        scores: dict[int, float] = {}
+        if self._own * 2 < self._rows:  # few of many: they are fetched before they are counted
+            found = [self._occurrences(f"{self._scope} AND {match}") for match in matches]
+            for rarity, rows in sorted(
+                ((self._rarity(len(rows)), rows) for rows in found), key=lambda term: -term[0]
+            ):
+                self._add(scores, rarity, rows)
+            return scores
+        owned = matches
+        if self._own < self._rows:
+            owned = [f"{self._scope} AND {match}" for match in matches]
+        counted = sorted(
+            ((self._rarity(self._count(own)), own, match)
+             for own, match in zip(owned, matches, strict=True)),
+            key=lambda term: -term[0],
+        )  # fmt: skip
+        left = sum(rarity for rarity, _, _ in counted) * _MOST
+        closed = False
+        for rarity, own, match in counted:
+            if not closed and len(scores) >= limit:
+                last = heapq.nlargest(limit, scores.values())[-1] * _ROUNDING
+                if left < last:  # a record that is not among them by now cannot be
+                    closed = True
+                    scores = {r: score for r, score in scores.items() if score + left >= last}
+            shared = _shared_rarity(self._rows, self._count(match))
+            rows = self._occurrences(own, shared, scores if closed else None)
+            self._add(scores, rarity, rows)
+            left -= rarity * _MOST
+        return scores
+
+    def _add(
+        self, scores: dict[int, float], rarity: float, rows: list[tuple[int, int, int]]
+    ) -> None:
+        most, least, by_size = rarity * _MOST, _K1 * (1 - _B), _K1 * _B / self._usual
+        for record, times, size in rows:
+            score = most * times / (times + least + by_size * size)
+            scores[record] = scores.get(record, 0.0) + score
+
+    def _occurrences(
+        self, match: str, shared: float | None = None, among: Collection[int] | None = None
+    ) -> list[tuple[int, int, int]]:
+        """By record, how often a term occurs in it, twice for each in its title, and its words.
+        `shared`: how rare the term is in the whole table, where that is known."""
+        sizes, least, by_size = self._sizes, _K1 * (1 - _B), _K1 * _B / self._mean
+        if shared is None:
+            return [
+                (record, round(score / (most - score) * (least + by_size * sizes[packed])),
+                 sizes[packed])
+                for record, score, packed, most in self._conn.execute(SQL.score_text_most, (match,))
+            ]  # fmt: skip
+        if among is None:
+            rows = self._conn.execute(SQL.score_text, (match,))
+        else:
+            rows = self._conn.execute(SQL.score_text_among, (match, listed(among)))
+        most = shared * _MOST
+        return [
+            (record, round(score / (most - score) * (least + by_size * sizes[packed])),
+             sizes[packed])
+            for record, score, packed in rows
+        ]  # fmt: skip
+
+    def _count(self, match: str) -> int:
+        count: int = self._conn.execute(SQL.count_text, (match,)).fetchone()[0]
+        return count
+
+    def _rarity(self, having: int) -> float:
+        """How rare a term is that so many of the tenant's records have."""
+        return math.log1p((self._own - having + 0.5) / (having + 0.5))
+
+
+def _first(scores: dict[int, float], limit: int) -> Scores:
+    return heapq.nsmallest(limit, scores.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _shared_rarity(rows: int, having: int) -> float:
+    """How rare a term is in the whole table, as FTS5 has it."""
+    rarity = math.log((rows - having + 0.5) / (having + 0.5))
+    return rarity if rarity > 0 else _LEAST_RARITY
+
+
+def _varints(packed: bytes) -> list[int]:
+    """Numbers as SQLite packs them: seven bits in a byte, the highest first."""
+    numbers, number = [], 0
+    for byte in packed:
+        number = number << 7 | byte & 0x7F
+        if byte < 0x80:
+            numbers.append(number)
+            number = 0
+    return numbers
+
+
+class _Sizes(dict[bytes, int]):
+    """The words of a record, all columns together, by what FTS5 keeps of it."""
+
+    def __missing__(self, packed: bytes) -> int:
+        size = self[packed] = sum(_varints(packed))
+        return size
+
+
+def _totals(packed: bytes) -> tuple[int, int]:
+    """The rows and words of the whole table, as FTS5 keeps them."""
+    rows, *words = _varints(packed) or [0]
+    return rows, sum(words)
