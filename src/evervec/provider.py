@@ -106,7 +106,7 @@ class Provider:
             finally:
                 self._count(-1)
         if answer.calls == 1:
-            self.pace.learn(sum(map(len, texts)), time.monotonic() - began)
+            self.pace.learn(len(texts), sum(map(len, texts)), time.monotonic() - began)
         self._tell("record", next(iter(answer.errors.values()), None))
         TOKENS.add(answer.tokens, self.name)
         if answer.calls > 1:  # it looked for a bad text

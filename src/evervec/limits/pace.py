@@ -14,17 +14,22 @@ _CHARACTERS = 125
 measure how long a provider takes to answer at all."""
 
 
+_GROWTH = 4
+
+
 class Pace:
-    """The characters of one call, at most; it is told of every call."""
+    """The characters of one batch or call, at most; it is told of every call."""
 
     def __init__(self, max_batch: int) -> None:
-        self._least = _CHARACTERS * max(1, max_batch)
+        self._texts = max(1, max_batch)
+        self._least = _CHARACTERS * self._texts
         self.characters = max(_FIRST, 2 * self._least)
 
-    def learn(self, characters: int, seconds: float) -> None:
-        """A call took so long. One that was short and soon done tells nothing of larger ones."""
-        if seconds < SECONDS and characters < self.characters / 4:
+    def learn(self, texts: int, characters: int, seconds: float) -> None:
+        """A call took so long. One that was small and soon done tells nothing of larger ones."""
+        small = characters < self.characters / 4 and texts < self._texts
+        if small and seconds < SECONDS:
             return
         fitting = characters * SECONDS / max(seconds, 0.001)
-        bounded = min(max(fitting, self._least, self.characters / 2), 2 * self.characters)
+        bounded = min(max(fitting, self._least, self.characters / 2), _GROWTH * self.characters)
         self.characters = round(bounded)
