@@ -19,7 +19,7 @@ from evervec.tables import UNFIT, FoundRow, Tables
 
 class Refused(InvalidRecord):
     """A record that cannot be read; `permanent` when trying again would not help, `wait` when
-    only another process can read it."""
+    another process may be able to read it."""
 
     def __init__(self, message: str, *, permanent: bool, wait: bool = False) -> None:
         super().__init__(message)
@@ -105,9 +105,8 @@ class Contents:
         if load is None:
             raise Refused(
                 f"there is no record {job.record_id!r} of kind {job.kind!r}, and this process has "
-                f"no loader for it: start a worker that registers Kind({job.kind!r}, load=...), or "
-                "cancel the job",
-                permanent=False,
+                f"no loader for it: register Kind({job.kind!r}, load=...), then retry the job",
+                permanent=True,
                 wait=True,
             )
         try:

@@ -114,6 +114,13 @@ def _relocated(store: Store, index: Index, noted: Location, url: str, *, reindex
                 "all are", store.url, _shown(noted.url), _shown(url),
             )  # fmt: skip
         return replace(noted, url=url)
+    if noted.url == url and url.endswith(":memory:"):
+        if holds is False:
+            log.warning(
+                "%s holds nothing of %s, as after each start: `evervec verify --repair` makes its "
+                "vectors again", url, store.url,
+            )  # fmt: skip
+        return noted
     if reindex or (holds is None and not noted.generation):
         return Location(url, noted.generation + 1, rebuild=True)
     raise IndexMismatch(

@@ -242,7 +242,7 @@ class Pipeline:
         try:
             title, text = self._contents.read(item, loaded, row)
         except Refused as error:
-            if error.wait:
+            if error.wait and self._is_for_app(job.version):
                 item.waits = str(error)
             else:
                 item.error, item.permanent = str(error), error.permanent
@@ -262,6 +262,11 @@ class Pipeline:
             elif piece.hash not in item.fresh:
                 item.fresh[piece.hash] = (place, content)
         return item
+
+    def _is_for_app(self, version: int) -> bool:
+        """Whether only a process that registered the kind can do its jobs; that may have been
+        said since the claim."""
+        return any(c.app for c in self.store.collections() if c.version == version)
 
     def calls(self, batch: Batch) -> list[range]:
         """The provider calls that a batch needs, as rows of its texts: as many in one as the

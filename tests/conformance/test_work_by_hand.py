@@ -121,21 +121,33 @@ def test_a_row_that_no_process_can_load_waits_for_one_that_can(world: World) -> 
     assert record.text == "basalt"
 
 
-def test_a_row_that_nobody_said_how_to_load_spends_no_attempt(world: World) -> None:
-    world.ev.queue.enqueue("stone", "7", max_attempts=1)
+def test_a_row_that_was_claimed_before_it_was_known_to_need_a_loader_waits(world: World) -> None:
+    other = world.tenant("default")  # another process, as it were
+    other.register(Kind("stone", load={"7": "basalt"}.get))
     world.ev.add("stone", "granite", id="8")
     work(world.ev)
+    claim = world.ev.queue.claim
+    other.queue.enqueue("stone", "7", max_attempts=1)
+    served = world.ev.store.collections()[0].version
+    batch, _ = world.ev.pipeline.prepare(claim(1, versions=[served]))
+    world.ev.pipeline.write(batch)
     job = job_of(world.ev, "7", kind="stone")
     assert (job.status, job.attempts) == (Status.PENDING, 0)
-    assert job.error is not None
-    assert "load=" in job.error
-    assert world.ev.get("stone", "8") is not None
+    assert "load=" in (job.error or "")
+    assert claim(1, versions=[served]) == []  # not at once again
     with pytest.raises(InvalidRecord, match="no loader"):
         world.ev.queue.content(job)
     world.clock.move(60)
-    other = world.tenant("default")  # another process, as it were
-    other.register(Kind("stone", load={"7": "basalt"}.get))
     work(other)
     record = world.ev.get("stone", "7")
     assert record is not None
     assert record.text == "basalt"
+
+
+def test_rows_of_a_kind_that_nobody_loads_are_finished_as_they_are(world: World) -> None:
+    """The queue alone, for rows and an index of the caller's own."""
+    world.ev.queue.enqueue_many("stone", ["7", "8"])
+    first, second = world.ev.queue.claim(2)
+    world.ev.queue.finish(first)
+    assert world.ev.queue.finish_many([second]) == [True]
+    assert {job_of(world.ev, id, kind="stone").status for id in ("7", "8")} == {Status.DONE}

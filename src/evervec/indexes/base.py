@@ -141,7 +141,7 @@ class Index(Protocol):
 
     def apply(self, changes: Sequence[Change], conn: Any = None) -> Applied | None:
         """Bring records' points to what the changes say, all or nothing where `conn` (the
-        store's open transaction) is given. What was not done is in the answer (None: nothing):
+        store's open transaction, in which the jobs' tokens were checked) is given. What was not done is in the answer (None: nothing):
         a change with a lower seq than the record has there is left out, and a kept chunk
         that is not there stays missing. Only the same write may come twice with one seq."""
         ...

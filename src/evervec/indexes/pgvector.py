@@ -101,7 +101,7 @@ class PgvectorIndex:
         with self._noticing_loss(), context as db:
             db.execute(SQL.shut_out_writers if alone else SQL.join_writers)
             for version, table in tables.items():
-                applied.add(self._apply(db, version, table, by_version[version]))
+                applied.add(self._apply(db, version, table, by_version[version], guarded=alone))
         return applied
 
     @contextmanager
@@ -118,8 +118,15 @@ class PgvectorIndex:
             ) from error
 
     def _apply(
-        self, db: Session, version: int, table: _Table | None, changes: list[Change]
+        self,
+        db: Session,
+        version: int,
+        table: _Table | None,
+        changes: list[Change],
+        *,
+        guarded: bool,
     ) -> Applied:
+        """`guarded`: nobody has checked that the changes are the latest."""
         applied = Applied()
         records = [c.record for c in changes]
         latest = dict(db.execute(SQL.removed, (version, records)).fetchall())
@@ -134,7 +141,7 @@ class PgvectorIndex:
         removed: list[tuple[int, int]] = []
         vectors = []
         for c in changes:
-            if latest.get(c.record, c.seq) > c.seq:  # something newer is there, or was removed
+            if guarded and latest.get(c.record, c.seq) > c.seq:  # newer is there, or removed
                 applied.newer[version, c.record] = latest[c.record]
                 continue
             there = present[c.record]

@@ -87,10 +87,13 @@ class RowsIndex(ABC):
             for change in changes:
                 by_version[change.version].append(change)
             for version, group in by_version.items():
-                applied.add(self._apply(db, version, group))
+                applied.add(self._apply(db, version, group, guarded=conn is None))
         return applied
 
-    def _apply(self, db: Connection, version: int, changes: list[Change]) -> Applied:
+    def _apply(
+        self, db: Connection, version: int, changes: list[Change], *, guarded: bool
+    ) -> Applied:
+        """`guarded`: nobody has checked that the changes are the latest."""
         present: dict[int, dict[bytes, tuple[int, int]]] = defaultdict(dict)
         wanted = self.listed(change.record for change in changes)
         for record, hash, point, seq, _ in db.execute(self.sql.present, (wanted, version)):
@@ -103,7 +106,7 @@ class RowsIndex(ABC):
             there = present.get(c.record, {})
             if there:
                 latest = max(seq for _, seq in there.values())
-                if latest > c.seq:  # something newer is there, or was removed
+                if guarded and latest > c.seq:  # something newer is there, or was removed
                     applied.newer[version, c.record] = latest
                     continue
                 gone += [(c.tenant, there[h][0]) for h in there if h not in c.kept]

@@ -13,6 +13,10 @@ select version, kind, state, chunker, app, cut_since, name, provider, model, dim
 from evervec_versions
 order by version
 
+-- name: loaded_kinds
+-- whose rows a loader gives
+select distinct kind from evervec_versions where list_contains($1::varchar[], kind) and app = 1
+
 -- name: need_app
 update evervec_versions set app = 1 where kind = $1 and app = 0
 

@@ -30,6 +30,12 @@ select version, kind, state, chunker, app, cut_since, name, provider, model, dim
 from evervec.versions
 order by version
 
+-- name: loaded_kinds
+-- whose rows a loader or an attached table gives
+select kind from evervec.versions where kind = any ($1::text[]) and app = 1
+union
+select kind from evervec.attached where kind = any ($1::text[])
+
 -- name: need_app
 update evervec.versions set app = 1 where kind = $1 and app = 0
 

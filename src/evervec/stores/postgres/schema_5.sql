@@ -84,8 +84,8 @@ begin
 end
 $$;
 
--- A boxed record, or a row that is to be loaded, would be lost with its job: only a worker of
--- evervec, which lets the record appear, may finish those.
+-- A boxed record, or a row that a loader or an attached table gives, would be lost with its job:
+-- only a worker of evervec, which lets the record appear, may finish those.
 create or replace function evervec.finish_embedding_queue_item(job bigint, given_token text)
 returns boolean
 language plpgsql
@@ -102,7 +102,10 @@ begin
             select 1 from evervec.jobs as j
             where j.job_id = job and j.token = given_token and j.finished_seq >= j.claimed_seq);
     end if;
-    if held.op in ('open', 'load') then
+    if held.op = 'open' or held.op = 'load' and exists (
+        select 1 from evervec.versions as v
+        where v.version = held.version and (
+            v.app = 1 or exists (select 1 from evervec.attached as a where a.kind = v.kind))) then
         raise exception 'job % has a record that is not read yet (op %), which would be lost', job,
             held.op
         using errcode = 'object_not_in_prerequisite_state',

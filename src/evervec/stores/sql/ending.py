@@ -21,8 +21,10 @@ from evervec.stores.sql.jobs import (
     after_crash,
     after_failure,
     attempt_row,
+    check_read,
     done_row,
     holds,
+    unread,
     was_finished,
 )
 from evervec.stores.values import Apply, ChunksMissing, Failure, Finish
@@ -42,6 +44,14 @@ class Ending(Boxes):
     @abstractmethod
     def _renew(self, conn: Connection, jobs: Sequence[Job], lease: float) -> Set[int]:
         """Hold those jobs longer whose token still stands; their numbers."""
+
+    def _check_read(self, finishes: Sequence[Finish]) -> None:
+        """Refuse finishes by hand that would lose a record which nobody has read."""
+        if jobs := unread(finishes):
+            kinds = self.listed({job.kind for job in jobs})
+            with self.db.reading() as conn:
+                rows = conn.execute(self.sql.loaded_kinds, (kinds,)).fetchall()
+            check_read(jobs, {row[0] for row in rows})
 
     # about to be written
     @retried

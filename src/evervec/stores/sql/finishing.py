@@ -14,7 +14,7 @@ from evervec.stores.sql.batches import columns, retried
 from evervec.stores.sql.ending import Ending
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.enqueueing import Enqueueing
-from evervec.stores.sql.jobs import check_content, must_last
+from evervec.stores.sql.jobs import must_last
 from evervec.stores.sql.records import Row
 from evervec.stores.values import Apply, Finish
 
@@ -26,7 +26,7 @@ class Finishing(Enqueueing, Ending):
     def finish(self, finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
         if not finishes:
             return []
-        check_content(finishes)
+        self._check_read(finishes)
         with self.db.writing(durable=must_last(finishes)) as conn:
             reveals = [f.job.record for f in finishes if f.reveal is not None or f.gone]
             if reveals:  # before their jobs, as a save locks them

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ CRASH_SHRINKS_BY = 16
 _STATUS = {s.value: s for s in Status}
 _OP = {o.value: o for o in Op}
 _LEASED = Status.PROCESSING
+_READING = (Op.OPEN, Op.LOAD)
 _make_job = quick_maker(Job)
 
 
@@ -138,15 +139,25 @@ def must_last(finishes: Iterable[Finish]) -> bool:
     return any(f.fence is not None for f in finishes)
 
 
-def check_content(finishes: Iterable[Finish]) -> None:
-    """Refuse finishes by hand that would drop a record nobody has read."""
-    for f in finishes:
-        if f.change is None and f.job.op in (Op.OPEN, Op.LOAD) and not (f.reveal or f.gone):
-            what = "carries a boxed record" if f.job.op is Op.OPEN else "has to load its record"
+def unread(finishes: Iterable[Finish]) -> list[Job]:
+    """Jobs finished by hand whose box or row nobody has read."""
+    return [
+        f.job
+        for f in finishes
+        if f.change is None and f.job.op in _READING and f.reveal is None and not f.gone
+    ]
+
+
+def check_read(jobs: Iterable[Job], loaded: Container[str]) -> None:
+    """Refuse to finish jobs whose record would be lost; `loaded`: the kinds whose rows somebody
+    can load. Rows of other kinds are the caller's own affair."""
+    for job in jobs:
+        if job.op is Op.OPEN or job.kind in loaded:
+            what = "carries a boxed record" if job.op is Op.OPEN else "has to load its record"
             raise InvalidTransition(
-                f"job {f.job.job_id} ({f.job.kind} {f.job.record_id!r}) {what}, which would be "
-                "lost: finish it with its content, finish(job, ev.queue.content(job)), or "
-                "release it for a worker"
+                f"job {job.job_id} ({job.kind} {job.record_id!r}) {what}, which would be lost: "
+                "finish it with its content, finish(job, ev.queue.content(job)), or release it "
+                "for a worker"
             )
 
 

@@ -13,7 +13,7 @@ from itertools import chain
 
 from evervec.stores.sql.ending import Ending
 from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.jobs import check_content, must_last
+from evervec.stores.sql.jobs import must_last
 from evervec.stores.sql.records import scope
 from evervec.stores.sqlite.engine import SQL, listed
 from evervec.stores.sqlite.enqueueing import Enqueueing
@@ -26,7 +26,7 @@ class Finishing(Enqueueing, Ending):
     def finish(self, finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
         if not finishes:
             return []
-        check_content(finishes)
+        self._check_read(finishes)
         with self.db.writing(durable=must_last(finishes)) as conn:
             now = self.now()
             if _finish_untouched(conn, finishes, now):

@@ -16,6 +16,12 @@ select version, kind, state, chunker, app, cut_since, name, provider, model, dim
 from evervec_versions
 order by version
 
+-- name: loaded_kinds
+-- whose rows a loader or an attached table gives
+select value from json_each(?) as wanted
+where exists (select 1 from evervec_versions as v where v.kind = wanted.value and v.app = 1)
+    or exists (select 1 from evervec_attached as a where a.kind = wanted.value)
+
 -- name: need_app
 update evervec_versions set app = 1 where kind = ? and app = 0
 
