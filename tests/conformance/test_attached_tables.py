@@ -11,6 +11,7 @@ import pytest
 
 import evervec
 from evervec import Evervec, InvalidArgument
+from evervec.stores.sql.batches import CallersConflict
 from support.application import ARTICLES, App
 from support.world import ScriptedEmbedder
 
@@ -638,3 +639,24 @@ def test_records_of_an_attached_kind_are_written_through_the_table_alone(
     ev.detach("articles")
     ev.add("article", "by hand", id="2")
     assert texts(ev) == {"2": "by hand"}
+
+
+def test_changes_whose_fold_met_a_deadlock_are_folded_again(
+    ev: Evervec, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach(ev)
+    assert texts(ev) == {}
+    app.execute("insert into articles (id, body) values (1, 'one')")
+    enqueue = ev.store.enqueue
+    met: list[bool] = []
+
+    def in_the_way_once(*given: Any, **options: Any) -> Any:
+        if not met:
+            met.append(True)
+            raise CallersConflict("deadlock detected")
+        return enqueue(*given, **options)
+
+    monkeypatch.setattr(ev.store, "enqueue", in_the_way_once)
+    assert ev.tables.follow() == 1
+    assert met
+    assert texts(ev) == {"1": "one"}

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 from evervec.errors import InvalidArgument, InvalidRecord, ValueRefused
 from evervec.sources.base import Attached, Attachment, Row, TableChanged, Unfit
 from evervec.stores.base import Store
+from evervec.stores.sql.batches import retried_whole
 from evervec.stores.values import Expected
 
 log = logging.getLogger("evervec")
@@ -33,6 +34,7 @@ class Following(ABC, Generic[Conn]):
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    @retried_whole
     def fold(self, limit: int) -> int:
         if not self._any_changes():
             return 0
@@ -85,6 +87,7 @@ class Following(ABC, Generic[Conn]):
         """Remember an example by kind; those of kinds that had none before."""
         return {kind: example for kind, example in found.items() if self._mark(conn, kind, example)}
 
+    @retried_whole
     def backfill(self, limit: int, priority: int) -> int:
         if not self._any_unfinished():
             return 0

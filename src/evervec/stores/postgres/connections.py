@@ -25,7 +25,7 @@ from evervec.errors import InvalidArgument, StoreClosed, StoreError, ValueRefuse
 from evervec.settings import Settings
 from evervec.stores.callers import driver_connection
 from evervec.stores.postgres.packing import Packed, PackedDumper, pack
-from evervec.stores.sql.batches import Conflict
+from evervec.stores.sql.batches import CallersConflict, Conflict
 from evervec.stores.sql.engine import Cursor
 
 _SAVEPOINT = "evervec_call"
@@ -144,7 +144,7 @@ class Connections:
                 with self.explained(), _joined(conn) as joined:
                     yield joined
             except Conflict as error:  # only the caller can do all of it again
-                raise StoreError(str(error)) from error
+                raise CallersConflict(str(error)) from error
             return
         with self.reading() as session, self._transaction(session, durable):
             yield session

@@ -24,7 +24,13 @@ class Conflict(StoreError):
     """Two transactions stood in each other's way, and this one was undone: try it again."""
 
 
-def retried(call: Callable[P, R]) -> Callable[P, R]:
+class CallersConflict(StoreError):
+    """The same inside a transaction of the caller, who alone can do all of it again."""
+
+
+def retried(
+    call: Callable[P, R], undone: type[StoreError] | tuple[type[StoreError], ...] = Conflict
+) -> Callable[P, R]:
     """Do a call again when another transaction was in its way."""
 
     @functools.wraps(call)
@@ -32,11 +38,15 @@ def retried(call: Callable[P, R]) -> Callable[P, R]:
         for _ in range(_TRIES - 1):
             try:
                 return call(*args, **kwargs)
-            except Conflict:
+            except undone:
                 continue
         return call(*args, **kwargs)
 
     return wrapped
+
+
+retried_whole = functools.partial(retried, undone=(Conflict, CallersConflict))
+"""`retried` for a transaction that other calls are a part of."""
 
 
 def columns(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
