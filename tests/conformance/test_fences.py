@@ -82,10 +82,9 @@ def test_a_record_whose_points_were_lost_is_embedded_whole(world: World) -> None
     assert_in_step(world.ev, {"1": changed, "2": "beside it too"})
 
 
-def test_a_store_that_is_behind_its_index_gets_past_it(world: World) -> None:
+def test_a_store_that_is_behind_its_index_gets_past_it(apart_world: World) -> None:
     """As after it was put back from a backup."""
-    if world.ev.index.shares_store:
-        return  # they are put back together
+    world = apart_world
     world.ev.add(KIND, "zebra", id="1")
     world.ev.add(KIND, "lion", id="2")
     work(world.ev)
@@ -101,9 +100,8 @@ def test_a_store_that_is_behind_its_index_gets_past_it(world: World) -> None:
     assert ticket.seq < ahead < world.ev.add(KIND, "more", id="4").seq
 
 
-def test_an_index_with_impossible_numbers_stops_one_record_and_says_so(world: World) -> None:
-    if world.ev.index.shares_store:
-        return
+def test_an_index_with_impossible_numbers_stops_one_record_and_says_so(apart_world: World) -> None:
+    world = apart_world
     world.ev.add(KIND, "zebra", id="1")
     work(world.ev)
     world.ev.index.apply([change(version_of(world), number_of(world), (1 << 62) + 5, ["odd"])])
@@ -120,9 +118,8 @@ def test_an_index_with_impossible_numbers_stops_one_record_and_says_so(world: Wo
     assert_in_step(world.ev, {"1": "giraffe", "2": "beside it"})
 
 
-def test_a_worker_that_slept_for_weeks_brings_no_forgotten_record_back(world: World) -> None:
-    if world.ev.index.shares_store:
-        return
+def test_a_worker_that_slept_for_weeks_brings_no_forgotten_record_back(apart_world: World) -> None:
+    world = apart_world
     ev, sleeper = world.ev, world.tenant("default")
     ev.add(KIND, "zebra", id="1")
     work(ev)
@@ -175,9 +172,8 @@ def test_a_fence_renews_the_lease(world: World) -> None:
     assert world.ev.queue.recover_stuck() == 1
 
 
-def test_a_record_is_in_doubt_from_its_fence_to_its_finish(world: World) -> None:
-    if world.ev.index.shares_store:
-        return
+def test_a_record_is_in_doubt_from_its_fence_to_its_finish(apart_world: World) -> None:
+    world = apart_world
     world.ev.add(KIND, "zebra", id="1")
     work(world.ev)
     world.ev.store.reopen(version_of(world), [number_of(world)], forget=False)
@@ -199,10 +195,9 @@ def test_a_record_is_in_doubt_from_its_fence_to_its_finish(world: World) -> None
     assert record.embedded
 
 
-def test_a_fence_is_on_disk_before_the_index_sees_it(world: World) -> None:
+def test_a_fence_is_on_disk_before_the_index_sees_it(apart_world: World) -> None:
     """A power cut takes back unsynced commits of the store, and nothing of the index."""
-    if world.ev.index.shares_store:
-        return
+    world = apart_world
     world.ev.add(KIND, "zebra", id="1")
     work(world.ev)
     synced: list[bool] = []
