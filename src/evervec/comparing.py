@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from evervec.chunking import Chunker, embedded_text, hash_text
-from evervec.chunking import chunk as cut_into_chunks
+from evervec.chunking import Cutter, embedded_text, hash_text
 from evervec.indexes.base import Held
 from evervec.model import Chunk
 from evervec.stores.base import Store
@@ -57,7 +56,7 @@ def contents_of(
     version: int,
     expected: Iterable[Expected],
     held: Sequence[Held],
-    chunker: Callable[[], Chunker | None],
+    cutter: Callable[[], Cutter | None],
     *,
     quick: bool,
 ) -> dict[int, Content]:
@@ -74,7 +73,7 @@ def contents_of(
     for some in _parted(records, ledgers):
         for number, found in store.found(some).items():
             chunks = ledgers.get(number, ())
-            known = quick or not chunks or _is_embedded(found, chunks, chunker)
+            known = quick or not chunks or _is_embedded(found, chunks, cutter)
             contents[number] = (
                 Content(
                     known,
@@ -103,24 +102,29 @@ def _parted(records: Iterable[int], ledgers: Mapping[int, Sequence[Chunk]]) -> I
 
 
 def _is_embedded(
-    found: Found, chunks: Sequence[Chunk], chunker: Callable[[], Chunker | None]
+    found: Found, chunks: Sequence[Chunk], cutter: Callable[[], Cutter | None]
 ) -> bool | None:
     """Whether these are the chunks of a text: each stands where the ledger says, and together
-    they leave nothing out. A chunker that leaves something out has to be asked for its cuts."""
+    they leave nothing out. A chunker that leaves something out has to be asked for its cuts,
+    and a model whose window cuts titles for that window."""
     title, text = found.title, found.text
     upto, whole = 0, True
     for chunk in sorted(chunks, key=attrgetter("start")):
         if hash_text(embedded_text(title, text, chunk.start, chunk.end)) != chunk.hash:
-            return False
+            known = cutter() if title else None
+            if title and known is None:
+                return None
+            if known is None or known.hash_at(title, text, chunk.start, chunk.end) != chunk.hash:
+                return False
         whole = whole and not text[upto : chunk.start].strip()
         upto = max(upto, chunk.end)
     if whole and not text[upto:].strip():
         return True
-    made = chunker()
+    made = cutter()
     if made is None:
         return None
     try:
-        cut = cut_into_chunks(made, title, text)[0]
+        cut = made.cut(title, text)[0]
     except Exception:  # noqa: BLE001 - a kind's own chunker may raise anything
         return None
     return {chunk.hash for chunk in cut} == {chunk.hash for chunk in chunks}

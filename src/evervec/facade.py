@@ -107,7 +107,7 @@ class Evervec:
         )  # fmt: skip
         self._backfiller = Backfiller(store, self.pipeline, self._kinds, settings)
         self.migrations = Migrations(
-            store, index, self.models, self._backfiller, self.pipeline.chunker_of,
+            store, index, self.models, self._backfiller, self.pipeline.cutter_of,
             self.queue.worker, settings,
         )  # fmt: skip
         self.housekeeping = Housekeeping(
@@ -498,7 +498,7 @@ class Evervec:
         `progress` is called with the number of records looked at.
         """
         return verify(
-            self.store, self.index, self.tables, self.pipeline.chunker_of,
+            self.store, self.index, self.tables, self.pipeline.cutter_of,
             None if all_tenants else self.tenant, repair=repair, quick=quick, progress=progress,
         )  # fmt: skip
 

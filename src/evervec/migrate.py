@@ -61,7 +61,7 @@ class Migration:
         on questions of yours or on sampled texts, and whether index and records agree."""
         pairs = self._all.pairs(self.version)
         versions = {p.new.version for p in pairs}
-        report = verify_versions(self._store, self._all.index, self._all.chunker_of, versions)
+        report = verify_versions(self._store, self._all.index, self._all.cutter_of, versions)
         both = [(p.new, p.old) for p in pairs if p.old is not None]
         return compare(self._store, self._all.index, self._all.models, both, queries, k, report)
 

@@ -25,7 +25,7 @@ from evervec.reports import MigrationStatus
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Collection
-from evervec.verify import ChunkerOf, verify_versions
+from evervec.verify import CutterOf, verify_versions
 
 log = logging.getLogger("evervec")
 
@@ -56,7 +56,7 @@ class Migrations:
         index: Index,
         models: Models,
         backfiller: Backfiller,
-        chunker_of: ChunkerOf,
+        cutter_of: CutterOf,
         worker: str,
         settings: Settings,
     ) -> None:
@@ -64,7 +64,7 @@ class Migrations:
         self.index = index
         self.models = models
         self.settings = settings
-        self.chunker_of = chunker_of
+        self.cutter_of = cutter_of
         self._backfiller = backfiller
         self._worker = worker
 
@@ -288,7 +288,7 @@ class Migrations:
     def check(self, name: str) -> bool:
         """Whether the index holds all of a version as it should; what is off is mended."""
         versions = {pair.new.version for pair in self.pairs(name)}
-        report = verify_versions(self.store, self.index, self.chunker_of, versions, repair=True)
+        report = verify_versions(self.store, self.index, self.cutter_of, versions, repair=True)
         if not report.clean:
             log.warning("migration: %s is mended before the switch: %s", name, report)
         return report.clean

@@ -16,7 +16,7 @@ from itertools import compress, groupby
 from operator import attrgetter
 
 from evervec.batch import Batch, Call, Item, Written
-from evervec.chunking import Chunker, chunk, parse_chunker
+from evervec.chunking import Chunker, Cutter, chunk, parse_chunker
 from evervec.contents import Contents, Refused
 from evervec.embedders.base import count_tokens, describe
 from evervec.errors import EvervecError, IndexUnavailable, InvalidInput, WrongCollection
@@ -96,6 +96,11 @@ class Pipeline:
             return None
         own = kind.chunker if kind else None
         return own or parse_chunker(c.chunker, model.chunker)
+
+    def cutter_of(self, c: Collection) -> Cutter | None:
+        """The same with what its model looks at."""
+        chunker, model = self.chunker_of(c), self.models.of(c.spec)
+        return Cutter(chunker, model.window) if chunker and model else None
 
     def _described(self) -> list[Collection]:
         """The store's collections, after it was told what this process knows of them."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from evervec.chunking import Chunker
+from evervec.chunking import Cutter
 from evervec.comparing import Whose, Wrong, compare, contents_of
 from evervec.indexes.base import Index
 from evervec.model import Status
@@ -27,7 +27,7 @@ _CHUNKS = 10_000
 """of a slice, unless one record alone has more"""
 _LOOKS = 5
 
-ChunkerOf = Callable[[Collection], Chunker | None]
+CutterOf = Callable[[Collection], Cutter | None]
 """how this process cuts the texts of a collection; None where that is code it does not have"""
 
 
@@ -53,7 +53,7 @@ def verify(
     store: Store,
     index: Index,
     tables: Tables,
-    chunker_of: ChunkerOf,
+    cutter_of: CutterOf,
     tenant: str | None,
     *,
     repair: bool = False,
@@ -65,7 +65,7 @@ def verify(
     without reading the texts. `progress` is called with the number of records looked at."""
     findings = Findings()
     tables.compare(store, tenant, findings, repair=repair)
-    walk = _Walk(store, index, chunker_of, tenant, findings, progress, repair, quick)
+    walk = _Walk(store, index, cutter_of, tenant, findings, progress, repair, quick)
     walk.strays()
     for collection in _used(store.collections()):
         walk.collection(collection)
@@ -75,14 +75,14 @@ def verify(
 def verify_versions(
     store: Store,
     index: Index,
-    chunker_of: ChunkerOf,
+    cutter_of: CutterOf,
     versions: Container[int],
     *,
     repair: bool = False,
 ) -> VerifyReport:
     """Compare the index with the records for some versions alone, of all tenants."""
     findings = Findings()
-    walk = _Walk(store, index, chunker_of, None, findings, lambda _: None, repair, quick=False)
+    walk = _Walk(store, index, cutter_of, None, findings, lambda _: None, repair, quick=False)
     for collection in _used(store.collections()):
         if collection.version in versions:
             walk.collection(collection)
@@ -99,7 +99,7 @@ class _Walk:
 
     store: Store
     index: Index
-    chunker_of: ChunkerOf
+    cutter_of: CutterOf
     tenant: str | None
     findings: Findings
     progress: Callable[[int], object]
@@ -171,7 +171,7 @@ class _Walk:
             contents = contents_of(
                 store, version,
                 (r for number, r in before.items() if number in whose and not r.busy),
-                held, lambda: self.chunker_of(collection), quick=self.quick,
+                held, lambda: self.cutter_of(collection), quick=self.quick,
             )  # fmt: skip
             seen = compare(before.values(), held, contents)
             if suspects is None:

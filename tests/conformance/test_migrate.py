@@ -15,6 +15,9 @@ from evervec import (
     WaitTimeout,
 )
 from evervec.embedders.hashing import HashingEmbedder
+from evervec.model import Op
+from evervec.stores.sql.boxes import NextJob
+from evervec.stores.values import Draft
 from support.processes import until
 from support.world import (
     DAY,
@@ -517,11 +520,14 @@ def test_a_box_of_a_version_that_serves_no_longer_is_opened_by_the_one_that_does
 def test_jobs_of_a_version_that_is_gone_are_listed_and_swept(filled: World) -> None:
     ev = filled.ev
     record = job_of(ev, "0").record
-    ev.store.reopen(987654, [record], forget=False)
+    plan = Draft("", "", b"")
+    with ev.store.db.writing(durable=True) as conn:  # type: ignore[attr-defined]
+        job = NextJob(ev.tenant, 987654, record, Op.EMBED, None, plan)
+        ev.store.put_next(conn, [job], ev.store.now())  # type: ignore[attr-defined]
     assert "987654" in {job.embedding_version for job in ev.queue.jobs()}
-    (job,) = ev.queue.claim(1)
-    assert job.embedding_version == "987654"
-    ev.queue.release(job)
+    (claimed,) = ev.queue.claim(1)
+    assert claimed.embedding_version == "987654"
+    ev.queue.release(claimed)
     ev.housekeeping.sweep()
     assert {job.embedding_version for job in ev.queue.jobs()} == {"hashing-64"}
     assert_in_step(ev, TEXTS)

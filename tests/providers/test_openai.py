@@ -131,8 +131,9 @@ def test_no_call_has_more_than_300_000_tokens(
     assert ev.process_all().succeeded == 400
     calls = server.calls()
     assert max(call.tokens for call in calls) <= 300_000
-    assert len(calls) == 3  # and they are not too small: our count is on the safe side
-    assert server.seen().statuses == {200: 3}
+    # and they are not too small: our count is on the safe side, and the first are for learning
+    assert 3 <= len(calls) <= 5
+    assert server.seen().statuses == {200: len(calls)}
 
 
 def test_the_number_of_texts_in_a_call_is_a_setting(opened: Open, server: ProviderServer) -> None:

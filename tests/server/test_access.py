@@ -141,7 +141,7 @@ def test_a_platform_admin_sees_all_tenants_or_one(quiet: Served, ev: Evervec) ->
     assert [job["tenant"] for job in http.get("/v1/jobs").json()["jobs"]] == ["default", "other"]
     (record,) = http.get("/v1/records?tenant=other").json()["records"]
     assert record["id"] == "2"
-    assert http.post("/v1/verify").json()["checked"] == 2
+    assert http.post("/v1/verify").json()["waiting"] == 2
     assert http.post("/v1/queue/pause").json() == {"paused": True}
     assert ev.store.paused()
     assert http.post("/v1/queue/resume").json() == {"paused": False}

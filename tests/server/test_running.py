@@ -212,7 +212,7 @@ def test_a_store_that_goes_away_is_told_as_such(start: Start, tmp_path: Path) ->
         client.add("note", "text", id="1")
         ready = httpx.get(f"{service.url}/readyz").json()
         assert {name: part["ok"] for name, part in ready.items() if name != "status"} == {
-            "store": True, "index": True, "provider": True,
+            "store": True, "index": True, "provider": True, "workers": True,
         }  # fmt: skip
         with sqlite3.connect(tmp_path / "evervec.db", isolation_level=None) as conn:
             conn.execute("drop table evervec_jobs")

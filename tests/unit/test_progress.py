@@ -246,7 +246,8 @@ def test_a_huge_record_does_not_keep_others_from_being_embedded(
         until(memory.ev, lambda: worker._calls._ordinary)
         held.opened.set()
         until(memory.ev, lambda: memory.ev.queue.stats().done == 21)
-    assert memory.embedder.calls[1][0].startswith("text"), "its turn is the next"
+    first = next(n for n, call in enumerate(memory.embedder.calls) if call[0].startswith("text"))
+    assert first <= 2, "they take turns"
     assert_in_step(memory.ev, {"huge": huge, **{str(n): f"text {n}" for n in range(20)}})
 
 

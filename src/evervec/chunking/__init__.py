@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from evervec.chunking.base import (
     Chunker,
+    Cutter,
     Piece,
     Span,
     Window,
@@ -19,6 +20,7 @@ __all__ = [
     "BYTES",
     "Chunker",
     "ContentChunker",
+    "Cutter",
     "Measure",
     "Piece",
     "SizeChunker",

@@ -75,6 +75,23 @@ def chunk(
     return chunks, texts
 
 
+class Cutter(NamedTuple):
+    """How the texts of a collection are cut for its model."""
+
+    chunker: Chunker
+    window: Window | None = None
+
+    def cut(self, title: str | None, text: str) -> tuple[list[Chunk], list[str]]:
+        return chunk(self.chunker, title, text, self.window)
+
+    def hash_at(self, title: str | None, text: str, start: int, end: int) -> bytes:
+        """The hash of the chunk that stands there."""
+        head = title
+        if self.window is not None and title:
+            head, _ = _fitted(title, "", text[start:end], self.window)
+        return hash_text(embedded_text(head, text, start, end))
+
+
 def _fitted(title: str, context: str, piece: str, window: Window) -> tuple[str, str]:
     """As much of title and context as a window holds together with a piece: all of the title
     before any of the context. A piece that fills it by itself is left as it is."""
