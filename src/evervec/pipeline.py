@@ -194,7 +194,7 @@ class Pipeline:
         mine = [job for job in jobs if self._makers[job.version] is model]
         others = [job for job in jobs if self._makers[job.version] is not model]
         batch = Batch([], model, suspect=jobs[0].crashes > 0)
-        most = slice_ = min(model.provider.pace.characters, self.memory)
+        most = slice_ = min(model.provider.pace.of_batch, self.memory)
         done = held = 0
         while done < len(mine) and batch.characters <= most // 2 and held < self.memory:
             done += self._load(batch, mine[done:], min(slice_, self.memory - held))
