@@ -211,7 +211,7 @@ class VerifyReport:
     @property
     def clean(self) -> bool:
         """Nothing wrong was found in what was checked; `complete` says whether that was all."""
-        return not (self.found or self.troubles)
+        return not self.found
 
     @property
     def complete(self) -> bool:
@@ -220,9 +220,14 @@ class VerifyReport:
         return self.clean and not (self.waiting or self.failed or self.unchecked)
 
     @property
-    def found(self) -> dict[str, int]:
+    def faults(self) -> dict[str, int]:
         """What is wrong with records, and how often."""
         return {name: count for name in FAULTS if (count := getattr(self, name))}
+
+    @property
+    def found(self) -> dict[str, int]:
+        """All that is wrong: the faults of records, and how many troubles there are."""
+        return self.faults | ({"troubles": len(self.troubles)} if self.troubles else {})
 
 
 @dataclass(slots=True)

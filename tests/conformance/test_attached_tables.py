@@ -341,7 +341,7 @@ def test_verify_names_a_table_without_triggers_and_attaches_it_again(app: App, e
     app.execute("insert into articles (id, body) values (4, 'four')")
     ev.process_all()
     report = ev.verify()
-    assert report.found == {"missing": 1, "stale": 1, "orphaned": 1}
+    assert report.faults == {"missing": 1, "stale": 1, "orphaned": 1}
     (trouble,) = report.troubles
     assert "articles as article: articles lacks the trigger" in trouble
     mended = ev.verify(repair=True)
@@ -378,7 +378,7 @@ def test_verify_is_not_clean_while_a_table_is_gone_and_keeps_its_records(
     app.execute("alter table articles rename to papers")
     for repair in (False, True):
         report = ev.verify(repair=repair)
-        assert (report.found, report.clean) == ({}, False)
+        assert (report.faults, report.clean) == ({}, False)
         assert "the table articles is gone: detach it" in report.troubles[0]
     assert ev.get("article", "1")
 
@@ -406,7 +406,7 @@ def test_no_record_is_repaired_by_a_table_that_cannot_be_attached_again(
     app.execute("drop table articles")
     app.execute(ARTICLES.replace(" primary key", ""))
     report = ev.verify(repair=True)
-    assert (report.found, report.repaired) == ({"orphaned": 1}, 0)
+    assert (report.faults, report.repaired) == ({"orphaned": 1}, 0)
     assert "cannot be attached again: id is not a key of articles" in report.troubles[1]
     ev.process_all()
     assert ev.get("article", "1")

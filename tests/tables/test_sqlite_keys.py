@@ -33,7 +33,7 @@ class Keys:
     def ids(self) -> list[str]:
         self.ev.process_all()
         assert self.ev.queue.failed() == []
-        assert self.ev.verify().found == {}
+        assert self.ev.verify().faults == {}
         return [record.id for record in self.ev.records("t", limit=10_000)]
 
     def followed(self) -> None:

@@ -297,7 +297,7 @@ def _facts(report: VerifyReport) -> dict[str, Any]:
 
 def _show_report(report: VerifyReport) -> None:
     click.echo(f"{report.checked} records checked")
-    for name, count in report.found.items():
+    for name, count in report.faults.items():
         click.echo(f"{count} {name}")
     for trouble in report.troubles:
         click.echo(click.style(f"table {trouble}", fg="red"))

@@ -106,8 +106,8 @@ def _model(ev: Evervec) -> Iterator[Finding]:
 
 def _index(ev: Evervec) -> Iterator[Finding]:
     report = ev.verify(quick=True)
-    if report.found:
-        wrong = ", ".join(f"{count} {name}" for name, count in report.found.items())
+    if report.faults:
+        wrong = ", ".join(f"{count} {name}" for name, count in report.faults.items())
         yield Finding("index", "bad", wrong, "evervec verify --repair")
     else:
         waiting = f"; {report.waiting} wait for a worker" if report.waiting else ""

@@ -283,7 +283,7 @@ class Store(Protocol):
         """A second version of each kind: it is built beside the one that serves, and from now on
         every change is meant for both."""
 
-    def all_know(self, version: int, state: str) -> bool:
+    def all_know(self, version: int, state: str = "building") -> bool:
         """Whether every transaction has ended that began before the version entered the state
         that it is in, and so may write for others than it should."""
         ...

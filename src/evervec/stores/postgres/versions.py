@@ -12,7 +12,7 @@ from evervec.stores.sql.sharing import Sharing
 class Versions(Leases, versions.Versions, Sharing):
     """The part of the store that knows which model made which vectors."""
 
-    def all_know(self, version: int, state: str) -> bool:
+    def all_know(self, version: int, state: str = "building") -> bool:
         """Lists the open transactions at the first call in a state: those that begin later see
         it. A transaction that is prepared meanwhile loses its old identity, so when the last of
         the listed ones is gone, the prepared ones of that moment are waited for in turn."""
