@@ -17,7 +17,7 @@ measure how long a provider takes to answer at all."""
 
 
 _GROWTH = 4
-_AT_FIRST = 8
+_AT_FIRST = 3
 
 
 class Pace:
