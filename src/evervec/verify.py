@@ -169,7 +169,7 @@ class _Walk:
             held = self.index.held(version, self.tenant, part.after, part.upto)
             whose = before.keys() if suspects is None else {record for _, record in suspects}
             contents = contents_of(
-                store, version,
+                store,
                 (r for number, r in before.items() if number in whose and not r.busy),
                 held, lambda: self.cutter_of(collection), quick=self.quick,
             )  # fmt: skip
@@ -211,7 +211,7 @@ def _bounded(expected: list[Expected]) -> list[Expected]:
     """The first of them, so that large records do not fill the memory."""
     chunks = 0
     for place, record in enumerate(expected):
-        chunks += len(record.hashes)
+        chunks += len(record.chunks)
         if chunks > _CHUNKS and place:
             return expected[:place]
     return expected

@@ -1,7 +1,6 @@
 """What `verify` tells of records whose chunks leave something of the text out, or are in doubt."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
 
@@ -9,6 +8,7 @@ from evervec import Chunker, Evervec, Kind, Status
 from evervec.chunking import hash_text
 from evervec.comparing import compare
 from evervec.indexes.base import Held
+from evervec.model import Chunk
 from evervec.stores.values import Expected
 from support.sabotage import run_sql
 from support.world import World, add_all, work
@@ -68,11 +68,11 @@ def test_without_its_chunker_what_stands_elsewhere_is_seen_all_the_same(
 
 def test_a_record_in_doubt_is_stale_unless_a_job_settles_it() -> None:
     hash = hash_text("alpha")
-    settled = Expected(1, "t", "note", "1", True, True, True, None, frozenset({hash}), 5)
+    settled = Expected(1, "t", "note", "1", True, True, True, None, (Chunk(hash, 0, 1),), 5)
     held = [Held(1, "t", hash, 5, key=1)]
     assert compare([settled], held, {}) == {}
-    doubtful = replace(settled, doubtful=True)
+    doubtful = settled._replace(doubtful=True)
     (wrong,) = compare([doubtful], held, {}).values()
     assert (wrong.faults, wrong.again, wrong.forget) == ({"stale"}, True, True)
-    busy = replace(doubtful, job=Status.PENDING)
+    busy = doubtful._replace(job=Status.PENDING)
     assert compare([busy], held, {}) == {}

@@ -53,7 +53,10 @@ class Chunker(Protocol):
 
 def embedded_text(title: str | None, text: str, start: int, end: int, context: str = "") -> str:
     """What is embedded for a piece: below the record's title and the piece's own context."""
-    return "\n\n".join(part for part in (title, context, text[start:end]) if part)
+    piece = text[start:end]
+    if not title and not context:
+        return piece
+    return "\n\n".join(part for part in (title, context, piece) if part)
 
 
 def hash_text(text: str) -> bytes:

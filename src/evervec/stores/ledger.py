@@ -6,14 +6,15 @@ Each chunk is 16 bytes of hash, then its start and end in the record's text.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import Struct
 
 from evervec.model import Chunk
 
+_CHUNK = Struct("<16sII")
+
 
 def pack_chunks(chunks: Sequence[Chunk]) -> bytes:
-    return b"".join(
-        c.hash + c.start.to_bytes(4, "little") + c.end.to_bytes(4, "little") for c in chunks
-    )
+    return b"".join(_CHUNK.pack(*chunk) for chunk in chunks)
 
 
 def find_chunk(entry: bytes, wanted: bytes) -> tuple[int, int] | None:
@@ -23,24 +24,9 @@ def find_chunk(entry: bytes, wanted: bytes) -> tuple[int, int] | None:
         at = entry.find(wanted, at + 1)
     if at < 0:
         return None
-    number = int.from_bytes
-    return number(entry[at + 16 : at + 20], "little"), number(entry[at + 20 : at + 24], "little")
-
-
-def hashes_in(entry: bytes | None) -> frozenset[bytes]:
-    """The hashes of its chunks alone."""
-    return frozenset(entry[i : i + 16] for i in range(0, len(entry), 24)) if entry else frozenset()
+    _, start, end = _CHUNK.unpack_from(entry, at)
+    return start, end
 
 
 def unpack_chunks(entry: bytes | None) -> tuple[Chunk, ...]:
-    if not entry:
-        return ()
-    number = int.from_bytes
-    return tuple(
-        Chunk(
-            entry[i : i + 16],
-            number(entry[i + 16 : i + 20], "little"),
-            number(entry[i + 20 : i + 24], "little"),
-        )
-        for i in range(0, len(entry), 24)
-    )
+    return tuple(map(Chunk._make, _CHUNK.iter_unpack(entry))) if entry else ()

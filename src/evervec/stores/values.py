@@ -181,8 +181,7 @@ class Typed(NamedTuple):
     updated_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(NamedTuple):
     """What the index should hold of one record: the store's side of `verify`."""
 
     record: int
@@ -195,11 +194,16 @@ class Expected:
     cut: bool
     """the ledger was made since the kind's way to cut its texts last changed"""
     job: Status | None
-    hashes: frozenset[bytes] = field(default_factory=frozenset)
+    chunks: tuple[Chunk, ...] = ()
+    """that the ledger names"""
     seq: int = 0
     """that its points should carry"""
     doubtful: bool = False
     """a write began and was not finished, so the index may hold something else"""
+
+    @property
+    def hashes(self) -> set[bytes]:
+        return {chunk.hash for chunk in self.chunks}
 
     @property
     def busy(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evervec.model import Status
-from evervec.stores.ledger import hashes_in
+from evervec.stores.ledger import unpack_chunks
 from evervec.stores.sql.engine import Engine
 from evervec.stores.values import Candidate, Digest, Expected, Found, Typed
 
@@ -59,7 +59,7 @@ class Finding(Engine):
                 record, owner, kind, id, state == "live",
                 ledger_seq is not None and ledger_seq >= seq and not doubtful,
                 (ledger_seq or 0) >= cut_since, None if status is None else Status(status),
-                hashes_in(chunks), points_seq or 0, bool(doubtful),
+                unpack_chunks(chunks), points_seq or 0, bool(doubtful),
             )
             for (
                 record, owner, kind, id, state, seq, ledger_seq, points_seq, doubtful, chunks,
