@@ -11,7 +11,7 @@ from evervec.stores.sql.records import scope
 from evervec.stores.sql.words import terms
 from evervec.stores.sqlite.engine import SQL, Engine, listed
 from evervec.stores.sqlite.filtering import filter_sql
-from evervec.stores.sqlite.ranking import Ranking
+from evervec.stores.sqlite.ranking import Counts, Ranking
 
 
 class Finding(Engine, finding.Finding):
@@ -21,6 +21,7 @@ class Finding(Engine, finding.Finding):
         super().__init__(*args)
         self._marked: tuple[int | None, int] = (None, 0)
         """the number of commits as it was just before the mark was read"""
+        self._counts = Counts()
 
     def mark(self) -> int:
         commits, (seen, mark) = self.db.commits(), self._marked
@@ -46,7 +47,8 @@ class Finding(Engine, finding.Finding):
 
             if words := terms(query):
                 filtered = passes if clause or kind is not None else None
-                if found := Ranking(conn, scope(tenant)).best(words, limit, filtered):
+                ranking = Ranking(conn, scope(tenant), self._counts)
+                if found := ranking.best(words, limit, filtered):
                     return found
             # words that the tokenizer cannot find, such as a part of Chinese or Japanese text
             plain = f"{SQL.contains_text}{clause} order by r.record desc limit ?"

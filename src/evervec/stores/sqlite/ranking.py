@@ -30,22 +30,51 @@ _SAMPLE = 100
 _SPARE = 4
 """how many times more are ranked than wanted, where a filter leaves some out"""
 _ROUNDING = 1 - 1e-9
+_KEPT = 1000
+"""tenants whose counts are remembered"""
 
 Scores = list[tuple[int, float]]
+_State = tuple[bytes, int]
+"""FTS5's totals and the store's counter: another with each change"""
+_Own = tuple[int, float]
+"""a tenant's records, and how many words they usually have"""
+
+
+class Counts:
+    """How many records tenants have, and how long they usually are: counted once for each state
+    of the store. Of the tenants that searched last."""
+
+    def __init__(self) -> None:
+        self._known: tuple[_State, dict[str, _Own]] = ((b"", -1), {})
+
+    def of(self, state: _State, scope: str, count: Callable[[], _Own]) -> _Own:
+        """A tenant's, as of a state."""
+        known = self._known
+        if known[0] != state or len(known[1]) >= _KEPT:
+            known = self._known = (state, {})
+        own = known[1].get(scope)
+        if own is None:
+            own = known[1][scope] = count()
+        return own
 
 
 class Ranking:
     """One search, on a connection that sees one moment."""
 
-    def __init__(self, conn: sqlite3.Connection, scope: str) -> None:
+    def __init__(self, conn: sqlite3.Connection, scope: str, counts: Counts) -> None:
         self._conn = conn
         self._scope = f"scope : {scope}"
-        self._rows, words = _totals(conn.execute(SQL.text_totals).fetchone()[0])
-        self._mean = words / max(self._rows, 1)
-        self._own = self._count(self._scope)
         self._sizes = _Sizes()
-        sample = conn.execute(SQL.text_sizes, (self._scope, _SAMPLE)).fetchall()
-        self._usual = sum(self._sizes[packed] for (packed,) in sample) / max(len(sample), 1)
+        packed = conn.execute(SQL.text_totals).fetchone()[0]
+        self._rows, words = _totals(packed)
+        self._mean = words / max(self._rows, 1)
+        state = (packed, conn.execute(SQL.mark).fetchone()[0])
+        self._own, self._usual = counts.of(state, scope, self._count_own)
+
+    def _count_own(self) -> _Own:
+        sample = self._conn.execute(SQL.text_sizes, (self._scope, _SAMPLE)).fetchall()
+        usual = sum(self._sizes[packed] for (packed,) in sample) / max(len(sample), 1)
+        return self._count(self._scope), usual
 
     def best(self, terms: Iterable[str], limit: int, passes: Passes | None) -> Scores:
         """The best records: those that have more, and rarer, of the terms."""
