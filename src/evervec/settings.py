@@ -166,6 +166,44 @@ class Settings:
     server_repeat_hours: float = _setting(
         24.0, "how long an answer is kept for the same Idempotency-Key", least=0.01
     )
+    server_connections: int = _setting(
+        2048,
+        "connections open at once, at most half of the files that the process may open",
+        least=1,
+    )
+    server_client_connections: int = _setting(
+        512,
+        "of these, connections or requests of one client: an IPv4 address, or an IPv6 network /64",
+        least=1,
+    )
+    server_header_kb: float = _setting(
+        32.0, "largest request line and headers together, in KiB", least=0.25
+    )
+    server_headers: int = _setting(100, "headers in one request, at most", least=10)
+    server_header_seconds: float = _setting(
+        20.0, "how long the headers of a request may take to come", least=0.05
+    )
+    server_body_seconds: float = _setting(
+        30.0, "longest pause of a client in sending a body or reading an answer", least=0.05
+    )
+    server_body_rate: int = _setting(
+        500, "bytes a second that a client must send or read, beside such pauses", least=1
+    )
+    server_idle_seconds: float = _setting(
+        30.0, "how long a connection is kept for the next request", least=0.05
+    )
+    trusted_proxies: str = _setting(
+        "",
+        "addresses and networks of proxies whose X-Forwarded-For names the client, "
+        "such as 10.0.0.7, 172.16.0.0/12",
+    )
+    open_without_keys: bool = _setting(
+        False,
+        "as long as there are no keys, whoever reaches the service may do everything; "
+        "False: only programs on this machine",
+    )
+    token_seconds: float = _setting(3600.0, "longest life of a token made from a key", least=0.1)
+    keep_audit_days: float = _setting(90.0, "how long entries of the audit log stay", least=0)
     rate_per_second: float = _setting(100.0, "requests a second that an agent may make", least=0.01)
     rate_burst: int = _setting(200, "requests that an agent may make at once", least=1)
     redis_url: str = _setting(

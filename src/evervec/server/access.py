@@ -7,11 +7,9 @@ made the service is its own machine's: everybody there is an admin of it.
 
 from __future__ import annotations
 
-import ipaddress
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-from urllib.parse import urlsplit
 
 from fastapi import Depends, Query
 from starlette.datastructures import Headers, MutableHeaders
@@ -24,6 +22,7 @@ from evervec.limits.limiter import Allowance, Limiter
 from evervec.queue import Queue
 from evervec.server.problems import Problem
 from evervec.server.requests import App, Message, Receive, Scope, Send
+from evervec.server.trust import is_local
 from evervec.telemetry import LIMITER
 
 if TYPE_CHECKING:
@@ -41,6 +40,10 @@ _NEEDED = {
     Role.WRITER: "this changes something: use a writer's key",
     Role.ADMIN: "this is for all tenants: use a platform admin's key",
 }
+_NOT_LOCAL = (
+    "without keys only programs on this machine may ask, directly and with no proxy or other "
+    "application between: make a key with `evervec keys create`, or set open_without_keys"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class Access:
             return
         headers = Headers(scope=scope)
         try:
-            caller = scope["caller"] = await self._caller(headers)
+            caller = scope["caller"] = await self._caller(scope, headers)
             if caller.role is Role.ADMIN:
                 await self._app(scope, receive, send)
                 return
@@ -93,7 +96,7 @@ class Access:
 
         await self._app(scope, receive, sending)
 
-    async def _caller(self, headers: Headers) -> Caller:
+    async def _caller(self, scope: Scope, headers: Headers) -> Caller:
         scheme, _, text = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and text:
             key = await self._service.find_key(text.strip())
@@ -103,7 +106,8 @@ class Access:
                 raise _unauthorized("this key opens nothing: it is mistyped, revoked or expired")
         elif await self._service.has_keys():
             raise _unauthorized("a key is needed: send Authorization: Bearer KEY")
-        _check_is_local(headers)
+        if not (self._service.ev.settings.open_without_keys or is_local(scope)):
+            raise Problem(403, _NOT_LOCAL)
         return Caller(self._service.ev.tenant, "local", Role.ADMIN)
 
     async def _allowance(self, limiter: Limiter, bucket: str) -> Allowance:
@@ -139,31 +143,6 @@ def _too_often(limits: dict[str, str], allowance: Allowance) -> Problem:
         error="rate limit exceeded",
         headers={**limits, "Retry-After": str(seconds)},
     )
-
-
-def _check_is_local(headers: Headers) -> None:
-    """Without keys nothing but this machine may ask; a web page that a browser on it shows, or
-    a name that was made to point here, is not this machine."""
-    places = [f"//{headers.get('host', '')}", *headers.getlist("origin")]
-    if not all(is_loopback(_host_of(place)) for place in places):
-        raise Problem(403, "without keys only programs on this machine may ask: make a key first")
-
-
-def _host_of(place: str) -> str:
-    try:
-        return urlsplit(place).hostname or ""
-    except ValueError:
-        return ""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or address is this machine's own."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.limits.limiter import Limiter
 from evervec.server.access import Access, has_own_access
+from evervec.server.clients import Clients
 from evervec.server.inside import Inside, Starting
 from evervec.server.metrics import Counts
 from evervec.server.problems import ProblemDocument, answer_problem
@@ -61,6 +62,7 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
     for module in _ROUTERS:
         app.include_router(module.router)
     app.add_middleware(Access, service=service)
+    app.add_middleware(Clients, settings=ev.settings)
     app.add_middleware(Requests, most_bytes=int(ev.settings.server_body_mb * 1e6), count=counts)
     app.add_middleware(Starting, inside=inside)
     for kind in (EvervecError, HTTPException, RequestValidationError, ValidationError):

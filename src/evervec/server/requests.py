@@ -8,13 +8,13 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from typing import Any
 
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from evervec.logs import REQUEST_ID
@@ -30,6 +30,18 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 log = logging.getLogger("evervec.server")
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_BATCH = ("POST", "/v1/records/batch")
+_PUSH = "/internal/"
+_LARGEST_DELIVERY = 1 << 16
+SECURITY_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+"""of every answer, unless it has others"""
 
 
 class Requests:
@@ -55,7 +67,7 @@ class Requests:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-Id"] = id
+                message["headers"] = _completed(message.get("headers", ()), id)
             await send(message)
 
         try:
@@ -63,6 +75,8 @@ class Requests:
             with traced(scope["method"], traceparent) as name:
                 await self._app(scope, self._bounded(scope, receive), sending)
                 name(getattr(scope.get("route"), "path_format", ""))
+        except ClientDisconnect:
+            log.info("request %s: its client left before it was whole", id)
         except Exception as error:
             log.exception("request %s failed", id, extra={"request_id": id})
             if status:  # too late for another answer: the connection is cut
@@ -79,29 +93,40 @@ class Requests:
 
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
         """The body, as far as it is not too long. A batch has bounds of its own."""
-        if scope["path"].endswith("/batch"):
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if (scope["method"], path) == _BATCH:
             return receive
-        left = self._most_bytes
+        most = _LARGEST_DELIVERY if path.startswith(_PUSH) else self._most_bytes
+        left = most
         declared = Headers(scope=scope).get("content-length", "")
 
         async def receiving() -> Message:
             nonlocal left
-            if declared.isdecimal() and int(declared) > self._most_bytes:
-                raise self._too_large()
+            if declared.isdecimal() and int(declared) > most:
+                raise _too_large(most)
             message = await receive()
             left -= len(message.get("body", b""))
             if left < 0:
-                raise self._too_large()
+                raise _too_large(most)
             return message
 
         return receiving
 
-    def _too_large(self) -> Problem:
-        return Problem(
-            413,
-            f"the body is larger than {self._most_bytes:,} bytes: send less, or records one by one "
-            "to /v1/records/batch, or raise server_body_mb",
-        )
+
+def _completed(headers: Iterable[tuple[bytes, bytes]], id: str) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer, with those that every answer has."""
+    given = list(headers)
+    names = {name for name, _ in given}
+    given.append((b"x-request-id", id.encode()))
+    return given + [pair for pair in SECURITY_HEADERS if pair[0] not in names]
+
+
+def _too_large(most: int) -> Problem:
+    return Problem(
+        413,
+        f"the body is larger than {most:,} bytes: send less, or records one by one "
+        "to /v1/records/batch, or raise server_body_mb",
+    )
 
 
 def _unforeseen(error: Exception) -> Problem:
