@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evervec.cli.app import Where, as_json, command
+from evervec.cli.app import Where, as_json, command, note
 from evervec.cli.output import (
     ago,
     duration,
@@ -257,6 +257,8 @@ def verify(where: Where, repair: bool, quick: bool, all_tenants: bool, as_json: 
                 return ev.verify(repair, quick=quick, all_tenants=all_tenants, progress=bar.advance)
 
         report, left, waits = look(repair), None, None
+        if repair:
+            note(ev, "index.repair", everyone=all_tenants)
         if repair and not report.clean:
             with progress("embedding", ev.queue.stats().pending, quiet=as_json) as bar:
                 ev.process_all(progress=bar.advance)

@@ -27,6 +27,7 @@ from evervec.server.routes import (
     health,
     internal,
     jobs,
+    keys,
     migrations,
     queue,
     records,
@@ -36,7 +37,9 @@ from evervec.server.routes import (
 from evervec.server.schemas.records import RecordIn
 from evervec.server.service import Service
 
-_ROUTERS = (batch, records, search, jobs, queue, versions, migrations, health, internal)
+_ROUTERS = (
+    batch, records, search, jobs, queue, versions, migrations, keys, health, internal,
+)  # fmt: skip
 """in this order: `/v1/records/batch` is no record"""
 
 

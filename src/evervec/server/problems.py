@@ -91,6 +91,11 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
+def is_known(error: Exception) -> bool:
+    """Whether `problem_of` has an answer to an error."""
+    return isinstance(error, HTTPException | ValidationError | errors.EvervecError)
+
+
 def problem_of(error: Exception) -> Problem:
     """The answer to an error of evervec's own, or of reading a request."""
     if isinstance(error, Problem):

@@ -151,7 +151,11 @@ class CheckedRoute(APIRoute):
         extra = (self.openapi_extra or {}).get("parameters", ())
         known = _parameters(self.dependant) | {p["name"] for p in extra if p["in"] == "query"}
 
+        needed = [r for d in self.dependant.dependencies if (r := getattr(d.call, "role", None))]
+
         async def checked(request: Request) -> Response:
+            for role in needed:  # before the body is read, which comes before dependencies
+                request.scope["caller"].must_be(role)
             for name in request.query_params:
                 if name not in known:
                     close = difflib.get_close_matches(name, known, 1)

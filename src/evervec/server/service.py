@@ -24,9 +24,10 @@ from evervec.facade import Evervec
 from evervec.keys import Key, Keys
 from evervec.limits.limiter import Limiter, MemoryLimiter
 from evervec.model import Status, Ticket
+from evervec.server.revocation import Revocations
 from evervec.server.together import Together
 from evervec.settings import Settings
-from evervec.stores.values import Draft
+from evervec.stores.values import Draft, StoredEntry
 
 log = logging.getLogger("evervec.server")
 
@@ -64,6 +65,8 @@ class Service:
         self.every_queue = ev.queue_of(None)
         self.stopping = asyncio.Event()
         self.save = Together("save", self._save_all)
+        self.audit = Together("audit", self._note_all)
+        self.revocations = Revocations(self.keys)
         self._find_key = Together("keys", self._find_all)
         self._settled = Together("settled", self._settled_all)
         self._threads = ThreadPoolExecutor(ev.settings.server_threads, "evervec-request")
@@ -144,6 +147,10 @@ class Service:
         self._used.update((key.id, now) for key in found.values() if key is not None)
         return [found[text] for text in texts]
 
+    def _note_all(self, entries: Sequence[StoredEntry]) -> list[None]:
+        self.ev.store.add_audit(entries)
+        return [None] * len(entries)
+
     # beside the requests
     async def tend(self) -> None:
         """Note the uses of keys now and then, and forget old answers, until cancelled."""
@@ -154,10 +161,16 @@ class Service:
                 await self.run(self.note_uses)
                 if time.monotonic() >= next_sweep:
                     next_sweep = time.monotonic() + _FORGOTTEN
-                    kept = self.ev.settings.server_repeat_hours * 3600
-                    await self.run(self.ev.store.forget_asked, self.ev.store.now() - kept)
+                    await self.run(self._forget)
             except EvervecError as error:
                 log.warning("uses of keys are not noted: %s", error)
+
+    def _forget(self) -> None:
+        """Drop what is past its time: old answers, expired tokens, and the audit log's end."""
+        store, settings, now = self.ev.store, self.ev.settings, self.ev.store.now()
+        store.forget_asked(now - settings.server_repeat_hours * 3600)
+        store.forget_tokens(now - _FORGOTTEN)
+        store.forget_audit(now - settings.keep_audit_days * 86400)
 
     def note_uses(self) -> None:
         used, self._used = self._used, {}
@@ -167,7 +180,7 @@ class Service:
     def close(self) -> None:
         """After the last request: the store stays open, it is its opener's."""
         self._threads.shutdown()
-        for together in (self.save, self._find_key, self._settled):
+        for together in (self.save, self.audit, self._find_key, self._settled):
             together.close()
         with suppress(EvervecError):
             self.note_uses()

@@ -16,6 +16,7 @@ from evervec.reports import Spend, Stats, WorkerState
 from evervec.stores.values import (
     Apply,
     Asked,
+    AuditChoice,
     Candidate,
     Collection,
     Digest,
@@ -30,6 +31,7 @@ from evervec.stores.values import (
     LockHolder,
     Note,
     Progress,
+    StoredEntry,
     StoredKey,
     Typed,
     Unreadable,
@@ -405,7 +407,7 @@ class Store(Protocol):
     def add_key(self, key: StoredKey) -> None: ...
 
     def keys(self, tenant: str | None) -> list[StoredKey]:
-        """All of a tenant, or of all, the oldest first; revoked and expired ones too."""
+        """All of a tenant, or of all, the oldest first; revoked and expired ones too. No tokens."""
         ...
 
     def any_keys(self) -> bool: ...
@@ -416,8 +418,29 @@ class Store(Protocol):
         """False: there is none, or it was revoked before."""
         ...
 
+    def rotate_key(self, id: str, until: float, key: StoredKey) -> bool:
+        """Add a key, and let the old one expire then if not before. False: there is no such key,
+        or it opens nothing any more; then nothing is added."""
+        ...
+
+    def add_token(self, token: StoredKey, most: int) -> bool:
+        """False: the token's parent has so many good ones already."""
+        ...
+
+    def forget_tokens(self, before: float) -> int:
+        """Tokens that expired before then."""
+        ...
+
     def use_keys(self, used: Mapping[str, float]) -> None:
         """Note when keys were last used."""
+
+    def add_audit(self, entries: Sequence[StoredEntry]) -> None: ...
+
+    def audit(self, chosen: AuditChoice, limit: int) -> list[StoredEntry]:
+        """Entries of the audit log, the newest first."""
+        ...
+
+    def forget_audit(self, before: float) -> int: ...
 
     def ask(self, tenant: str, name: str, fingerprint: str) -> Asked:
         """Remember a request by the name that its caller gave it; what is known of it, from now

@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from evervec.errors import EvervecError
 from evervec.model import Ticket
-from evervec.server.access import View, Writing
+from evervec.server.access import View, WritingKind
 from evervec.server.problems import Problem, documented, problem_of
 from evervec.server.repeats import IdempotencyKey, made_id
 from evervec.server.requests import CheckedRoute, Receive, Scope, Send
@@ -69,7 +69,7 @@ class LineIn(RecordIn):
 )
 async def batch(
     request: Request,
-    view: Writing,
+    view: WritingKind,
     kind: Annotated[str | None, Query(min_length=1, description="of lines that name none")] = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
@@ -82,7 +82,12 @@ async def batch(
         )
     spool = Spool()
     work = asyncio.create_task(_Batch(view, kind, idempotency_key).work(request, spool))
-    if not await spool.filled():
+    try:
+        filled = await spool.filled()
+    except asyncio.CancelledError:
+        work.cancel()
+        raise
+    if not filled:
         spool.close()
         await work  # raises what the first line was refused for
         return Response(media_type=MEDIA_TYPE)
@@ -196,6 +201,7 @@ class _Batch:
         given.kind = kind = given.kind or self._kind
         if kind is None:
             raise Problem(422, "kind: is missing; name it in the line, or for all as ?kind=")
+        self._view.must_have(kind)
         if given.id is None and self._name is not None:
             given.id = made_id(self._view, kind, self._name, position)
         return kind, draft_of(self._ev, given)

@@ -14,7 +14,7 @@ from evervec.drafts import LONGEST_ID, OPTIONS, check_name
 from evervec.facade import Evervec
 from evervec.keys import Role
 from evervec.model import Status, Ticket
-from evervec.server.access import TENANT, Reading, View, Writing, view_of
+from evervec.server.access import TENANT, ReadingKind, View, WritingKind, view_of
 from evervec.server.answers import (
     answer,
     asked_seq,
@@ -97,11 +97,12 @@ async def add(request: Request) -> Response:
     on disk. The same text, title, metadata and weight again enqueue nothing."""
     # Most requests are of this route, so it reads its parameters itself: left to FastAPI they
     # took a third of the request's whole time.
-    view = view_of(request, request.query_params.get("tenant"), Role.WRITER)
+    view = view_of(request, request.query_params.get("tenant"), Role.WRITER, by_kind=True)
     check_media_type(request)
     headers = request.headers
     deepest = view.service.ev.settings.server_depth
     body = read_record(RecordIn, await request.body(), deepest)
+    view.must_have(body.kind)
     name = checked_name(headers.get("idempotency-key"))
 
     async def do() -> Response:
@@ -128,7 +129,7 @@ async def add(request: Request) -> Response:
     responses={200: {"model": RecordsOut}, **documented()},
 )
 async def records(
-    view: Reading,
+    view: ReadingKind,
     kind: Annotated[str | None, Query(min_length=1)] = None,
     embedded: Annotated[
         bool | None, Query(description="Whether their current version is in the index.")
@@ -140,6 +141,7 @@ async def records(
     limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
 ) -> Response:
     """In order of kind and id. `cursor`: as the page before gave it."""
+    view.must_have(kind)
     found = await view.run(
         view.ev.records,
         kind,
@@ -157,8 +159,9 @@ async def records(
     summary="What was tried for a record",
     responses={200: {"model": HistoryOut}, **documented(404)},
 )
-async def history(view: Reading, kind: Kind, id: Id) -> Response:
+async def history(view: ReadingKind, kind: Kind, id: Id) -> Response:
     """Oldest first; empty for a record that nobody tried yet."""
+    view.must_have(kind)
     found = await view.run(view.ev.queue.history, kind, id)
     if not found and await view.run(view.ev.queue.status, kind, id) is None:
         raise _absent(kind, id)
@@ -174,8 +177,9 @@ async def history(view: Reading, kind: Kind, id: Id) -> Response:
         **documented(404),
     },
 )
-async def get(view: Reading, kind: Kind, id: Id, if_none_match: IfNoneMatch = None) -> Response:
+async def get(view: ReadingKind, kind: Kind, id: Id, if_none_match: IfNoneMatch = None) -> Response:
     """The record as it is now, with its version as ETag; 404 while it is still boxed."""
+    view.must_have(kind)
     found = await view.run(view.ev.get, kind, id)
     if found is None:
         raise _absent(kind, id)
@@ -196,9 +200,10 @@ async def get(view: Reading, kind: Kind, id: Id, if_none_match: IfNoneMatch = No
     },
 )
 async def delete(
-    view: Writing, kind: Kind, id: Id, prefer: Prefer = None, if_match: IfMatch = None
+    view: WritingKind, kind: Kind, id: Id, prefer: Prefer = None, if_match: IfMatch = None
 ) -> Response:
     """It disappears from every search at once, and its vectors soon after."""
+    view.must_have(kind)
     if_seq = asked_seq(if_match)
     ev = view.service.ev
 
@@ -206,9 +211,10 @@ async def delete(
         ev.tables.check_writable(kind)
         return ev.store.delete(view.tenant, kind, [id], if_seq=if_seq)[0]
 
-    ticket = await view.run(delete_it)
-    if not ticket.accepted:
-        raise _absent(kind, id) if if_match is None else _changed(ticket)
+    async with view.noted("record.delete", f"{kind}/{id}"):
+        ticket = await view.run(delete_it)
+        if not ticket.accepted:
+            raise _absent(kind, id) if if_match is None else _changed(ticket)
     return await _receipt(view, ticket, prefer, 200, {})
 
 

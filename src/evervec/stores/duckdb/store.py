@@ -13,13 +13,14 @@ from evervec.stores.duckdb.finding import Finding
 from evervec.stores.duckdb.schema import upgrade
 from evervec.stores.duckdb.sharing import Sharing
 from evervec.stores.sql.asking import Asking
+from evervec.stores.sql.audit import Audit
 from evervec.stores.sql.fleet import Fleet
 from evervec.stores.sql.keys import Keys
 from evervec.stores.sql.listing import Listing
 from evervec.stores.sql.versions import Versions
 
 
-class DuckdbStore(Care, Listing, Finding, Sharing, Versions, Fleet, Keys, Asking):
+class DuckdbStore(Care, Listing, Finding, Sharing, Versions, Fleet, Keys, Asking, Audit):
     """Records, jobs and ledger in one DuckDB file, for one process at a time."""
 
     poll_seconds = 0.1
