@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json", "/favicon.ico"})
+OPEN_PATHS = frozenset(
+    {"/healthz", "/readyz", "/docs", "/docs/style.css", "/openapi.json", "/favicon.ico"}
+)
 PUSH_PATHS = "/internal/"
 """these look at credentials of their own"""
 _NEEDED = {

@@ -29,6 +29,7 @@ from evervec.server.routes import (
     jobs,
     keys,
     migrations,
+    pages,
     queue,
     records,
     search,
@@ -38,7 +39,7 @@ from evervec.server.schemas.records import RecordIn
 from evervec.server.service import Service
 
 _ROUTERS = (
-    batch, records, search, jobs, queue, versions, migrations, keys, health, internal,
+    batch, records, search, jobs, queue, versions, migrations, keys, health, internal, pages,
 )  # fmt: skip
 """in this order: `/v1/records/batch` is no record"""
 
@@ -58,6 +59,7 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
         title="evervec",
         version=version("evervec"),
         summary="Keeps a vector index true to your data.",
+        docs_url=None,
         redoc_url=None,
         lifespan=_lifespan(inside),
     )

@@ -59,7 +59,7 @@ class LineIn(RecordIn):
             "description": "A record in each line, as for `POST /v1/records`.",
             "content": {
                 MEDIA_TYPE: {
-                    "schema": {"type": "string"},
+                    "schema": {"type": "string", "format": "ndjson"},
                     "example": '{"kind": "note", "id": 1, "text": "one"}\n'
                     '{"kind": "note", "id": 2, "text": "two"}\n',
                 }
