@@ -158,7 +158,7 @@ def test_half_a_head_and_half_a_body_end_with_408(made: Make, sent: bytes) -> No
     clock = Clock(served)
     with closing(connect(served, sent)) as conn:
         until(lambda: bool(len(served.connections)))
-        until(lambda: any(c._bare or not c._whole for c in served.connections._clients))  # type: ignore[attr-defined]
+        until(lambda: any(c._bare or not c._whole for c in served.connections._rooms))  # type: ignore[attr-defined]
         clock.move(31)
         status, body = answer(conn)
     assert status == 408
@@ -176,7 +176,7 @@ def test_a_body_may_take_long_if_it_keeps_the_rate_and_not_if_it_trickles(made: 
         for _ in range(4):
             steady.sendall(b" " * 20_000)
             slow.sendall(b" ")
-            until(lambda: all(c._bare == 0 for c in served.connections._clients))  # type: ignore[attr-defined]
+            until(lambda: all(c._bare == 0 for c in served.connections._rooms))  # type: ignore[attr-defined]
             before = served.connections._swept
             clock.move(15)
             until(lambda was=before: served.connections._swept > was)  # type: ignore[misc]
@@ -198,7 +198,7 @@ def test_a_client_that_does_not_read_its_answers_is_cut(made: Make) -> None:
     with closing(connect(served)) as conn:
         conn.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         conn.sendall(ask)
-        until(lambda: any(c.transport.get_write_buffer_size() for c in served.connections._clients))  # type: ignore[attr-defined]
+        until(lambda: any(c.transport.get_write_buffer_size() for c in served.connections._rooms))  # type: ignore[attr-defined]
         for _ in range(3):
             before = served.connections._swept
             clock.move(31)

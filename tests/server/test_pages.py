@@ -121,7 +121,6 @@ def test_every_answer_has_the_headers_that_keep_browsers_out(quiet: Served) -> N
             headers = quiet.http(given).request(method, path).headers
             assert headers["x-content-type-options"] == "nosniff", path
             assert headers["referrer-policy"] == "no-referrer", path
-            assert headers["x-frame-options"] == "DENY", path
             assert "frame-ancestors 'none'" in headers["content-security-policy"], path
             assert headers["cross-origin-resource-policy"] == "same-origin", path
             assert "access-control-allow-origin" not in headers, path

@@ -113,22 +113,25 @@ class Access:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                MutableHeaders(scope=message).update(limits)
+                if limits:
+                    MutableHeaders(scope=message).update(limits)
             await send(message)
 
-        with self._service.revocations.watch(key.id) as watch:
-            try:
-                await self._app(scope, receive, sending)
-            except asyncio.CancelledError:
-                if not watch.revoked:
-                    raise
-                watch.forgive()
-                problem = _unauthorized("the key was revoked, or has expired")
-                if started:
-                    line = problem.encoded(scope["request_id"]) + b"\n"
-                    await send({"type": "http.response.body", "body": line})
-                else:
-                    await problem.response(scope["request_id"])(scope, receive, send)
+        watch = self._service.revocations.begin(key.id)
+        try:
+            await self._app(scope, receive, sending)
+        except asyncio.CancelledError:
+            if not watch.revoked:
+                raise
+            watch.forgive()
+            problem = _unauthorized("the key was revoked, or has expired")
+            if started:
+                line = problem.encoded(scope["request_id"]) + b"\n"
+                await send({"type": "http.response.body", "body": line})
+            else:
+                await problem.response(scope["request_id"])(scope, receive, send)
+        finally:
+            self._service.revocations.end(watch)
 
     async def _limits(self, caller: Caller) -> dict[str, str]:
         """What headers say about the rate limit; a `Problem` beyond it."""

@@ -39,7 +39,7 @@ from evervec.server.schemas.records import RecordIn
 from evervec.server.service import Service
 
 _ROUTERS = (
-    batch, records, search, jobs, queue, versions, migrations, keys, health, internal, pages,
+    batch, records, search, jobs, queue, versions, migrations, health, internal, keys, pages,
 )  # fmt: skip
 """in this order: `/v1/records/batch` is no record"""
 

@@ -6,8 +6,6 @@ bound is the one on their connections. Behind a trusted proxy it is the only one
 
 from __future__ import annotations
 
-from collections import Counter
-
 from evervec.server.connections import client_network
 from evervec.server.problems import Problem
 from evervec.server.requests import App, Receive, Scope, Send
@@ -23,7 +21,7 @@ class Clients:
         self._app = app
         self._proxies = Proxies(settings.trusted_proxies)
         self._most = settings.server_client_connections
-        self._under_way: Counter[str] = Counter()
+        self._under_way: dict[str, int] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -35,7 +33,8 @@ class Clients:
             await self._app(scope, receive, send)
             return
         client = client_network(address)
-        if self._under_way[client] >= self._most:
+        others = self._under_way.get(client, 0)
+        if others >= self._most:
             problem = Problem(
                 429,
                 f"this client has {self._most:,} requests under way (server_client_connections): "
@@ -44,10 +43,12 @@ class Clients:
             )
             await problem.response(scope["request_id"])(scope, receive, send)
             return
-        self._under_way[client] += 1
+        self._under_way[client] = others + 1
         try:
             await self._app(scope, receive, send)
         finally:
-            self._under_way[client] -= 1
-            if not self._under_way[client]:
+            left = self._under_way[client] - 1
+            if left:
+                self._under_way[client] = left
+            else:
                 del self._under_way[client]

@@ -11,8 +11,8 @@ import ipaddress
 import logging
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Protocol
 
 from evervec.server.problems import Problem
@@ -40,8 +40,10 @@ class _Room:
     """How many connections are open, and which of them wait for a request: those that never
     sent one, and those that were answered before."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, client: str = "") -> None:
         self.most = most
+        self.client = client
+        """empty: of all clients"""
         self.count = 0
         self.silent: dict[Connection, None] = {}
         self.idle: dict[Connection, None] = {}
@@ -62,68 +64,63 @@ class Connections:
         self.clock = clock
         self._proxies = Proxies(settings.trusted_proxies)
         self._all = _Room(most or settings.server_connections)
-        most = settings.server_client_connections
-        self._by_client: defaultdict[str, _Room] = defaultdict(lambda: _Room(most))
-        self._clients: dict[Connection, str] = {}
+        self._most_of_client = settings.server_client_connections
+        self._by_client: dict[str, _Room] = {}
+        self._rooms: dict[Connection, tuple[_Room, ...]] = {}
         self._swept = clock()
         self._told = float("-inf")
 
     def __len__(self) -> int:
-        return len(self._clients)
+        return len(self._rooms)
 
     def admit(self, connection: Connection, peer: str | None) -> Problem | None:
         """Let a new connection in, or say why not. Connections of trusted proxies and of UNIX
         sockets carry many clients: only the total bounds them."""
-        shared = peer is None or self._proxies.trust(peer)
-        client = "" if shared or peer is None else client_network(peer)
-        rooms = [self._all] if shared else [self._by_client[client], self._all]
+        rooms = [self._all]
+        if peer is not None and not self._proxies.trust(peer):
+            rooms.insert(0, self._room_of(client_network(peer)))
         for room in rooms:
             if room.count >= room.most:
                 waiting = room.longest_waiting()
                 if waiting is None:
-                    self._forget_empty(client)
                     return self._refused(room)
                 self.remove(waiting)
                 waiting.evict()
-        self._clients[connection] = client
-        for room in self._rooms(connection):
+        self._rooms[connection] = tuple(rooms)
+        for room in rooms:
             room.count += 1
             room.silent[connection] = None
+            if room.client:
+                self._by_client[room.client] = room
         return None
 
     def busy(self, connection: Connection) -> None:
         """A request is under way on it."""
-        for room in self._rooms(connection):
+        for room in self._rooms.get(connection, ()):
             room.silent.pop(connection, None)
             room.idle.pop(connection, None)
 
     def idle(self, connection: Connection) -> None:
         """Its requests are answered."""
-        for room in self._rooms(connection):
+        for room in self._rooms.get(connection, ()):
             room.idle[connection] = None
 
     def remove(self, connection: Connection) -> None:
         self.busy(connection)
-        for room in self._rooms(connection):
+        for room in self._rooms.pop(connection, ()):
             room.count -= 1
-        self._forget_empty(self._clients.pop(connection, ""))
+            if not room.count:
+                self._by_client.pop(room.client, None)
 
     def sweep(self) -> None:
         """Let each connection know how much time has passed since the last sweep."""
         now = self.clock()
         passed, self._swept = now - self._swept, now
-        for connection in tuple(self._clients):
+        for connection in tuple(self._rooms):
             connection.look(passed)
 
-    def _rooms(self, connection: Connection) -> tuple[_Room, ...]:
-        client = self._clients.get(connection)
-        if client is None:  # it was not let in, or is gone
-            return ()
-        return (self._all, self._by_client[client]) if client else (self._all,)
-
-    def _forget_empty(self, client: str) -> None:
-        if client and not self._by_client[client].count:
-            del self._by_client[client]
+    def _room_of(self, client: str) -> _Room:
+        return self._by_client.get(client) or _Room(self._most_of_client, client)
 
     def _refused(self, room: _Room) -> Problem:
         now = self.clock()
@@ -140,6 +137,7 @@ class Connections:
         )
 
 
+@lru_cache(4096)
 def client_network(address: str) -> str:
     """What connections are counted by: an IPv4 address, or an IPv6 network of 64 bits, which is
     what one client is usually given."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from evervec.errors import EvervecError
 from evervec.keys import Keys
@@ -23,13 +21,15 @@ _SECONDS = 1.0
 class Watch:
     """One request under way."""
 
+    __slots__ = ("_task", "began", "key_id", "revoked")
+
     def __init__(self, key_id: str) -> None:
         self.key_id = key_id
         self.revoked = False
         self.began = time.monotonic()
         self._task = asyncio.current_task()
 
-    def end(self) -> None:
+    def cancel(self) -> None:
         self.revoked = True
         if self._task is not None:
             self._task.cancel("the key was revoked")
@@ -47,14 +47,14 @@ class Revocations:
         self._keys = keys
         self._watches: dict[Watch, None] = {}
 
-    @contextmanager
-    def watch(self, key_id: str) -> Iterator[Watch]:
+    def begin(self, key_id: str) -> Watch:
+        """Look after the request of this task, until `end`."""
         watch = Watch(key_id)
         self._watches[watch] = None
-        try:
-            yield watch
-        finally:
-            del self._watches[watch]
+        return watch
+
+    def end(self, watch: Watch) -> None:
+        del self._watches[watch]
 
     async def tend(self) -> None:
         """End requests whose keys are revoked or have expired, until cancelled."""
@@ -74,4 +74,4 @@ class Revocations:
         good = await asyncio.to_thread(self._keys.good, {watch.key_id for watch in long})
         for watch in long:
             if watch.key_id not in good and watch in self._watches and not watch.revoked:
-                watch.end()
+                watch.cancel()
