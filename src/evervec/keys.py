@@ -72,6 +72,11 @@ class NewKey:
     info: Key
 
 
+class TooManyTokens(InvalidArgument):
+    """A key made as many tokens within an hour as it may."""
+
+
+TOKENS_COUNTED = 3600.0
 _SHAPE = re.compile(r"ev_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _NO_HASH = "0" * 64
 
@@ -126,7 +131,8 @@ class Keys:
         lasts: timedelta,
         most: int,
     ) -> NewKey:
-        """Make a token that may do a part of what a key may. `most`: good tokens of that key."""
+        """Make a token that may do a part of what a key may. `most`: tokens of that key in an
+        hour; `TooManyTokens` beyond that."""
         if parent.parent is not None:
             raise InvalidArgument("a token makes no tokens: use the key that it was made from")
         if _role(role).rank > parent.role.rank:
@@ -143,10 +149,10 @@ class Keys:
         text, stored = _made(tenant, parent.agent, _role(role), now, ends)
         listed = None if kinds is None else json.dumps(sorted(set(kinds)))
         stored = replace(stored, parent=parent.id, kinds=listed)
-        if not self._store.add_token(stored, most):
-            raise InvalidArgument(
-                f"this key has {most:,} tokens that are good (tokens_per_key): use one of them, or "
-                "wait until one expires"
+        if not self._store.add_token(stored, now - TOKENS_COUNTED, most):
+            raise TooManyTokens(
+                f"this key has made {most:,} tokens within an hour (tokens_per_key): use one of "
+                "them, or let them live longer"
             )
         return NewKey(text, _shown(stored))
 

@@ -203,7 +203,7 @@ class Settings:
         "False: only programs on this machine",
     )
     token_seconds: float = _setting(3600.0, "longest life of a token made from a key", least=0.1)
-    tokens_per_key: int = _setting(1000, "tokens of one key that are good at once", least=1)
+    tokens_per_key: int = _setting(1000, "tokens that may be made from one key in an hour", least=1)
     keep_audit_days: float = _setting(90.0, "how long entries of the audit log stay", least=0)
     rate_per_second: float = _setting(100.0, "requests a second that an agent may make", least=0.01)
     rate_burst: int = _setting(200, "requests that an agent may make at once", least=1)

@@ -252,6 +252,29 @@ def test_a_body_that_nobody_wants_is_not_read_to_its_end(made: Make) -> None:
     assert sent < 1 << 25
 
 
+def test_a_small_body_behind_its_answer_leaves_the_connection_open(made: Make) -> None:
+    served = made()
+    served.key()
+    head = b"POST /v1/records HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000\r\n\r\n"
+    with closing(connect(served, head)) as conn:
+        assert one_answer(conn).startswith(b"HTTP/1.1 401")
+        conn.sendall(b"a" * 10_000 + GET + b"\r\n")
+        assert one_answer(conn).startswith(b"HTTP/1.1 200")
+
+
+def test_a_body_in_crumbs_is_refused(made: Make) -> None:
+    served = made()
+    head = b"POST /v1/records/batch HTTP/1.1\r\nHost: localhost\r\n"
+    head += b"Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with closing(connect(served, head)) as conn:
+        with suppress(OSError):
+            for _ in range(100):
+                conn.sendall(b"1\r\n\n\r\n" * 1000)
+        status, body = answer(conn)
+    assert status == 400
+    assert "chunks" in body
+
+
 @pytest.mark.parametrize(
     "path", ["/internal/worker", "/v1/records", "/v1/records/batch", "/v1/keys", "/nothing/batch"]
 )

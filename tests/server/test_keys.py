@@ -116,6 +116,16 @@ def test_what_a_token_may_be(quiet: Served, role: str, asked: Any, status: int) 
         assert "token_seconds" in made.json()["detail"]
 
 
+def test_tokens_of_a_key_are_bounded(serve: Serve) -> None:
+    with evervec.open("memory:", embedder="hashing", tokens_per_key=2) as ev:
+        served = serve(ev)
+        http = served.http(served.key(role="reader"))
+        made = [http.post("/v1/tokens", json={"expires_in": 0.001}) for _ in range(3)]
+        assert [each.status_code for each in made] == [201, 201, 429]
+        assert "tokens_per_key" in made[2].json()["detail"]
+        served.close()
+
+
 def test_an_admins_token_makes_nothing_that_stays(quiet: Served) -> None:
     admin = quiet.http(quiet.key(role="admin"))
     token = quiet.http(admin.post("/v1/tokens", json={"role": "admin"}).json()["token"])

@@ -25,6 +25,7 @@ from evervec.facade import Evervec
 from evervec.keys import Key, Role
 from evervec.limits.limiter import Allowance, Limiter
 from evervec.queue import Queue
+from evervec.server.answers import LINES
 from evervec.server.problems import Problem, is_known, problem_of
 from evervec.server.requests import App, Message, Receive, Scope, Send
 from evervec.server.trust import is_local
@@ -105,27 +106,27 @@ class Access:
     async def _watched(
         self, key: Key, limits: dict[str, str], scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Answer as long as the key is good. An answer that has begun ends with the problem as
-        its last line: only batches take so long, and theirs are lines."""
-        started = False
+        """Answer as long as the key is good. Lines that have begun to go out end with the problem
+        as the last one; any other answer is cut."""
+        started = lines = False
 
         async def sending(message: Message) -> None:
-            nonlocal started
+            nonlocal started, lines
             if message["type"] == "http.response.start":
-                started = True
-                if limits:
-                    MutableHeaders(scope=message).update(limits)
+                headers = MutableHeaders(scope=message)
+                started, lines = True, headers.get("content-type") == LINES
+                headers.update(limits)
             await send(message)
 
         watch = self._service.revocations.begin(key.id)
         try:
             await self._app(scope, receive, sending)
         except asyncio.CancelledError:
-            if not watch.revoked:
+            if not watch.revoked or (started and not lines):
                 raise
             watch.forgive()
             problem = _unauthorized("the key was revoked, or has expired")
-            if started:
+            if lines:
                 line = problem.encoded(scope["request_id"]) + b"\n"
                 await send({"type": "http.response.body", "body": line})
             else:

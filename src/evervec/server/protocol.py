@@ -21,9 +21,12 @@ from evervec.server.requests import SECURITY_HEADERS
 from evervec.settings import Settings
 
 _MOST_PIPELINED = 16
-_LISTENED_ON = 1 << 20
-_LISTENED_SECONDS = 2.0
-"""what is still read and forgotten after a refusal, so that the client gets to see it"""
+_LISTENED_SECONDS = 5.0
+"""how long what a client sends after a refusal is still read and forgotten, so that it sees that"""
+_UNWANTED = 1 << 14
+"""bytes of a body behind its answer that are read as such, to keep the connection for the next"""
+_FEW_PIECES, _LEAST_PIECE = 4096, 16
+"""chunks of a body may be so small at first, and so large on average: each costs time"""
 
 _log = logging.getLogger("evervec.server.protocol")
 _log.setLevel(logging.ERROR)  # uvicorn warns of every malformed request: strangers would fill disks
@@ -42,13 +45,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._connections = connections
         self._settings = settings
         self._most_head = int(settings.server_header_kb * 1024)
+        self._most_body = int(settings.server_body_mb * 1e6)
         self._patience = settings.server_header_seconds
         self._bare = 0
         """bytes since the last complete head or piece of a body"""
         self._whole = True
         """whether the last request that began is here to its end"""
-        self._spare = int(settings.server_body_mb * 1e6)
-        """bytes of bodies that nobody wants which may still come"""
+        self._pieces = self._bytes = 0
+        """of the body that is read"""
+        self._unwanted = 0
         self._unsent = 0
         self._refusal: Problem | None = None
         self._deaf = False
@@ -71,7 +76,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._bare += len(data)
         if self._deaf:
-            if self._bare > _LISTENED_ON:
+            if self._bare > self._most_body:
                 self.transport.abort()
             return
         super().data_received(data)
@@ -93,18 +98,26 @@ class BoundedProtocol(HttpToolsProtocol):
         self._check_head()
         super().on_headers_complete()
         self.headers = []  # trailers are not the request's headers
-        self._bare = 0
+        self._bare = self._pieces = self._bytes = self._unwanted = 0
         self._patience = self._settings.server_body_seconds
         self._connections.busy(self)
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
+        size = len(body)
         self._bare = 0
-        self._gain(len(body) / self._settings.server_body_rate)
+        self._pieces += 1
+        self._bytes += size
+        self._gain(size / self._settings.server_body_rate)
+        if self._pieces > _FEW_PIECES and self._bytes < _LEAST_PIECE * self._pieces:
+            self._refusal = Problem(
+                400, f"the body comes in chunks of less than {_LEAST_PIECE} bytes: send larger ones"
+            )
+            raise Refused
         if self.cycle.response_complete:
-            self._spare -= len(body)
-            if self._spare < 0:
-                self.transport.abort()
+            self._unwanted += size
+            if self._unwanted > _UNWANTED and not self._deaf:
+                self._hang_up()
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
@@ -187,9 +200,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def _refuse(self, problem: Problem) -> None:
         """Answer and hang up. What the client still sends is read for a moment: closed at once,
         the connection would be reset, and the answer lost."""
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._deaf:
             return
-        self._deaf, self._bare, self._patience = True, 0, _LISTENED_SECONDS
         if self._is_asked():
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -197,6 +209,10 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.transport.close()  # in the middle of another answer
                 return
         self._answer(problem)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        self._deaf, self._bare, self._patience = True, 0, _LISTENED_SECONDS
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from evervec.errors import EvervecError
 from evervec.facade import Evervec
-from evervec.keys import Key, Keys
+from evervec.keys import TOKENS_COUNTED, Key, Keys
 from evervec.limits.limiter import Limiter, MemoryLimiter
 from evervec.model import Status, Ticket
 from evervec.server.revocation import Revocations
@@ -169,7 +169,7 @@ class Service:
         """Drop what is past its time: old answers, expired tokens, and the audit log's end."""
         store, settings, now = self.ev.store, self.ev.settings, self.ev.store.now()
         store.forget_asked(now - settings.server_repeat_hours * 3600)
-        store.forget_tokens(now - _FORGOTTEN)
+        store.forget_tokens(now - TOKENS_COUNTED)
         store.forget_audit(now - settings.keep_audit_days * 86400)
 
     def note_uses(self) -> None:

@@ -423,8 +423,8 @@ class Store(Protocol):
         or it opens nothing any more; then nothing is added."""
         ...
 
-    def add_token(self, token: StoredKey, most: int) -> bool:
-        """False: the token's parent has so many good ones already."""
+    def add_token(self, token: StoredKey, since: float, most: int) -> bool:
+        """False: the token's parent has made so many since then already."""
         ...
 
     def forget_tokens(self, before: float) -> int:

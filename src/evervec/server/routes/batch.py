@@ -21,6 +21,7 @@ from starlette.responses import Response
 from evervec.errors import EvervecError
 from evervec.model import Ticket
 from evervec.server.access import View, WritingKind
+from evervec.server.answers import LINES
 from evervec.server.problems import Problem, documented, problem_of
 from evervec.server.repeats import IdempotencyKey, made_id
 from evervec.server.requests import CheckedRoute, Receive, Scope, Send
@@ -31,8 +32,7 @@ from evervec.stores.values import Draft
 
 router = APIRouter(prefix="/v1/records", tags=["records"], route_class=CheckedRoute)
 
-MEDIA_TYPE = "application/x-ndjson"
-_NDJSON = {MEDIA_TYPE, "application/ndjson", "application/jsonl", "application/json-lines"}
+_NDJSON = {LINES, "application/ndjson", "application/jsonl", "application/json-lines"}
 _dump = TypeAdapter(Ticket).dump_json
 
 
@@ -49,7 +49,7 @@ class LineIn(RecordIn):
     responses={
         200: {
             "description": "A ticket for each line, in order; a problem document ends it early.",
-            "content": {MEDIA_TYPE: {"schema": TicketOut.model_json_schema()}},
+            "content": {LINES: {"schema": TicketOut.model_json_schema()}},
         },
         **documented(415),
     },
@@ -58,7 +58,7 @@ class LineIn(RecordIn):
             "required": True,
             "description": "A record in each line, as for `POST /v1/records`.",
             "content": {
-                MEDIA_TYPE: {
+                LINES: {
                     "schema": {"type": "string", "format": "ndjson"},
                     "example": '{"kind": "note", "id": 1, "text": "one"}\n'
                     '{"kind": "note", "id": 2, "text": "two"}\n',
@@ -77,9 +77,7 @@ async def batch(
     id get the same one whenever the batch is sent."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in _NDJSON:
-        raise Problem(
-            415, f"a batch is NDJSON (Content-Type: {MEDIA_TYPE}), not {given or 'unnamed'}"
-        )
+        raise Problem(415, f"a batch is NDJSON (Content-Type: {LINES}), not {given or 'unnamed'}")
     spool = Spool()
     work = asyncio.create_task(_Batch(view, kind, idempotency_key).work(request, spool))
     try:
@@ -90,7 +88,7 @@ async def batch(
     if not filled:
         spool.close()
         await work  # raises what the first line was refused for
-        return Response(media_type=MEDIA_TYPE)
+        return Response(media_type=LINES)
     return _Tickets(spool, work)
 
 
@@ -98,7 +96,7 @@ class _Tickets(Response):
     """An answer that is sent while the body is still read. Starlette's own streaming answer
     listens for the end of the connection, and so would take parts of the body for itself."""
 
-    media_type = MEDIA_TYPE
+    media_type = LINES
 
     def __init__(self, spool: Spool, work: asyncio.Task[None]) -> None:
         self.status_code = 200

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from evervec.audit import Audit
 from evervec.errors import InvalidArgument
-from evervec.keys import Key, NewKey, Role
+from evervec.keys import Key, NewKey, Role, TooManyTokens
 from evervec.server.access import Reading, Running, View
 from evervec.server.answers import answer, make_cursor, read_cursor
 from evervec.server.problems import Problem, documented
@@ -132,10 +132,13 @@ async def token(view: Reading, body: TokenIn) -> Response:
         raise Problem(
             422, f"expires_in: at most {settings.token_seconds:g} seconds (token_seconds)"
         )
-    made = await view.run(
-        view.service.keys.token, key, str(body.role), tenant, body.kinds,
-        timedelta(seconds=body.expires_in), settings.tokens_per_key,
-    )  # fmt: skip
+    try:
+        made = await view.run(
+            view.service.keys.token, key, str(body.role), tenant, body.kinds,
+            timedelta(seconds=body.expires_in), settings.tokens_per_key,
+        )  # fmt: skip
+    except TooManyTokens as error:
+        raise Problem(429, str(error), headers={"Retry-After": "60"}) from None
     await view.note("token.create", _target(made.info))
     return answer(TokenOut, {"token": made.key, **asdict(made.info)}, 201)
 

@@ -131,7 +131,7 @@ $$;
 -- it is for (null: all).
 alter table evervec.keys add column parent text;
 alter table evervec.keys add column kinds text;
-create index keys_of_parent on evervec.keys (parent, expires_at) where parent is not null;
+create index keys_of_parent on evervec.keys (parent, created_at) where parent is not null;
 
 -- The audit log: who did what, from where, and what became of it.
 create table evervec.audit (

@@ -47,10 +47,9 @@ class Keys(Engine):
             conn.execute(self.sql.add_key, astuple(key))
         return True
 
-    def add_token(self, token: StoredKey, most: int) -> bool:
+    def add_token(self, token: StoredKey, since: float, most: int) -> bool:
         with self.db.writing(durable=False) as conn:
-            asked = (token.parent, self.moment(conn))
-            if conn.execute(self.sql.count_tokens, asked).fetchone()[0] >= most:
+            if conn.execute(self.sql.count_tokens, (token.parent, since)).fetchone()[0] >= most:
                 return False
             conn.execute(self.sql.add_key, astuple(token))
         return True

@@ -737,7 +737,7 @@ where id = ?2 and parent is null and revoked_at is null
     and (expires_at is null or expires_at > ?3)
 
 -- name: count_tokens
-select count(*) from evervec_keys where parent = ?1 and expires_at > ?2 and revoked_at is null
+select count(*) from evervec_keys where parent = ?1 and created_at > ?2
 
 -- name: forget_tokens
 delete from evervec_keys where parent is not null and expires_at < ?1

@@ -17,7 +17,7 @@ select 'records without jobs', '0', 1 where exists (select 1 from evervec_record
 -- it is for (null: all).
 alter table evervec_keys add column parent text;
 alter table evervec_keys add column kinds text;
-create index evervec_keys_of_parent on evervec_keys (parent, expires_at) where parent is not null;
+create index evervec_keys_of_parent on evervec_keys (parent, created_at) where parent is not null;
 
 -- The audit log: who did what, from where, and what became of it.
 create table evervec_audit (
