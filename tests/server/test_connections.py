@@ -3,13 +3,16 @@
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
 import evervec
 from evervec.keys import Keys
@@ -206,6 +209,27 @@ def test_a_client_that_does_not_read_its_answers_is_cut(made: Make) -> None:
         until(lambda: len(served.connections) == 0)
 
 
+def test_a_client_that_does_not_read_an_endless_answer_is_cut(made: Make) -> None:
+    served = made()
+    clock = Clock(served)
+
+    async def endless(_: Request) -> Response:
+        async def parts() -> AsyncIterator[bytes]:
+            while True:
+                yield b"a" * 65536
+
+        return StreamingResponse(parts())
+
+    served.app.router.routes.insert(0, Route("/healthz", endless))
+    with closing(connect(served, GET + b"\r\n")):
+        until(lambda: any(c.flow.write_paused for c in served.connections._rooms))  # type: ignore[attr-defined]
+        for _ in range(3):
+            before = served.connections._swept
+            clock.move(31)
+            until(lambda was=before: served.connections._swept > was)  # type: ignore[misc]
+        until(lambda: len(served.connections) == 0)
+
+
 def test_too_many_connections_of_a_client_are_refused_while_all_are_busy(made: Make) -> None:
     served = made(server_client_connections=3)
     head = b"POST /v1/records HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n"
@@ -287,6 +311,23 @@ def test_credentials_are_checked_before_a_byte_of_a_body_is_asked_for(
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000000\r\n".encode()
     with closing(connect(served, head + b"Expect: 100-continue\r\n\r\n")) as conn:
         assert one_answer(conn).startswith(b"HTTP/1.1 401")
+
+
+@pytest.mark.parametrize(
+    ("role", "path"),
+    [
+        ("reader", "/v1/records"), ("reader", "/v1/records/batch"), ("reader", "/v1/queue/purge"),
+        ("writer", "/v1/migrations"), ("writer", "/v1/keys"),
+    ],
+)  # fmt: skip
+def test_roles_are_checked_before_a_byte_of_a_body_is_asked_for(
+    made: Make, role: str, path: str
+) -> None:
+    served = made()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000000\r\n"
+    head += f"Authorization: Bearer {served.key(role=role)}\r\nContent-Type: application/json\r\n"
+    with closing(connect(served, head.encode() + b"Expect: 100-continue\r\n\r\n")) as conn:
+        assert one_answer(conn).startswith(b"HTTP/1.1 403")
 
 
 def test_a_delivery_is_small(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
