@@ -1,5 +1,6 @@
 """Connections: how many, how large their heads, and how long they may keep the service waiting."""
 
+import asyncio
 import json
 import socket
 import time
@@ -216,6 +217,7 @@ def test_a_client_that_does_not_read_an_endless_answer_is_cut(made: Make) -> Non
     async def endless(_: Request) -> Response:
         async def parts() -> AsyncIterator[bytes]:
             while True:
+                await asyncio.sleep(0)
                 yield b"a" * 65536
 
         return StreamingResponse(parts())
