@@ -32,11 +32,12 @@ test: check  ## check, then run every test
 long: $(VENV)/.dev  ## run the tests that take minutes
 	$(BIN)/pytest -m long -o faulthandler_timeout=3600 $(TESTS) $(ARGS)
 
-check: $(VENV)/.dev  ## lint, format, types and layers
+check: $(VENV)/.dev  ## lint, format, types, layers and security
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/bandit --quiet --recursive --severity-level medium --configfile pyproject.toml src
 
 bench: $(VENV)/.bench  ## measure against peers
 	@$(BIN)/python -m benchmarks $(ARGS)
