@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 _TERM = re.compile(r'"([^"]+)"|(\w+)')
-_MOST_TERMS = 64
+_WORD = re.compile(r"[^\W_]+")  # as the engines' tokenizers cut
+_MOST_WORDS = 64
+"""of all terms together: phrases are looked up word by word"""
+_LONGEST_PART = 128
 _LITTLE_WORDS = frozenset(
     [
         "a",
@@ -74,7 +78,22 @@ _LITTLE_WORDS = frozenset(
 
 
 def terms(query: str) -> list[str]:
-    """The words and quoted phrases worth looking for; none: there is nothing to find by words."""
-    found = [phrase or word for phrase, word in _TERM.findall(query)][:_MOST_TERMS]
-    found = [t for t in found if any(c.isalnum() for c in t)]
+    """The words and quoted phrases worth looking for, of as many words as count; none: there is
+    nothing to find by words."""
+    found, left = [], _MOST_WORDS
+    for match in _TERM.finditer(query):
+        term = match.group(match.lastindex or 0)
+        ends = [word.end() for word in islice(_WORD.finditer(term), left)]
+        if ends:
+            found.append(term[: ends[-1]] if len(ends) == left else term)
+            left -= len(ends)
+        if not left:
+            break
     return [t for t in found if t.lower() not in _LITTLE_WORDS] or found
+
+
+def part_of_text(query: str) -> str | None:
+    """The query as it may stand in a text; None for one so long that it is none, and that would
+    take long to look for where the text is much like it."""
+    part = query.strip()
+    return part if len(part) <= _LONGEST_PART else None
