@@ -217,6 +217,7 @@ def test_a_line_that_the_store_refuses_loses_only_what_is_behind_it(
     found = http.post("/v1/records/batch", params={"kind": "note"}, content=body, headers=NDJSON)
     *tickets, problem = map(json.loads, found.text.splitlines())
     assert (len(tickets), problem["status"], problem["position"]) == (700, 422, 700)
+    assert "store.db" not in found.text
     assert len(ev.records(limit=1000)) == 700
 
 

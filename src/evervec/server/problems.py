@@ -123,7 +123,8 @@ def problem_of(error: Exception, caller: Caller | None) -> Problem:
             later = {"Retry-After": "1"} if status == 503 else {}
             name = f"urn:evervec:{type(error).__name__}"
             detail = str(error)
-            if status == 503 and (caller is None or caller.role is not Role.ADMIN):
+            inner = status == 503 or isinstance(error, errors.StoreError)
+            if inner and (caller is None or caller.role is not Role.ADMIN):
                 log.warning("a request failed: %s", detail)
                 detail = _hidden(error)
             return Problem(status, detail, type=name, headers=later, position=position)
@@ -131,6 +132,8 @@ def problem_of(error: Exception, caller: Caller | None) -> Problem:
 
 
 def _hidden(error: Exception) -> str:
+    if isinstance(error, errors.ValueRefused):
+        return "the store refused a value of the record, so nothing of it was saved: change it"
     if isinstance(error, errors.IndexUnavailable):
         return "the vector index does not answer: ask again later"
     if isinstance(error, errors.EmbedderError):
