@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import json
 import logging
@@ -9,6 +10,7 @@ import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from fastapi.dependencies.models import Dependant
@@ -29,6 +31,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = logging.getLogger("evervec.server")
 
+_LINGER_BODIES, _LINGER_SECONDS = 4, 2.0
+"""how much of a body is read behind its answer, in largest bodies, and for how long"""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -60,6 +64,10 @@ class Requests:
                 headers["X-Request-Id"] = id
                 if body.may_go_on:
                     headers["Connection"] = "close"
+            elif body.may_go_on and not message.get("more_body", False):
+                await send({**message, "more_body": True})
+                await body.linger(_LINGER_BODIES * self._most_bytes)
+                message = {"type": "http.response.body"}
             await send(message)
 
         try:
@@ -110,7 +118,9 @@ class Requests:
 
 class _Body:
     """The body of a request as it comes. When the answer begins before its end, the connection
-    is closed behind the answer: a server would read on for as long as the client sends."""
+    is closed behind the answer: a server would read on for as long as the client sends. Before
+    that it is read on for a little, or the client would see its connection break, not the answer.
+    """
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         headers = Headers(scope=scope)
@@ -122,6 +132,13 @@ class _Body:
         message = await self._receive()
         self.may_go_on = self.may_go_on and message.get("more_body", False)
         return message
+
+    async def linger(self, most: int) -> None:
+        """Read on and forget it, up to so many bytes and for a short time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER_SECONDS):
+                while self.may_go_on and most > 0:
+                    most -= len((await self.receive()).get("body", b""))
 
 
 def _unforeseen(error: Exception) -> Problem:

@@ -8,7 +8,8 @@ from itertools import islice
 _TERM = re.compile(r'"([^"]+)"|(\w+)')
 _WORD = re.compile(r"[^\W_]+")  # as the engines' tokenizers cut
 _MOST_WORDS = 64
-"""of all terms together: phrases are looked up word by word"""
+_MOST_IN_PHRASES = 16
+"""of all terms together: engines compare all places where the words of a phrase stand"""
 _LONGEST_PART = 128
 _LITTLE_WORDS = frozenset(
     [
@@ -79,14 +80,17 @@ _LITTLE_WORDS = frozenset(
 
 def terms(query: str) -> list[str]:
     """The words and quoted phrases worth looking for, of as many words as count; none: there is
-    nothing to find by words."""
-    found, left = [], _MOST_WORDS
+    nothing to find by words. Where phrases have too many words, each is looked for by itself."""
+    found, left, in_phrases = [], _MOST_WORDS, _MOST_IN_PHRASES
     for match in _TERM.finditer(query):
         term = match.group(match.lastindex or 0)
-        ends = [word.end() for word in islice(_WORD.finditer(term), left)]
-        if ends:
-            found.append(term[: ends[-1]] if len(ends) == left else term)
-            left -= len(ends)
+        words = list(islice(_WORD.finditer(term), left))
+        left -= len(words)
+        if 1 < len(words) <= in_phrases:
+            in_phrases -= len(words)
+            found.append(term[: words[-1].end()])
+        else:
+            found += [word.group() for word in words]
         if not left:
             break
     return [t for t in found if t.lower() not in _LITTLE_WORDS] or found
