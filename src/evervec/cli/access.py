@@ -8,7 +8,7 @@ import click
 
 from evervec.cli.app import Where, as_json, command, note
 from evervec.cli.jobs import read_time
-from evervec.cli.output import print_json, print_table
+from evervec.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
     from evervec.keys import Key, NewKey
@@ -49,7 +49,7 @@ def list_keys(where: Where, as_json: bool) -> None:
     if as_json:
         print_json([_facts(key) for key in found])
     elif not found:
-        click.echo("no keys; `evervec keys create` makes one")
+        say("no keys; `evervec keys create` makes one")
     else:
         print_table(
             ("key", "tenant", "agent", "role", "made", "used", "expires", "revoked"),
@@ -74,7 +74,7 @@ def revoke(where: Where, id: str, as_json: bool) -> None:
     if as_json:
         print_json({"revoked": id})
     else:
-        click.echo("revoked")
+        say("revoked")
 
 
 @command("rotate", "evervec keys rotate ev_3f9a1c2b7d04 --overlap 1d")
@@ -122,7 +122,7 @@ def audit(
     if as_json:
         print_json(found)
     elif not found:
-        click.echo("nothing was noted")
+        say("nothing was noted")
     else:
         print_table(
             ("when", "who", "key", "tenant", "action", "target", "outcome", "from", "request"),
@@ -138,8 +138,8 @@ def _show_made(made: NewKey, as_json: bool) -> None:
     if as_json:
         print_json({"key": made.key, **_facts(made.info)})
         return
-    click.echo(made.key)
-    click.echo(
+    say(made.key)
+    say(
         f"role {made.info.role}, tenant {made.info.tenant}; it is shown this once: keep it",
         err=True,
     )

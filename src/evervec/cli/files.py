@@ -18,9 +18,13 @@ from typing import Any
 
 import click
 
+from evervec.chunking.structure import plain_title
+
 LARGEST = 10 << 20
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__", "venv", "site-packages"}
-_HEADING = re.compile(r"^#\s+(.+?)\s*#*$", re.MULTILINE)
+_HEADING = re.compile(r"^#[ \t]++(\S.*)$", re.MULTILINE)
+_GAP = re.compile(r"\n\s*\n")
+_LONGEST_TITLE = 200
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class Source:
 
     path: Path
     id: str
+    folder: Path | None = None
+    """that was named, if it was found in one"""
 
 
 def find(named: Sequence[str]) -> tuple[list[Source], list[str]]:
@@ -46,7 +52,8 @@ def find(named: Sequence[str]) -> tuple[list[Source], list[str]]:
                 base = "" if base == "." or base.startswith("..") else Path(base).as_posix() + "/"
                 prefixes.append(base)
                 sources: Iterable[Source] = (
-                    Source(file, base + file.relative_to(path).as_posix()) for file in _walk(path)
+                    Source(file, base + file.relative_to(path).as_posix(), path)
+                    for file in _walk(path)
                 )
             elif path.is_file():
                 sources = [Source(path, _id_of(path))]
@@ -97,6 +104,8 @@ def read(source: Source) -> dict[str, Any] | str:
     """The record of a file, or why it is none."""
     try:
         stat = source.path.stat()
+        if source.folder and _leads_out(source.path, source.folder):
+            return "a link to something outside the folder"
         if not S_ISREG(stat.st_mode):
             return "not a regular file"
         if stat.st_size > LARGEST:
@@ -115,16 +124,20 @@ def read(source: Source) -> dict[str, Any] | str:
     if suffix in (".html", ".htm", ".xhtml"):
         title, text = visible_text(text)
     elif suffix in (".md", ".markdown") and (heading := _HEADING.search(text)):
-        title = heading.group(1)
+        title = plain_title(heading.group(1).rstrip())
     if not text.strip():
         return "empty"
     return {
         "id": source.id,
         "text": text,
-        "title": title or source.id,
+        "title": title if title and len(title) <= _LONGEST_TITLE else source.id,
         "metadata": {"path": source.id, "type": suffix.lstrip(".")},
         "updated_at": stat.st_mtime,
     }
+
+
+def _leads_out(path: Path, folder: Path) -> bool:
+    return path.is_symlink() and not path.resolve().is_relative_to(folder.resolve())
 
 
 class _Visible(HTMLParser):
@@ -198,5 +211,5 @@ def visible_text(html: str) -> tuple[str | None, str]:
     page = _Visible()
     page.feed(html)
     page.close()
-    text = re.sub(r" *\n[\s\n]*\n *", "\n\n", "".join(page.parts))
-    return " ".join(page.title.split()) or None, text.strip()
+    paragraphs = (part.strip(" ") for part in _GAP.split("".join(page.parts)))
+    return " ".join(page.title.split()) or None, "\n\n".join(paragraphs).strip()

@@ -7,7 +7,7 @@ import logging
 import click
 
 from evervec.cli.app import Where, as_json, command
-from evervec.cli.output import print_json
+from evervec.cli.output import print_json, say
 from evervec.errors import SettingsError
 
 _HERE = "http://127.0.0.1:8080"
@@ -36,7 +36,7 @@ def serve(where: Where, host: str, port: int, workers: int) -> None:
     root = logging.getLogger()
     root.setLevel(min(root.level, logging.WARNING))
     with where.opened(make=True) as ev:
-        run(ev, host, port, workers, lambda line: click.echo(line, err=True))
+        run(ev, host, port, workers, lambda line: say(line, err=True))
 
 
 @command("dispatch", "evervec dispatch --to https://app.example.com")
@@ -55,9 +55,7 @@ def dispatch(where: Where, to: str | None, limit: int, as_json: bool) -> int:
     if as_json:
         print_json(done)
     else:
-        click.echo(
-            f"{done.claimed} claimed, {done.published} handed over, {done.released} released"
-        )
+        say(f"{done.claimed} claimed, {done.published} handed over, {done.released} released")
         if why:
-            click.echo(f"the provider waits: {why}", err=True)
+            say(f"the provider waits: {why}", err=True)
     return 1 if done.released else 0

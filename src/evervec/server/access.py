@@ -234,7 +234,7 @@ class View:
         try:
             yield
         except Exception as error:
-            status = problem_of(error).status_code if is_known(error) else 500
+            status = problem_of(error, self.caller).status_code if is_known(error) else 500
             if status < 500:
                 raise
             outcome = f"failed ({status})"

@@ -7,9 +7,10 @@ clients of the older systems look for.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
@@ -19,8 +20,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec import errors
+from evervec.keys import Role
+
+if TYPE_CHECKING:
+    from evervec.server.access import Caller
+
+log = logging.getLogger("evervec.server")
 
 MEDIA_TYPE = "application/problem+json"
+_MOST_TOLD = 10
+_LONGEST_STEP = 80
+"""what is told of the parts of a request that are wrong, however many and long they are"""
 
 
 class ProblemDocument(BaseModel):
@@ -83,6 +93,7 @@ _PLAIN = {
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.InvalidRecord, 422),
     (errors.InvalidArgument, 422),
+    (errors.ValueRefused, 422),
     (errors.InvalidTransition, 409),
     (errors.WaitTimeout, 409),
     (errors.JobFailed, 409),
@@ -96,16 +107,18 @@ def is_known(error: Exception) -> bool:
     return isinstance(error, HTTPException | ValidationError | errors.EvervecError)
 
 
-def problem_of(error: Exception) -> Problem:
-    """The answer to an error of evervec's own, or of reading a request."""
+def problem_of(error: Exception, caller: Caller | None) -> Problem:
+    """The answer to an error of evervec's own, or of reading a request. Of what failed in the
+    service, as opposed to the request, nobody but a platform admin is shown the words: they may
+    name hosts and paths."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, RequestValidationError):
-        return Problem(422, "; ".join(_sentence(part) for part in error.errors()))
+        return Problem(422, _sentences(error.errors()))
     if isinstance(error, ValidationError):
         parts = error.errors(include_url=False, include_input=False)
         unreadable = any(part["type"] == "json_invalid" for part in parts)
-        return Problem(400 if unreadable else 422, "; ".join(map(_sentence, parts)))
+        return Problem(400 if unreadable else 422, _sentences(parts))
     if isinstance(error, HTTPException):
         plain = _PLAIN.get(error.status_code, error.detail)
         return Problem(error.status_code, plain, headers=error.headers)
@@ -114,18 +127,41 @@ def problem_of(error: Exception) -> Problem:
             position = getattr(error, "position", None)
             later = {"Retry-After": "1"} if status == 503 else {}
             name = f"urn:evervec:{type(error).__name__}"
-            return Problem(status, str(error), type=name, headers=later, position=position)
+            detail = str(error)
+            inner = status == 503 or isinstance(error, errors.StoreError)
+            if inner and (caller is None or caller.role is not Role.ADMIN):
+                log.warning("a request failed: %s", detail)
+                detail = _hidden(error)
+            return Problem(status, detail, type=name, headers=later, position=position)
     raise error
 
 
+def _hidden(error: Exception) -> str:
+    if isinstance(error, errors.ValueRefused):
+        return "the store refused a value of the record, so nothing of it was saved: change it"
+    if isinstance(error, errors.IndexUnavailable):
+        return "the vector index does not answer: ask again later"
+    if isinstance(error, errors.EmbedderError):
+        return "the embedding provider does not answer: ask again later"
+    return "the store does not answer: ask again later"
+
+
+def _sentences(parts: Sequence[Mapping[str, Any] | ErrorDetails]) -> str:
+    told = [_sentence(part) for part in parts[:_MOST_TOLD]]
+    if len(parts) > _MOST_TOLD:
+        told.append(f"and {len(parts) - _MOST_TOLD:,} more")
+    return "; ".join(told)
+
+
 def _sentence(part: Mapping[str, Any] | ErrorDetails) -> str:
-    place = ".".join(str(step) for step in part["loc"] if step != "body")
+    place = ".".join(str(step)[:_LONGEST_STEP] for step in part["loc"] if step != "body")
     return f"{place}: {part['msg']}" if place else str(part["msg"])
 
 
 async def answer_problem(request: Request, error: Exception) -> Response:
     """FastAPI's handler for whatever `problem_of` knows."""
-    return problem_of(error).response(request.scope.get("request_id"))
+    found = problem_of(error, request.scope.get("caller"))
+    return found.response(request.scope.get("request_id"))
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:

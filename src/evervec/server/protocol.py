@@ -23,8 +23,6 @@ from evervec.settings import Settings
 _MOST_PIPELINED = 16
 _LISTENED_SECONDS = 5.0
 """how long what a client sends after a refusal is still read and forgotten, so that it sees that"""
-_UNWANTED = 1 << 14
-"""bytes of a body behind its answer that are read as such, to keep the connection for the next"""
 _FEW_PIECES, _LEAST_PIECE = 4096, 16
 """chunks of a body may be so small at first, and so large on average: each costs time"""
 
@@ -53,7 +51,6 @@ class BoundedProtocol(HttpToolsProtocol):
         """whether the last request that began is here to its end"""
         self._pieces = self._bytes = 0
         """of the body that is read"""
-        self._unwanted = 0
         self._unsent = 0
         self._refusal: Problem | None = None
         self._deaf = False
@@ -98,7 +95,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._check_head()
         super().on_headers_complete()
         self.headers = []  # trailers are not the request's headers
-        self._bare = self._pieces = self._bytes = self._unwanted = 0
+        self._bare = self._pieces = self._bytes = 0
         self._patience = self._settings.server_body_seconds
         self._connections.busy(self)
 
@@ -114,10 +111,6 @@ class BoundedProtocol(HttpToolsProtocol):
                 400, f"the body comes in chunks of less than {_LEAST_PIECE} bytes: send larger ones"
             )
             raise Refused
-        if self.cycle.response_complete:
-            self._unwanted += size
-            if self._unwanted > _UNWANTED and not self._deaf:
-                self._hang_up()
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
