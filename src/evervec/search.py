@@ -14,9 +14,10 @@ from itertools import chain
 from typing import Any
 
 from evervec.chunking import SizeChunker, parse_chunker
+from evervec.deadlines import check
 from evervec.drafts import check_text
 from evervec.embedders.base import describe
-from evervec.errors import IndexUnavailable, InvalidArgument
+from evervec.errors import DeadlineExceeded, IndexUnavailable, InvalidArgument
 from evervec.filters import parse_filter
 from evervec.indexes.base import Index, Matches
 from evervec.kinds import Kind
@@ -123,6 +124,8 @@ class Search:
                 )
                 for s in scope.serving
             ]
+        except DeadlineExceeded:
+            raise
         except IndexUnavailable as error:
             log.warning("search answers from text alone: %s", error)
             return None
@@ -187,6 +190,7 @@ class Search:
         for (rank, record, similarity), read in zip(ranked, recall.read(records), strict=True):
             if read is None:
                 continue
+            check()
             kind, id, title, text, flat, found = read
             if text is None:
                 if ledgers is None:
@@ -205,6 +209,7 @@ class Search:
         words = {word.lower() for word in _WORD.findall(query)}
         best, most = "", -1
         for start, end in self._chunker.split(found.text):
+            check()
             piece = found.text[start:end]
             lowered = piece.lower()
             count = sum(word in lowered for word in words)
