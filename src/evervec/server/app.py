@@ -17,6 +17,8 @@ from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.limits.limiter import Limiter
 from evervec.server.access import Access, has_own_access
+from evervec.server.admission import Admission
+from evervec.server.deadlines import Deadlines
 from evervec.server.inside import Inside, Starting
 from evervec.server.metrics import Counts
 from evervec.server.problems import ProblemDocument, answer_problem
@@ -60,7 +62,9 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
     app.state.service, app.state.counts, app.state.inside = service, counts, inside
     for module in _ROUTERS:
         app.include_router(module.router)
+    app.add_middleware(Admission, service=service)
     app.add_middleware(Access, service=service)
+    app.add_middleware(Deadlines, settings=ev.settings, calls=service.calls)
     app.add_middleware(Requests, most_bytes=int(ev.settings.server_body_mb * 1e6), count=counts)
     app.add_middleware(Starting, inside=inside)
     for kind in (EvervecError, HTTPException, RequestValidationError, ValidationError):

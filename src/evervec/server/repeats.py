@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import uuid
 from collections.abc import Awaitable, Callable
@@ -18,8 +19,11 @@ from fastapi import Header
 from starlette.requests import Request
 from starlette.responses import Response
 
+from evervec.errors import EvervecError
 from evervec.server.access import View
 from evervec.server.problems import Problem
+
+log = logging.getLogger("evervec.server")
 
 IDEMPOTENCY_KEY = "A name of your own for this request: sent again, it is not done again."
 KEY_SHAPE: dict[str, Any] = {"minLength": 1, "maxLength": 255, "pattern": r"^[\x21-\x7e]+$"}
@@ -49,9 +53,11 @@ async def once(
         kept = {h: response.headers[h] for h in _KEPT_HEADERS if h in response.headers}
         kept["content-type"] = "application/json"
         text = bytes(response.body).decode()
-        await view.run(
-            store.answer, view.tenant, name, json.dumps((response.status_code, kept, text))
-        )
+        answered = json.dumps((response.status_code, kept, text))
+        try:
+            await view.run(store.answer, view.tenant, name, answered)
+        except EvervecError as error:  # it is done, and may be done again
+            log.warning("an answer is not kept for its Idempotency-Key: %s", error)
     return response
 
 
