@@ -157,6 +157,9 @@ class Settings:
     )
     qdrant_shards: int = _setting(0, "shards of new collections; 0: as Qdrant says", least=0)
     qdrant_replicas: int = _setting(0, "replicas of new collections; 0: as Qdrant says", least=0)
+    disk_free_mb: float = _setting(
+        100.0, "free disk space in MB below which `/readyz` says that the disk is low", least=0
+    )
     server_body_mb: float = _setting(
         10.0, "largest body of a request, and largest line of a batch", least=0.001
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -41,7 +42,8 @@ def serve(where: Where, host: str, port: int, workers: int) -> None:
     root = logging.getLogger()
     root.setLevel(min(root.level, logging.WARNING))
     with where.opened(make=True) as ev:
-        run(ev, host, port, workers, lambda line: click.echo(line, err=True))
+        say = partial(click.echo, err=True)
+        run(ev, host, port, workers, say, whole_process=True)
 
 
 @command("dispatch", "evervec dispatch --to https://app.example.com")

@@ -22,6 +22,7 @@ from evervec.server.deadlines import Deadlines
 from evervec.server.inside import Inside, Starting
 from evervec.server.metrics import Counts
 from evervec.server.problems import ProblemDocument, answer_problem
+from evervec.server.readiness import Readiness
 from evervec.server.requests import Requests
 from evervec.server.routes import (
     batch,
@@ -60,6 +61,7 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
         lifespan=_lifespan(inside),
     )
     app.state.service, app.state.counts, app.state.inside = service, counts, inside
+    app.state.readiness = Readiness(ev, inside)
     for module in _ROUTERS:
         app.include_router(module.router)
     app.add_middleware(Admission, service=service)

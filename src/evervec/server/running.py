@@ -17,6 +17,7 @@ from evervec.facade import Evervec
 from evervec.keys import Keys
 from evervec.server.access import is_loopback
 from evervec.server.app import make_app
+from evervec.server.drain import Drain
 
 log = logging.getLogger("evervec.server")
 
@@ -32,10 +33,17 @@ class _Server(uvicorn.Server):
 
 
 def serve(
-    ev: Evervec, host: str, port: int, workers: int, say: Callable[[str], None] = log.info
+    ev: Evervec,
+    host: str,
+    port: int,
+    workers: int,
+    say: Callable[[str], None] = log.info,
+    *,
+    whole_process: bool = False,
 ) -> None:
     """Serve until SIGTERM or SIGINT: then no more requests are taken, those under way are
-    finished, and workers inside drain. A second signal ends it at once."""
+    finished, and workers inside drain, all within `drain_seconds`. A second signal ends it at
+    once. `whole_process`: end the process if something does not end by then."""
     keyless = not Keys(ev.store).any()
     if keyless and not is_loopback(host):
         raise SettingsError(
@@ -44,18 +52,19 @@ def serve(
         )
     listening = _bind(host, port)
     app = make_app(ev, workers=workers)
+    drain = Drain(app.state.service, app.state.inside, whole_process=whole_process)
     config = uvicorn.Config(
         app,
         access_log=False,
         log_config=None,
         server_header=False,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=max(1, round(ev.settings.drain_seconds)),
+        timeout_graceful_shutdown=drain.for_requests,
     )
     if workers:  # requests are short, and should not wait for a worker's turn of 5 ms
         sys.setswitchinterval(0.001)
     server = _Server(config)
-    server.stopping = app.state.service.stopping.set
+    server.stopping = drain.begin
     bound = listening.getsockname()
     say(f"evervec serves {ev.store.url} on http://{_shown(host)}:{bound[1]}  (/docs tells how)")
     if keyless:

@@ -39,6 +39,8 @@ _FIRST_LOOK, _LAST_LOOK = 0.005, 0.25
 """seconds between two looks at a change that is waited for, from the first to later ones"""
 _OWN_THREADS = 4
 """for what is not a tenant's: keys, limits, care"""
+_PUSHED = ""
+"""stands among tenants for jobs that are pushed here; no tenant is called so"""
 _USES_NOTED = 30.0
 _FORGOTTEN = 3600.0
 
@@ -98,8 +100,12 @@ class Service:
         return await self._run(self.turns, tenant, partial(do, *args, **kwargs), current_call())
 
     async def run(self, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Do what blocks for the service itself, in threads that no tenant's work takes."""
+        """Do what is quick for the service itself, in threads that no tenant's work takes."""
         return await self._run(self._own, "", partial(do, *args, **kwargs), None)
+
+    async def run_job(self, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Do a job that was pushed here, for as long as its provider may take."""
+        return await self._run(self.turns, _PUSHED, partial(do, *args, **kwargs), None)
 
     async def _run(self, turns: Turns, tenant: str, do: Callable[[], T], call: Call | None) -> T:
         loop = asyncio.get_running_loop()

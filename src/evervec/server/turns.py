@@ -62,9 +62,7 @@ class Turns:
                 if not self._running[tenant]:
                     self._used[tenant] = max(self._used.get(tenant, 0.0), self._floor)
             self._waiting[tenant].append(turn)
-            if not self._idle and self._started < self.threads:
-                self._start()
-            self._changed.notify()
+            self._summon()
         return turn
 
     def withdraw(self, turn: Turn) -> bool:
@@ -94,6 +92,13 @@ class Turns:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def _summon(self) -> None:
+        """Have a thread look for work; it summons the next one."""
+        if self._idle:
+            self._changed.notify()
+        elif self._started < self.threads:
+            self._start()
 
     def _start(self) -> None:
         thread = threading.Thread(
@@ -133,8 +138,8 @@ class Turns:
             self._floor = max(self._floor, self._used[tenant])
             if not queue:
                 self._forget(tenant)
-            if self._waiting:  # there may be a thread for another
-                self._changed.notify()
+            if self._next() is not None:
+                self._summon()
             return turn
 
     def _next(self) -> str | None:
