@@ -6,8 +6,8 @@ record, full text and job; the route inserts a row. With a worker inside it embe
 meanwhile, which the route does not, so that has no target. Many clients keep a connection each; one client sends its requests one by one.
 A batch is one request; beside it stands `add_many` in this process.
 
-Then two hundred clients, half of whose requests are adds and half searches, over more and more
-vectors of their tenant, with a worker inside: beside each the same over the fewest. Services take
+Then two hundred clients, half of whose requests are adds and half searches by vector, over more and
+more vectors of their tenant, with a worker inside: beside each the same over the fewest. Services take
 turns.
 """
 
@@ -37,6 +37,7 @@ _WORDS = 60
 _CROWD = 32
 _AT_ONCE = 4_000
 _MANY_CLIENTS = 200
+_ROUND = 2 * _MANY_CLIENTS
 _FEW, _MANY = (500, 5_000), (1_000, 10_000, 100_000)
 _STEADY = at_least(1 / 1.3)
 _PATIENCE = 60.0
@@ -72,11 +73,11 @@ def _growth(sizes: Sequence[int], requests: int) -> Iterator[Line]:
         ]
         took = dict.fromkeys(sizes, 0.0)
         words = texts(requests, 3, seed=2)
-        for start in range(-_MANY_CLIENTS, requests, 2 * _MANY_CLIENTS):
+        for start in range(-_ROUND, requests, _ROUND):  # the first makes threads and the like
             for size, (port, key) in zip(sizes, served, strict=True):
                 asked = [
-                    _search(words[n % requests], key) if n % 2 else _request(n, words[n], key)
-                    for n in range(start, start + 2 * _MANY_CLIENTS)
+                    _search(text, key) if n % 2 else _request(start + n, text, key)
+                    for n, text in enumerate(words[start:][:_ROUND])
                 ]
                 with stopwatch() as watch:
                     asyncio.run(_send(port, asked, _MANY_CLIENTS))
@@ -238,7 +239,7 @@ def _request(number: int, text: str, key: str) -> bytes:
 
 
 def _search(query: str, key: str) -> bytes:
-    return _posted("/v1/search", {"query": query}, key)
+    return _posted("/v1/search", {"query": query, "mode": "semantic"}, key)
 
 
 def _posted(path: str, given: dict[str, str], key: str) -> bytes:

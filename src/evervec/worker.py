@@ -100,6 +100,7 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._crash: BaseException | None = None
         self._endurance = Endurance(settings.backoff_seconds)
+        self._version = version("evervec")  # read from a file, once
 
     def _renew_threads(self) -> None:
         self._calls = Calls(self._pipeline, self._concurrency, self._stopping.is_set)
@@ -425,7 +426,7 @@ class Worker:
             held = len(self._claimed) + sum(len(batch.items) for batch in batches)
             self._store.beat(
                 self._pipeline.queue.worker,
-                version=version("evervec"),
+                version=self._version,
                 held=held,
                 done=self._total.processed,
             )
