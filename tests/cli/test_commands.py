@@ -564,3 +564,28 @@ def test_a_store_of_an_embedder_of_ones_own_asks_for_its_program(run: Run, tmp_p
 )
 def test_a_slow_pace_is_not_told_as_none(per_second: float, told: str) -> None:
     assert pace(per_second) == told
+
+
+def test_links_stay_inside_the_folder(run: Run, notes: Path) -> None:
+    (notes.parent / "private.txt").write_text("a secret outside of the folder")
+    (notes / "out.txt").symlink_to(notes.parent / "private.txt")
+    (notes / "in.txt").symlink_to(notes / "tea.md")
+    (notes / "etc").symlink_to("/etc")
+    said = run("add", "note", "notes")
+    assert "4 added" in said.stdout
+    assert "skipped notes/out.txt: a link to something outside the folder" in said.stderr
+    assert "secret" not in run("search", "secret", "--json").stdout
+
+
+def test_no_text_of_a_record_commands_the_terminal(run: Run, tmp_path: Path) -> None:
+    hostile = "needle \x1b]52;c;ZXZpbA==\x07 \x9b2J"
+    with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:
+        ev.add("k\x1b[31m", hostile, id="\x1b[2Jid", title=f"t {hostile}", metadata={"a": hostile})
+        ev.process_all()
+    for command in (
+        ["search", "needle"], ["search", "needle", "--json"], ["get", "k\x1b[31m", "\x1b[2Jid"],
+        ["jobs"], ["versions"], ["status"], ["verify"], ["doctor"], ["status", "--json"],
+    ):  # fmt: skip
+        said = run(*command)
+        assert not set(said.stdout + said.stderr) & set("\x1b\x9b\x07"), command
+    assert "\\x1b" in run("get", "nothing", "\x1b[2J", code=1).stderr
