@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from evervec.deadlines import check, holding
 from evervec.filters import Condition, parse_filter
 from evervec.indexes.base import Held, Matches, Stray
 from evervec.model import Change, ModelSpec
@@ -170,7 +171,7 @@ class RowsIndex(ABC):
         key = (version, tenant)
         if mark is None:
             mark = self.mark()
-        with self._lock:
+        with holding(self._lock):
             block = self._blocks.get(key)
             if block is not None and block.mark == mark:
                 self._blocks.move_to_end(key)
@@ -195,12 +196,16 @@ class RowsIndex(ABC):
             gone = conn.execute(self.sql.removals, (version, tenant, block.upto)).fetchall()
             matrix.discard([row[0] for row in gone])
         rows = conn.execute(self.sql.feed, (version, tenant, block.upto))
-        while batch := rows.fetchmany(4096):
-            points, records, hashes, vectors = zip(*batch, strict=True)
-            if matrix is None:
-                matrix = Matrix(len(vectors[0]) // 4)
-            matrix.append(points, records, hashes, vectors)
-        block.matrix = matrix
+        try:
+            while batch := rows.fetchmany(4096):
+                points, records, hashes, vectors = zip(*batch, strict=True)
+                if matrix is None:
+                    matrix = Matrix(len(vectors[0]) // 4)
+                matrix.append(points, records, hashes, vectors)
+                block.upto = points[-1]
+                check()
+        finally:  # what a deadline broke off goes on from there
+            block.matrix = matrix
 
     def _evict(self) -> None:
         def used() -> int:

@@ -9,6 +9,7 @@ the same in tests, which every engine passes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from evervec.model import Attempt, EnqueueResult, Job, ModelSpec, Record, Status, Ticket, Version
@@ -48,6 +49,8 @@ class Store(Protocol):
     """a small read takes microseconds and waits for nobody: neither network nor lock"""
     read_only: bool
     """every write raises `StoreError`"""
+    folder: Path | None
+    """where its files are on this machine, if it has any"""
 
     def now(self) -> float:
         """The clock that rules leases and schedules."""
@@ -56,6 +59,9 @@ class Store(Protocol):
         """A connection of the store's own for `conn=`, where callers cannot open one themselves;
         `InvalidArgument` where they can."""
         ...
+
+    def try_write(self) -> None:
+        """Write something, and undo it: raises what a write would meet."""
 
     def close(self) -> None: ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, unquote
@@ -13,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec.drafts import LONGEST_ID, OPTIONS, check_name
+from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.keys import Role
 from evervec.model import Record, Status, Ticket
@@ -233,8 +235,9 @@ async def _receipt(
     shown: dict[str, Any] = {name: getattr(ticket, name) for name in Ticket.__slots__}
     shown["status"] = end or Status.PENDING
     if end is Status.FAILED:
-        job = await view.run(view.ev.queue.get, ticket.job_id)
-        shown["error"] = job.error if job else "it was cancelled"
+        with suppress(EvervecError):  # the record is saved, so the answer is its ticket
+            job = await view.run(view.ev.queue.get, ticket.job_id)
+            shown["error"] = job.error if job else "it was cancelled"
     return answer(TicketOut, shown, when_done if end is Status.DONE else 202, headers)
 
 

@@ -1,5 +1,9 @@
 -- Every query of the DuckDB store by name. Lists come in as arrays.
 
+-- name: try_write
+-- changes nothing, and is undone
+update evervec_meta set value = value where key = 'counter'
+
 -- name: targets
 select version from evervec_versions
 where kind = $1 and state <> 'retired'

@@ -32,6 +32,7 @@ class DuckdbStore(Care, Listing, Finding, Sharing, Versions, Fleet, Keys, Asking
         try:
             super().__init__(db, settings.clock, settings.max_attempts)
             self.url = db.url
+            self.folder = path.absolute().parent
             upgrade(db)
         except BaseException:
             db.close()

@@ -1,5 +1,9 @@
 -- Every query of the PostgreSQL store by name. Lists come in as arrays.
 
+-- name: try_write
+-- changes nothing, and is undone
+update evervec.meta set value = value where key = 'paused'
+
 -- name: now
 select evervec.now_seconds()
 

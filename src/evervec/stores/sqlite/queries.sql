@@ -1,5 +1,9 @@
 -- Every query of the SQLite store by name. Lists come in as one JSON parameter.
 
+-- name: try_write
+-- changes nothing, and is undone
+update evervec_meta set value = value where key = 'counter'
+
 -- name: take_numbers
 update evervec_meta set value = value + ? where key = 'counter' returning value
 

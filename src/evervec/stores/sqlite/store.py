@@ -40,6 +40,7 @@ class SqliteStore(Care, Looking, Finding, Sharing, Versions, Fleet, Keys, Asking
         super().__init__(db, settings.clock, settings.max_attempts)
         self.url = db.name
         self.read_only = db.read_only
+        self.folder = None if path is None else path.absolute().parent
         self.reads_at_once = path is not None  # in memory readers wait for writers
 
     def close(self) -> None:
