@@ -67,6 +67,13 @@ class Pipeline:
         self._chunkers: dict[int, Chunker] = {}
         self._makers: dict[int, Model] = {}
         self._away: list[Model] = []
+        self._served: tuple[list[Collection], tuple[object, ...], float, list[int]] = (
+            [],
+            (),
+            0.0,
+            [],
+        )
+        """the versions that this process serves, and what that was found from"""
         self._refused: dict[int, float] = {}
         """versions whose collection in the index is wrong, and when to ask again"""
         self._generation = generation(store)
@@ -77,16 +84,27 @@ class Pipeline:
     def serves(self) -> list[int]:
         """The versions whose jobs this process can do: of models that it has, cut in a way it
         knows."""
-        served = []
-        for c in self._described():
+        found, known = self.store.collections(), self._what_is_known()
+        told, knew, until, served = self._served
+        if found is told and known == knew and time.monotonic() < until:
+            return served
+        found, served, until = self._described(), [], math.inf
+        for c in found:
             model = self.models.of(c.spec)
-            if model is None or c.state == "retired":
+            if c.state == "retired":
                 continue
-            if chunker := self.chunker_of(c):
+            if model is None:  # it may be possible to open it later
+                until = time.monotonic() + _ASK_AGAIN
+            elif chunker := self.chunker_of(c):
                 self._chunkers[c.version] = chunker
                 self._makers[c.version] = model
                 served.append(c.version)
+        self._served = (found, self._what_is_known(), until, served)
         return served
+
+    def _what_is_known(self) -> tuple[object, ...]:
+        """What this process knows of models and kinds."""
+        return (*self.models, *self._kinds.values())
 
     def chunker_of(self, c: Collection) -> Chunker | None:
         """How a collection's texts are cut; None where this process does not have its model, or
@@ -148,15 +166,27 @@ class Pipeline:
         `IndexMismatch` when the store's vectors are in another index since it was opened."""
         check_generation(self.store, self._generation)
         self._tables.attempt(self._tables.follow)
-        served = [version for version in self.serves() if not self._is_refused(version)]
+        served = self.serves()
+        if self._refused:
+            served = [version for version in served if not self._is_refused(version)]
         if self._away:
             served = [version for version in served if self._makers[version] not in self._away]
         if not served:
             return []
         began = time.perf_counter()
-        claimed = self.queue.claim(limit, versions=served, suspects=suspects)
+        claimed = self._claimed_of(served, limit, suspects)
         if claimed:  # idle looks are no work
             STAGES.observe(time.perf_counter() - began, "claim")
+        return claimed
+
+    def _claimed_of(self, served: list[int], limit: int, suspects: bool) -> list[Job]:
+        """What was claimed of these versions. A version that was made since they were listed is
+        given back: this process may not be able to do its jobs."""
+        claimed = self.queue.claim(limit, versions=served, suspects=suspects)
+        strange = [job for job in claimed if job.version not in self._makers]
+        if strange:
+            self.queue.release_many(strange)
+            claimed = [job for job in claimed if job.version in self._makers]
         return claimed
 
     def check_followed(self) -> None:

@@ -116,7 +116,9 @@ class Settings:
     daily_money: float = _setting(
         0.0, "money a day (UTC) after which embedding pauses; 0: no cap", least=0
     )
-    backfill_priority: int = _setting(-100, "priority of what a backfill enqueues")
+    backfill_priority: int = _setting(
+        -100, "priority of what a backfill enqueues", least=-1000, most=1000
+    )
     vector_cache_mb: int = _setting(
         0, "vectors kept for texts that other records have too; 0: none", least=0
     )

@@ -100,7 +100,16 @@ class Store(Protocol):
 
     # the worker's way
     def collections(self) -> list[Collection]:
-        """One for each kind and embedding version, the oldest first."""
+        """One for each kind and embedding version, the oldest first. The same list until one of
+        them changes: leave it as it is."""
+        ...
+
+    def collections_of(self, tenant: str) -> list[Collection]:
+        """Those of the tenant's kinds alone."""
+        ...
+
+    def kinds(self, tenant: str) -> list[str]:
+        """The kinds of which the tenant has records, or had until their last traces are purged."""
         ...
 
     def adopt(self, model: ModelSpec) -> None:

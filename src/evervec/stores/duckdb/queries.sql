@@ -158,28 +158,40 @@ j.completed_at, j.lease_expires_at, j.record, j.worker, j.crashes
 from evervec_jobs as j
 join evervec_records as r on r.record = j.record
 
--- name: version_names
-select version, name from evervec_versions
+-- name: versions_stamp
+select coalesce(bit_xor(hash(
+    version, kind, state, chunker, app, cut_since, name, provider, model, dimensions)), 0)
+from evervec_versions
+
+-- name: kinds
+-- of which a tenant has records
+select distinct kind from evervec_records where tenant = $1 order by kind
 
 -- name: due_any
 select 1 from evervec_jobs
 where status = 'pending' and scheduled_for <= $1 and not list_contains($2::varchar[], tenant)
 limit 1
 
+-- name: first_due
+-- the first so many of each tenant; $3: versions whose jobs are left for others
+select tenant, arg_min(job_id, (-priority, scheduled_for, job_id), $1::bigint)
+from evervec_jobs
+where status = 'pending' and scheduled_for <= $2 and crashes <= $4
+    and op in ('embed', 'open', 'load', 'delete')
+    and ($3::bigint[] is null
+         or not list_contains($3::bigint[], version)
+             and version in (select version from evervec_versions))
+    and not list_contains($5::varchar[], tenant)
+group by tenant
+order by tenant
+
 -- name: due_jobs
 -- what a lease does not set anew
 select j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, j.attempts,
        j.max_attempts, j.error, j.created_at, j.scheduled_for, j.completed_at, j.record, j.crashes
-from (
-    select * from evervec_jobs
-    where status = 'pending' and scheduled_for <= $2 and crashes <= $4
-        and op in ('embed', 'open', 'load', 'delete')
-        and ($3::bigint[] is null or version = any ($3::bigint[]))
-        and not list_contains($5::varchar[], tenant)
-    order by priority desc, scheduled_for, job_id
-    limit $1) as j
+from evervec_jobs as j
 join evervec_records as r on r.record = j.record
-order by j.priority desc, j.scheduled_for, j.job_id
+where j.job_id in (select unnest($1::bigint[]))
 
 -- name: lease
 update evervec_jobs
@@ -424,6 +436,9 @@ insert into evervec_pauses (tenant) values ($1) on conflict do nothing
 
 -- name: resume
 delete from evervec_pauses where tenant = $1
+
+-- name: weights
+select tenant, weight from evervec_tenants where weight <> 1
 
 -- name: record_columns
 r.tenant, r.kind, r.id, r.seq, r.title, r.text, r.metadata, r.weight, r.created_at, r.updated_at,

@@ -49,6 +49,12 @@ class Changes(Engine, changes.Changes):
                 targets = [row[0] for row in aside.execute(SQL.targets, (kind,))]
         return targets
 
+    def _need_app(self, db: Connection, kind: str) -> None:
+        """In a transaction of its own, so that nobody who makes a kind waits for the caller's."""
+        if db.execute(SQL.needs_app, (kind,)).fetchone()[0]:
+            with self.db.aside() as aside:
+                aside.execute(SQL.need_app, (kind,))
+
     def lock_records(self, db: Connection, records: Sequence[int]) -> None:
         db.execute(SQL.lock_revealed, (list(records),))
 

@@ -36,7 +36,7 @@ class Enqueueing(Changes):
         with self.db.writing(durable=True, conn=conn) as db:
             targets = self._targets(db, kind)
             if app:
-                db.execute(self.sql.need_app, (kind,))
+                self._need_app(db, kind)
             now = self.moment(db)
             results = self._enqueue_new(db, tenant, kind, ids, targets, plan, now)
             left = set(ids) - results.keys()
@@ -54,6 +54,10 @@ class Enqueueing(Changes):
             answers.append(EnqueueResult(result.job_id, False) if id in first else result)
             first.add(id)
         return answers
+
+    def _need_app(self, db: Connection, kind: str) -> None:
+        """Only a process that registered the kind can do its jobs."""
+        db.execute(self.sql.need_app, (kind,))
 
     def _enqueue_new(
         self,

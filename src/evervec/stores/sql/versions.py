@@ -16,14 +16,16 @@ class Versions(Boxes):
 
     def collections(self) -> list[Collection]:
         with self.db.reading() as conn:
-            return [
-                Collection(
-                    version, kind, state, chunker, bool(app), cut_since,
-                    ModelSpec(name, provider, model, dimensions) if name else None,
-                )
-                for version, kind, state, chunker, app, cut_since, name, provider, model, dimensions
-                in conn.execute(self.sql.collections)
-            ]  # fmt: skip
+            return self.catalogue(conn).collections
+
+    def kinds(self, tenant: str) -> list[str]:
+        with self.db.reading() as conn:
+            return [row[0] for row in conn.execute(self.sql.kinds, (tenant,))]
+
+    def collections_of(self, tenant: str) -> list[Collection]:
+        with self.db.reading() as conn:
+            kinds = [row[0] for row in conn.execute(self.sql.kinds, (tenant,))]
+            return self.catalogue(conn).of(kinds)
 
     def adopt(self, model: ModelSpec) -> None:
         with self.db.writing(durable=True) as conn:
