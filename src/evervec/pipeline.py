@@ -74,6 +74,8 @@ class Pipeline:
             [],
         )
         """the versions that this process serves, and what that was found from"""
+        self._used_up: set[str] = set()
+        """tenants whose jobs are given back: since the last claim they used up their day's quota"""
         self._refused: dict[int, float] = {}
         """versions whose collection in the index is wrong, and when to ask again"""
         self._generation = generation(store)
@@ -174,6 +176,7 @@ class Pipeline:
         if not served:
             return []
         began = time.perf_counter()
+        self._used_up.clear()  # claims leave their jobs alone
         claimed = self._claimed_of(served, limit, suspects)
         if claimed:  # idle looks are no work
             STAGES.observe(time.perf_counter() - began, "claim")
@@ -220,6 +223,10 @@ class Pipeline:
         in a few seconds. The others, and those of another model than the first, are given back
         for a later call."""
         began = time.time_ns()
+        if self._used_up:
+            jobs = self._within_quota(jobs)
+            if not jobs:
+                return Batch([], next(iter(self.models))), []
         model = self._makers[jobs[0].version]
         mine = [job for job in jobs if self._makers[job.version] is model]
         others = [job for job in jobs if self._makers[job.version] is not model]
@@ -233,6 +240,13 @@ class Pipeline:
         batch.oversize = batch.characters > 2 * most
         batch.mark("prepare", began)
         return batch, mine[done:] + others
+
+    def _within_quota(self, jobs: Sequence[Job]) -> list[Job]:
+        """Those of claimed jobs whose tenants may go on today; the others are given back."""
+        spent = [job for job in jobs if job.tenant in self._used_up]
+        if spent:
+            self.queue.release_many(spent)
+        return [job for job in jobs if job.tenant not in self._used_up]
 
     def _load(self, batch: Batch, jobs: Sequence[Job], characters: int) -> int:
         """Add the first so many records of about that size to a batch; how many."""
@@ -445,7 +459,7 @@ class Pipeline:
                 share[row] = share.get(row, 0) + tokens
                 calls, so_far = spent.get(batch.owners[row], (0.0, 0.0))
                 spent[batch.owners[row]] = (calls + each, so_far + tokens)
-        batch.model.provider.record(spent)
+        self._used_up |= batch.model.provider.record(spent)
         batch.costs.clear()
         for row, tokens in share.items():
             batch.tokens[row] = batch.tokens.get(row, 0) + tokens

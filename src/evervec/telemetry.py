@@ -128,6 +128,9 @@ SEARCHES = Histogram(
 LIMITER = Counter(
     "evervec_limiter_decisions_total", "Requests that the rate limit allowed or refused", "decision"
 )
+QUOTAS = Counter(
+    "evervec_quota_refusals_total", "Writes that were refused because a tenant has no room", "quota"
+)
 DISPATCHED = Counter(
     "evervec_dispatched_jobs_total", "Jobs of push mode, published or released", "outcome"
 )
@@ -137,5 +140,5 @@ DELIVERIES = Counter(
     "outcome",
 )
 
-COUNTERS = (ATTEMPTS, DEAD_LETTERS, CHUNKS, CALLS, TOKENS, LIMITER, DISPATCHED, DELIVERIES)
+COUNTERS = (ATTEMPTS, DEAD_LETTERS, CHUNKS, CALLS, TOKENS, LIMITER, QUOTAS, DISPATCHED, DELIVERIES)
 HISTOGRAMS = (FRESHNESS, STAGES, SEARCHES)

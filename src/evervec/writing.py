@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from evervec.drafts import check_name, make_draft, read_envelope
-from evervec.errors import InvalidArgument, InvalidRecord
+from evervec.errors import InvalidArgument, InvalidRecord, QuotaExceeded
 from evervec.kinds import Kind
 from evervec.model import Ticket
 from evervec.models import Models
@@ -56,7 +56,8 @@ class Writing:
     def _many(self, kind: str, records: Iterable[Any], conn: Any) -> Iterator[Ticket]:
         position, source = 0, iter(records)
         while batch := list(islice(source, self._settings.add_batch)):
-            drafts, refused = [], None
+            drafts: list[Draft] = []
+            refused: InvalidRecord | None = None
             for item in batch:
                 try:
                     drafts.append(self._one_of_many(kind, item))
@@ -66,7 +67,11 @@ class Writing:
                     break
             if drafts:
                 self._tables.check_writable(kind)
-                yield from self._store.save(self._tenant, kind, drafts, conn)
+                tickets, no_room = save_until_refused(self._store, self._tenant, kind, drafts, conn)
+                yield from tickets
+                if no_room is not None:
+                    place = position + len(tickets)
+                    refused = QuotaExceeded(str(no_room), position=place)
             if refused is not None:
                 raise refused
             position += len(batch)
@@ -86,6 +91,17 @@ class Writing:
                 "an embedder: give one, or add it without boxed"
             )
         return draft
+
+
+def save_until_refused(
+    store: Store, tenant: str, kind: str, drafts: Sequence[Draft], conn: Any = None
+) -> tuple[list[Ticket], QuotaExceeded | None]:
+    """Save drafts up to the first that the tenant has no room for; why there is none."""
+    try:
+        return store.save(tenant, kind, drafts, conn), None
+    except QuotaExceeded as error:
+        fitting = drafts[: min(error.refused, default=0)]
+        return store.save(tenant, kind, fitting, conn) if fitting else [], error
 
 
 class _Tickets(Iterator[Ticket]):

@@ -30,7 +30,7 @@ _NEEDED = {"max_connections": "300", "max_prepared_transactions": "4"}
 _TABLES = (
     "records", "jobs", "ready", "claims", "ledger", "attempts", "versions", "locks", "removals",
     "notes", "spend", "cache", "attached", "changes", "workers", "keys", "asked", "pauses",
-    "tenants",
+    "tenants", "holds", "usage", "chunks", "usage_changes",
 )  # fmt: skip
 
 

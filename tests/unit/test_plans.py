@@ -61,6 +61,7 @@ HOT: dict[str, Query] = CLAIM | {
         lambda: STORE.put_job,
         (10**9, 10**9, 1, "default", "embed", 0, NOW, 10**9, 10, NOW, None, None),
     ),
+    "record_sizes": (lambda: STORE.record_sizes, (NUMBERS,)),
     "kinds": (lambda: STORE.kinds, ("default",)),
     "standing": (lambda: STORE.standing, (NUMBERS,)),
     "load": (lambda: STORE.load, (NUMBERS,)),

@@ -28,11 +28,12 @@ _COMMANDS = {
     "jobs": ("jobs", "job", "history", "retry", "recover", "purge", "cancel", "pause", "resume"),
     "migrate": ("migrate", "versions"),
     "care": ("init", "status", "worker", "backfill", "verify", "reindex", "doctor", "demo"),
+    "tenants": ("limits",),
     "service": ("serve", "dispatch", "keys"),
 }
 _TITLES = {
     "records": "Records", "tables": "What you have already", "jobs": "Jobs", "migrate": "Models",
-    "care": "Running it", "service": "For other programs",
+    "care": "Running it", "tenants": "Tenants", "service": "For other programs",
 }  # fmt: skip
 _HOMES = {name: home for home, names in _COMMANDS.items() for name in names}
 

@@ -56,6 +56,7 @@ def status(where: Where, watch: bool, as_json: bool) -> None:
                 {
                     "stats": stats,
                     "versions": ev.versions(all_tenants=True),
+                    "usage": ev.usage(),
                     "embedder": ev.embedder.name,
                     "workers": ev.store.workers(),
                     "tables": [_table_facts(ev, *attached) for attached in ev.tables.attached()],
@@ -112,6 +113,13 @@ def _show_status(ev: Evervec) -> None:
             f"today      {spent.kind}: {spent.tokens:,} tokens in {spent.calls:,.0f} calls to "
             f"{spent.model}{money}"
         )
+    for name, (has, may) in ev.usage().bounds().items():
+        if name != "kinds" or has >= may:
+            text = f"quota      {has:,} of {may:,} {name}"
+            click.echo(click.style(text, fg="yellow") if has >= may else text)
+    if (until := ev.usage().waits_until) is not None:
+        text = f"quota      the day's is used up: jobs wait until {until:%Y-%m-%d %H:%M} UTC"
+        click.echo(click.style(text, fg="yellow"))
     for alert in ev.housekeeping.alerts.lasting():
         since = duration(max(0.0, ev.store.now() - alert.since))
         click.echo(click.style(f"alert      {alert.text}", fg="red") + f"  (for {since})")

@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from evervec.errors import EvervecError
+from evervec.errors import EvervecError, QuotaExceeded
 from evervec.facade import Evervec
 from evervec.keys import Key, Keys
 from evervec.limits.limiter import Limiter, MemoryLimiter
@@ -69,6 +69,7 @@ class Service:
         self._threads = ThreadPoolExecutor(ev.settings.server_threads, "evervec-request")
         self._views: dict[str, Evervec] = {}
         self._choosing = threading.Lock()
+        self._bounded: set[str] = set()
         self._has_keys = False
         self._used: dict[str, float] = {}
 
@@ -101,11 +102,39 @@ class Service:
         for (tenant, kind, _), places in groups.items():
             try:
                 self.ev.tables.check_writable(kind)
-                tickets = self.ev.store.save(tenant, kind, [asked[p].draft for p in places])
-                answers.update(zip(places, tickets, strict=True))
+                answers.update(self._save_group(tenant, kind, asked, places))
+                self._note_bounds(tenant)
             except EvervecError as error:
                 answers.update((place, error) for place in places)
         return [answers[place] for place in range(len(asked))]
+
+    def _save_group(
+        self, tenant: str, kind: str, asked: Sequence[Save], places: list[int]
+    ) -> dict[int, Ticket | Exception]:
+        """One transaction; what the tenant has no room for keeps nothing else from being saved."""
+        refused: dict[int, Ticket | Exception] = {}
+        try:
+            tickets = self.ev.store.save(tenant, kind, [asked[p].draft for p in places])
+        except QuotaExceeded as error:
+            refused = {places[n]: error for n in error.refused}
+            places = [place for place in places if place not in refused]
+            if not refused:
+                raise
+            drafts = [asked[p].draft for p in places]
+            tickets = self.ev.store.save(tenant, kind, drafts) if drafts else []
+        return {**refused, **dict(zip(places, tickets, strict=True))}
+
+    def is_bounded(self, tenant: str) -> bool:
+        """Whether the tenant may have only so much, as of its last save: kinds aside, which all
+        have a bound of."""
+        return tenant in self._bounded
+
+    def _note_bounds(self, tenant: str) -> None:
+        found = self.ev.store.limits(tenant)
+        if any((found.records, found.bytes, found.chunks, found.tokens, found.money)):
+            self._bounded.add(tenant)
+        else:
+            self._bounded.discard(tenant)
 
     # waiting
     async def settle(self, tenant: str, ticket: Ticket, seconds: float) -> Status | None:

@@ -28,6 +28,7 @@ from evervec.server.routes.records import draft_of, read_record
 from evervec.server.schemas.records import RecordIn, TicketOut
 from evervec.server.streams import Incoming, Spool
 from evervec.stores.values import Draft
+from evervec.writing import save_until_refused
 
 router = APIRouter(prefix="/v1/records", tags=["records"], route_class=CheckedRoute)
 
@@ -179,8 +180,11 @@ class _Batch:
         try:
             for kind, group in _runs(drafts):
                 self._ev.tables.check_writable(kind)
-                for ticket in self._ev.store.save(self._ev.tenant, kind, group):
+                saved, no_room = save_until_refused(self._ev.store, self._ev.tenant, kind, group)
+                for ticket in saved:
                     tickets += (_dump(ticket), b"\n")
+                if no_room is not None:
+                    raise no_room
         except EvervecError as error:
             problem = self._placed(error, len(tickets) // 2)
         self._position += len(tickets) // 2

@@ -34,13 +34,13 @@ class Leases(Changes, leases.Leases):
         suspects: bool = True,
     ) -> list[Job]:
         with self.db.reading() as conn:  # an idle worker takes no lock
-            paused = self.pauses(conn)
+            paused = self.held_back(conn, self.now())
             due = (self.now(), list(paused))
             if EVERYONE in paused or conn.execute(SQL.due_any, due).fetchone() is None:
                 return []
         with self.db.writing(durable=False) as conn:
             now = self.now()  # the lease runs from here, however long the lock took
-            paused = self.pauses(conn)
+            paused = self.held_back(conn, now)
             if EVERYONE in paused:
                 return []
             barred = self.barred(conn, versions)

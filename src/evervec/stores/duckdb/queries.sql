@@ -31,9 +31,10 @@ where version = $4
 
 -- name: versions
 select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
-       (select count(*) from evervec_ledger as l where l.version = v.version), v.last_sync_at,
-       v.chunker, v.created_at
+       coalesce(l.count, 0), v.last_sync_at, v.chunker, v.created_at
 from evervec_versions as v
+left join (select version, count(*) as count from evervec_ledger group by version) as l
+    on l.version = v.version
 order by v.kind, v.version
 
 -- name: touch_versions
@@ -440,6 +441,87 @@ delete from evervec_pauses where tenant = $1
 -- name: weights
 select tenant, weight from evervec_tenants where weight <> 1
 
+-- name: limits
+select weight, kinds, records, bytes, chunks, tokens, money from evervec_tenants where tenant = $1
+
+-- name: limited_tenants
+select tenant from evervec_tenants order by tenant
+
+-- name: drop_limits
+delete from evervec_tenants where tenant = $1
+
+-- name: set_limits
+insert into evervec_tenants (tenant, weight, kinds, records, bytes, chunks, tokens, money)
+values ($1, $2, $3, $4, $5, $6, $7, $8)
+
+-- name: spent
+-- in a day
+select coalesce(sum(tokens), 0), coalesce(sum(money), 0) from evervec_spend
+where tenant = $1 and day = $2
+
+-- name: hold
+select until from evervec_holds where tenant = $1 and until > $2
+
+-- name: add_hold
+insert into evervec_holds (tenant, until) values ($1, $2)
+
+-- name: drop_hold
+delete from evervec_holds where tenant = $1
+
+-- name: forget_holds
+delete from evervec_holds where until <= $1
+
+-- name: held_back
+-- tenants whose jobs are not claimed: paused, or with the day's quota used up
+select tenant from evervec_pauses
+union
+select tenant from evervec_holds where until > $1
+
+-- name: usage
+select (select coalesce(sum(records), 0) from evervec_usage where tenant = $1),
+       (select coalesce(sum(bytes), 0) from evervec_usage where tenant = $1),
+       (select coalesce(sum(c.chunks), 0) from evervec_chunks as c
+        join evervec_versions as v on v.version = c.version and v.state = 'serving'
+        where c.tenant = $1)
+
+-- name: held_usage
+-- of some records, as it is counted
+select r.tenant, r.kind, null, count(*), sum(
+    strlen(r.text) + coalesce(strlen(r.title), 0) + coalesce(strlen(r.data), 0)
+    + case when r.metadata = '{}' then 0 else strlen(r.metadata) end), 0
+from evervec_records as r
+where r.record in (select unnest($1::bigint[])) and r.state <> 'deleted'
+group by r.tenant, r.kind
+union all
+select r.tenant, null, l.version, 0, 0, sum(octet_length(l.chunks) // 24)
+from evervec_ledger as l
+join evervec_records as r on r.record = l.record
+where l.record in (select unnest($1::bigint[]))
+group by r.tenant, l.version
+
+-- name: add_usage
+update evervec_usage set records = records + $3, bytes = bytes + $4
+where tenant = $1 and kind = $2
+
+-- name: new_usage
+insert into evervec_usage (tenant, kind, records, bytes) values ($1, $2, $3, $4)
+
+-- name: add_chunks
+update evervec_chunks set chunks = chunks + $3 where tenant = $1 and version = $2
+
+-- name: new_chunks
+insert into evervec_chunks (tenant, version, chunks) values ($1, $2, $3)
+
+-- name: version_records
+select record from evervec_ledger where version = $1 limit $2
+
+-- name: record_sizes
+select r.record,
+       strlen(r.text) + coalesce(strlen(r.title), 0) + coalesce(strlen(r.data), 0)
+       + case when r.metadata = '{}' then 0 else strlen(r.metadata) end
+from evervec_records as r
+where r.record in (select unnest($1::bigint[])) and r.state <> 'deleted'
+
 -- name: record_columns
 r.tenant, r.kind, r.id, r.seq, r.title, r.text, r.metadata, r.weight, r.created_at, r.updated_at,
 exists (
@@ -480,7 +562,7 @@ where status = 'pending' and ($1::varchar is null or tenant = $1)
 
 -- name: waiting_since
 select min(scheduled_for) from evervec_jobs
-where status = 'pending' and priority > $1 and tenant not in (select tenant from evervec_pauses)
+where status = 'pending' and priority > $1 and tenant not in (select tenant from evervec_pauses union all select tenant from evervec_holds)
 
 -- name: recent_pace
 select avg(finished_at - started_at)

@@ -53,9 +53,10 @@ where version = $4
 
 -- name: versions
 select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
-       (select count(*) from evervec.ledger as l where l.version = v.version), v.last_sync_at,
-       v.chunker, v.created_at
+       coalesce(l.count, 0), v.last_sync_at, v.chunker, v.created_at
 from evervec.versions as v
+left join (select version, count(*) as count from evervec.ledger group by version) as l
+    on l.version = v.version
 order by v.kind, v.version
 
 -- name: touch_versions
@@ -629,6 +630,89 @@ delete from evervec.pauses where tenant = $1
 -- name: weights
 select tenant, weight from evervec.tenants where weight <> 1
 
+-- name: limits
+select weight, kinds, records, bytes, chunks, tokens, money from evervec.tenants where tenant = $1
+
+-- name: limited_tenants
+select tenant from evervec.tenants order by tenant
+
+-- name: drop_limits
+delete from evervec.tenants where tenant = $1
+
+-- name: set_limits
+insert into evervec.tenants (tenant, weight, kinds, records, bytes, chunks, tokens, money)
+values ($1, $2, $3, $4, $5, $6, $7, $8)
+
+-- name: spent
+-- in a day
+select coalesce(sum(tokens), 0), coalesce(sum(money), 0) from evervec.spend
+where tenant = $1 and day = $2
+
+-- name: hold
+select until from evervec.holds where tenant = $1 and until > $2
+
+-- name: add_hold
+insert into evervec.holds (tenant, until) values ($1, $2)
+
+-- name: drop_hold
+delete from evervec.holds where tenant = $1
+
+-- name: forget_holds
+delete from evervec.holds where until <= $1
+
+-- name: held_back
+-- tenants whose jobs are not claimed: paused, or with the day's quota used up
+select tenant from evervec.pauses
+union
+select tenant from evervec.holds where until > $1
+
+-- name: usage
+-- what is added up, and what came since
+select coalesce(sum(u.records), 0), coalesce(sum(u.bytes), 0), coalesce(sum(u.chunks), 0)
+from (
+    select records, bytes, 0 as chunks from evervec.usage where tenant = $1
+    union all
+    select records, bytes, 0 from evervec.usage_changes where tenant = $1
+    union all
+    select 0, 0, c.chunks
+    from (select version, chunks from evervec.chunks where tenant = $1
+          union all
+          select version, chunks from evervec.usage_changes where tenant = $1) as c
+    join evervec.versions as v on v.version = c.version and v.state = 'serving') as u
+
+-- name: any_usage_changes
+select 1 from evervec.usage_changes limit 1
+
+-- name: fold_usage
+-- in one order, so that two who do it never wait for each other
+with gone as materialized (
+    delete from evervec.usage_changes
+    where ctid = any (array(
+        select ctid from evervec.usage_changes limit $1 for update skip locked))
+    returning tenant, kind, version, records, bytes, chunks),
+kinds as (
+    insert into evervec.usage as u (tenant, kind, records, bytes)
+    select tenant, kind, sum(records), sum(bytes) from gone where kind is not null
+    group by tenant, kind order by tenant, kind
+    on conflict (tenant, kind) do update
+        set records = u.records + excluded.records, bytes = u.bytes + excluded.bytes),
+versions as (
+    insert into evervec.chunks as c (tenant, version, chunks)
+    select tenant, version, sum(chunks) from gone where version is not null
+    group by tenant, version order by tenant, version
+    on conflict (tenant, version) do update set chunks = c.chunks + excluded.chunks)
+select count(*) from gone
+
+-- name: lock_tenant
+select pg_advisory_xact_lock(hashtextextended('evervec tenant ' || $1, 0))
+
+-- name: record_sizes
+select r.record,
+       octet_length(r.text) + coalesce(octet_length(r.title), 0) + coalesce(octet_length(r.data), 0)
+       + case when r.metadata = '{}' then 0 else octet_length(r.metadata) end
+from evervec.records as r
+where r.record = any ($1::bigint[]) and r.state <> 'deleted'
+
 -- name: record_columns
 r.tenant, r.kind, r.id, r.seq, r.title, r.text, r.metadata, r.weight, r.created_at, r.updated_at,
 exists (
@@ -679,7 +763,8 @@ where $1::text is null or tenant = $1
 
 -- name: waiting_since
 select min(scheduled_for) from evervec.ready
-where rank < -$1::bigint and tenant <> all (array(select tenant from evervec.pauses))
+where rank < -$1::bigint and tenant <> all (array(
+    select tenant from evervec.pauses union all select tenant from evervec.holds))
 
 -- name: settled
 -- how records stand with the version that serves, and what is to come of any

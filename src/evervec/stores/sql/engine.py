@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Protocol
 
 from evervec.errors import InvalidArgument
@@ -105,6 +105,15 @@ class Engine(ABC):
     def pauses(self, conn: Connection) -> frozenset[str]:
         """The tenants whose jobs are not claimed."""
         return frozenset(row[0] for row in conn.execute(self.sql.pauses).fetchall())
+
+    def counting(self, conn: Connection, records: Collection[int]) -> AbstractContextManager[None]:
+        """Around a change of those records, or of what the ledger says of them, where no trigger
+        counts it for `usage`."""
+        return nullcontext()
+
+    def held_back(self, conn: Connection, now: float) -> frozenset[str]:
+        """The same, and those who used up what they may use in a day."""
+        return frozenset(row[0] for row in conn.execute(self.sql.held_back, (now,)).fetchall())
 
     def weights(self, conn: Connection) -> dict[str, int]:
         """Of tenants whose turn is longer than that of others."""

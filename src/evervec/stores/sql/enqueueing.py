@@ -29,11 +29,15 @@ class Enqueueing(Changes):
         priority: int = 0,
         delay: float = 0.0,
         max_attempts: int | None = None,
+        bounded: bool = False,
         conn: Any = None,
     ) -> list[EnqueueResult]:
         plan = Draft("", "", b"", priority=priority, delay=delay, max_attempts=max_attempts)
         how = (loaded, owing)
         with self.db.writing(durable=True, conn=conn) as db:
+            if bounded:
+                self.check_kind(db, tenant, kind)
+                self.check_count(db, tenant, ids, kind)
             targets = self._targets(db, kind)
             if app:
                 self._need_app(db, kind)

@@ -102,7 +102,11 @@ class Versions(Boxes):
             return passed_on
         with self.db.writing(durable=False) as conn:
             gone: int = conn.execute(self.sql.drop_version_jobs, (version, limit)).rowcount
-            gone += conn.execute(self.sql.drop_version_ledger, (version, limit)).rowcount
+            gone += self._drop_ledger(conn, version, limit)
+        return gone
+
+    def _drop_ledger(self, conn: Connection, version: int, limit: int) -> int:
+        gone: int = conn.execute(self.sql.drop_version_ledger, (version, limit)).rowcount
         return gone
 
     def forget_version(self, version: int) -> None:

@@ -54,7 +54,7 @@ class Leases(Finishing):
 
     def _anything_due(self, conn: sqlite3.Connection, now: float) -> bool:
         """Whether a claim may find something, whatever version it is of."""
-        skipped = self.pauses(conn)
+        skipped = self.held_back(conn, now)
         if EVERYONE in skipped:
             return False
         if conn.execute(SQL.any_promoted, (now,)).fetchone():
@@ -69,17 +69,18 @@ class Leases(Finishing):
         barred: str | None,
         most_crashes: int,
     ) -> list[JobRow]:
-        skipped = self.pauses(conn)
+        skipped = self.held_back(conn, now)
         if EVERYONE in skipped:
             return []
-        conn.execute(SQL.promote, (now, PROMOTED_AT_ONCE))
+        if conn.execute(SQL.any_promoted, (now,)).fetchone():
+            conn.execute(SQL.promote, (now, PROMOTED_AT_ONCE))
 
         def first_of(tenant: str, count: int) -> list[JobRow]:
             asked = (tenant, now, most_crashes, barred, count)
             return conn.execute(SELECT_DUE + SQL.due_of_tenant, asked).fetchall()
 
-        weights = self.weights(conn)
         turns = self.turns.tenants(lambda after: _tenants_behind(conn, after, skipped), limit)
+        weights = self.weights(conn) if len(turns) > 1 else {}
         return together(in_turns(share_out(turns, weights, limit, first_of)), limit)
 
     def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | Unreadable | None]:

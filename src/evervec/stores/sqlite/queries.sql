@@ -36,9 +36,10 @@ where version = ?4
 
 -- name: versions
 select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
-       (select count(*) from evervec_ledger as l where l.version = v.version), v.last_sync_at,
-       v.chunker, v.created_at
+       coalesce(l.count, 0), v.last_sync_at, v.chunker, v.created_at
 from evervec_versions as v
+left join (select version, count(*) as count from evervec_ledger group by version) as l
+    on l.version = v.version
 order by v.kind, v.version
 
 -- name: touch_versions
@@ -405,6 +406,60 @@ delete from evervec_pauses where tenant = ?
 -- name: weights
 select tenant, weight from evervec_tenants where weight <> 1
 
+-- name: limits
+select weight, kinds, records, bytes, chunks, tokens, money from evervec_tenants where tenant = ?1
+
+-- name: limited_tenants
+select tenant from evervec_tenants order by tenant
+
+-- name: drop_limits
+delete from evervec_tenants where tenant = ?1
+
+-- name: set_limits
+insert into evervec_tenants (tenant, weight, kinds, records, bytes, chunks, tokens, money)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+
+-- name: spent
+-- in a day
+select coalesce(sum(tokens), 0), coalesce(sum(money), 0) from evervec_spend
+where tenant = ?1 and day = ?2
+
+-- name: hold
+select until from evervec_holds where tenant = ?1 and until > ?2
+
+-- name: add_hold
+insert into evervec_holds (tenant, until) values (?1, ?2)
+
+-- name: drop_hold
+delete from evervec_holds where tenant = ?1
+
+-- name: forget_holds
+delete from evervec_holds where until <= ?
+
+-- name: held_back
+-- tenants whose jobs are not claimed: paused, or with the day's quota used up
+select tenant from evervec_pauses
+union
+select tenant from evervec_holds where until > ?1
+
+-- name: usage
+select (select coalesce(sum(records), 0) from evervec_usage where tenant = ?1),
+       (select coalesce(sum(bytes), 0) from evervec_usage where tenant = ?1),
+       (select coalesce(sum(c.chunks), 0) from evervec_chunks as c
+        join evervec_versions as v on v.version = c.version and v.state = 'serving'
+        where c.tenant = ?1)
+
+-- name: count_new
+insert into evervec_usage (tenant, kind, records, bytes) values (?, ?, ?, ?)
+on conflict do update set records = records + excluded.records, bytes = bytes + excluded.bytes
+
+-- name: record_sizes
+select r.record,
+       length(cast(r.text as blob)) + coalesce(length(cast(r.title as blob)), 0) + coalesce(length(cast(r.data as blob)), 0)
+       + case when r.metadata = '{}' then 0 else length(cast(r.metadata as blob)) end
+from evervec_records as r
+where r.record in (select value from json_each(?1)) and r.state <> 'deleted'
+
 -- name: record_columns
 r.tenant, r.kind, r.id, r.seq, r.title, r.text, r.metadata, r.weight, r.created_at, r.updated_at,
 exists (
@@ -448,7 +503,7 @@ where status = 'pending' and (?1 is null or tenant = ?1)
 
 -- name: waiting_since
 select min(scheduled_for) from evervec_jobs
-where status = 'pending' and priority > ? and tenant not in (select tenant from evervec_pauses)
+where status = 'pending' and priority > ? and tenant not in (select tenant from evervec_pauses union all select tenant from evervec_holds)
 
 -- name: recent_pace
 select avg(finished_at - started_at)
