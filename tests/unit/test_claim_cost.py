@@ -4,13 +4,12 @@ SQLite counts for us: the instructions of its virtual machine. The same holds fo
 pages are counted in `tests/postgres`.
 """
 
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from evervec.stores.sqlite import SqliteStore
+from support.steps import statements_and_steps
 from support.world import KIND, World
 
 
@@ -22,19 +21,10 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def steps_of_a_claim(world: World) -> int:
-    """What it asks of SQLite, in hundreds of its virtual machine's instructions."""
-    assert isinstance(world.ev.store, SqliteStore)
-    seen: list[int] = []
+    def claim() -> None:
+        assert len(world.ev.queue.claim(10)) == 10
 
-    def watch(conn: sqlite3.Connection, every: int) -> None:
-        conn.set_progress_handler((lambda: seen.append(1)) if every else None, every)
-
-    with world.ev.store.db.writing(durable=False) as writer:
-        watch(writer, 100)
-    assert len(world.ev.queue.claim(10)) == 10
-    with world.ev.store.db.writing(durable=False) as writer:
-        watch(writer, 0)
-    return len(seen)
+    return statements_and_steps(world, claim)[1]
 
 
 def paused(world: World) -> None:
@@ -83,12 +73,12 @@ def test_a_claim_stays_flat_beside(world: World, crowd: Callable[[World], None])
 
 def test_an_idle_look_stays_flat_beside_delayed_jobs(world: World) -> None:
     """Of a worker that has nothing to do: whether something is due, and when something will be."""
-    assert isinstance(world.ev.store, SqliteStore)
     delayed_at_every_priority(world)
-    seen: list[int] = []
-    with world.ev.store.db.reading() as reader:
-        reader.set_progress_handler(lambda: seen.append(1), 100)
+
+    def look() -> None:
         assert world.ev.queue.claim(10) == []
         assert world.ev.store.next_due() == pytest.approx(world.clock.now + 9e9)
-        reader.set_progress_handler(None, 0)
-    assert len(seen) < 5
+
+    statements, steps = statements_and_steps(world, look)
+    assert statements < 10
+    assert steps < 10
