@@ -459,8 +459,10 @@ class Pipeline:
                 share[row] = share.get(row, 0) + tokens
                 calls, so_far = spent.get(batch.owners[row], (0.0, 0.0))
                 spent[batch.owners[row]] = (calls + each, so_far + tokens)
-        self._used_up |= batch.model.provider.record(spent)
+        batch.model.provider.record(spent)
         batch.costs.clear()
+        if share:
+            self._used_up |= self.store.hold_spent({tenant for tenant, _ in spent})
         for row, tokens in share.items():
             batch.tokens[row] = batch.tokens.get(row, 0) + tokens
 

@@ -138,12 +138,10 @@ class Provider:
         with self._counting:
             self.in_flight += change
 
-    def record(self, spent: Mapping[tuple[str, str], tuple[float, float]]) -> set[str]:
-        """Calls and tokens by tenant and kind, for what they cost; the tenants that used up what
-        they may use in a day."""
+    def record(self, spent: Mapping[tuple[str, str], tuple[float, float]]) -> None:
+        """Calls and tokens by tenant and kind, for what they cost."""
         if any(tokens for _, tokens in spent.values()):
-            return self.spending.record(spent)
-        return set()
+            self.spending.record(spent)
 
     # searches
     def embed_query(self, text: str) -> NDArray[np.float32]:

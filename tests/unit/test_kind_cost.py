@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,9 +30,19 @@ def crowd(world: World) -> None:
     work(world.ev)
 
 
-def test_a_search_reads_nothing_of_other_tenants_kinds(world: World) -> None:
+def test_a_search_reads_nothing_of_other_tenants_kinds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.ev.add(KIND, "alpha", id="1")
     work(world.ev)
+    searched = []
+    index_search = world.ev.index.search
+
+    def noting(version: int, *args: Any) -> Any:
+        searched.append(version)
+        return index_search(version, *args)
+
+    monkeypatch.setattr(world.ev.index, "search", noting)
 
     def search() -> None:
         world.tenant("other").add("kind 0", "beta", id="1")  # so that nothing remembered is true
@@ -41,7 +52,9 @@ def test_a_search_reads_nothing_of_other_tenants_kinds(world: World) -> None:
     before = statements_and_steps(world, search)
     crowd(world)
     search()
+    searched.clear()
     after = statements_and_steps(world, search)
+    assert len(searched) == 1
     assert after[0] <= before[0] + 2
     assert after[1] < 2 * before[1] + 10
 

@@ -18,9 +18,8 @@ class Spending:
         self._model = model
         self._settings = settings
 
-    def record(self, spent: Mapping[tuple[str, str], tuple[float, float]]) -> set[str]:
-        """Add calls and tokens by tenant and kind; the tenants whose jobs wait now, because they
-        used up what they may use in a day."""
+    def record(self, spent: Mapping[tuple[str, str], tuple[float, float]]) -> None:
+        """Add calls and tokens by tenant and kind."""
         day = self._today()
         self._store.add_spend(
             [
@@ -28,7 +27,6 @@ class Spending:
                 for (tenant, kind), (calls, tokens) in spent.items()
             ]
         )
-        return self._store.hold_spent({tenant for tenant, _ in spent})
 
     def money(self, tokens: float) -> float:
         return tokens * self._settings.price_per_million / 1e6

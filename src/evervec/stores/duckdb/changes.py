@@ -29,6 +29,12 @@ class Changes(Engine, changes.Changes):
         super().__init__(db, clock, max_attempts)
         self.stems = Stems()
 
+    def check_kind(self, conn: Connection, tenant: str, kind: str) -> None:
+        with (
+            self.db.reading() as other
+        ):  # the caller's transaction must not begin before `_targets`
+            super().check_kind(other, tenant, kind)
+
     def _targets(self, db: Connection, kind: str) -> list[int]:
         with self.db.reading() as conn:  # not as the caller's transaction saw it when it began
             targets = [row[0] for row in conn.execute(SQL.targets, (kind,))]

@@ -37,10 +37,11 @@ class Enqueueing(Changes):
         with self.db.writing(durable=True, conn=conn) as db:
             if bounded:
                 self.check_kind(db, tenant, kind)
-                self.check_count(db, tenant, ids, kind)
             targets = self._targets(db, kind)
             if app:
                 self._need_app(db, kind)
+            if bounded:
+                self.check_count(db, tenant, ids, kind)
             now = self.moment(db)
             results = self._enqueue_new(db, tenant, kind, ids, targets, plan, now)
             left = set(ids) - results.keys()
