@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test long check bench clean
+.PHONY: help demo test long pairs check bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,11 +32,15 @@ test: check  ## check, then run every test
 long: $(VENV)/.dev  ## run the tests that take minutes
 	$(BIN)/pytest -m long -o faulthandler_timeout=3600 $(TESTS) $(ARGS)
 
-check: $(VENV)/.dev  ## lint, format, types and layers
+pairs: $(VENV)/.dev  ## run every test on every store with every index
+	$(BIN)/pytest -n $(JOBS) --dist worksteal --every-pair $(TESTS) $(ARGS)
+
+check: $(VENV)/.dev  ## lint, format, types, layers and security
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/bandit --quiet --recursive --severity-level medium --configfile pyproject.toml src
 
 bench: $(VENV)/.bench  ## measure against peers
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -15,6 +15,7 @@ from support.engines import (  # noqa: E402
     PAIRS,
     SAVEPOINT_PAIRS,
     SHARED_PAIRS,
+    USUAL_PAIRS,
 )
 from support.world import World  # noqa: E402
 
@@ -33,6 +34,29 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         postgres.remove_folder()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--every-pair", action="store_true", help="every store with every index")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("every_pair"):
+        return
+    spared = {item for item in items if _is_spared(item)}
+    config.hook.pytest_deselected(items=list(spared))
+    items[:] = [item for item in items if item not in spared]
+
+
+def _is_spared(item: pytest.Item) -> bool:
+    """Whether it is about a pair that is left to `make pairs`, because others of its store and of
+    its index run; not where a test is about what store and index do together."""
+    if item.get_closest_marker("every_pair") or not hasattr(item, "callspec"):
+        return False
+    values = item.callspec.params.values()
+    # a pair by itself, or first among what a test is given
+    given = [*values, *(value[0] for value in values if isinstance(value, tuple) and value)]
+    return any(value in PAIRS and value not in USUAL_PAIRS for value in given)
 
 
 @pytest.fixture(params=PAIRS, ids="-".join)

@@ -38,11 +38,13 @@ from evervec.stores.values import Draft
 from evervec.tables import Tables
 from evervec.telemetry import SEARCHES
 from evervec.verify import verify
+from evervec.visible import guard_logs
 from evervec.waiting import Waiting
 from evervec.worker import Worker
 from evervec.writing import Writing
 
 log = logging.getLogger("evervec")
+guard_logs()
 
 
 def open(

@@ -18,6 +18,7 @@ from evervec.model import ModelSpec
 from evervec.settings import Settings
 from evervec.sources.base import Attachment, Source
 from evervec.stores.base import Store
+from evervec.visible import without_secrets
 
 log = logging.getLogger("evervec")
 
@@ -45,7 +46,7 @@ def open_store(given: Any, settings: Settings) -> Store:
     if scheme == "duckdb" and rest.startswith("/"):
         return _duckdb(Path(rest[1:]), settings)
     raise SettingsError(
-        f"{_without_secrets(url)} is not a store that this version knows: give a path, "
+        f"{without_secrets(url)} is not a store that this version knows: give a path, "
         "sqlite:///path, memory:, duckdb:///path or postgresql://user@host/database"
     )
 
@@ -100,7 +101,7 @@ def plan_attachment(given: Any, wanted: Attachment, settings: Settings) -> tuple
         with closing(Pool(_url(given), settings)) as pool:
             return postgres.plan(pool, wanted), postgres.count(pool, wanted)
     raise InvalidArgument(
-        f"{_without_secrets(_url(given))} cannot attach tables: only SQLite and PostgreSQL can"
+        f"{without_secrets(_url(given))} cannot attach tables: only SQLite and PostgreSQL can"
     )
 
 
@@ -197,7 +198,7 @@ def _separate_index(url: str, store: Store, settings: Settings) -> Index:
             f"a {scheme} index needs the package {error.name}: pip install 'evervec[{scheme.rstrip('s')}]'"
         ) from error
     raise SettingsError(
-        f"{_without_secrets(url)} is not an index that this version knows: give "
+        f"{without_secrets(url)} is not an index that this version knows: give "
         "lancedb://path, qdrant://host:6333 or qdrant-edge://path, or leave index out to use the store's own"
     )
 
@@ -359,13 +360,3 @@ def _checked(embedder: Any) -> Embedder:
             )
     checked: Embedder = embedder
     return checked
-
-
-def _without_secrets(url: str) -> str:
-    """A URL without user, password and query, where keys may be."""
-    scheme, found, rest = url.partition("://")
-    if not found:
-        return url
-    place, _, _ = rest.partition("?")
-    _, at, host = place.rpartition("@")
-    return f"{scheme}://{'…@' if at else ''}{host}"

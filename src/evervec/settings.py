@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from evervec.errors import SettingsError
+from evervec.visible import without_secrets
 
 
 def _setting(
@@ -31,7 +32,7 @@ def _setting(
     return field(default=default, repr=not secret, metadata=meta)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Settings:
     """How this process works; each field is a setting of `evervec.open`."""
 
@@ -216,6 +217,15 @@ class Settings:
     rng: random.Random = field(
         default_factory=random.Random, metadata={"meaning": "randomness of the jitter"}
     )
+
+    def __repr__(self) -> str:
+        """With neither secrets nor what URLs may contain of them."""
+        shown = ((f.name, getattr(self, f.name)) for f in fields(self) if f.repr)
+        values = (
+            f"{name}={(without_secrets(value) if isinstance(value, str) else value)!r}"
+            for name, value in shown
+        )
+        return f"Settings({', '.join(values)})"
 
     @classmethod
     def load(cls, given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Settings:

@@ -578,3 +578,28 @@ def test_limits_are_shown_and_set_for_a_tenant(run: Run) -> None:
     shown = json.loads(run("--tenant", "acme", "limits", "--json").stdout)
     assert (shown["limits"]["records"], shown["limits"]["weight"]) == (0, 1)
     run("limits", "--weight", "0", code=2)
+
+
+def test_links_stay_inside_the_folder(run: Run, notes: Path) -> None:
+    (notes.parent / "private.txt").write_text("a secret outside of the folder")
+    (notes / "out.txt").symlink_to(notes.parent / "private.txt")
+    (notes / "in.txt").symlink_to(notes / "tea.md")
+    (notes / "etc").symlink_to("/etc")
+    said = run("add", "note", "notes")
+    assert "4 added" in said.stdout
+    assert "skipped notes/out.txt: a link to something outside the folder" in said.stderr
+    assert "secret" not in run("search", "secret", "--json").stdout
+
+
+def test_no_text_of_a_record_commands_the_terminal(run: Run, tmp_path: Path) -> None:
+    hostile = "needle \x1b]52;c;ZXZpbA==\x07 \x9b2J"
+    with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:
+        ev.add("k\x1b[31m", hostile, id="\x1b[2Jid", title=f"t {hostile}", metadata={"a": hostile})
+        ev.process_all()
+    for command in (
+        ["search", "needle"], ["search", "needle", "--json"], ["get", "k\x1b[31m", "\x1b[2Jid"],
+        ["jobs"], ["versions"], ["status"], ["verify"], ["doctor"], ["status", "--json"],
+    ):  # fmt: skip
+        said = run(*command)
+        assert not set(said.stdout + said.stderr) & set("\x1b\x9b\x07"), command
+    assert "\\x1b" in run("get", "nothing", "\x1b[2J", code=1).stderr

@@ -15,6 +15,8 @@ from support.oracle import Application, Oracle
 from support.stepping import LEASE, Killed, another, build, kill, settle, take, write
 from support.world import World, paragraph, work
 
+pytestmark = pytest.mark.every_pair
+
 
 class Texts(NamedTuple):
     """Texts of one record, of several chunks each; no other record has their words."""

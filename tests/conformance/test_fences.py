@@ -10,6 +10,8 @@ from support.sabotage import saboteur
 from support.vectors import change
 from support.world import DAY, KIND, World, assert_in_step, held, job_of, paragraph, step, work
 
+pytestmark = pytest.mark.every_pair
+
 RECORD = 1001
 SEQ = 10**6
 

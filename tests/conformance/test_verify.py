@@ -2,6 +2,8 @@
 
 import itertools
 
+import pytest
+
 from evervec.indexes.base import Held
 from support.sabotage import run_sql
 from support.vectors import change
@@ -15,6 +17,8 @@ from support.world import (
     paragraph,
     work,
 )
+
+pytestmark = pytest.mark.every_pair
 
 WITHOUT_COPIES = ("sqlite", "duckdb", "pgvector")
 """indexes that ask the store for texts, and keep none"""

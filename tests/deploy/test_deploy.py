@@ -48,6 +48,42 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     assert not ours
 
 
+def test_the_units_are_confined() -> None:
+    tool = program("systemd-analyze", "systemd", alone=False)
+    for unit in (DEPLOY / "systemd").glob("*.service"):
+        judge(tool, "security", "--offline=yes", "--threshold=25", unit)
+        text = unit.read_text("utf-8")
+        assert {"UMask=0077", "SystemCallFilter=@system-service"} <= set(text.splitlines())
+        assert "LimitNOFILE=" in text
+
+
+def test_no_container_writes_to_its_image_or_gains_rights() -> None:
+    things = read_all(DEPLOY / "kubernetes" / "evervec.yaml")
+    deployments = [thing for thing in things if thing["kind"] == "Deployment"]
+    for thing in deployments:
+        pod = thing["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert not pod["automountServiceAccountToken"]
+        for container in pod["containers"]:
+            rights = container["securityContext"]
+            assert rights["readOnlyRootFilesystem"]
+            assert not rights["allowPrivilegeEscalation"]
+            assert container["livenessProbe"]
+    (policy,) = (thing for thing in things if thing["kind"] == "NetworkPolicy")
+    labels = policy["spec"]["podSelector"]["matchLabels"].items()
+    assert all(labels <= d["spec"]["template"]["metadata"]["labels"].items() for d in deployments)
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    services = read_all(DEPLOY / "docker" / "compose.yaml")[0]["services"]
+    for name in ("keys", "service", "worker"):
+        assert services[name]["read_only"]
+        assert services[name]["cap_drop"] == ["ALL"]
+
+
+def test_the_first_key_of_compose_is_not_printed() -> None:
+    (command,) = read_all(DEPLOY / "docker" / "compose.yaml")[0]["services"]["keys"]["command"]
+    assert re.search(r"keys create [^|;]*> /keys/", command)
+
+
 def test_hadolint_takes_the_dockerfile() -> None:
     judge(BIN / "hadolint", DEPLOY / "docker" / "Dockerfile")
 

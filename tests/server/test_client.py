@@ -52,7 +52,8 @@ def test_a_record_goes_the_whole_way_as_with_the_library(client: Client, ev: Eve
     assert client.records() == ev.records()
     assert client.versions() == ev.versions()
     assert client.verify() == ev.verify()
-    assert client.queue.history("note", "tea") == ev.queue.history("note", "tea")
+    (tried,), (same_try,) = client.queue.history("note", "tea"), ev.queue.history("note", "tea")
+    assert replace(tried, worker="") == replace(same_try, worker="")  # it names no host
     assert client.queue.stats().done == 1
     assert client.queue.status("note", "tea") == client.queue.get(ticket.job_id)
     assert client.delete("note", "tea", wait=20).accepted
@@ -103,7 +104,7 @@ def test_errors_are_the_librarys_own(idle: Client, ev: Evervec) -> None:
     with pytest.raises(InvalidTransition):
         idle.queue.retry(ticket.job_id)
     fail_for_good(ev, "1")
-    with pytest.raises(JobFailed, match="it is bad"):
+    with pytest.raises(JobFailed, match="could not be embedded"):
         idle.wait(ticket, 60)
     with pytest.raises(AccessDenied):
         idle.migrate("hashing:64")

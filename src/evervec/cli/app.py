@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import io
 import logging
 import os
 import sys
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from evervec.errors import EvervecError, InvalidArgument, StoreError
+from evervec.visible import visible_text
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
@@ -193,7 +195,8 @@ cli.params[:0] = _common(hidden=False)
 
 
 def run() -> None:
-    """Run the command line with errors in one sentence."""
+    """Run the command line with errors in one sentence. What it makes is its owner's alone."""
+    os.umask(os.umask(0o077) | 0o077)
     try:
         code = cli.main(prog_name="evervec", standalone_mode=False)
     except click.exceptions.Exit as exit:
@@ -201,7 +204,9 @@ def run() -> None:
     except click.Abort:
         code = _complain("stopped; what was saved stays saved", 130)
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        click.echo(visible_text(shown.getvalue()), err=True, nl=False)
         code = error.exit_code
     except InvalidArgument as error:
         code = _complain(str(error), 2)
@@ -216,7 +221,7 @@ def run() -> None:
 
 
 def _complain(message: str, code: int) -> int:
-    click.echo(f"evervec: {message}", err=True)
+    click.echo(f"evervec: {visible_text(message)}", err=True)
     return code
 
 

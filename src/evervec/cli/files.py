@@ -29,6 +29,8 @@ class Source:
 
     path: Path
     id: str
+    folder: Path | None = None
+    """that was named, if it was found in one"""
 
 
 def find(named: Sequence[str]) -> tuple[list[Source], list[str]]:
@@ -46,7 +48,8 @@ def find(named: Sequence[str]) -> tuple[list[Source], list[str]]:
                 base = "" if base == "." or base.startswith("..") else Path(base).as_posix() + "/"
                 prefixes.append(base)
                 sources: Iterable[Source] = (
-                    Source(file, base + file.relative_to(path).as_posix()) for file in _walk(path)
+                    Source(file, base + file.relative_to(path).as_posix(), path)
+                    for file in _walk(path)
                 )
             elif path.is_file():
                 sources = [Source(path, _id_of(path))]
@@ -97,6 +100,8 @@ def read(source: Source) -> dict[str, Any] | str:
     """The record of a file, or why it is none."""
     try:
         stat = source.path.stat()
+        if source.folder and _leads_out(source.path, source.folder):
+            return "a link to something outside the folder"
         if not S_ISREG(stat.st_mode):
             return "not a regular file"
         if stat.st_size > LARGEST:
@@ -125,6 +130,10 @@ def read(source: Source) -> dict[str, Any] | str:
         "metadata": {"path": source.id, "type": suffix.lstrip(".")},
         "updated_at": stat.st_mtime,
     }
+
+
+def _leads_out(path: Path, folder: Path) -> bool:
+    return path.is_symlink() and not path.resolve().is_relative_to(folder.resolve())
 
 
 class _Visible(HTMLParser):

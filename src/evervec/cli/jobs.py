@@ -8,7 +8,7 @@ from datetime import timedelta
 import click
 
 from evervec.cli.app import Where, as_json, command
-from evervec.cli.output import ago, print_json, print_table
+from evervec.cli.output import ago, print_json, print_table, say
 
 
 @command("jobs", "evervec jobs --status failed")
@@ -22,7 +22,7 @@ def jobs(where: Where, status: str | None, limit: int, as_json: bool) -> None:
     if as_json:
         print_json(found)
     elif not found:
-        click.echo("no jobs")
+        say("no jobs")
     else:
         print_table(
             ("job", "kind", "id", "status", "attempts", "due", "error"),
@@ -42,7 +42,7 @@ def job(where: Where, job_id: int, as_json: bool) -> int:
     with where.opened() as ev:
         found = ev.queue.get(job_id)
     if found is None:
-        click.echo(f"evervec: there is no job {job_id}", err=True)
+        say(f"evervec: there is no job {job_id}", err=True)
         return 1
     if as_json:
         print_json(found)
@@ -75,7 +75,7 @@ def history(where: Where, kind: str, id: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
     elif not found:
-        click.echo("no attempts yet")
+        say("no attempts yet")
     else:
         print_table(
             ("attempt", "when", "outcome", "embedded", "reused", "worker", "error"),
@@ -113,7 +113,7 @@ def recover(where: Where, older_than: str | None, as_json: bool) -> None:
         count = ev.queue.recover_stuck(read_time(older_than) if older_than else None)
     _say(as_json, "recovered", count, "jobs taken back")
     if not count and not as_json:
-        click.echo("(a lease must have run out first; --older-than TIME does not wait for that)")
+        say("(a lease must have run out first; --older-than TIME does not wait for that)")
 
 
 @command("purge", "evervec purge --done --older-than 1d")
@@ -176,7 +176,7 @@ def _say(as_json: bool, name: str, value: int, sentence: str) -> None:
     if as_json:
         print_json({name: value})
     else:
-        click.echo(sentence if isinstance(value, bool) else f"{value} {sentence}")
+        say(sentence if isinstance(value, bool) else f"{value} {sentence}")
 
 
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}

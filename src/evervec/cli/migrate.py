@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from evervec.cli.app import Where, as_json, command
-from evervec.cli.output import duration, print_json, print_table, progress
+from evervec.cli.output import duration, print_json, print_table, progress, say, say_text
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
@@ -26,7 +26,7 @@ def versions(where: Where, as_json: bool) -> None:
     if as_json:
         print_json(found)
     elif not found:
-        click.echo("no vectors yet")
+        say("no vectors yet")
     else:
         print_table(
             ("kind", "version", "provider", "model", "dimensions", "state", "records", "table",
@@ -73,7 +73,7 @@ def migrate(
             return _take(ev, asked[0] if asked else None, as_json)
         plan = ev.estimate(to, kind=kind, all_tenants=True)
         if not as_json:
-            click.echo(_planned(plan))
+            say(_planned(plan))
         if dry_run:
             if as_json:
                 print_json(plan)
@@ -83,7 +83,7 @@ def migrate(
     if as_json:
         print_json(status)
     else:
-        click.echo(_told(status))
+        say_text(_told(status))
     return 0 if background or status.complete or status.state in ("switched", "finished") else 1
 
 
@@ -105,7 +105,7 @@ def _build(ev: Evervec, migration: Migration, as_json: bool) -> MigrationStatus:
 def _take(ev: Evervec, step: str | None, as_json: bool) -> int:
     migration = ev.migration()
     if migration is None:
-        click.echo(
+        say(
             "evervec: no change of the model is under way: `evervec migrate EMBEDDER` begins one",
             err=True,
         )
@@ -115,7 +115,7 @@ def _take(ev: Evervec, step: str | None, as_json: bool) -> int:
         if as_json:
             print_json(compared)
         else:
-            click.echo(_compared(compared))
+            say_text(_compared(compared))
         return 0 if compared.report.clean else 1
     if step is not None:
         getattr(migration, step)()
@@ -125,7 +125,7 @@ def _take(ev: Evervec, step: str | None, as_json: bool) -> int:
     if as_json:
         print_json(status)
     else:
-        click.echo(_told(status))
+        say_text(_told(status))
     return 0
 
 

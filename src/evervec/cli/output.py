@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import secrets
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,15 +16,38 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from evervec.reports import Stats
+from evervec.visible import visible_line, visible_text
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
 
 _WORD = re.compile(r"\w+")
+_STYLE = f"\ufdd0{secrets.token_hex(8)}"
+"""before a style's number, until it is printed; no text of a record can have it"""
+_BEYOND_JSON = re.compile(r"[\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""control characters that JSON allows unescaped"""
+_STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
+
+
+def styled(text: Any, *styles: str) -> str:
+    """A text in bold, dim or a colour, for `say`."""
+    return "".join(f"{_STYLE}{_STYLES[style]}m" for style in styles) + f"{text}{_STYLE}0m"
+
+
+def say(line: Any = "", *, err: bool = False) -> None:
+    """Print one line. Control characters in it are written out, so that whatever a record's
+    text contains cannot command the operator's terminal."""
+    click.echo(visible_line(str(line)).replace(_STYLE, "\x1b["), err=err)
+
+
+def say_text(text: str) -> None:
+    """Print a text of several lines, with its line feeds and tabs."""
+    click.echo(visible_text(text).replace(_STYLE, "\x1b["))
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, default=_plain, ensure_ascii=False, indent=2))
+    text = json.dumps(value, default=_plain, ensure_ascii=False, indent=2)
+    click.echo(_BEYOND_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def _plain(value: Any) -> Any:
@@ -45,7 +69,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         text = text.rstrip()
         if room and len(text) > room:
             text = text[: room - 1] + "…"
-        click.echo(click.style(text, bold=True) if number == 0 else text)
+        say(styled(text, "bold") if number == 0 else text)
 
 
 def _cell(value: Any) -> str:
@@ -55,7 +79,7 @@ def _cell(value: Any) -> str:
         return ago(value)
     if isinstance(value, float):
         return f"{value:.1f}"
-    return " ".join(str(value).split())
+    return visible_line(" ".join(str(value).split()))
 
 
 def _columns() -> int:
@@ -93,7 +117,7 @@ def passage(text: str, query: str, width: int = 240) -> str:
     start = _best_window(spots, len(line), width)
     end = min(len(line), start + width)
     shown = "".join(
-        click.style(line[a:b], bold=True, fg="yellow") if marked else line[a:b]
+        styled(line[a:b], "bold", "yellow") if marked else line[a:b]
         for a, b, marked in _pieces(spots, start, end)
     )
     return ("…" if start else "") + shown + ("…" if end < len(line) else "")
@@ -193,7 +217,7 @@ class _Lines:
         rate = self._count / max(time.monotonic() - self._began, 1e-9)
         # what came while it ran was not expected
         of = f" of {max(self._total, self._count)}" if self._total else ""
-        click.echo(f"{self._what}: {self._count}{of}, {pace(rate)}", err=True)
+        say(f"{self._what}: {self._count}{of}, {pace(rate)}", err=True)
 
 
 @contextmanager

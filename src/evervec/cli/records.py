@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evervec.cli.app import Where, as_json, command
-from evervec.cli.output import embedder_advice, passage, print_json, progress
+from evervec.cli.output import (
+    embedder_advice,
+    passage,
+    print_json,
+    progress,
+    say,
+    say_text,
+    styled,
+)
 from evervec.errors import InvalidRecord
 
 if TYPE_CHECKING:
@@ -64,7 +72,7 @@ def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: 
         if as_json:
             print_json({**counts, "failed": failed, "waiting": waiting})
         else:
-            click.echo(
+            say(
                 ", ".join(f"{count} {what}" for what, count in counts.items() if count)
                 or "nothing to add"
             )
@@ -85,7 +93,7 @@ def add_files(ev: Evervec, kind: str, named: tuple[str, ...], counts: dict[str, 
             if isinstance(made, str):
                 counts["skipped"] += 1
                 if not quiet:
-                    click.echo(f"skipped {source.path}: {made}", err=True)
+                    say(f"skipped {source.path}: {made}", err=True)
                 continue
             seen.add(source.id)
             yield made
@@ -129,25 +137,25 @@ def embed(ev: Evervec, *, quiet: bool) -> int:
     with progress("embedding", waiting, quiet=quiet) as bar:
         result = ev.process_all(progress=bar.advance)
     for job_id, error in result.errors[:10]:
-        click.echo(f"job {job_id}: {error}", err=True)
+        say(f"job {job_id}: {error}", err=True)
     return result.failed
 
 
 def _say_what_waits(ev: Evervec, waiting: int, failed: int) -> None:
     if failed:
-        click.echo(f"{failed} failed; `evervec jobs --status failed` says why", err=True)
+        say(f"{failed} failed; `evervec jobs --status failed` says why", err=True)
     if waiting and ev.embedder.dimensions == 0:
-        click.echo(
+        say(
             f"{waiting} wait for an embedder; text search finds them already. "
             + embedder_advice(ev, "Install one: pip install 'evervec[local]'")
         )
     elif waiting and (why := ev.provider.pauses_because()):
-        click.echo(
+        say(
             f"{waiting} wait, and text search finds them already: {why}; `evervec worker` embeds "
             "them when that is over"
         )
     elif waiting:
-        click.echo(f"{waiting} wait; `evervec worker --drain` embeds what is due")
+        say(f"{waiting} wait; `evervec worker --drain` embeds what is due")
 
 
 @command("get", "evervec get doc README.md")
@@ -159,19 +167,18 @@ def get(where: Where, kind: str, id: str, as_json: bool) -> int:
     with where.opened() as ev:
         record = ev.get(kind, id)
         if record is None:
-            click.echo(f"evervec: there is no {kind} {id!r}", err=True)
+            say(f"evervec: there is no {kind} {id!r}", err=True)
             return 1
         if as_json:
             print_json(record)
             return 0
         state = "embedded" if record.embedded else "waits to be embedded"
-        click.echo(click.style(record.title or record.id, bold=True))
-        click.echo(
-            f"{record.kind} {record.id}, seq {record.seq}, weight {record.weight:g}, {state}"
-        )
+        say(styled(record.title or record.id, "bold"))
+        say(f"{record.kind} {record.id}, seq {record.seq}, weight {record.weight:g}, {state}")
         if record.metadata:
-            click.echo(json.dumps(record.metadata, ensure_ascii=False))
-        click.echo(f"\n{record.text}")
+            say(json.dumps(record.metadata, ensure_ascii=False))
+        say()
+        say_text(record.text)
         return 0
 
 
@@ -188,9 +195,9 @@ def delete(where: Where, kind: str, ids: tuple[str, ...], as_json: bool) -> int:
     if as_json:
         print_json(tickets)
     else:
-        click.echo(f"deleted {len(tickets) - len(missing)}")
+        say(f"deleted {len(tickets) - len(missing)}")
     for id in missing:
-        click.echo(f"evervec: there is no {kind} {id!r}", err=True)
+        say(f"evervec: there is no {kind} {id!r}", err=True)
     return 1 if missing else 0
 
 
@@ -218,18 +225,19 @@ def search(where: Where, query: tuple[str, ...], k: int, kind: str | None, mode:
         print_json({"hits": list(hits), "via": hits.via, "version": hits.version})
         return 0
     if empty:
-        click.echo("the store is empty: `evervec add KIND FILES…` fills it")
+        say("the store is empty: `evervec add KIND FILES…` fills it")
     elif not hits:
-        click.echo("nothing found")
+        say("nothing found")
     for place, hit in enumerate(hits, 1):
         near = f"similarity {hit.similarity:.2f}, " if hit.similarity is not None else ""
-        head = click.style(hit.title or hit.id, bold=True)
+        head = styled(hit.title or hit.id, "bold")
         label = f"{hit.kind} {hit.id}" if hit.title and hit.title != hit.id else hit.kind
-        scores = click.style(f"relevance {hit.relevance:.2f}, {near}{hit.via}", dim=True)
-        click.echo(f"{place:2}. {head}  {click.style(label, fg='cyan')}  {scores}")
-        click.echo(f"    {passage(hit.text, text)}\n")
+        scores = styled(f"relevance {hit.relevance:.2f}, {near}{hit.via}", "dim")
+        say(f"{place:2}. {head}  {styled(label, 'cyan')}  {scores}")
+        say(f"    {passage(hit.text, text)}")
+        say()
     if hits and hits.via == "text" and mode != "text":
-        click.echo("(found by words alone: no vectors could be searched)", err=True)
+        say("(found by words alone: no vectors could be searched)", err=True)
     return 0
 
 

@@ -9,7 +9,7 @@ import click
 
 from evervec.cli.app import Where, as_json, command
 from evervec.cli.jobs import read_time
-from evervec.cli.output import print_json, print_table
+from evervec.cli.output import print_json, print_table, say
 from evervec.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def serve(where: Where, host: str, port: int, workers: int) -> None:
     root = logging.getLogger()
     root.setLevel(min(root.level, logging.WARNING))
     with where.opened(make=True) as ev:
-        run(ev, host, port, workers, lambda line: click.echo(line, err=True))
+        run(ev, host, port, workers, lambda line: say(line, err=True))
 
 
 @command("dispatch", "evervec dispatch --to https://app.example.com")
@@ -60,11 +60,9 @@ def dispatch(where: Where, to: str | None, limit: int, as_json: bool) -> int:
     if as_json:
         print_json(done)
     else:
-        click.echo(
-            f"{done.claimed} claimed, {done.published} handed over, {done.released} released"
-        )
+        say(f"{done.claimed} claimed, {done.published} handed over, {done.released} released")
         if why:
-            click.echo(f"the provider waits: {why}", err=True)
+            say(f"the provider waits: {why}", err=True)
     return 1 if done.released else 0
 
 
@@ -91,8 +89,8 @@ def create(where: Where, agent: str, role: str, expires: str | None, as_json: bo
     if as_json:
         print_json({"key": made.key, **_facts(made.info)})
         return
-    click.echo(made.key)
-    click.echo(f"role {role}, tenant {made.info.tenant}; it is shown this once: keep it", err=True)
+    say(made.key)
+    say(f"role {role}, tenant {made.info.tenant}; it is shown this once: keep it", err=True)
 
 
 @command("list", "evervec keys list")
@@ -106,7 +104,7 @@ def list_keys(where: Where, as_json: bool) -> None:
     if as_json:
         print_json([_facts(key) for key in found])
     elif not found:
-        click.echo("no keys; `evervec keys create` makes one")
+        say("no keys; `evervec keys create` makes one")
     else:
         print_table(
             ("key", "tenant", "agent", "role", "made", "used", "expires", "revoked"),
@@ -130,7 +128,7 @@ def revoke(where: Where, id: str, as_json: bool) -> None:
     if as_json:
         print_json({"revoked": id})
     else:
-        click.echo("revoked")
+        say("revoked")
 
 
 def _facts(key: Key) -> dict[str, object]:

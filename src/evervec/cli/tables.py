@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from evervec.cli.app import Where, as_json, command
-from evervec.cli.output import print_json
+from evervec.cli.output import print_json, say
 
 
 @command("attach", "evervec --store app.db attach articles --text title --text body")
@@ -55,10 +55,10 @@ def attach(where: Where, table: str, kind: str | None, key: tuple[str, ...],
         print_json({"table": made.table, "kind": made.kind, "rows": rows, "sql": list(made.sql)})
     elif dry_run:
         for statement in made.sql:
-            click.echo(f"{statement};")
+            say(f"{statement};")
     else:
-        click.echo(f"{table} is attached as {made.kind}; it has about {rows} rows")
-        click.echo("`evervec worker` embeds them, and follows every change")
+        say(f"{table} is attached as {made.kind}; it has about {rows} rows")
+        say("`evervec worker` embeds them, and follows every change")
 
 
 @command("detach", "evervec --store app.db detach articles")
@@ -72,7 +72,7 @@ def detach(where: Where, table: str, keep_records: bool, as_json: bool) -> None:
     if as_json:
         print_json({"table": table, "records": gone})
     else:
-        click.echo(f"{table} is detached; {gone} records go with it")
+        say(f"{table} is detached; {gone} records go with it")
 
 
 @command("import-pgai", "evervec --store postgresql://localhost/app import-pgai --dry-run")
@@ -96,20 +96,18 @@ def import_pgai(where: Where, vectorizer: str | None, kind: str | None,
         print_json(asdict(report))
         return
     would = "would be " if dry_run else ""
-    click.echo(f"{report.table} {would or 'is '}attached as {report.kind}")
-    click.echo(f"{report.taken} of {report.rows} rows {would}taken over with their vectors")
+    say(f"{report.table} {would or 'is '}attached as {report.kind}")
+    say(f"{report.taken} of {report.rows} rows {would}taken over with their vectors")
     if report.left:
-        click.echo(f"{report.left} rows are left for `evervec worker` to embed")
+        say(f"{report.left} rows are left for `evervec worker` to embed")
     if report.sample is not None:
-        click.echo(
-            f"stored and fresh vectors of the same texts: cosine {report.sample:.3f} or more"
-        )
+        say(f"stored and fresh vectors of the same texts: cosine {report.sample:.3f} or more")
     for note in report.notes:
-        click.echo(f"note: {note}")
+        say(f"note: {note}")
     if report.dropped:
-        click.echo("pgai has dropped its trigger and queue; the vectors it made are still there")
+        say("pgai has dropped its trigger and queue; the vectors it made are still there")
     elif not dry_run:
-        click.echo("pgai's own trigger still runs: stop its worker, and use --drop-vectorizer")
+        say("pgai's own trigger still runs: stop its worker, and use --drop-vectorizer")
 
 
 @command("sync", "evervec sync docs/ --watch")
@@ -136,7 +134,7 @@ def sync(where: Where, folder: str, kind: str, watch: bool, every: float, as_jso
                     print_json({**counts, "failed": failed})
                 else:
                     told = ", ".join(f"{n} {what}" for what, n in counts.items() if n)
-                    click.echo(told or "nothing there")
+                    say(told or "nothing there")
             if not watch:
                 return 1 if failed else 0
             try:

@@ -7,9 +7,10 @@ clients of the older systems look for.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
@@ -19,6 +20,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec import errors
+from evervec.keys import Role
+
+if TYPE_CHECKING:
+    from evervec.server.access import Caller
+
+log = logging.getLogger("evervec.server")
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -91,8 +98,10 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
-def problem_of(error: Exception) -> Problem:
-    """The answer to an error of evervec's own, or of reading a request."""
+def problem_of(error: Exception, caller: Caller | None) -> Problem:
+    """The answer to an error of evervec's own, or of reading a request. Of what failed in the
+    service, as opposed to the request, nobody but a platform admin is shown the words: they may
+    name hosts and paths."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, RequestValidationError):
@@ -109,8 +118,20 @@ def problem_of(error: Exception) -> Problem:
             position = getattr(error, "position", None)
             later = {"Retry-After": "1"} if status == 503 else {}
             name = f"urn:evervec:{type(error).__name__}"
-            return Problem(status, str(error), type=name, headers=later, position=position)
+            detail = str(error)
+            if status == 503 and (caller is None or caller.role is not Role.ADMIN):
+                log.warning("a request failed: %s", detail)
+                detail = _hidden(error)
+            return Problem(status, detail, type=name, headers=later, position=position)
     raise error
+
+
+def _hidden(error: Exception) -> str:
+    if isinstance(error, errors.IndexUnavailable):
+        return "the vector index does not answer: ask again later"
+    if isinstance(error, errors.EmbedderError):
+        return "the embedding provider does not answer: ask again later"
+    return "the store does not answer: ask again later"
 
 
 def _sentence(part: Mapping[str, Any] | ErrorDetails) -> str:
@@ -120,7 +141,8 @@ def _sentence(part: Mapping[str, Any] | ErrorDetails) -> str:
 
 async def answer_problem(request: Request, error: Exception) -> Response:
     """FastAPI's handler for whatever `problem_of` knows."""
-    return problem_of(error).response(request.scope.get("request_id"))
+    found = problem_of(error, request.scope.get("caller"))
+    return found.response(request.scope.get("request_id"))
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -1,8 +1,9 @@
-"""Whether a store's file can be where it is wanted."""
+"""Whether a store's file can be where it is wanted, and who may read what is made there."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from evervec.errors import StoreError
@@ -26,3 +27,16 @@ def check_path(path: Path, example: str) -> None:
         raise StoreError(f"{path} cannot be written: check its rights, or give another path")
     if not path.exists() and not os.access(path.parent, os.W_OK):
         raise StoreError(f"the folder {path.parent} cannot be written: check its rights")
+
+
+def make_private_file(path: Path) -> None:
+    """Make an empty file that only its owner may read, unless there is one already. Where
+    none can be made, whoever opens it next says why."""
+    with suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def make_private_folder(path: Path) -> None:
+    """Make a folder that only its owner may enter, unless there is one already."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import lancedb
@@ -17,6 +18,7 @@ import lancedb
 from evervec.errors import IndexUnavailable
 from evervec.indexes.lancedb.head import Head
 from evervec.indexes.lancedb.rows import Row
+from evervec.stores.paths import make_private_folder
 
 TRIES = 4
 
@@ -77,7 +79,7 @@ class Reader:
         with self._opening:
             if self._latest is None:
                 # each look finds what others wrote
-                self._db = lancedb.connect(self._folder, read_consistency_interval=timedelta(0))
+                self._db = connect(self._folder, read_consistency_interval=timedelta(0))
                 self._latest = open_table(self._db, self._name)
                 self._seen = (0, None)
             return self._latest
@@ -91,6 +93,13 @@ def open_table(db: Any, name: str) -> Any:
         if "not found" in str(error):
             return None
         raise
+
+
+def connect(folder: str, **options: Any) -> Any:
+    """The database in a folder, which is its owner's alone if it is made here."""
+    if "://" not in folder:
+        make_private_folder(Path(folder))
+    return lancedb.connect(folder, **options)
 
 
 @contextmanager

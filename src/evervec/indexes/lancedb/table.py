@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import lancedb
 import numpy as np
 from lancedb.index import Bitmap, BTree, IvfHnswSq, LabelList
 
@@ -33,7 +32,14 @@ from evervec.indexes.lancedb.filtering import (
     texts,
 )
 from evervec.indexes.lancedb.head import Head, Overtaken
-from evervec.indexes.lancedb.reader import TRIES, Reader, explained, first_line, open_table
+from evervec.indexes.lancedb.reader import (
+    TRIES,
+    Reader,
+    connect,
+    explained,
+    first_line,
+    open_table,
+)
 from evervec.indexes.lancedb.rows import (
     KNOWN_BY,
     Columns,
@@ -146,7 +152,7 @@ class Table:
         if self._fits:
             return None
         with explained(self._folder):
-            table = open_table(lancedb.connect(self._folder), self.name)
+            table = open_table(connect(self._folder), self.name)
         if table is None:
             return None
         mine, there = schema(self._dimensions), table.schema
@@ -274,7 +280,7 @@ class Table:
 
     def _open_to_write(self) -> Any:
         if self._writer is None:
-            db = lancedb.connect(self._folder)
+            db = connect(self._folder)
             shape = schema(self._dimensions)
             self._writer = open_table(db, self.name) or db.create_table(
                 self.name, schema=shape, exist_ok=True
@@ -302,7 +308,7 @@ class Table:
     # care
     def drop(self) -> None:
         with explained(self._folder):
-            lancedb.connect(self._folder).drop_table(self.name, ignore_missing=True)
+            connect(self._folder).drop_table(self.name, ignore_missing=True)
         self._head.forget()
 
     @property
@@ -354,7 +360,7 @@ class Table:
 def table_names(folder: str) -> list[str]:
     """The tables in a folder that evervec made."""
     with explained(folder):
-        db = lancedb.connect(folder)
+        db = connect(folder)
         names, page = [], None
         while page is None or page:
             found = db.list_tables(page_token=page)

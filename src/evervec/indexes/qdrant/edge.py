@@ -27,6 +27,7 @@ from evervec.indexes.qdrant.engine import (
     Stored,
 )
 from evervec.indexes.turns import ThreadTurns
+from evervec.stores.paths import make_private_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,7 +95,8 @@ class EdgeEngine:
             if self.has(collection):
                 return
             path = self._path(collection)
-            path.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self._folder)
+            path.mkdir(exist_ok=True)
             self._check_space(0)
             config = edge.EdgeConfig(
                 vectors=edge.EdgeVectorParams(size=shape.dimensions, distance=edge.Distance.Cosine),

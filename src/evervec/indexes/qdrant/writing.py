@@ -192,7 +192,8 @@ def _latest(there: Mapping[str, Stored]) -> int:
 def point_id(version: int, record: int, hash: bytes) -> str:
     """The same for the same chunk of a record, whoever writes it; the tombstone's has no hash."""
     # a UUID of version 5, written down directly: there is one for each point of each batch
-    said = hashlib.sha1(_POINTS + f"{version}/{record}/{hash.hex()}".encode()).hexdigest()
+    name = _POINTS + f"{version}/{record}/{hash.hex()}".encode()
+    said = hashlib.sha1(name, usedforsecurity=False).hexdigest()
     variant = "89ab"[int(said[16], 16) & 3]
     return f"{said[:8]}-{said[8:12]}-5{said[13:16]}-{variant}{said[17:20]}-{said[20:32]}"
 

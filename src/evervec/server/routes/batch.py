@@ -207,7 +207,7 @@ class _Batch:
     def _placed(self, error: Exception, behind: int) -> Problem:
         """What was refused, with its place in the batch."""
         position = self._position + behind
-        found = problem_of(error)
+        found = problem_of(error, self._view.caller)
         detail = f"record at position {position}: {found.detail}"
         return Problem(
             found.status_code, detail, type=found.type, headers=found.headers, position=position

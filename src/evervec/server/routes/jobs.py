@@ -11,6 +11,7 @@ from starlette.responses import Response
 from evervec.model import Job, Status
 from evervec.server.access import Reading, View, Writing
 from evervec.server.answers import answer, make_cursor, read_cursor
+from evervec.server.discretion import told
 from evervec.server.problems import Problem, documented
 from evervec.server.repeats import IdempotencyKey, once
 from evervec.server.requests import CheckedRoute
@@ -38,7 +39,8 @@ async def jobs(
         view.queue.jobs, status=status, kind=kind, id=id, after=after, limit=limit
     )
     last = make_cursor(found[-1].job_id) if len(found) == limit else None
-    return answer(JobsOut, {"jobs": found, "cursor": last})
+    shown = [told(view.caller, job) for job in found]
+    return answer(JobsOut, {"jobs": shown, "cursor": last})
 
 
 @router.get("/{id}", summary="Get a job", responses={200: {"model": JobOut}, **documented(404)})
@@ -98,4 +100,4 @@ async def _find(view: View, id: int) -> Job:
     found = await view.run(view.queue.get, id)
     if found is None:
         raise Problem(404, f"there is no job {id} in this tenant")
-    return found
+    return told(view.caller, found)

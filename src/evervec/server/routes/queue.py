@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from evervec.server.access import Reading, View, Writing
 from evervec.server.answers import answer
+from evervec.server.discretion import told
 from evervec.server.problems import documented
 from evervec.server.repeats import IdempotencyKey, once
 from evervec.server.requests import CheckedRoute
@@ -36,11 +37,10 @@ router = APIRouter(prefix="/v1/queue", tags=["queue"], route_class=CheckedRoute)
 async def stats(view: Reading) -> Response:
     """Of the tenant; a platform admin sees all tenants together, or one with `?tenant=`."""
     found = await view.run(view.queue.stats)
-    if (
-        not view.everyone
-    ):  # calls are made for all tenants: a tenant sees no more than it could have
+    if not view.everyone:
+        # calls are made for all tenants: a tenant sees no more than it could have
         found = replace(found, in_flight=min(found.in_flight, found.processing))
-    return answer(StatsOut, found)
+    return answer(StatsOut, told(view.caller, found))
 
 
 @router.post(

@@ -23,6 +23,7 @@ from evervec.server.answers import (
     make_cursor,
     read_cursor,
 )
+from evervec.server.discretion import told
 from evervec.server.problems import Problem, described, documented
 from evervec.server.repeats import IDEMPOTENCY_KEY, KEY_SHAPE, checked_name, made_id, once
 from evervec.server.requests import CheckedRoute, check_media_type, check_value
@@ -165,7 +166,8 @@ async def history(view: Reading, kind: Kind, id: Id) -> Response:
     found = await view.run(view.ev.queue.history, kind, id)
     if not found and await view.run(view.ev.queue.status, kind, id) is None:
         raise _absent(kind, id)
-    return answer(HistoryOut, {"attempts": found})
+    shown = [told(view.caller, attempt) for attempt in found]
+    return answer(HistoryOut, {"attempts": shown})
 
 
 @router.get(

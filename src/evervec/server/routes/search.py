@@ -9,6 +9,7 @@ from evervec.facade import job_failed
 from evervec.model import Status, Ticket
 from evervec.server.access import Reading, View
 from evervec.server.answers import answer
+from evervec.server.discretion import told
 from evervec.server.problems import documented
 from evervec.server.requests import CheckedRoute
 from evervec.server.schemas.jobs import JobOut
@@ -42,7 +43,8 @@ async def search(view: Reading, body: SearchIn) -> Response:
 async def wait(view: Reading, body: WaitIn) -> Response:
     """The job once it is done; 409 if it failed, is not done in time, or is unknown."""
     ticket = await _settled(view, body.ticket, body.wait)
-    return answer(JobOut, await view.run(view.ev.wait, ticket, 0.0))
+    job = await view.run(view.ev.wait, ticket, 0.0)
+    return answer(JobOut, told(view.caller, job))
 
 
 async def _settled(view: View, given: TicketIn, seconds: float) -> Ticket:
@@ -55,5 +57,7 @@ async def _settled(view: View, given: TicketIn, seconds: float) -> Ticket:
         raise await view.run(view.ev.timed_out, ticket, seconds, advice)
     if end is Status.FAILED:
         job = await view.run(view.ev.store.serving_job, view.tenant, ticket.kind, ticket.id)
+        if job is not None:
+            job = told(view.caller, job)
         raise job_failed(ticket, job, "POST /v1/jobs/{}/retry")
     return ticket

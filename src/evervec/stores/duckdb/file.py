@@ -175,7 +175,10 @@ class File:
 def _connect(path: Path) -> Raw:
     is_new = not path.exists()
     try:
-        return duckdb.connect(str(path))
+        connected = duckdb.connect(str(path))
+        if is_new:
+            path.chmod(0o600)  # DuckDB takes no file that was made for it
+        return connected
     except duckdb.IOException as error:
         if is_new:  # what it has begun to make is no database, and would be refused from now on
             path.unlink(missing_ok=True)

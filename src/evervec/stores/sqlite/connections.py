@@ -20,7 +20,7 @@ from typing import Any
 
 from evervec.errors import InvalidArgument, StoreClosed, StoreError, ValueRefused
 from evervec.stores.callers import driver_connection
-from evervec.stores.paths import check_path, check_readable
+from evervec.stores.paths import check_path, check_readable, make_private_file
 
 _SAVEPOINT = "evervec_call"
 
@@ -74,6 +74,8 @@ class Connections:
             check_readable(path) if read_only else check_path(path, "evervec.db")
         try:
             with self._explained():
+                if path is not None and not read_only:
+                    make_private_file(path)  # SQLite gives its other files the same mode
                 self._writer = self._connect()
                 self._own = _Reader(self, self._writer)
                 if path is not None and not read_only:
