@@ -234,7 +234,10 @@ class Pipeline:
         most = slice_ = min(model.provider.pace.of_batch, self.memory)
         done = held = 0
         while done < len(mine) and batch.characters <= most // 2 and held < self.memory:
-            done += self._load(batch, mine[done:], min(slice_, self.memory - held))
+            taken = self._load(batch, mine[done:], min(slice_, self.memory - held))
+            if not taken:
+                break
+            done += taken
             held += slice_
             slice_ = held  # little of it is new: twice as much, so that loads stay few
         batch.oversize = batch.characters > 2 * most
@@ -249,8 +252,12 @@ class Pipeline:
         return [job for job in jobs if job.tenant not in self._used_up]
 
     def _load(self, batch: Batch, jobs: Sequence[Job], characters: int) -> int:
-        """Add the first so many records of about that size to a batch; how many."""
+        """Add the first so many records of about that size to a batch; how many. One that is
+        larger by itself gets a batch of its own: the others, of whatever tenant, would wait for
+        it."""
         loaded = self.store.load(jobs, characters)
+        if batch.items and len(loaded) == 1 and _length(loaded[0]) > characters:
+            return 0
         rows = self._contents.rows(zip(jobs, loaded, strict=False))
         items = []
         for job, found in zip(jobs, loaded, strict=False):
@@ -496,3 +503,8 @@ class Pipeline:
             tokens=sum(batch.tokens.get(row, 0) for row in mine),
             worker=self.queue.worker,
         )  # fmt: skip
+
+
+def _length(loaded: Loaded | Unreadable | None) -> int:
+    """The characters of a record, in its row or its box."""
+    return len(loaded.text or "") + len(loaded.box or "") if isinstance(loaded, Loaded) else 0

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from evervec import Evervec, Limits
+from evervec import Client, Evervec, Limits
 from support.service import Serve, Served
 
 
@@ -83,7 +83,8 @@ def test_a_priority_out_of_range_is_refused(quiet: Served) -> None:
 def test_a_tenant_sees_what_it_has_and_only_an_admin_sets_what_it_may(
     quiet: Served, ev: Evervec
 ) -> None:
-    writer, admin = quiet.http(quiet.key("acme")), quiet.http(quiet.key(role="admin"))
+    key = quiet.key("acme")
+    writer, admin = quiet.http(key), quiet.http(quiet.key(role="admin"))
     writer.post("/v1/records", json=note("1", "four"))
     path = "/v1/tenants/acme/limits"
     for method in ("GET", "PUT"):
@@ -94,6 +95,8 @@ def test_a_tenant_sees_what_it_has_and_only_an_admin_sets_what_it_may(
     assert (shown["tenant"], shown["records"], shown["bytes"]) == ("acme", 1, 4)
     assert shown["limits"]["records"] == 5
     assert admin.get(path).json() == shown
+    with Client(quiet.url, key) as client:
+        assert client.usage() == ev.of("acme").usage()
     assert admin.get("/v1/usage", params={"tenant": "acme"}).json() == shown
     assert ev.of("acme").limits() == Limits(weight=2, records=5)
     assert admin.put(path, json={}).status_code == 200

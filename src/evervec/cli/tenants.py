@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from evervec.cli.app import Where, as_json, command
-from evervec.cli.output import print_json, print_table
+from evervec.cli.output import print_json, print_table, say
 from evervec.reports import MOST_WEIGHT, Limits
 
 if TYPE_CHECKING:
@@ -56,10 +56,10 @@ def limits(where: Where, reset: bool, as_json: bool, **given: Any) -> None:
     if as_json:
         print_json(used)
         return
-    print_table(("of " + used.tenant, "has", "may have"), usage_rows(used))
-    click.echo(f"its turn in the queue has weight {used.limits.weight}")
+    print_table((f"of tenant {used.tenant}", "has", "may have"), usage_rows(used))
+    say(f"its turn in the queue has weight {used.limits.weight}")
     if used.waits_until is not None:
-        click.echo(f"its jobs wait until {used.waits_until:%Y-%m-%d %H:%M} UTC")
+        say(f"its jobs wait until {used.waits_until:%Y-%m-%d %H:%M} UTC")
 
 
 def usage_rows(used: Usage) -> list[tuple[str, str, str]]:
