@@ -131,3 +131,11 @@ def test_a_priority_outside_of_its_range_is_refused(world: World, priority: int)
         world.ev.add(KIND, "x", id="1", priority=priority)
     with pytest.raises(InvalidRecord, match="from -1000 to 1000"):
         world.ev.queue.enqueue(KIND, "1", priority=priority)
+
+
+def test_tenants_of_any_name_get_their_turn(world: World) -> None:
+    names = ["\U0010ffff" * 64, "\x01", "é", "'; --", "z" * 256]
+    for name in names:
+        fill(world, name, 2)
+    assert claimed(world, 5) == dict.fromkeys(names, 1)
+    assert claimed(world, 9) == dict.fromkeys(names, 1)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from evervec import Client, Evervec, Limits
+from evervec import Client, Evervec, Limits, QuotaExceeded
 from support.service import Serve, Served
 
 
@@ -33,6 +33,8 @@ def test_an_add_beyond_a_quota_is_refused_and_headers_tell_what_is_left(
     assert http.post("/v1/records", json=note("a", "changed")).status_code == 202
     assert http.delete("/v1/records/note/a").status_code == 202
     assert http.post("/v1/records", json=note("c")).status_code == 202
+    with Client(quiet.url, quiet.key("acme")) as client, pytest.raises(QuotaExceeded):
+        client.add("note", "x", id="d")
     free = quiet.http(quiet.key("other")).post("/v1/records", json=note("a"))
     assert "x-quota" not in free.headers
 

@@ -221,7 +221,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 declare
     promoted_at_once constant integer := 10000;
-    last_name constant text := chr(1114111);  -- no tenant's name comes behind it
+    last_name constant text := repeat(chr(1114111), 65);  -- longer than a name may be
     skipped text[];
     step text := turn;
     stop text;
