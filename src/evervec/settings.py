@@ -117,7 +117,27 @@ class Settings:
     daily_money: float = _setting(
         0.0, "money a day (UTC) after which embedding pauses; 0: no cap", least=0
     )
-    backfill_priority: int = _setting(-100, "priority of what a backfill enqueues")
+    tenant_kinds: int = _setting(
+        200, "kinds that a tenant may have records of; 0: as many as it likes", least=0
+    )
+    tenant_records: int = _setting(
+        0, "records that a tenant may have; 0: as many as it likes", least=0
+    )
+    tenant_bytes: int = _setting(
+        0, "bytes of a tenant's titles, texts and metadata; 0: as many as it likes", least=0
+    )
+    tenant_chunks: int = _setting(
+        0, "chunks of a tenant in the index; 0: as many as it likes", least=0
+    )
+    tenant_tokens: int = _setting(
+        0, "tokens a day (UTC) after which a tenant's jobs wait; 0: no bound", least=0
+    )
+    tenant_money: float = _setting(
+        0.0, "money a day (UTC) after which a tenant's jobs wait; 0: no bound", least=0
+    )
+    backfill_priority: int = _setting(
+        -100, "priority of what a backfill enqueues", least=-1000, most=1000
+    )
     vector_cache_mb: int = _setting(
         0, "vectors kept for texts that other records have too; 0: none", least=0
     )

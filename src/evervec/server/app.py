@@ -36,13 +36,15 @@ from evervec.server.routes import (
     queue,
     records,
     search,
+    tenants,
     versions,
 )
 from evervec.server.schemas.records import RecordIn
 from evervec.server.service import Service
 
 _ROUTERS = (
-    batch, records, search, jobs, queue, versions, migrations, health, internal, keys, pages,
+    batch, records, search, jobs, queue, tenants, versions, migrations, health, internal, keys,
+    pages,
 )  # fmt: skip
 """in this order: `/v1/records/batch` is no record"""
 

@@ -86,6 +86,7 @@ class Service:
         self._own = Turns(_OWN_THREADS, _OWN_THREADS, "evervec-service")
         self._views: dict[str, Evervec] = {}
         self._choosing = threading.Lock()
+        self._bounded: set[str] = set()
         self._has_keys = False
         self._used: dict[str, float] = {}
 
@@ -152,10 +153,23 @@ class Service:
                 with deadline(self.ev.settings.server_seconds):
                     self.ev.tables.check_writable(kind)
                     saved = save_each(self.ev.store, tenant, kind, drafts)
-                answers.update(zip(places, saved, strict=True))
+                    answers.update(zip(places, saved, strict=True))
+                    self._note_bounds(tenant)
             except Exception as error:  # noqa: BLE001 - of this group alone, whatever it is
                 answers.update((place, error) for place in places if place not in answers)
         return [answers[place] for place in range(len(asked))]
+
+    def is_bounded(self, tenant: str) -> bool:
+        """Whether the tenant may have only so much, as of its last save: kinds aside, which all
+        have a bound of."""
+        return tenant in self._bounded
+
+    def _note_bounds(self, tenant: str) -> None:
+        found = self.ev.store.limits(tenant)
+        if any((found.records, found.bytes, found.chunks, found.tokens, found.money)):
+            self._bounded.add(tenant)
+        else:
+            self._bounded.discard(tenant)
 
     # waiting
     async def settle(self, tenant: str, ticket: Ticket, seconds: float) -> Status | None:

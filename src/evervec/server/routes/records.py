@@ -31,6 +31,7 @@ from evervec.server.discretion import told
 from evervec.server.problems import Problem, described, documented
 from evervec.server.repeats import IDEMPOTENCY_KEY, KEY_SHAPE, checked_name, made_id, once
 from evervec.server.requests import CheckedRoute, check_media_type, check_value
+from evervec.server.routes.tenants import quota_headers
 from evervec.server.schemas.base import MOST_AT_ONCE
 from evervec.server.schemas.jobs import HistoryOut
 from evervec.server.schemas.records import RecordIn, RecordOut, RecordsOut, TicketOut
@@ -125,6 +126,8 @@ async def add(request: Request) -> Response:
             raise _changed(ticket)
         place = f"/v1/records/{quote(ticket.kind, safe='')}/{quote(ticket.id, safe='')}"
         tags = {"ETag": entity_tag(ticket.seq), "Location": place}
+        if view.service.is_bounded(view.tenant):
+            tags.update(quota_headers(await view.run(view.ev.usage)))
         return await _receipt(view, ticket, headers.get("prefer"), 201, tags)
 
     return await once(request, view, name, do)
