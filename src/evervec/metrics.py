@@ -14,7 +14,7 @@ from evervec.errors import EvervecError, SettingsError
 from evervec.model import Status
 from evervec.models import Models
 from evervec.queue import Queue
-from evervec.reports import Stats
+from evervec.reports import Stats, Usage
 from evervec.stores.base import Store
 from evervec.telemetry import COUNTERS, HISTOGRAMS
 
@@ -40,6 +40,7 @@ _SECURITY = [("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store"
 _PRIVATE_ZONES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
 _SILENT_SECONDS = 10.0
 """how long a connection may say nothing"""
+_MOST_TENANTS = 100
 _LIVES_SECONDS = 60.0
 """a worker that was not heard of for so long is not counted"""
 
@@ -58,6 +59,30 @@ def queue_metrics(stats: Stats) -> Iterator[Metric]:
     yield GaugeMetricFamily("evervec_paused", "1 while no worker may claim", value=stats.paused)
 
 
+def usage_metrics(used: Iterable[Usage]) -> Iterator[Metric]:
+    """What tenants have and may have."""
+    has = GaugeMetricFamily(
+        "evervec_tenant_usage", "What a tenant has, or used today", labels=["tenant", "quota"]
+    )
+    may = GaugeMetricFamily(
+        "evervec_tenant_quota",
+        "What a tenant may have, or use in a day",
+        labels=["tenant", "quota"],
+    )
+    held = GaugeMetricFamily(
+        "evervec_tenant_held",
+        "1 while a tenant's jobs wait because its day's quota is used up",
+        labels=["tenant"],
+    )
+    for usage in used:
+        for name in ("kinds", "records", "bytes", "chunks", "tokens", "money"):
+            has.add_metric([usage.tenant, name], getattr(usage, name))
+        for name, (_, bound) in usage.bounds().items():
+            may.add_metric([usage.tenant, name], bound)
+        held.add_metric([usage.tenant], usage.waits_until is not None)
+    yield from (has, may, held)
+
+
 def store_metrics(store: Store, stats: Stats, models: Models) -> Iterator[Metric]:
     """What all processes of a store have in common."""
     yield from queue_metrics(stats)
@@ -66,6 +91,8 @@ def store_metrics(store: Store, stats: Stats, models: Models) -> Iterator[Metric
         "Tenants whose jobs alone are held back",
         value=len(stats.paused_tenants),
     )
+    # those that somebody set limits for: tenants come and go, and operators do not
+    yield from usage_metrics(map(store.usage, store.limited_tenants()[:_MOST_TENANTS]))
     now = store.now()
     live = [w for w in store.workers() if now - w.seen_at.timestamp() < _LIVES_SECONDS]
     yield GaugeMetricFamily("evervec_workers", "Workers that live", value=len(live))

@@ -14,9 +14,10 @@ from typing import Any
 
 from evervec.bounds import check_bound, shown
 from evervec.chunking import SizeChunker, parse_chunker
+from evervec.deadlines import check
 from evervec.drafts import check_text
 from evervec.embedders.base import describe
-from evervec.errors import IndexUnavailable, InvalidArgument
+from evervec.errors import DeadlineExceeded, IndexUnavailable, InvalidArgument
 from evervec.filters import check_filter, parse_filter
 from evervec.indexes.base import Index, Matches
 from evervec.kinds import Kind
@@ -96,11 +97,12 @@ class Search:
         return recall
 
     def _serving(self) -> list[Serving]:
-        """Of each kind the version that serves; where this process cannot make the vector of a
+        """Of each kind of the tenant's the version that serves; where this process cannot make the vector of a
         question for that, the one that stands by, which gets every change too."""
         chosen: dict[str, Serving] = {}
+        mine = self._store.collections_of(self._tenant)
         for state in ("serving", "standby"):
-            for c in self._store.collections():
+            for c in mine:
                 if c.state == state and c.kind not in chosen and (model := self._models.of(c.spec)):
                     assert c.spec is not None
                     chosen[c.kind] = Serving(
@@ -125,6 +127,8 @@ class Search:
                 )
                 for s in scope.serving
             ]
+        except DeadlineExceeded:
+            raise
         except IndexUnavailable as error:
             log.warning("search answers from text alone: %s", error)
             return None
@@ -191,6 +195,7 @@ class Search:
         for place, ((rank, record, similarity), read) in enumerate(all):
             if read is None:
                 continue
+            check()
             kind, id, title, text, flat, found = read
             if text is None:
                 if place >= looked:
@@ -211,6 +216,7 @@ class Search:
         words = {term.lower() for term in terms(query)}
         best, most = "", -1
         for start, end in self._chunker.split(found.text):
+            check()
             piece = found.text[start:end]
             lowered = piece.lower()
             count = sum(word in lowered for word in words)

@@ -117,7 +117,27 @@ class Settings:
     daily_money: float = _setting(
         0.0, "money a day (UTC) after which embedding pauses; 0: no cap", least=0
     )
-    backfill_priority: int = _setting(-100, "priority of what a backfill enqueues")
+    tenant_kinds: int = _setting(
+        200, "kinds that a tenant may have records of; 0: as many as it likes", least=0
+    )
+    tenant_records: int = _setting(
+        0, "records that a tenant may have; 0: as many as it likes", least=0
+    )
+    tenant_bytes: int = _setting(
+        0, "bytes of a tenant's titles, texts and metadata; 0: as many as it likes", least=0
+    )
+    tenant_chunks: int = _setting(
+        0, "chunks of a tenant in the index; 0: as many as it likes", least=0
+    )
+    tenant_tokens: int = _setting(
+        0, "tokens a day (UTC) after which a tenant's jobs wait; 0: no bound", least=0
+    )
+    tenant_money: float = _setting(
+        0.0, "money a day (UTC) after which a tenant's jobs wait; 0: no bound", least=0
+    )
+    backfill_priority: int = _setting(
+        -100, "priority of what a backfill enqueues", least=-1000, most=1000
+    )
     vector_cache_mb: int = _setting(
         0, "vectors kept for texts that other records have too; 0: none", least=0
     )
@@ -181,6 +201,9 @@ class Settings:
     )
     qdrant_shards: int = _setting(0, "shards of new collections; 0: as Qdrant says", least=0)
     qdrant_replicas: int = _setting(0, "replicas of new collections; 0: as Qdrant says", least=0)
+    disk_free_mb: float = _setting(
+        100.0, "free disk space in MB below which `/readyz` says that the disk is low", least=0
+    )
     server_body_mb: float = _setting(
         10.0, "largest body of a request, and largest line of a batch", least=0.001
     )
@@ -193,6 +216,21 @@ class Settings:
     )
     server_depth: int = _setting(64, "how deep the JSON of a request may be nested", least=2)
     server_threads: int = _setting(16, "requests at work in the store at once", least=1)
+    server_tenant_threads: int = _setting(
+        0, "of those, the ones that one tenant may use; 0: as many as it leaves free", least=0
+    )
+    server_requests: int = _setting(
+        2000, "requests under way at once; more are answered 503", least=1
+    )
+    server_tenant_requests: int = _setting(
+        500, "of those, the ones of one tenant; more are answered 429", least=1
+    )
+    server_seconds: float = _setting(
+        30.0, "how long a request may take that has no Request-Timeout", least=0.1
+    )
+    server_most_seconds: float = _setting(
+        300.0, "the longest Request-Timeout; more is taken for this", least=0.1
+    )
     server_repeat_hours: float = _setting(
         24.0, "how long an answer is kept for the same Idempotency-Key", least=0.01
     )

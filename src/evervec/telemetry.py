@@ -128,6 +128,14 @@ SEARCHES = Histogram(
 LIMITER = Counter(
     "evervec_limiter_decisions_total", "Requests that the rate limit allowed or refused", "decision"
 )
+REFUSED = Counter(
+    "evervec_refused_requests_total",
+    "Requests refused because too many were under way: of their tenant, or in all",
+    "bound",
+)
+QUOTAS = Counter(
+    "evervec_quota_refusals_total", "Writes that were refused because a tenant has no room", "quota"
+)
 DISPATCHED = Counter(
     "evervec_dispatched_jobs_total", "Jobs of push mode, published or released", "outcome"
 )
@@ -137,5 +145,7 @@ DELIVERIES = Counter(
     "outcome",
 )
 
-COUNTERS = (ATTEMPTS, DEAD_LETTERS, CHUNKS, CALLS, TOKENS, LIMITER, DISPATCHED, DELIVERIES)
+COUNTERS = (
+    ATTEMPTS, DEAD_LETTERS, CHUNKS, CALLS, TOKENS, LIMITER, REFUSED, QUOTAS, DISPATCHED, DELIVERIES,
+)  # fmt: skip
 HISTOGRAMS = (FRESHNESS, STAGES, SEARCHES)

@@ -77,18 +77,16 @@ def test_open_paths_are_open_where_it_is_mounted_and_others_are_not(ev: Evervec)
 
 
 def test_it_is_not_ready_when_a_worker_that_should_run_has_stopped(
-    ev: Evervec, serve: Serve, monkeypatch: pytest.MonkeyPatch
+    ev: Evervec, serve: Serve
 ) -> None:
     served = serve(ev, workers=2)
     http = served.http()
     assert http.get("/readyz").json()["workers"]["ok"]
     first = served.app.state.inside._workers[0]
-    monkeypatch.setattr(first, "_step", lambda: 1 / 0)
-    ev.store.wake()
-    until(lambda: not first.running, "the worker to stop")
-    ready = http.get("/readyz")
-    assert (ready.status_code, ready.json()["status"]) == (503, "down")
-    assert not ready.json()["workers"]["ok"]
+    first.stop(0.0)
+    until(lambda: http.get("/readyz").status_code == 503, "it to be told")
+    ready = http.get("/readyz").json()
+    assert (ready["status"], ready["workers"]["reason"]) == ("down", "stopped")
 
 
 def test_a_worker_inside_outlives_its_stores_absence(

@@ -31,7 +31,7 @@ EXPECTED = {
     "evervec_chunks_total", "evervec_provider_calls_total", "evervec_provider_tokens_total",
     "evervec_provider_paused", "evervec_search_seconds_bucket", "evervec_limiter_errors_total",
     "evervec_limiter_decisions_total", "evervec_workers", "evervec_http_requests_total",
-    "evervec_dispatched_jobs_total", "evervec_deliveries_total",
+    "evervec_dispatched_jobs_total", "evervec_deliveries_total", "evervec_quota_refusals_total",
 }  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def test_a_tenant_sees_nothing_of_the_process(served: Served) -> None:
     found = names(served.http(served.key("acme", "reader")).get("/metrics").text)
     assert found == {
         "evervec_jobs", "evervec_oldest_pending_seconds", "evervec_paused",
-        "evervec_http_requests_total",
+        "evervec_http_requests_total", "evervec_tenant_usage", "evervec_tenant_quota", "evervec_tenant_held",
     }  # fmt: skip
 
 

@@ -13,13 +13,14 @@ import pytest
 import evervec
 
 NAMES = {
+    "deadline", "DeadlineExceeded",
     "AccessDenied", "Answer", "Attachment", "Client", "Attempt", "Backfill", "Gate", "Spend", "Chunker", "Content", "Embedder", "EmbedderError", "EnqueueResult", "Evervec", "EvervecError",
     "Hit", "Hits", "IndexMismatch", "IndexUnavailable", "InvalidArgument", "InvalidInput", "InvalidRecord",
     "InvalidTransition", "Job", "JobFailed", "Kind", "LeaseLost", "Outcome", "ProcessResult",
     "ProviderUnavailable", "Queue", "RateLimited", "Record", "Rescore", "Settings",
     "SettingsError", "SizeChunker", "ContentChunker", "Measure", "Stats", "Status", "StoreError", "Ticket", "VerifyReport",
     "Version", "VersionMismatch", "WaitTimeout", "Worker", "open", "Comparison", "Estimate",
-    "Migration", "MigrationStatus",
+    "Migration", "MigrationStatus", "Limits", "QuotaExceeded", "Usage",
 }  # fmt: skip
 
 

@@ -31,12 +31,14 @@ _COMMANDS = {
     "jobs": ("jobs", "job", "history", "retry", "recover", "purge", "cancel", "pause", "resume"),
     "migrate": ("migrate", "versions"),
     "care": ("init", "status", "worker", "backfill", "verify", "reindex", "doctor", "demo"),
+    "tenants": ("limits",),
     "service": ("serve", "dispatch"),
     "access": ("keys", "audit"),
 }
 _TITLES = {
     "records": "Records", "tables": "What you have already", "jobs": "Jobs", "migrate": "Models",
-    "care": "Running it", "service": "For other programs", "access": "Who may, and who did",
+    "care": "Running it", "tenants": "Tenants", "service": "For other programs",
+    "access": "Who may, and who did",
 }  # fmt: skip
 _HOMES = {name: home for home, names in _COMMANDS.items() for name in names}
 

@@ -28,7 +28,7 @@ from evervec.reports import QUICK
 if TYPE_CHECKING:
     from evervec.alerts import Episode
     from evervec.facade import Evervec
-    from evervec.reports import Backfill, VerifyReport
+    from evervec.reports import Backfill, Usage, VerifyReport
     from evervec.sources.base import Attachment
 
 
@@ -58,6 +58,7 @@ def status(where: Where, watch: bool, as_json: bool) -> None:
                 {
                     "stats": stats,
                     "versions": ev.versions(all_tenants=True),
+                    "usage": ev.usage(),
                     "embedder": ev.embedder.name,
                     "workers": ev.store.workers(),
                     "tables": [_table_facts(ev, *attached) for attached in ev.tables.attached()],
@@ -114,6 +115,7 @@ def _show_status(ev: Evervec) -> None:
             f"today      {spent.kind}: {spent.tokens:,} tokens in {spent.calls:,.0f} calls to "
             f"{spent.model}{money}"
         )
+    _show_quotas(ev.usage())
     for alert in ev.housekeeping.alerts.lasting():
         since = duration(max(0.0, ev.store.now() - alert.since))
         say(styled(f"alert      {alert.text}", "red") + f"  (for {since})")
@@ -125,6 +127,16 @@ def _show_status(ev: Evervec) -> None:
             f"worker     {worker.worker}: heard of {ago(worker.seen_at)}, holds {worker.held}, "
             f"did {worker.done}, evervec {worker.version}"
         )
+
+
+def _show_quotas(used: Usage) -> None:
+    for name, (has, may) in used.bounds().items():
+        if name != "kinds" or has >= may:  # of kinds everybody has a bound
+            text = f"quota      {has:,} of {may:,} {name}"
+            say(styled(text, "yellow") if has >= may else text)
+    if (until := used.waits_until) is not None:
+        text = f"quota      the day's is used up: jobs wait until {until:%Y-%m-%d %H:%M} UTC"
+        say(styled(text, "yellow"))
 
 
 def _alert_facts(alert: Episode) -> dict[str, Any]:

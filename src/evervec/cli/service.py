@@ -36,7 +36,7 @@ def serve(where: Where, host: str, port: int, workers: int) -> None:
     root = logging.getLogger()
     root.setLevel(min(root.level, logging.WARNING))
     with where.opened(make=True) as ev:
-        run(ev, host, port, workers, lambda line: say(line, err=True))
+        run(ev, host, port, workers, lambda line: say(line, err=True), whole_process=True)
 
 
 @command("dispatch", "evervec dispatch --to https://app.example.com")

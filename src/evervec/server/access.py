@@ -217,8 +217,8 @@ class View:
         return self.service.every_queue if self.everyone else self.ev.queue
 
     async def run(self, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Do what blocks, in a thread."""
-        return await self.service.run(do, *args, **kwargs)
+        """Do what blocks, in a thread, when it is the caller's tenant's turn."""
+        return await self.service.run_for(self.caller.tenant, do, *args, **kwargs)
 
     def must_have(self, kind: str | None) -> None:
         """Refuse a kind that the caller's token is not for."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import threading
 from contextlib import suppress
 
-from evervec.errors import EvervecError
 from evervec.server.requests import App, Receive, Scope, Send
 from evervec.server.service import Service
 from evervec.worker import Worker
@@ -41,27 +41,42 @@ class Inside:
             self._tending.append(loop.create_task(tend()))
         atexit.register(self._drain)  # where no lifespan does
 
-    def check(self) -> None:
-        """Raise unless as many workers run as there should be."""
-        running = sum(worker.running for worker in self._workers)
-        if running < self._count:
-            raise EvervecError(f"{running} of {self._count} workers inside run: see the log")
+    def trouble(self) -> str | None:
+        """What a worker that should run inside does instead, such as `failing`; None when all is
+        well."""
+        if self._count and not self._started:
+            return "stopped"
+        return next(filter(None, (worker.trouble for worker in self._workers)), None)
 
     async def close(self) -> None:
         """After the last request."""
         for task in self._tending:
             task.cancel()
-        await asyncio.to_thread(self._drain)
-        await asyncio.to_thread(self._service.close)
+        # in a thread that nobody joins: one that hangs must not keep the process from ending
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def close() -> None:
+            self._drain()
+            self._service.close()
+            with suppress(RuntimeError):  # nobody waits any more
+                loop.call_soon_threadsafe(ended.set)
+
+        threading.Thread(target=close, name="evervec-close", daemon=True).start()
+        await ended.wait()
+
+    def stop(self, seconds: float) -> None:
+        """Have workers take no more, and finish what they hold within so many seconds."""
+        for worker in self._workers:
+            worker.stop(seconds)
 
     def _drain(self) -> None:
         """Let workers finish what they hold, all at the same time."""
         atexit.unregister(self._drain)
+        self.stop(self._service.ev.settings.drain_seconds)
         for worker in self._workers:
-            worker.stop()
-        for worker in self._workers:
-            with suppress(Exception):  # it is in the log already
-                worker.__exit__()
+            if not worker.join():
+                log.error("a worker does not end: its jobs wait for their leases to run out")
 
 
 class Starting:

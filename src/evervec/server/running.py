@@ -20,6 +20,7 @@ from evervec.facade import Evervec
 from evervec.keys import Keys
 from evervec.server.app import make_app
 from evervec.server.connections import Connections, most_connections
+from evervec.server.drain import Drain
 from evervec.server.protocol import BoundedProtocol
 from evervec.server.trust import is_loopback
 from evervec.settings import Settings
@@ -35,7 +36,8 @@ _BACKLOG = 1024
 class Server(uvicorn.Server):
     """Uvicorn with bounded connections, and with word to those who wait that the end is near."""
 
-    def __init__(self, app: FastAPI, settings: Settings) -> None:
+    def __init__(self, app: FastAPI, settings: Settings, *, whole_process: bool = False) -> None:
+        self._drain = Drain(app.state.service, app.state.inside, whole_process=whole_process)
         self.connections = Connections(settings, most_connections(settings.server_connections))
         config = uvicorn.Config(
             app,
@@ -47,10 +49,9 @@ class Server(uvicorn.Server):
             server_header=False,
             backlog=_BACKLOG,
             timeout_keep_alive=cast("int", settings.server_idle_seconds),
-            timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
+            timeout_graceful_shutdown=self._drain.for_requests,
         )
         super().__init__(config)
-        self._stopping = app.state.service.stopping
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _TICKS_A_SWEEP == 0:
@@ -59,14 +60,21 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
-        self._stopping.set()
+        self._drain.begin()
 
 
 def serve(
-    ev: Evervec, host: str, port: int, workers: int, say: Callable[[str], None] = log.info
+    ev: Evervec,
+    host: str,
+    port: int,
+    workers: int,
+    say: Callable[[str], None] = log.info,
+    *,
+    whole_process: bool = False,
 ) -> None:
     """Serve until SIGTERM or SIGINT: then no more requests are taken, those under way are
-    finished, and workers inside drain. A second signal ends it at once."""
+    finished, and workers inside drain, all within `drain_seconds`. A second signal ends it at
+    once. `whole_process`: end the process if something does not end by then."""
     keyless = not Keys(ev.store).any()
     anyone = ev.settings.open_without_keys
     if keyless and not anyone and not is_loopback(host):
@@ -76,7 +84,7 @@ def serve(
         )
     listening = _bind(host, port)
     app = make_app(ev, workers=workers)
-    server = Server(app, ev.settings)
+    server = Server(app, ev.settings, whole_process=whole_process)
     if workers:  # requests are short, and should not wait for a worker's turn of 5 ms
         sys.setswitchinterval(0.001)
     bound = listening.getsockname()

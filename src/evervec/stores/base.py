@@ -8,11 +8,12 @@ the same in tests, which every engine passes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from evervec.model import Attempt, EnqueueResult, Job, ModelSpec, Record, Status, Ticket, Version
-from evervec.reports import Spend, Stats, WorkerState
+from evervec.reports import Limits, Spend, Stats, Usage, WorkerState
 from evervec.stores.values import (
     Apply,
     Asked,
@@ -48,6 +49,8 @@ class Store(Protocol):
     """a small read takes microseconds and waits for nobody: neither network nor lock"""
     read_only: bool
     """every write raises `StoreError`"""
+    folder: Path | None
+    """where its files are on this machine, if it has any"""
 
     def now(self) -> float:
         """The clock that rules leases and schedules."""
@@ -57,6 +60,9 @@ class Store(Protocol):
         `InvalidArgument` where they can."""
         ...
 
+    def try_write(self) -> None:
+        """Write something, and undo it: raises what a write would meet."""
+
     def close(self) -> None: ...
 
     # changes
@@ -65,7 +71,8 @@ class Store(Protocol):
     ) -> list[Ticket]:
         """Write records and their jobs. What is the same as before enqueues nothing; what has
         a `version` not newer than the last is not accepted. The later of two drafts with one
-        id wins, and each gets its ticket, in order."""
+        id wins, and each gets its ticket, in order. `QuotaExceeded`, and nothing is changed, where
+        the tenant has no room for all of them."""
         ...
 
     def delete(
@@ -92,17 +99,27 @@ class Store(Protocol):
         priority: int = 0,
         delay: float = 0.0,
         max_attempts: int | None = None,
+        bounded: bool = False,
         conn: Any = None,
     ) -> list[EnqueueResult]:
         """Jobs for records as they stand; `loaded`: for rows that the kind's loader fetches. A
         row or box that a job has yet to read stays to be read, unless `owing` is False: then
         nobody can read it any more. `app`: only a process that registered the kind can do
-        them."""
+        them. `bounded`: `QuotaExceeded` where the tenant has no room for them."""
         ...
 
     # the worker's way
     def collections(self) -> list[Collection]:
-        """One for each kind and embedding version, the oldest first."""
+        """One for each kind and embedding version, the oldest first. The same list until one of
+        them changes: leave it as it is."""
+        ...
+
+    def collections_of(self, tenant: str) -> list[Collection]:
+        """Those of the tenant's kinds alone."""
+        ...
+
+    def kinds(self, tenant: str) -> list[str]:
+        """The kinds of which the tenant has records, or had until their last traces are purged."""
         ...
 
     def adopt(self, model: ModelSpec) -> None:
@@ -368,6 +385,33 @@ class Store(Protocol):
     ) -> int:
         """Enqueue records anew for a version; `forget` drops what the ledger says of them, so
         that everything is embedded again."""
+        ...
+
+    # what tenants may and do have
+    def limits(self, tenant: str) -> Limits:
+        """As they are in force; what another process changed is known within a second."""
+        ...
+
+    def own_limits(self, tenant: str) -> Limits:
+        """Those that are set for the tenant itself."""
+        ...
+
+    def set_limits(self, tenant: str, limits: Limits) -> None:
+        """In the place of all that was set before; what was held back may go on."""
+
+    def limited_tenants(self) -> list[str]:
+        """Those that have limits of their own."""
+        ...
+
+    def usage(self, tenant: str) -> Usage: ...
+
+    def fold_usage(self, limit: int = 10_000) -> int:
+        """Add up what was counted, where it is noted change by change; how many those were."""
+        ...
+
+    def hold_spent(self, tenants: Iterable[str]) -> set[str]:
+        """Let no more jobs of those be claimed today who used up what they may use in a day; who
+        they are."""
         ...
 
     # what processes share

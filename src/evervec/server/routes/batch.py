@@ -22,6 +22,7 @@ from evervec.errors import EvervecError
 from evervec.model import Ticket
 from evervec.server.access import View, WritingKind
 from evervec.server.answers import LINES
+from evervec.server.deadlines import current_call
 from evervec.server.problems import Problem, documented, problem_of
 from evervec.server.repeats import IdempotencyKey, made_id
 from evervec.server.requests import CheckedRoute, Receive, Scope, Send
@@ -160,6 +161,8 @@ class _Batch:
 
     async def _save_all(self, body: Incoming, spool: Spool) -> Problem | None:
         async for lines in self._lines(body):
+            if call := current_call():
+                call.restart()
             tickets, problem = await self._view.run(self._save, lines)
             if tickets:
                 spool.write(b"".join(tickets))

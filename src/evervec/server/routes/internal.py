@@ -90,5 +90,5 @@ async def worker(request: Request) -> Response:
         given = DeliveryIn.model_validate(read_json(body, settings.server_depth))
     except ValidationError as error:
         raise RequestValidationError(error.errors(include_url=False, include_input=False)) from None
-    done = await service.run(service.ev.dispatcher.deliver, given.job_id, given.token)
+    done = await service.run_job(service.ev.dispatcher.deliver, given.job_id, given.token)
     return answer(DeliveredOut, done)

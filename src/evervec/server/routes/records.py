@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, unquote
@@ -13,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec.drafts import LONGEST_ID, OPTIONS, check_name
+from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.keys import Role
 from evervec.model import Record, Status, Ticket
@@ -29,6 +31,7 @@ from evervec.server.discretion import told
 from evervec.server.problems import Problem, described, documented
 from evervec.server.repeats import IDEMPOTENCY_KEY, KEY_SHAPE, checked_name, made_id, once
 from evervec.server.requests import CheckedRoute, check_media_type, check_value
+from evervec.server.routes.tenants import quota_headers
 from evervec.server.schemas.base import MOST_AT_ONCE
 from evervec.server.schemas.jobs import HistoryOut
 from evervec.server.schemas.records import RecordIn, RecordOut, RecordsOut, TicketOut
@@ -123,6 +126,8 @@ async def add(request: Request) -> Response:
             raise _changed(ticket)
         place = f"/v1/records/{quote(ticket.kind, safe='')}/{quote(ticket.id, safe='')}"
         tags = {"ETag": entity_tag(ticket.seq), "Location": place}
+        if view.service.is_bounded(view.tenant):
+            tags.update(quota_headers(await view.run(view.ev.usage)))
         return await _receipt(view, ticket, headers.get("prefer"), 201, tags)
 
     return await once(request, view, name, do)
@@ -233,8 +238,9 @@ async def _receipt(
     shown: dict[str, Any] = {name: getattr(ticket, name) for name in Ticket.__slots__}
     shown["status"] = end or Status.PENDING
     if end is Status.FAILED:
-        job = await view.run(view.ev.queue.get, ticket.job_id)
-        shown["error"] = job.error if job else "it was cancelled"
+        with suppress(EvervecError):  # the record is saved, so the answer is its ticket
+            job = await view.run(view.ev.queue.get, ticket.job_id)
+            shown["error"] = job.error if job else "it was cancelled"
     return answer(TicketOut, shown, when_done if end is Status.DONE else 202, headers)
 
 

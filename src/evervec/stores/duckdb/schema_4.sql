@@ -27,3 +27,46 @@ create table evervec_audit (
     request_id varchar,
     client varchar                      -- an address
 );
+
+-- What is set for single tenants; null: as for all.
+create table evervec_tenants (
+    tenant varchar not null,
+    weight bigint,                  -- of its turn, beside 1 for others
+    kinds bigint,
+    records bigint,
+    bytes bigint,
+    chunks bigint,
+    tokens bigint,                  -- a day
+    money double                    -- a day
+);
+
+-- Tenants whose jobs wait because what they may use in a day is used up.
+create table evervec_holds (
+    tenant varchar not null,
+    until double not null
+);
+
+-- What tenants have, counted in the transaction of each change.
+create table evervec_usage (
+    tenant varchar not null,
+    kind varchar not null,
+    records bigint not null,        -- that are not deleted
+    bytes bigint not null           -- of their titles, texts, metadata and typed data
+);
+
+create table evervec_chunks (
+    tenant varchar not null,
+    version bigint not null,
+    chunks bigint not null          -- in the ledger: each takes 24 bytes of an entry
+);
+
+insert into evervec_usage (tenant, kind, records, bytes)
+select tenant, kind, count(*), sum(
+    strlen(text) + coalesce(strlen(title), 0) + coalesce(strlen(data), 0)
+    + case when metadata = '{}' then 0 else strlen(metadata) end)
+from evervec_records where state <> 'deleted' group by tenant, kind;
+
+insert into evervec_chunks (tenant, version, chunks)
+select r.tenant, l.version, sum(octet_length(l.chunks) // 24)
+from evervec_ledger as l join evervec_records as r on r.record = l.record
+group by r.tenant, l.version;

@@ -14,6 +14,7 @@ from evervec.stores.sql.asking import Asking
 from evervec.stores.sql.audit import Audit
 from evervec.stores.sql.fleet import Fleet
 from evervec.stores.sql.keys import Keys
+from evervec.stores.sql.tenants import default_limits
 
 
 class PostgresStore(Versions, Care, Looking, Finding, Fleet, Keys, Asking, Audit):
@@ -26,6 +27,7 @@ class PostgresStore(Versions, Care, Looking, Finding, Fleet, Keys, Asking, Audit
     def __init__(self, url: str, settings: Settings) -> None:
         db = Connections(url, settings)
         super().__init__(db, settings.clock, settings.max_attempts, settings.listen)
+        self.default_limits = default_limits(settings)
         self.url = db.name
         try:
             upgrade(db)

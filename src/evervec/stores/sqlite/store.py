@@ -11,6 +11,7 @@ from evervec.stores.sql.audit import Audit
 from evervec.stores.sql.fleet import Fleet
 from evervec.stores.sql.keys import Keys
 from evervec.stores.sql.sharing import Sharing
+from evervec.stores.sql.tenants import default_limits
 from evervec.stores.sql.versions import Versions
 from evervec.stores.sqlite.care import Care
 from evervec.stores.sqlite.connections import Connections
@@ -38,8 +39,10 @@ class SqliteStore(Care, Looking, Finding, Sharing, Versions, Fleet, Keys, Asking
             read_only = True
         db = _open(path, settings.busy_seconds, read_only or immutable, immutable)
         super().__init__(db, settings.clock, settings.max_attempts)
+        self.default_limits = default_limits(settings)
         self.url = db.name
         self.read_only = db.read_only
+        self.folder = None if path is None else path.absolute().parent
         self.reads_at_once = path is not None  # in memory readers wait for writers
 
     def close(self) -> None:
