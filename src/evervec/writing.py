@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from evervec.drafts import check_name, make_draft, read_envelope
-from evervec.errors import InvalidArgument, InvalidRecord
+from evervec.errors import EvervecError, InvalidArgument, InvalidRecord, ValueRefused
 from evervec.kinds import Kind
 from evervec.model import Ticket
 from evervec.models import Models
@@ -17,6 +17,30 @@ from evervec.stores.base import Store
 from evervec.stores.values import Draft
 from evervec.tables import Tables
 from evervec.tracing import current as current_trace
+
+
+def save_each(
+    store: Store, tenant: str, kind: str, drafts: Sequence[Draft]
+) -> Iterator[Ticket | EvervecError]:
+    """Save drafts in order, as many in a transaction as can be: for each its ticket, or why it
+    was refused. The store refuses a whole transaction for one value of it; the draft that has it
+    is found by bisection. What is not iterated is not saved, except with what was before it."""
+    try:
+        yield from store.save(tenant, kind, drafts)
+    except _OF_A_DRAFT as error:
+        if len(drafts) == 1:
+            yield error if isinstance(error, EvervecError) else ValueRefused(_REFUSED.format(error))
+            return
+    else:
+        return
+    half = len(drafts) // 2
+    yield from save_each(store, tenant, kind, drafts[:half])
+    yield from save_each(store, tenant, kind, drafts[half:])
+
+
+_REFUSED = "the store refused a value of the record, so it was not saved: {}"
+_OF_A_DRAFT = (ValueRefused, ValueError, TypeError, ArithmeticError)
+"""what a store or its driver raises for a value that it cannot take"""
 
 
 class Writing:
@@ -41,8 +65,13 @@ class Writing:
     def draft(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
         """A record, checked and rendered; `options`: its other parts by their names."""
         check_name("kind", kind)
+        return self._checked(self._made(kind, data, options))
+
+    def _made(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
         known = self._kinds.get(kind)
-        return self._checked(known.draft(data, options) if known else make_draft(data, options))
+        if known is not None:
+            return known.draft(data, options, self._settings)
+        return make_draft(data, options, self._settings)
 
     def save(self, kind: str, draft: Draft, conn: Any) -> Ticket:
         self._tables.check_writable(kind)
@@ -66,17 +95,26 @@ class Writing:
                     break
             if drafts:
                 self._tables.check_writable(kind)
-                yield from self._store.save(self._tenant, kind, drafts, conn)
+                yield from self._saved(kind, drafts, position, conn)
             if refused is not None:
                 raise refused
             position += len(batch)
 
+    def _saved(self, kind: str, drafts: list[Draft], position: int, conn: Any) -> Iterator[Ticket]:
+        if conn is not None:  # what a transaction of the caller's refuses is the caller's to undo
+            yield from self._store.save(self._tenant, kind, drafts, conn)
+            return
+        saved = save_each(self._store, self._tenant, kind, drafts)
+        for place, ticket in enumerate(saved, position):
+            if isinstance(ticket, EvervecError):
+                raise InvalidRecord(str(ticket), position=place) from ticket
+            yield ticket
+
     def _one_of_many(self, kind: str, item: Any) -> Draft:
         known = self._kinds.get(kind)
         if known is not None and (known.model is not None or known.text is not None):
-            return self._checked(known.draft(item, {}))
-        text, options = read_envelope(item)
-        return self._checked(known.draft(text, options) if known else make_draft(text, options))
+            return self._checked(known.draft(item, {}, self._settings))
+        return self._checked(self._made(kind, *read_envelope(item)))
 
     def _checked(self, draft: Draft) -> Draft:
         draft.trace = current_trace()

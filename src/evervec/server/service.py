@@ -25,10 +25,12 @@ from evervec.keys import Key, Keys
 from evervec.limits.limiter import Limiter, MemoryLimiter
 from evervec.model import Status, Ticket
 from evervec.server.deadlines import STOPPING, Call, current_call
+from evervec.server.repeats import Names
 from evervec.server.together import Together
 from evervec.server.turns import Turns
 from evervec.settings import Settings
 from evervec.stores.values import Draft
+from evervec.writing import save_each
 
 log = logging.getLogger("evervec.server")
 
@@ -67,6 +69,7 @@ class Service:
         self.ev = ev
         self.keys = Keys(ev.store)
         self.limiter = make_limiter(ev.settings) if limiter is None else limiter
+        self.names = Names(ev.store, ev.settings)
         self.every_queue = ev.queue_of(None)
         self.stopping = asyncio.Event()
         self.calls: set[Call] = set()
@@ -132,7 +135,8 @@ class Service:
 
     # saving
     def _save_all(self, asked: Sequence[Save]) -> list[Ticket | Exception]:
-        """One transaction for each tenant and kind. A draft with a condition has one of its own:
+        """One transaction for each tenant and kind; a draft that the store refuses is refused
+        alone. A draft with a condition has one of its own:
         its turn must come after what was saved before it."""
         groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
         for place, (tenant, kind, draft) in enumerate(asked):
@@ -140,13 +144,14 @@ class Service:
             groups[tenant, kind, alone].append(place)
         answers: dict[int, Ticket | Exception] = {}
         for (tenant, kind, _), places in groups.items():
+            drafts = [asked[place].draft for place in places]
             try:
                 with deadline(self.ev.settings.server_seconds):
                     self.ev.tables.check_writable(kind)
-                    tickets = self.ev.store.save(tenant, kind, [asked[p].draft for p in places])
-                answers.update(zip(places, tickets, strict=True))
-            except EvervecError as error:
-                answers.update((place, error) for place in places)
+                    saved = save_each(self.ev.store, tenant, kind, drafts)
+                    answers.update(zip(places, saved, strict=True))
+            except Exception as error:  # noqa: BLE001 - of this group alone, whatever it is
+                answers.update((place, error) for place in places if place not in answers)
         return [answers[place] for place in range(len(asked))]
 
     # waiting
