@@ -31,6 +31,7 @@ if _typing.TYPE_CHECKING:
     from evervec.errors import JobFailed as JobFailed
     from evervec.errors import LeaseLost as LeaseLost
     from evervec.errors import ProviderUnavailable as ProviderUnavailable
+    from evervec.errors import QuotaExceeded as QuotaExceeded
     from evervec.errors import RateLimited as RateLimited
     from evervec.errors import SettingsError as SettingsError
     from evervec.errors import StoreError as StoreError
@@ -57,10 +58,12 @@ if _typing.TYPE_CHECKING:
     from evervec.reports import Comparison as Comparison
     from evervec.reports import Estimate as Estimate
     from evervec.reports import Gate as Gate
+    from evervec.reports import Limits as Limits
     from evervec.reports import MigrationStatus as MigrationStatus
     from evervec.reports import ProcessResult as ProcessResult
     from evervec.reports import Spend as Spend
     from evervec.reports import Stats as Stats
+    from evervec.reports import Usage as Usage
     from evervec.reports import VerifyReport as VerifyReport
     from evervec.settings import Settings as Settings
     from evervec.sources.base import Attachment as Attachment
@@ -75,15 +78,15 @@ _HOMES = {
     "embedders.base": "Answer Embedder",
     "errors": "AccessDenied DeadlineExceeded EmbedderError EvervecError IndexMismatch "
     "IndexUnavailable InvalidArgument InvalidInput InvalidRecord InvalidTransition JobFailed "
-    "LeaseLost ProviderUnavailable RateLimited SettingsError StoreError VersionMismatch "
-    "WaitTimeout",
+    "LeaseLost ProviderUnavailable QuotaExceeded RateLimited SettingsError StoreError "
+    "VersionMismatch WaitTimeout",
     "facade": "Evervec open",
     "kinds": "Kind Rescore",
     "migrate": "Migration",
     "model": "Attempt Content EnqueueResult Hit Hits Job Outcome Record Status Ticket Version",
     "queue": "Queue",
-    "reports": "Backfill Comparison Estimate Gate MigrationStatus ProcessResult Spend Stats "
-    "VerifyReport",
+    "reports": "Backfill Comparison Estimate Gate Limits MigrationStatus ProcessResult Spend "
+    "Stats Usage VerifyReport",
     "settings": "Settings",
     "sources.base": "Attachment",
     "worker": "Worker",

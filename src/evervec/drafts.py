@@ -26,6 +26,8 @@ LONGEST_ID = 2048
 LONGEST_NAME = 256
 """bytes of UTF-8, the same for every store: a key of tenant, kind and id must fit into an entry of
 PostgreSQL's B-tree, which takes 2,704 bytes with its headers"""
+HIGHEST_PRIORITY = 1000
+"""and the lowest below zero: enough to order a tenant's own jobs"""
 _YEAR_1, _YEAR_10000 = -62135596800, 253402300800
 
 _encode = json.JSONEncoder(
@@ -103,7 +105,7 @@ def _rare_options(draft: Draft, get: Callable[[str], Any]) -> None:
 
 def check_when(draft: Draft, priority: Any, delay: Any, max_attempts: Any) -> Draft:
     """When and how often a job is to be tried."""
-    draft.priority = _whole("priority", priority, 0, -(1 << 31), (1 << 31) - 1)
+    draft.priority = _whole("priority", priority, 0, -HIGHEST_PRIORITY, HIGHEST_PRIORITY)
     if delay is not None:
         if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay < 1e10:
             raise InvalidRecord(f"delay: must be seconds from now, not {delay!r}")

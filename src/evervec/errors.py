@@ -37,6 +37,23 @@ class InvalidRecord(EvervecError, ValueError):
         self.position = position
 
 
+class QuotaExceeded(InvalidRecord):
+    """A tenant has as much as it may have; nothing of the record was written.
+
+    `refused`: of the records that were saved together, the places of all that were too much.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        position: int | None = None,
+        refused: Sequence[int] = (),
+    ) -> None:
+        super().__init__(message, position=position)
+        self.refused = tuple(refused)
+
+
 class InvalidTransition(EvervecError):
     """A job cannot go from its state to the wanted one."""
 

@@ -29,7 +29,7 @@ from evervec.opening import open_embedder, open_index, open_model, open_source, 
 from evervec.pipeline import Pipeline
 from evervec.provider import Provider
 from evervec.queue import Queue
-from evervec.reports import Backfill, Estimate, ProcessResult, VerifyReport
+from evervec.reports import Backfill, Estimate, Limits, ProcessResult, Usage, VerifyReport
 from evervec.sampling import estimate
 from evervec.search import Search
 from evervec.settings import Settings
@@ -362,6 +362,21 @@ class Evervec:
             for version in found
             if (mine := held.get((version.kind, version.name))) is not None
         ]
+
+    # what a tenant may and does have
+    def usage(self) -> Usage:
+        """What the tenant has and used today, beside what it may. Nothing is counted for it: the
+        sums are kept with every change."""
+        return self.store.usage(self.tenant)
+
+    def limits(self) -> Limits:
+        """What is set for the tenant itself; None where the settings' `tenant_…` count."""
+        return self.store.own_limits(self.tenant)
+
+    def set_limits(self, limits: Limits) -> None:
+        """Set what the tenant may have, in the place of all that was set for it before. Whatever
+        is there stays, also where it is more than that."""
+        self.store.set_limits(self.tenant, limits)
 
     # another model
     def migrate(

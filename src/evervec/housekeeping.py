@@ -131,6 +131,8 @@ class Housekeeping:
 
     def count(self) -> None:
         """Leave the numbers in the log, for whoever looks back."""
+        if not log.isEnabledFor(logging.DEBUG):
+            return
         stats = self._store.stats(None)
         counts = {
             "pending": stats.pending, "processing": stats.processing, "done": stats.done,

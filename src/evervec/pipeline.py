@@ -67,6 +67,15 @@ class Pipeline:
         self._chunkers: dict[int, Chunker] = {}
         self._makers: dict[int, Model] = {}
         self._away: list[Model] = []
+        self._served: tuple[list[Collection], tuple[object, ...], float, list[int]] = (
+            [],
+            (),
+            0.0,
+            [],
+        )
+        """the versions that this process serves, and what that was found from"""
+        self._used_up: set[str] = set()
+        """tenants whose jobs are given back: since the last claim they used up their day's quota"""
         self._refused: dict[int, float] = {}
         """versions whose collection in the index is wrong, and when to ask again"""
         self._generation = generation(store)
@@ -77,16 +86,27 @@ class Pipeline:
     def serves(self) -> list[int]:
         """The versions whose jobs this process can do: of models that it has, cut in a way it
         knows."""
-        served = []
-        for c in self._described():
+        found, known = self.store.collections(), self._what_is_known()
+        told, knew, until, served = self._served
+        if found is told and known == knew and time.monotonic() < until:
+            return served
+        found, served, until = self._described(), [], math.inf
+        for c in found:
             model = self.models.of(c.spec)
-            if model is None or c.state == "retired":
+            if c.state == "retired":
                 continue
-            if chunker := self.chunker_of(c):
+            if model is None:  # it may be possible to open it later
+                until = time.monotonic() + _ASK_AGAIN
+            elif chunker := self.chunker_of(c):
                 self._chunkers[c.version] = chunker
                 self._makers[c.version] = model
                 served.append(c.version)
+        self._served = (found, self._what_is_known(), until, served)
         return served
+
+    def _what_is_known(self) -> tuple[object, ...]:
+        """What this process knows of models and kinds."""
+        return (*self.models, *self._kinds.values())
 
     def chunker_of(self, c: Collection) -> Chunker | None:
         """How a collection's texts are cut; None where this process does not have its model, or
@@ -148,15 +168,28 @@ class Pipeline:
         `IndexMismatch` when the store's vectors are in another index since it was opened."""
         check_generation(self.store, self._generation)
         self._tables.attempt(self._tables.follow)
-        served = [version for version in self.serves() if not self._is_refused(version)]
+        served = self.serves()
+        if self._refused:
+            served = [version for version in served if not self._is_refused(version)]
         if self._away:
             served = [version for version in served if self._makers[version] not in self._away]
         if not served:
             return []
         began = time.perf_counter()
-        claimed = self.queue.claim(limit, versions=served, suspects=suspects)
+        self._used_up.clear()  # claims leave their jobs alone
+        claimed = self._claimed_of(served, limit, suspects)
         if claimed:  # idle looks are no work
             STAGES.observe(time.perf_counter() - began, "claim")
+        return claimed
+
+    def _claimed_of(self, served: list[int], limit: int, suspects: bool) -> list[Job]:
+        """What was claimed of these versions. A version that was made since they were listed is
+        given back: this process may not be able to do its jobs."""
+        claimed = self.queue.claim(limit, versions=served, suspects=suspects)
+        strange = [job for job in claimed if job.version not in self._makers]
+        if strange:
+            self.queue.release_many(strange)
+            claimed = [job for job in claimed if job.version in self._makers]
         return claimed
 
     def check_followed(self) -> None:
@@ -190,6 +223,10 @@ class Pipeline:
         in a few seconds. The others, and those of another model than the first, are given back
         for a later call."""
         began = time.time_ns()
+        if self._used_up:
+            jobs = self._within_quota(jobs)
+            if not jobs:
+                return Batch([], next(iter(self.models))), []
         model = self._makers[jobs[0].version]
         mine = [job for job in jobs if self._makers[job.version] is model]
         others = [job for job in jobs if self._makers[job.version] is not model]
@@ -197,16 +234,30 @@ class Pipeline:
         most = slice_ = min(model.provider.pace.of_batch, self.memory)
         done = held = 0
         while done < len(mine) and batch.characters <= most // 2 and held < self.memory:
-            done += self._load(batch, mine[done:], min(slice_, self.memory - held))
+            taken = self._load(batch, mine[done:], min(slice_, self.memory - held))
+            if not taken:
+                break
+            done += taken
             held += slice_
             slice_ = held  # little of it is new: twice as much, so that loads stay few
         batch.oversize = batch.characters > 2 * most
         batch.mark("prepare", began)
         return batch, mine[done:] + others
 
+    def _within_quota(self, jobs: Sequence[Job]) -> list[Job]:
+        """Those of claimed jobs whose tenants may go on today; the others are given back."""
+        spent = [job for job in jobs if job.tenant in self._used_up]
+        if spent:
+            self.queue.release_many(spent)
+        return [job for job in jobs if job.tenant not in self._used_up]
+
     def _load(self, batch: Batch, jobs: Sequence[Job], characters: int) -> int:
-        """Add the first so many records of about that size to a batch; how many."""
+        """Add the first so many records of about that size to a batch; how many. One that is
+        larger by itself gets a batch of its own: the others, of whatever tenant, would wait for
+        it."""
         loaded = self.store.load(jobs, characters)
+        if batch.items and len(loaded) == 1 and _length(loaded[0]) > characters:
+            return 0
         rows = self._contents.rows(zip(jobs, loaded, strict=False))
         items = []
         for job, found in zip(jobs, loaded, strict=False):
@@ -417,6 +468,8 @@ class Pipeline:
                 spent[batch.owners[row]] = (calls + each, so_far + tokens)
         batch.model.provider.record(spent)
         batch.costs.clear()
+        if share:
+            self._used_up |= self.store.hold_spent({tenant for tenant, _ in spent})
         for row, tokens in share.items():
             batch.tokens[row] = batch.tokens.get(row, 0) + tokens
 
@@ -450,3 +503,8 @@ class Pipeline:
             tokens=sum(batch.tokens.get(row, 0) for row in mine),
             worker=self.queue.worker,
         )  # fmt: skip
+
+
+def _length(loaded: Loaded | Unreadable | None) -> int:
+    """The characters of a record, in its row or its box."""
+    return len(loaded.text or "") + len(loaded.box or "") if isinstance(loaded, Loaded) else 0

@@ -127,6 +127,7 @@ class Queue:
             priority=when.priority,
             delay=when.delay,
             max_attempts=when.max_attempts,
+            bounded=True,
             conn=conn,
         )
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
+
+from evervec.errors import InvalidArgument
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,74 @@ class Spend:
     calls: float
     tokens: int
     money: float
+
+
+MOST_WEIGHT = 100
+"""of a tenant's turn"""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a tenant may have, and use in a day (UTC). None: as the settings say for all tenants;
+    0: as much as it likes."""
+
+    weight: int | None = None
+    """of its turn in the queue, beside 1 for others"""
+    kinds: int | None = None
+    records: int | None = None
+    bytes: int | None = None
+    """of titles, texts, metadata and typed data, in UTF-8"""
+    chunks: int | None = None
+    tokens: int | None = None
+    """a day; then its jobs wait for the next"""
+    money: float | None = None
+    """a day; then its jobs wait for the next"""
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            least, most = (1, MOST_WEIGHT) if f.name == "weight" else (0, 1 << 62)
+            value = getattr(self, f.name)
+            if value is None:
+                continue
+            whole = isinstance(value, int) or (f.name == "money" and isinstance(value, float))
+            if isinstance(value, bool) or not whole or not least <= value <= most:
+                noun = "number" if f.name == "money" else "whole number"
+                raise InvalidArgument(
+                    f"{f.name}: must be a {noun} from {least} to {most}, not {value!r}"
+                )
+
+    def or_else(self, defaults: Limits) -> Limits:
+        """With the defaults where nothing is set."""
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(defaults, **{name: n for name, n in own.items() if n is not None})
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a tenant has, and has used today (UTC), beside what it may."""
+
+    tenant: str
+    kinds: int
+    records: int
+    bytes: int
+    chunks: int
+    """in the versions that serve"""
+    tokens: int
+    """today"""
+    money: float
+    """today"""
+    limits: Limits
+    """as they are in force"""
+    waits_until: datetime | None = None
+    """its jobs wait till then: what it may use in a day is used up"""
+
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        """By name, of what is bounded: how much there is, and how much there may be."""
+        return {
+            name: (getattr(self, name), bound)
+            for name in ("kinds", "records", "bytes", "chunks", "tokens", "money")
+            if (bound := getattr(self.limits, name))
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,11 +97,12 @@ class Search:
         return recall
 
     def _serving(self) -> list[Serving]:
-        """Of each kind the version that serves; where this process cannot make the vector of a
+        """Of each kind of the tenant's the version that serves; where this process cannot make the vector of a
         question for that, the one that stands by, which gets every change too."""
         chosen: dict[str, Serving] = {}
+        mine = self._store.collections_of(self._tenant)
         for state in ("serving", "standby"):
-            for c in self._store.collections():
+            for c in mine:
                 if c.state == state and c.kind not in chosen and (model := self._models.of(c.spec)):
                     assert c.spec is not None
                     chosen[c.kind] = Serving(

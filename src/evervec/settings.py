@@ -117,7 +117,27 @@ class Settings:
     daily_money: float = _setting(
         0.0, "money a day (UTC) after which embedding pauses; 0: no cap", least=0
     )
-    backfill_priority: int = _setting(-100, "priority of what a backfill enqueues")
+    tenant_kinds: int = _setting(
+        200, "kinds that a tenant may have records of; 0: as many as it likes", least=0
+    )
+    tenant_records: int = _setting(
+        0, "records that a tenant may have; 0: as many as it likes", least=0
+    )
+    tenant_bytes: int = _setting(
+        0, "bytes of a tenant's titles, texts and metadata; 0: as many as it likes", least=0
+    )
+    tenant_chunks: int = _setting(
+        0, "chunks of a tenant in the index; 0: as many as it likes", least=0
+    )
+    tenant_tokens: int = _setting(
+        0, "tokens a day (UTC) after which a tenant's jobs wait; 0: no bound", least=0
+    )
+    tenant_money: float = _setting(
+        0.0, "money a day (UTC) after which a tenant's jobs wait; 0: no bound", least=0
+    )
+    backfill_priority: int = _setting(
+        -100, "priority of what a backfill enqueues", least=-1000, most=1000
+    )
     vector_cache_mb: int = _setting(
         0, "vectors kept for texts that other records have too; 0: none", least=0
     )
@@ -217,6 +237,45 @@ class Settings:
     server_repeat_names: int = _setting(
         1_000_000, "Idempotency-Keys that are kept for a tenant, at most", least=1
     )
+    server_connections: int = _setting(
+        2048,
+        "connections open at once, at most half of the files that the process may open",
+        least=1,
+    )
+    server_client_connections: int = _setting(
+        512,
+        "of these, connections or requests of one client: an IPv4 address, or an IPv6 network /64",
+        least=1,
+    )
+    server_header_kb: float = _setting(
+        32.0, "largest request line and headers together, in KiB", least=0.25
+    )
+    server_headers: int = _setting(100, "headers in one request, at most", least=10)
+    server_header_seconds: float = _setting(
+        20.0, "how long the headers of a request may take to come", least=0.05
+    )
+    server_body_seconds: float = _setting(
+        30.0, "longest pause of a client in sending a body or reading an answer", least=0.05
+    )
+    server_body_rate: int = _setting(
+        500, "bytes a second that a client must send or read, beside such pauses", least=1
+    )
+    server_idle_seconds: float = _setting(
+        30.0, "how long a connection is kept for the next request", least=0.05
+    )
+    trusted_proxies: str = _setting(
+        "",
+        "addresses and networks of proxies whose X-Forwarded-For names the client, "
+        "such as 10.0.0.7, 172.16.0.0/12",
+    )
+    open_without_keys: bool = _setting(
+        False,
+        "as long as there are no keys, whoever reaches the service may do everything; "
+        "False: only programs on this machine",
+    )
+    token_seconds: float = _setting(3600.0, "longest life of a token made from a key", least=0.1)
+    tokens_per_key: int = _setting(1000, "tokens that may be made from one key in an hour", least=1)
+    keep_audit_days: float = _setting(90.0, "how long entries of the audit log stay", least=0)
     rate_per_second: float = _setting(100.0, "requests a second that an agent may make", least=0.01)
     rate_burst: int = _setting(200, "requests that an agent may make at once", least=1)
     redis_url: str = _setting(

@@ -133,6 +133,9 @@ REFUSED = Counter(
     "Requests refused because too many were under way: of their tenant, or in all",
     "bound",
 )
+QUOTAS = Counter(
+    "evervec_quota_refusals_total", "Writes that were refused because a tenant has no room", "quota"
+)
 DISPATCHED = Counter(
     "evervec_dispatched_jobs_total", "Jobs of push mode, published or released", "outcome"
 )
@@ -142,5 +145,7 @@ DELIVERIES = Counter(
     "outcome",
 )
 
-COUNTERS = (ATTEMPTS, DEAD_LETTERS, CHUNKS, CALLS, TOKENS, LIMITER, REFUSED, DISPATCHED, DELIVERIES)
+COUNTERS = (
+    ATTEMPTS, DEAD_LETTERS, CHUNKS, CALLS, TOKENS, LIMITER, REFUSED, QUOTAS, DISPATCHED, DELIVERIES,
+)  # fmt: skip
 HISTOGRAMS = (FRESHNESS, STAGES, SEARCHES)

@@ -417,6 +417,7 @@ class Worker:
         self._heartbeat.tend()
         if now >= self._next_recovery:
             self._next_recovery = now + min(1.0, self._settings.lease_seconds / 4)
+            self._store.fold_usage()
             if self._housekeeping.anything_lost():
                 self._heartbeat.beat()  # what was starved here is not lost
                 self._wants_alone |= self._housekeeping.recover() > 0

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 from evervec.drafts import check_name, make_draft, read_envelope
-from evervec.errors import EvervecError, InvalidArgument, InvalidRecord, ValueRefused
+from evervec.errors import (
+    EvervecError,
+    InvalidArgument,
+    InvalidRecord,
+    QuotaExceeded,
+    ValueRefused,
+)
 from evervec.kinds import Kind
 from evervec.model import Ticket
 from evervec.models import Models
@@ -27,6 +33,9 @@ def save_each(
     is found by bisection. What is not iterated is not saved, except with what was before it."""
     try:
         yield from store.save(tenant, kind, drafts)
+    except QuotaExceeded as error:
+        yield from _save_what_fits(store, tenant, kind, drafts, error)
+        return
     except _OF_A_DRAFT as error:
         if len(drafts) == 1:
             yield error if isinstance(error, EvervecError) else ValueRefused(_REFUSED.format(error))
@@ -36,6 +45,18 @@ def save_each(
     half = len(drafts) // 2
     yield from save_each(store, tenant, kind, drafts[:half])
     yield from save_each(store, tenant, kind, drafts[half:])
+
+
+def _save_what_fits(
+    store: Store, tenant: str, kind: str, drafts: Sequence[Draft], error: QuotaExceeded
+) -> Iterator[Ticket | EvervecError]:
+    """Save the drafts that the tenant has room for; none is named where it has none for any."""
+    refused = set(error.refused) or range(len(drafts))
+    for no_room, run in groupby(enumerate(drafts), key=lambda place: place[0] in refused):
+        if no_room:
+            yield from (error for _ in run)
+        else:
+            yield from save_each(store, tenant, kind, [draft for _, draft in run])
 
 
 _REFUSED = "the store refused a value of the record, so it was not saved: {}"
@@ -85,7 +106,8 @@ class Writing:
     def _many(self, kind: str, records: Iterable[Any], conn: Any) -> Iterator[Ticket]:
         position, source = 0, iter(records)
         while batch := list(islice(source, self._settings.add_batch)):
-            drafts, refused = [], None
+            drafts: list[Draft] = []
+            refused: InvalidRecord | None = None
             for item in batch:
                 try:
                     drafts.append(self._one_of_many(kind, item))
@@ -107,7 +129,10 @@ class Writing:
         saved = save_each(self._store, self._tenant, kind, drafts)
         for place, ticket in enumerate(saved, position):
             if isinstance(ticket, EvervecError):
-                raise InvalidRecord(str(ticket), position=place) from ticket
+                kind_of_error = (
+                    QuotaExceeded if isinstance(ticket, QuotaExceeded) else InvalidRecord
+                )
+                raise kind_of_error(str(ticket), position=place) from ticket
             yield ticket
 
     def _one_of_many(self, kind: str, item: Any) -> Draft:

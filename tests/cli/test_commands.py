@@ -566,6 +566,20 @@ def test_a_slow_pace_is_not_told_as_none(per_second: float, told: str) -> None:
     assert pace(per_second) == told
 
 
+def test_limits_are_shown_and_set_for_a_tenant(run: Run) -> None:
+    run("--tenant", "acme", "limits", "--records", "1", "--weight", "3")
+    run("--tenant", "acme", "limits", "--money", "2.5")
+    shown = json.loads(run("--tenant", "acme", "limits", "--json").stdout)
+    assert (shown["records"], shown["limits"]["records"], shown["limits"]["money"]) == (0, 1, 2.5)
+    assert "weight 3" in run("--tenant", "acme", "limits").stdout
+    assert "quota      0 of 1 records" in run("--tenant", "acme", "status").stdout
+    assert json.loads(run("status", "--json").stdout)["usage"]["limits"]["records"] == 0
+    run("--tenant", "acme", "limits", "--reset")
+    shown = json.loads(run("--tenant", "acme", "limits", "--json").stdout)
+    assert (shown["limits"]["records"], shown["limits"]["weight"]) == (0, 1)
+    run("limits", "--weight", "0", code=2)
+
+
 def test_links_stay_inside_the_folder(run: Run, notes: Path) -> None:
     (notes.parent / "private.txt").write_text("a secret outside of the folder")
     (notes / "out.txt").symlink_to(notes.parent / "private.txt")

@@ -27,10 +27,11 @@ CHANGES: list[tuple[str, str, Any]] = [
     ("POST", "/v1/verify", {"repair": True}),
     ("POST", "/v1/migrations", {"embedder": "hashing:64"}),
     ("POST", "/v1/migrations/cancel", None),
+    ("PUT", "/v1/tenants/default/limits", {"records": 1}),
 ]
 READS = [
     "/v1/records", "/v1/records/note/1", "/v1/records/note/1/history", "/v1/jobs",
-    "/v1/jobs/{job}", "/v1/queue/stats", "/v1/versions", "/metrics",
+    "/v1/jobs/{job}", "/v1/queue/stats", "/v1/versions", "/v1/usage", "/metrics",
 ]  # fmt: skip
 
 

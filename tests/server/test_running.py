@@ -261,3 +261,24 @@ def test_a_store_that_goes_away_is_told_as_such(start: Start, tmp_path: Path) ->
         with pytest.raises(StoreError):
             client.add("note", "text", id="2")
         assert httpx.get(f"{service.url}/healthz").status_code == 200
+
+
+def test_keys_are_rotated_and_audited_on_the_command_line(command: Command) -> None:
+    made = json.loads(command("keys", "create", "--role", "reader", "--json").stdout)
+    rotated = command("keys", "rotate", made["prefix"], "--overlap", "0s", "--json")
+    new = json.loads(rotated.stdout)
+    assert (new["role"], new["tenant"]) == ("reader", "default")
+    with evervec.open("evervec.db", embedder="hashing") as ev:
+        assert set(Keys(ev.store).good([made["id"], new["id"]])) == {new["id"]}
+        ev.add("note", "x", id="1")
+    assert command("delete", "note", "1").exit_code == 0
+    assert command("keys", "revoke", new["prefix"]).exit_code == 0
+    entries = json.loads(command("audit", "--json").stdout)
+    assert [entry["action"] for entry in entries] == [
+        "key.revoke", "record.delete", "key.rotate", "key.create",
+    ]  # fmt: skip
+    assert entries[1]["target"] == "note/1"
+    assert all(entry["agent"].startswith("command line (") for entry in entries)
+    assert new["key"] not in command("audit").stdout
+    assert "record.delete" in command("audit", "--since", "1h", "--action", "record.delete").stdout
+    assert command("audit", "--key", new["prefix"]).stdout == "nothing was noted\n"

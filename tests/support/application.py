@@ -46,7 +46,7 @@ class App:
 
     def triggers(self) -> list[str]:
         query = (
-            "select name from sqlite_schema where type = 'trigger'"
+            "select name from sqlite_schema where type = 'trigger' and tbl_name not like 'evervec%'"
             if self.engine == "sqlite"
             else "select tgname from pg_trigger where tgrelid = 'articles'::regclass and not tgisinternal"
         )

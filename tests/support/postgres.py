@@ -29,7 +29,8 @@ _QUICK = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"
 _NEEDED = {"max_connections": "300", "max_prepared_transactions": "4"}
 _TABLES = (
     "records", "jobs", "ready", "claims", "ledger", "attempts", "versions", "locks", "removals",
-    "notes", "spend", "cache", "attached", "changes", "workers", "keys", "asked", "pauses",
+    "notes", "spend", "cache", "attached", "changes", "workers", "keys", "asked", "pauses", "audit",
+    "tenants", "holds", "usage", "chunks", "usage_changes",
 )  # fmt: skip
 
 
@@ -105,7 +106,7 @@ with leased as (select unnest(job_ids) as job_id from evervec.claims)
 select coalesce(j.job_id, q.job_id), j.status, q.job_id is not null, l.job_id is not null
 from evervec.jobs as j
 full join evervec.ready as q
-    on q.priority = j.priority and q.scheduled_for = j.scheduled_for and q.job_id = j.job_id
+    on q.tenant = j.tenant and q.rank = -j.priority::bigint and q.scheduled_for = j.scheduled_for and q.job_id = j.job_id
 left join leased as l on l.job_id = coalesce(j.job_id, q.job_id)
 where case when j.status = 'pending' then (q.job_id is null) = (l.job_id is null)
     else q.job_id is not null or l.job_id is not null end

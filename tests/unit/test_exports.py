@@ -20,7 +20,7 @@ NAMES = {
     "ProviderUnavailable", "Queue", "RateLimited", "Record", "Rescore", "Settings",
     "SettingsError", "SizeChunker", "ContentChunker", "Measure", "Stats", "Status", "StoreError", "Ticket", "VerifyReport",
     "Version", "VersionMismatch", "WaitTimeout", "Worker", "open", "Comparison", "Estimate",
-    "Migration", "MigrationStatus",
+    "Migration", "MigrationStatus", "Limits", "QuotaExceeded", "Usage",
 }  # fmt: skip
 
 

@@ -66,6 +66,22 @@ def test_what_memory_is_not_set_for_waits_for_a_later_call(memory: World) -> Non
     assert ev.queue.stats().done == 4
 
 
+def test_a_huge_record_gets_a_batch_of_its_own(memory: World) -> None:
+    """Those that were claimed with it, of other tenants, do not wait for it."""
+    pipeline, small = memory.ev.pipeline, memory.tenant("a small one")
+    memory.ev.add(KIND, " ".join(f"word{n}" for n in range(40_000)), id="huge")
+    for id in "ab":
+        small.add(KIND, "alpha", id=id)
+    jobs: Sequence[Job] = pipeline.claim(10)
+    assert [job.record_id for job in jobs] == ["a", "huge", "b"]
+    batches = []
+    while jobs:
+        batch, jobs = pipeline.prepare(jobs)
+        batches.append([item.job.record_id for item in batch.items])
+    assert ["huge"] in batches
+    assert sorted(id for batch in batches for id in batch) == ["a", "b", "huge"]
+
+
 def test_an_outage_spends_no_attempt_and_fills_no_dead_letters(memory: World) -> None:
     def away(_: object) -> None:
         raise ProviderUnavailable("no route to host")

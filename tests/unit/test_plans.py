@@ -33,16 +33,15 @@ IDS, NUMBERS = '["1", "2"]', "[1, 2, 3]"
 Query = tuple[Callable[[], str], Any]
 
 CLAIM: dict[str, Query] = {
-    "first_due": (lambda: STORE.first_due, (0, 0.0, NOW)),
-    "next_priority": (lambda: STORE.next_priority, (1 << 40,)),
-    "due_at_priority": (lambda: SELECT_DUE + STORE.due_at_priority, (0, 0.0, NOW, 0, 256)),
-    "due_at_priority_of": (
-        lambda: SELECT_DUE + STORE.due_at_priority_of,
-        (0, 0.0, NOW, 0, NUMBERS, 256),
+    "any_promoted": (lambda: STORE.any_promoted, (NOW,)),
+    "promote": (lambda: STORE.promote, (NOW, 100)),
+    "next_tenant": (lambda: STORE.next_tenant, ("",)),
+    "due_of_tenant": (
+        lambda: SELECT_DUE + STORE.due_of_tenant,
+        ("default", NOW, 0, NUMBERS, 256),
     ),
     "lease": (lambda: STORE.lease, ("t", "w", NOW, NOW, NUMBERS)),
-    "next_scheduled": (lambda: STORE.next_scheduled, (0,)),
-    "next_scheduled_of": (lambda: STORE.next_scheduled_of, (0, NUMBERS)),
+    "next_scheduled": (lambda: STORE.next_scheduled, (None,)),
     "next_expiry": (lambda: STORE.next_expiry, ()),
 }
 
@@ -62,6 +61,8 @@ HOT: dict[str, Query] = CLAIM | {
         lambda: STORE.put_job,
         (10**9, 10**9, 1, "default", "embed", 0, NOW, 10**9, 10, NOW, None, None),
     ),
+    "record_sizes": (lambda: STORE.record_sizes, (NUMBERS,)),
+    "kinds": (lambda: STORE.kinds, ("default",)),
     "standing": (lambda: STORE.standing, (NUMBERS,)),
     "load": (lambda: STORE.load, (NUMBERS,)),
     "finish": (lambda: STORE.finish, (1, NOW, 1)),

@@ -23,7 +23,7 @@ from evervec.errors import (
     WaitTimeout,
 )
 from evervec.model import Hit, Hits, Job, Record, Ticket, Version
-from evervec.reports import VerifyReport
+from evervec.reports import Usage, VerifyReport
 
 _LINES, _BYTES = 1000, 4 << 20
 """what is sent in one request of `add_many`, at most"""
@@ -31,6 +31,7 @@ _NDJSON = {"Content-Type": "application/x-ndjson"}
 _hits = TypeAdapter(list[Hit])
 _record, _records = TypeAdapter(Record), TypeAdapter(list[Record])
 _ticket = TypeAdapter(Ticket)
+_usage: TypeAdapter[Usage] = TypeAdapter(Usage)
 _versions, _report = TypeAdapter(list[Version]), TypeAdapter(VerifyReport)
 
 
@@ -215,6 +216,10 @@ class Client:
         return _versions.validate_python(
             self._connection.ask("GET", "/v1/versions").json()["versions"]
         )
+
+    def usage(self) -> Usage:
+        """What the key's tenant has and used today, beside what it may."""
+        return _usage.validate_json(self._connection.ask("GET", "/v1/usage").content)
 
     def migrate(
         self,

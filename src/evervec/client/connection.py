@@ -157,8 +157,8 @@ def _error_of(problem: Mapping[str, Any]) -> EvervecError:
     name = str(problem.get("type", "")).removeprefix("urn:evervec:")
     if status == 429:
         return RateLimited(None, detail)
-    if name == "InvalidRecord":
-        found = errors.InvalidRecord(detail)
+    if name in ("InvalidRecord", "QuotaExceeded"):
+        found: errors.InvalidRecord = getattr(errors, name)(detail)
         found.position = problem.get("position")
         return found
     kind = getattr(errors, name, None) or _BY_STATUS.get(status)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 Rows = list[tuple[Any, ...]]
 _TOMBSTONE = b""
 _AT_ONCE = 10_000
+_BLOCK_BYTES = 1024
+"""of a block without vectors"""
 
 
 class _Block:
@@ -40,6 +42,10 @@ class _Block:
         self.matrix: Matrix | None = None
         self.mark = -1
         self.upto = 0
+        self.lock = threading.Lock()
+        """held while it is brought up to date: nobody else's block waits for that"""
+        self.bytes = 0
+        """as they were counted last"""
 
 
 class RowsIndex(ABC):
@@ -55,6 +61,8 @@ class RowsIndex(ABC):
         self._clock = clock
         self._cache_bytes = cache_mb << 20
         self._blocks: OrderedDict[tuple[int, str], _Block] = OrderedDict()
+        self._bytes = 0
+        """of all blocks"""
         self._lock = threading.Lock()
 
     def table(self, collection: Collection) -> str:
@@ -171,20 +179,21 @@ class RowsIndex(ABC):
         key = (version, tenant)
         if mark is None:
             mark = self.mark()
-        with holding(self._lock):
-            block = self._blocks.get(key)
-            if block is not None and block.mark == mark:
-                self._blocks.move_to_end(key)
+        with self._lock:
+            block = self._blocks.setdefault(key, _Block())
+            self._blocks.move_to_end(key)
+        with holding(block.lock):
+            if block.mark == mark:
                 return block.matrix
             with self._db.snapshot() as conn:
                 upto, purged = conn.execute(self.sql.mark).fetchone()
-                if block is None or block.upto < purged:  # it may have missed a removal
-                    block = self._blocks[key] = _Block()
+                if block.upto < purged:  # it may have missed a removal
+                    block.matrix, block.upto = None, 0
                 self._refresh(conn, block, version, tenant)
                 block.mark, block.upto = mark, upto
-            self._blocks.move_to_end(key)
-            self._evict()
-            return block.matrix
+            matrix = block.matrix
+        self._count(key, block)
+        return matrix
 
     def _refresh(self, conn: Connection, block: _Block, version: int, tenant: str) -> None:
         from evervec.indexes.matrix import Matrix
@@ -207,12 +216,17 @@ class RowsIndex(ABC):
         finally:  # what a deadline broke off goes on from there
             block.matrix = matrix
 
-    def _evict(self) -> None:
-        def used() -> int:
-            return sum(b.matrix.nbytes for b in self._blocks.values() if b.matrix is not None)
-
-        while len(self._blocks) > 1 and used() > self._cache_bytes:
-            self._blocks.popitem(last=False)
+    def _count(self, key: tuple[int, str], block: _Block) -> None:
+        """Count a block's memory anew, and let go of those that were not used for longest."""
+        with self._lock:
+            if self._blocks.get(key) is not block:  # it was let go of meanwhile
+                return
+            size = _BLOCK_BYTES + (block.matrix.nbytes if block.matrix is not None else 0)
+            self._bytes += size - block.bytes
+            block.bytes = size
+            while len(self._blocks) > 1 and self._bytes > self._cache_bytes:
+                _, gone = self._blocks.popitem(last=False)
+                self._bytes -= gone.bytes
 
     # verify
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
@@ -247,7 +261,7 @@ class RowsIndex(ABC):
                 gone += db.execute(self.sql.drop_removals, (version, _AT_ONCE)).rowcount
         with self._lock:
             for key in [key for key in self._blocks if key[0] == version]:
-                del self._blocks[key]
+                self._bytes -= self._blocks.pop(key).bytes
 
     def revive(  # noqa: B027 - nothing is what most need
         self, version: int, records: Sequence[int]
@@ -273,6 +287,7 @@ class RowsIndex(ABC):
     def close(self) -> None:
         with self._lock:
             self._blocks.clear()
+            self._bytes = 0
 
 
 def _of_length_one(vectors: Sequence[bytes | None]) -> list[bool]:

@@ -18,6 +18,7 @@ from evervec.facade import Evervec
 from evervec.limits.limiter import Limiter
 from evervec.server.access import Access, has_own_access
 from evervec.server.admission import Admission
+from evervec.server.clients import Clients
 from evervec.server.deadlines import Deadlines
 from evervec.server.inside import Inside, Starting
 from evervec.server.metrics import Counts
@@ -29,16 +30,22 @@ from evervec.server.routes import (
     health,
     internal,
     jobs,
+    keys,
     migrations,
+    pages,
     queue,
     records,
     search,
+    tenants,
     versions,
 )
 from evervec.server.schemas.records import RecordIn
 from evervec.server.service import Service
 
-_ROUTERS = (batch, records, search, jobs, queue, versions, migrations, health, internal)
+_ROUTERS = (
+    batch, records, search, jobs, queue, tenants, versions, migrations, health, internal, keys,
+    pages,
+)  # fmt: skip
 """in this order: `/v1/records/batch` is no record"""
 
 
@@ -57,6 +64,7 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
         title="evervec",
         version=version("evervec"),
         summary="Keeps a vector index true to your data.",
+        docs_url=None,
         redoc_url=None,
         lifespan=_lifespan(inside),
     )
@@ -67,6 +75,7 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
     app.add_middleware(Admission, service=service)
     app.add_middleware(Access, service=service)
     app.add_middleware(Deadlines, settings=ev.settings, calls=service.calls)
+    app.add_middleware(Clients, settings=ev.settings)
     app.add_middleware(Requests, most_bytes=int(ev.settings.server_body_mb * 1e6), count=counts)
     app.add_middleware(Starting, inside=inside)
     for kind in (EvervecError, HTTPException, RequestValidationError, ValidationError):

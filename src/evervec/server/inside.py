@@ -26,7 +26,7 @@ class Inside:
         self._service = service
         self._count = count
         self._workers: list[Worker] = []
-        self._tending: asyncio.Task[None] | None = None
+        self._tending: list[asyncio.Task[None]] = []
         self._started = False
 
     def start(self) -> None:
@@ -36,7 +36,9 @@ class Inside:
         self._started = True
         for _ in range(self._count):
             self._workers.append(self._service.ev.worker().__enter__())
-        self._tending = asyncio.get_running_loop().create_task(self._service.tend())
+        loop = asyncio.get_running_loop()
+        for tend in (self._service.tend, self._service.revocations.tend):
+            self._tending.append(loop.create_task(tend()))
         atexit.register(self._drain)  # where no lifespan does
 
     def trouble(self) -> str | None:
@@ -48,8 +50,8 @@ class Inside:
 
     async def close(self) -> None:
         """After the last request."""
-        if self._tending is not None:
-            self._tending.cancel()
+        for task in self._tending:
+            task.cancel()
         # in a thread that nobody joins: one that hangs must not keep the process from ending
         ended = asyncio.Event()
         loop = asyncio.get_running_loop()

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from evervec.metrics import CONTENT_TYPE, process_metrics, queue_metrics, store_metrics
+from evervec.metrics import (
+    CONTENT_TYPE,
+    process_metrics,
+    queue_metrics,
+    store_metrics,
+    usage_metrics,
+)
 from evervec.metrics import exposition as shown
 from evervec.server.requests import Scope
 
@@ -65,6 +71,7 @@ def _collect(view: View, counts: Counts) -> Iterator[Metric]:
         yield under_way
     else:
         yield from queue_metrics(stats)
+        yield from usage_metrics([view.ev.usage()])
     answers = CounterMetricFamily(
         "evervec_http_requests", "Requests that were answered",
         labels=["tenant", "method", "route", "status"],

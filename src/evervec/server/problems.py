@@ -108,6 +108,11 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
+def is_known(error: Exception) -> bool:
+    """Whether `problem_of` has an answer to an error."""
+    return isinstance(error, HTTPException | ValidationError | errors.EvervecError)
+
+
 def problem_of(error: Exception, caller: Caller | None) -> Problem:
     """The answer to an error of evervec's own, or of reading a request. Of what failed in the
     service, as opposed to the request, nobody but a platform admin is shown the words: they may
@@ -130,8 +135,8 @@ def problem_of(error: Exception, caller: Caller | None) -> Problem:
             name = f"urn:evervec:{type(error).__name__}"
             detail = str(error) + (_AGAIN if status == 504 else "")
             inner = status == 503 or isinstance(error, errors.StoreError)
-            inner = inner and not isinstance(error, errors.Cancelled)
-            if inner and (caller is None or caller.role is not Role.ADMIN):
+            hidden = inner and not isinstance(error, errors.Cancelled)
+            if hidden and (caller is None or caller.role is not Role.ADMIN):
                 log.warning("a request failed: %s", detail)
                 detail = _hidden(error)
             return Problem(status, detail, type=name, headers=later, position=position)

@@ -21,15 +21,16 @@ from typing import Any, NamedTuple, TypeVar
 from evervec.deadlines import bounded, deadline
 from evervec.errors import DeadlineExceeded, EvervecError
 from evervec.facade import Evervec
-from evervec.keys import Key, Keys
+from evervec.keys import TOKENS_COUNTED, Key, Keys
 from evervec.limits.limiter import Limiter, MemoryLimiter
 from evervec.model import Status, Ticket
 from evervec.server.deadlines import STOPPING, Call, current_call
 from evervec.server.repeats import Names
+from evervec.server.revocation import Revocations
 from evervec.server.together import Together
 from evervec.server.turns import Turns
 from evervec.settings import Settings
-from evervec.stores.values import Draft
+from evervec.stores.values import Draft, StoredEntry
 from evervec.writing import save_each
 
 log = logging.getLogger("evervec.server")
@@ -77,12 +78,15 @@ class Service:
         self.under_way: Counter[str] = Counter()
         """their numbers by tenant"""
         self.save = Together("save", self._save_all)
+        self.audit = Together("audit", self._note_all)
+        self.revocations = Revocations(self.keys)
         self._find_key = Together("keys", self._find_all)
         self._settled = Together("settled", self._settled_all)
         self.turns = Turns(ev.settings.server_threads, ev.settings.server_tenant_threads)
         self._own = Turns(_OWN_THREADS, _OWN_THREADS, "evervec-service")
         self._views: dict[str, Evervec] = {}
         self._choosing = threading.Lock()
+        self._bounded: set[str] = set()
         self._has_keys = False
         self._used: dict[str, float] = {}
 
@@ -150,9 +154,22 @@ class Service:
                     self.ev.tables.check_writable(kind)
                     saved = save_each(self.ev.store, tenant, kind, drafts)
                     answers.update(zip(places, saved, strict=True))
+                    self._note_bounds(tenant)
             except Exception as error:  # noqa: BLE001 - of this group alone, whatever it is
                 answers.update((place, error) for place in places if place not in answers)
         return [answers[place] for place in range(len(asked))]
+
+    def is_bounded(self, tenant: str) -> bool:
+        """Whether the tenant may have only so much, as of its last save: kinds aside, which all
+        have a bound of."""
+        return tenant in self._bounded
+
+    def _note_bounds(self, tenant: str) -> None:
+        found = self.ev.store.limits(tenant)
+        if any((found.records, found.bytes, found.chunks, found.tokens, found.money)):
+            self._bounded.add(tenant)
+        else:
+            self._bounded.discard(tenant)
 
     # waiting
     async def settle(self, tenant: str, ticket: Ticket, seconds: float) -> Status | None:
@@ -196,6 +213,10 @@ class Service:
         self._used.update((key.id, now) for key in found.values() if key is not None)
         return [found[text] for text in texts]
 
+    def _note_all(self, entries: Sequence[StoredEntry]) -> list[None]:
+        self.ev.store.add_audit(entries)
+        return [None] * len(entries)
+
     # beside the requests
     async def tend(self) -> None:
         """Note the uses of keys now and then, and forget old answers, until cancelled."""
@@ -206,12 +227,18 @@ class Service:
                 await self.run(self.note_uses)
                 if time.monotonic() >= next_sweep:
                     next_sweep = time.monotonic() + _FORGOTTEN
-                    kept = self.ev.settings.server_repeat_hours * 3600
-                    await self.run(self.ev.store.forget_asked, self.ev.store.now() - kept)
+                    await self.run(self._forget)
             except EvervecError as error:
                 log.warning("uses of keys are not noted: %s", error)
             except Exception:  # whatever it is, the next time may be better
                 log.exception("uses of keys are not noted")
+
+    def _forget(self) -> None:
+        """Drop what is past its time: old answers, expired tokens, and the audit log's end."""
+        store, settings, now = self.ev.store, self.ev.settings, self.ev.store.now()
+        store.forget_asked(now - settings.server_repeat_hours * 3600)
+        store.forget_tokens(now - TOKENS_COUNTED)
+        store.forget_audit(now - settings.keep_audit_days * 86400)
 
     def note_uses(self) -> None:
         used, self._used = self._used, {}
@@ -228,7 +255,7 @@ class Service:
         come back are left to themselves."""
         for turns in (self.turns, self._own):
             turns.close()
-        for together in (self.save, self._find_key, self._settled):
+        for together in (self.save, self.audit, self._find_key, self._settled):
             together.close()
         with suppress(EvervecError):
             self.note_uses()

@@ -8,15 +8,16 @@ the same in tests, which every engine passes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from evervec.model import Attempt, EnqueueResult, Job, ModelSpec, Record, Status, Ticket, Version
-from evervec.reports import Spend, Stats, WorkerState
+from evervec.reports import Limits, Spend, Stats, Usage, WorkerState
 from evervec.stores.values import (
     Apply,
     Asked,
+    AuditChoice,
     Candidate,
     Collection,
     Digest,
@@ -31,6 +32,7 @@ from evervec.stores.values import (
     LockHolder,
     Note,
     Progress,
+    StoredEntry,
     StoredKey,
     Typed,
     Unreadable,
@@ -69,7 +71,8 @@ class Store(Protocol):
     ) -> list[Ticket]:
         """Write records and their jobs. What is the same as before enqueues nothing; what has
         a `version` not newer than the last is not accepted. The later of two drafts with one
-        id wins, and each gets its ticket, in order."""
+        id wins, and each gets its ticket, in order. `QuotaExceeded`, and nothing is changed, where
+        the tenant has no room for all of them."""
         ...
 
     def delete(
@@ -96,17 +99,27 @@ class Store(Protocol):
         priority: int = 0,
         delay: float = 0.0,
         max_attempts: int | None = None,
+        bounded: bool = False,
         conn: Any = None,
     ) -> list[EnqueueResult]:
         """Jobs for records as they stand; `loaded`: for rows that the kind's loader fetches. A
         row or box that a job has yet to read stays to be read, unless `owing` is False: then
         nobody can read it any more. `app`: only a process that registered the kind can do
-        them."""
+        them. `bounded`: `QuotaExceeded` where the tenant has no room for them."""
         ...
 
     # the worker's way
     def collections(self) -> list[Collection]:
-        """One for each kind and embedding version, the oldest first."""
+        """One for each kind and embedding version, the oldest first. The same list until one of
+        them changes: leave it as it is."""
+        ...
+
+    def collections_of(self, tenant: str) -> list[Collection]:
+        """Those of the tenant's kinds alone."""
+        ...
+
+    def kinds(self, tenant: str) -> list[str]:
+        """The kinds of which the tenant has records, or had until their last traces are purged."""
         ...
 
     def adopt(self, model: ModelSpec) -> None:
@@ -374,6 +387,33 @@ class Store(Protocol):
         that everything is embedded again."""
         ...
 
+    # what tenants may and do have
+    def limits(self, tenant: str) -> Limits:
+        """As they are in force; what another process changed is known within a second."""
+        ...
+
+    def own_limits(self, tenant: str) -> Limits:
+        """Those that are set for the tenant itself."""
+        ...
+
+    def set_limits(self, tenant: str, limits: Limits) -> None:
+        """In the place of all that was set before; what was held back may go on."""
+
+    def limited_tenants(self) -> list[str]:
+        """Those that have limits of their own."""
+        ...
+
+    def usage(self, tenant: str) -> Usage: ...
+
+    def fold_usage(self, limit: int = 10_000) -> int:
+        """Add up what was counted, where it is noted change by change; how many those were."""
+        ...
+
+    def hold_spent(self, tenants: Iterable[str]) -> set[str]:
+        """Let no more jobs of those be claimed today who used up what they may use in a day; who
+        they are."""
+        ...
+
     # what processes share
     def note(self, name: str) -> Note | None: ...
 
@@ -411,7 +451,7 @@ class Store(Protocol):
     def add_key(self, key: StoredKey) -> None: ...
 
     def keys(self, tenant: str | None) -> list[StoredKey]:
-        """All of a tenant, or of all, the oldest first; revoked and expired ones too."""
+        """All of a tenant, or of all, the oldest first; revoked and expired ones too. No tokens."""
         ...
 
     def any_keys(self) -> bool: ...
@@ -422,8 +462,29 @@ class Store(Protocol):
         """False: there is none, or it was revoked before."""
         ...
 
+    def rotate_key(self, id: str, until: float, key: StoredKey) -> bool:
+        """Add a key, and let the old one expire then if not before. False: there is no such key,
+        or it opens nothing any more; then nothing is added."""
+        ...
+
+    def add_token(self, token: StoredKey, since: float, most: int) -> bool:
+        """False: the token's parent has made so many since then already."""
+        ...
+
+    def forget_tokens(self, before: float) -> int:
+        """Tokens that expired before then."""
+        ...
+
     def use_keys(self, used: Mapping[str, float]) -> None:
         """Note when keys were last used."""
+
+    def add_audit(self, entries: Sequence[StoredEntry]) -> None: ...
+
+    def audit(self, chosen: AuditChoice, limit: int) -> list[StoredEntry]:
+        """Entries of the audit log, the newest first."""
+        ...
+
+    def forget_audit(self, before: float) -> int: ...
 
     def ask(self, tenant: str, name: str, fingerprint: str) -> Asked:
         """Remember a request by the name that its caller gave it; what is known of it, from now

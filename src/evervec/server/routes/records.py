@@ -18,7 +18,7 @@ from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.keys import Role
 from evervec.model import Record, Status, Ticket
-from evervec.server.access import TENANT, Reading, View, Writing, view_of
+from evervec.server.access import TENANT, ReadingKind, View, WritingKind, view_of
 from evervec.server.answers import (
     answer,
     asked_seq,
@@ -31,6 +31,7 @@ from evervec.server.discretion import told
 from evervec.server.problems import Problem, described, documented
 from evervec.server.repeats import IDEMPOTENCY_KEY, KEY_SHAPE, checked_name, made_id, once
 from evervec.server.requests import CheckedRoute, check_media_type, check_value
+from evervec.server.routes.tenants import quota_headers
 from evervec.server.schemas.base import MOST_AT_ONCE
 from evervec.server.schemas.jobs import HistoryOut
 from evervec.server.schemas.records import RecordIn, RecordOut, RecordsOut, TicketOut
@@ -104,11 +105,12 @@ async def add(request: Request) -> Response:
     on disk. The same text, title, metadata and weight again enqueue nothing."""
     # Most requests are of this route, so it reads its parameters itself: left to FastAPI they
     # took a third of the request's whole time.
-    view = view_of(request, request.query_params.get("tenant"), Role.WRITER)
+    view = view_of(request, request.query_params.get("tenant"), Role.WRITER, by_kind=True)
     check_media_type(request)
     headers = request.headers
     deepest = view.service.ev.settings.server_depth
     body = read_record(RecordIn, await request.body(), deepest)
+    view.must_have(body.kind)
     name = checked_name(headers.get("idempotency-key"))
 
     async def do() -> Response:
@@ -124,6 +126,8 @@ async def add(request: Request) -> Response:
             raise _changed(ticket)
         place = f"/v1/records/{quote(ticket.kind, safe='')}/{quote(ticket.id, safe='')}"
         tags = {"ETag": entity_tag(ticket.seq), "Location": place}
+        if view.service.is_bounded(view.tenant):
+            tags.update(quota_headers(await view.run(view.ev.usage)))
         return await _receipt(view, ticket, headers.get("prefer"), 201, tags)
 
     return await once(request, view, name, do)
@@ -135,7 +139,7 @@ async def add(request: Request) -> Response:
     responses={200: {"model": RecordsOut}, **documented()},
 )
 async def records(
-    view: Reading,
+    view: ReadingKind,
     kind: Annotated[str | None, Query(min_length=1)] = None,
     embedded: Annotated[
         bool | None, Query(description="Whether their current version is in the index.")
@@ -148,6 +152,7 @@ async def records(
 ) -> Response:
     """In order of kind and id. `cursor`: as the page before gave it. A page of long texts has
     fewer than `limit`."""
+    view.must_have(kind)
     listed = partial(view.ev.records, kind, embedded=embedded, filter=_filter(filter))
     most = int(view.ev.settings.server_page_mb * 1e6)
     found, more = await view.run(_page, listed, read_cursor(cursor, str, str), limit, most)
@@ -160,8 +165,9 @@ async def records(
     summary="What was tried for a record",
     responses={200: {"model": HistoryOut}, **documented(404)},
 )
-async def history(view: Reading, kind: Kind, id: Id) -> Response:
+async def history(view: ReadingKind, kind: Kind, id: Id) -> Response:
     """Oldest first; empty for a record that nobody tried yet."""
+    view.must_have(kind)
     found = await view.run(view.ev.queue.history, kind, id)
     if not found and await view.run(view.ev.queue.status, kind, id) is None:
         raise _absent(kind, id)
@@ -178,8 +184,9 @@ async def history(view: Reading, kind: Kind, id: Id) -> Response:
         **documented(404),
     },
 )
-async def get(view: Reading, kind: Kind, id: Id, if_none_match: IfNoneMatch = None) -> Response:
+async def get(view: ReadingKind, kind: Kind, id: Id, if_none_match: IfNoneMatch = None) -> Response:
     """The record as it is now, with its version as ETag; 404 while it is still boxed."""
+    view.must_have(kind)
     found = await view.run(view.ev.get, kind, id)
     if found is None:
         raise _absent(kind, id)
@@ -200,9 +207,10 @@ async def get(view: Reading, kind: Kind, id: Id, if_none_match: IfNoneMatch = No
     },
 )
 async def delete(
-    view: Writing, kind: Kind, id: Id, prefer: Prefer = None, if_match: IfMatch = None
+    view: WritingKind, kind: Kind, id: Id, prefer: Prefer = None, if_match: IfMatch = None
 ) -> Response:
     """It disappears from every search at once, and its vectors soon after."""
+    view.must_have(kind)
     if_seq = asked_seq(if_match)
     ev = view.service.ev
 
@@ -210,9 +218,10 @@ async def delete(
         ev.tables.check_writable(kind)
         return ev.store.delete(view.tenant, kind, [id], if_seq=if_seq)[0]
 
-    ticket = await view.run(delete_it)
-    if not ticket.accepted:
-        raise _absent(kind, id) if if_match is None else _changed(ticket)
+    async with view.noted("record.delete", f"{kind}/{id}"):
+        ticket = await view.run(delete_it)
+        if not ticket.accepted:
+            raise _absent(kind, id) if if_match is None else _changed(ticket)
     return await _receipt(view, ticket, prefer, 200, {})
 
 

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from pydantic import Field
 
+from evervec.drafts import HIGHEST_PRIORITY
 from evervec.model import Op, Outcome, Status
 from evervec.server.schemas.base import Given, More, Shown
 
@@ -13,7 +14,7 @@ from evervec.server.schemas.base import Given, More, Shown
 class PriorityIn(Given):
     """What of a job can be changed."""
 
-    priority: int = Field(ge=-(1 << 31), lt=1 << 31, examples=[10])
+    priority: int = Field(ge=-HIGHEST_PRIORITY, le=HIGHEST_PRIORITY, examples=[10])
 
 
 class JobOut(Shown):

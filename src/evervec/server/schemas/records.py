@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import ConfigDict, Field
 
-from evervec.drafts import LONGEST_ID, LONGEST_NAME
+from evervec.drafts import HIGHEST_PRIORITY, LONGEST_ID, LONGEST_NAME
 from evervec.model import Status
 from evervec.server.schemas.base import LONGEST_WAIT, BigInt, Given, Json, More, Shown
 
@@ -34,7 +34,7 @@ class RecordIn(Given):
     title: str | None = None
     metadata: Json | None = None
     weight: float | None = Field(None, ge=0, le=1)
-    priority: int = Field(0, ge=-(1 << 31), lt=1 << 31)
+    priority: int = Field(0, ge=-HIGHEST_PRIORITY, le=HIGHEST_PRIORITY)
     delay: float = Field(0.0, ge=0, lt=1e10, allow_inf_nan=False)
     max_attempts: int | None = Field(None, ge=1, lt=1 << 31)
     version: int | None = Field(None, ge=-(1 << 63), lt=1 << 63)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from evervec.model import Job, as_datetime
@@ -12,8 +13,9 @@ from evervec.stores.duckdb.engine import SQL
 from evervec.stores.sql import leases
 from evervec.stores.sql.batches import columns
 from evervec.stores.sql.engine import EVERYONE, Connection
-from evervec.stores.sql.jobs import Lease, leased_jobs, together
+from evervec.stores.sql.jobs import JobRow, Lease, leased_jobs, together
 from evervec.stores.sql.leases import held_rows
+from evervec.stores.sql.turns import behind, in_turns, share_out
 from evervec.stores.values import Finish
 
 _ANY = 1 << 62
@@ -32,24 +34,36 @@ class Leases(Changes, leases.Leases):
         suspects: bool = True,
     ) -> list[Job]:
         with self.db.reading() as conn:  # an idle worker takes no lock
-            paused = self.pauses(conn)
+            paused = self.held_back(conn, self.now())
             due = (self.now(), list(paused))
             if EVERYONE in paused or conn.execute(SQL.due_any, due).fetchone() is None:
                 return []
         with self.db.writing(durable=False) as conn:
             now = self.now()  # the lease runs from here, however long the lock took
-            paused = self.pauses(conn)
+            paused = self.held_back(conn, now)
             if EVERYONE in paused:
                 return []
-            which = None if versions is None else list(versions)
-            asked = (limit, now, which, _ANY if suspects else 0, list(paused))
-            rows = together(conn.execute(SQL.due_jobs, asked).fetchall(), limit)
+            barred = self.barred(conn, versions)
+            asked = (limit, now, barred, _ANY if suspects else 0, list(paused))
+            rows = self._candidates(conn, limit, dict(conn.execute(SQL.first_due, asked)))
             if not rows:
                 return []
             token, until = secrets.token_urlsafe(12), now + lease
             conn.execute(SQL.lease, (token, worker, now, until, [row[0] for row in rows]))
             held = Lease(token, worker, as_datetime(now), as_datetime(until))
             return leased_jobs(self.version_names(conn), rows, held)
+
+    def _candidates(
+        self, conn: Connection, limit: int, first: Mapping[str, list[int]]
+    ) -> list[JobRow]:
+        """The jobs of the next claim; `first`: the first due ones of each tenant."""
+        turns = self.turns.tenants(partial(behind, list(first)), limit)
+        shared = share_out(turns, self.weights(conn), limit, lambda t, count: first[t][:count])
+        ids = in_turns(shared)
+        if not ids:
+            return []
+        rows = {row[0]: row for row in conn.execute(SQL.due_jobs, (ids,)).fetchall()}
+        return together([rows[id] for id in ids if id in rows], limit)
 
     def any_expired(self) -> bool:
         with self.db.reading() as conn:

@@ -35,9 +35,10 @@ where version = $4
 
 -- name: versions
 select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
-       (select count(*) from evervec_ledger as l where l.version = v.version), v.last_sync_at,
-       v.chunker, v.created_at
+       coalesce(l.count, 0), v.last_sync_at, v.chunker, v.created_at
 from evervec_versions as v
+left join (select version, count(*) as count from evervec_ledger group by version) as l
+    on l.version = v.version
 order by v.kind, v.version
 
 -- name: touch_versions
@@ -162,28 +163,40 @@ j.completed_at, j.lease_expires_at, j.record, j.worker, j.crashes
 from evervec_jobs as j
 join evervec_records as r on r.record = j.record
 
--- name: version_names
-select version, name from evervec_versions
+-- name: versions_stamp
+select coalesce(bit_xor(hash(
+    version, kind, state, chunker, app, cut_since, name, provider, model, dimensions)), 0)
+from evervec_versions
+
+-- name: kinds
+-- of which a tenant has records
+select distinct kind from evervec_records where tenant = $1 order by kind
 
 -- name: due_any
 select 1 from evervec_jobs
 where status = 'pending' and scheduled_for <= $1 and not list_contains($2::varchar[], tenant)
 limit 1
 
+-- name: first_due
+-- the first so many of each tenant; $3: versions whose jobs are left for others
+select tenant, arg_min(job_id, (-priority, scheduled_for, job_id), $1::bigint)
+from evervec_jobs
+where status = 'pending' and scheduled_for <= $2 and crashes <= $4
+    and op in ('embed', 'open', 'load', 'delete')
+    and ($3::bigint[] is null
+         or not list_contains($3::bigint[], version)
+             and version in (select version from evervec_versions))
+    and not list_contains($5::varchar[], tenant)
+group by tenant
+order by tenant
+
 -- name: due_jobs
 -- what a lease does not set anew
 select j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, j.attempts,
        j.max_attempts, j.error, j.created_at, j.scheduled_for, j.completed_at, j.record, j.crashes
-from (
-    select * from evervec_jobs
-    where status = 'pending' and scheduled_for <= $2 and crashes <= $4
-        and op in ('embed', 'open', 'load', 'delete')
-        and ($3::bigint[] is null or version = any ($3::bigint[]))
-        and not list_contains($5::varchar[], tenant)
-    order by priority desc, scheduled_for, job_id
-    limit $1) as j
+from evervec_jobs as j
 join evervec_records as r on r.record = j.record
-order by j.priority desc, j.scheduled_for, j.job_id
+where j.job_id in (select unnest($1::bigint[]))
 
 -- name: lease
 update evervec_jobs
@@ -429,6 +442,90 @@ insert into evervec_pauses (tenant) values ($1) on conflict do nothing
 -- name: resume
 delete from evervec_pauses where tenant = $1
 
+-- name: weights
+select tenant, weight from evervec_tenants where weight <> 1
+
+-- name: limits
+select weight, kinds, records, bytes, chunks, tokens, money from evervec_tenants where tenant = $1
+
+-- name: limited_tenants
+select tenant from evervec_tenants order by tenant
+
+-- name: drop_limits
+delete from evervec_tenants where tenant = $1
+
+-- name: set_limits
+insert into evervec_tenants (tenant, weight, kinds, records, bytes, chunks, tokens, money)
+values ($1, $2, $3, $4, $5, $6, $7, $8)
+
+-- name: spent
+-- in a day
+select coalesce(sum(tokens), 0), coalesce(sum(money), 0) from evervec_spend
+where tenant = $1 and day = $2
+
+-- name: hold
+select until from evervec_holds where tenant = $1 and until > $2
+
+-- name: add_hold
+insert into evervec_holds (tenant, until) values ($1, $2)
+
+-- name: drop_hold
+delete from evervec_holds where tenant = $1
+
+-- name: forget_holds
+delete from evervec_holds where until <= $1
+
+-- name: held_back
+-- tenants whose jobs are not claimed: paused, or with the day's quota used up
+select tenant from evervec_pauses
+union
+select tenant from evervec_holds where until > $1
+
+-- name: usage
+select (select coalesce(sum(records), 0) from evervec_usage where tenant = $1),
+       (select coalesce(sum(bytes), 0) from evervec_usage where tenant = $1),
+       (select coalesce(sum(c.chunks), 0) from evervec_chunks as c
+        join evervec_versions as v on v.version = c.version and v.state = 'serving'
+        where c.tenant = $1)
+
+-- name: held_usage
+-- of some records, as it is counted
+select r.tenant, r.kind, null, count(*), sum(
+    strlen(r.text) + coalesce(strlen(r.title), 0) + coalesce(strlen(r.data), 0)
+    + case when r.metadata = '{}' then 0 else strlen(r.metadata) end), 0
+from evervec_records as r
+where r.record in (select unnest($1::bigint[])) and r.state <> 'deleted'
+group by r.tenant, r.kind
+union all
+select r.tenant, null, l.version, 0, 0, sum(octet_length(l.chunks) // 24)
+from evervec_ledger as l
+join evervec_records as r on r.record = l.record
+where l.record in (select unnest($1::bigint[]))
+group by r.tenant, l.version
+
+-- name: add_usage
+update evervec_usage set records = records + $3, bytes = bytes + $4
+where tenant = $1 and kind = $2
+
+-- name: new_usage
+insert into evervec_usage (tenant, kind, records, bytes) values ($1, $2, $3, $4)
+
+-- name: add_chunks
+update evervec_chunks set chunks = chunks + $3 where tenant = $1 and version = $2
+
+-- name: new_chunks
+insert into evervec_chunks (tenant, version, chunks) values ($1, $2, $3)
+
+-- name: version_records
+select record from evervec_ledger where version = $1 limit $2
+
+-- name: record_sizes
+select r.record,
+       strlen(r.text) + coalesce(strlen(r.title), 0) + coalesce(strlen(r.data), 0)
+       + case when r.metadata = '{}' then 0 else strlen(r.metadata) end
+from evervec_records as r
+where r.record in (select unnest($1::bigint[])) and r.state <> 'deleted'
+
 -- name: record_columns
 r.tenant, r.kind, r.id, r.seq, r.title, r.text, r.metadata, r.weight, r.created_at, r.updated_at,
 exists (
@@ -469,7 +566,7 @@ where status = 'pending' and ($1::varchar is null or tenant = $1)
 
 -- name: waiting_since
 select min(scheduled_for) from evervec_jobs
-where status = 'pending' and priority > $1 and tenant not in (select tenant from evervec_pauses)
+where status = 'pending' and priority > $1 and tenant not in (select tenant from evervec_pauses union all select tenant from evervec_holds)
 
 -- name: recent_pace
 select avg(finished_at - started_at)
@@ -762,15 +859,16 @@ delete from evervec_versions where version = $1 and state = 'retired'
 -- ---- the service: keys, and requests that may come again ----
 
 -- name: key_columns
-id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at
+id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at, parent, kinds
 
 -- name: add_key
 insert into evervec_keys
-    (id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+    (id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at, parent,
+     kinds)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- name: keys
-from evervec_keys where $1::varchar is null or tenant = $1 order by created_at, id
+from evervec_keys where parent is null and ($1::varchar is null or tenant = $1) order by created_at, id
 
 -- name: any_keys
 select exists (select 1 from evervec_keys)
@@ -783,6 +881,34 @@ update evervec_keys set revoked_at = $1 where id = $2 and revoked_at is null
 
 -- name: use_key
 update evervec_keys set last_used_at = greatest($1, last_used_at) where id = $2
+
+-- name: expire_key
+update evervec_keys
+set expires_at = least(expires_at, $1)
+where id = $2 and parent is null and revoked_at is null
+    and (expires_at is null or expires_at > $3)
+
+-- name: count_tokens
+select count(*) from evervec_keys where parent = $1 and created_at > $2
+
+-- name: forget_tokens
+delete from evervec_keys where parent is not null and expires_at < $1
+
+-- name: add_audit
+insert into evervec_audit
+    (noted_at, key_id, agent, tenant, action, target, outcome, request_id, client)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+
+-- name: audit
+select noted_at, key_id, agent, tenant, action, target, outcome, request_id, client, entry
+from evervec_audit
+where ($1::varchar is null or tenant = $1) and ($2::varchar is null or action = $2)
+    and ($3::varchar is null or key_id = $3) and ($4::bigint is null or entry < $4)
+    and ($5::double is null or noted_at >= $5)
+order by entry desc limit $6
+
+-- name: forget_audit
+delete from evervec_audit where noted_at < $1
 
 -- name: add_asked
 insert into evervec_asked (tenant, name, fingerprint, asked_at)

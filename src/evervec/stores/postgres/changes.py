@@ -49,6 +49,23 @@ class Changes(Engine, changes.Changes):
                 targets = [row[0] for row in aside.execute(SQL.targets, (kind,))]
         return targets
 
+    def lock_tenant(self, conn: Connection, tenant: str) -> None:
+        conn.execute(SQL.lock_tenant, (tenant,))
+
+    def fold_usage(self, limit: int = 10_000) -> int:
+        with self.db.reading() as conn:
+            if conn.execute(SQL.any_usage_changes).fetchone() is None:
+                return 0
+        with self.db.writing(durable=False) as conn:
+            folded: int = conn.execute(SQL.fold_usage, (limit,)).fetchone()[0]
+        return folded
+
+    def _need_app(self, db: Connection, kind: str) -> None:
+        """In a transaction of its own, so that nobody who makes a kind waits for the caller's."""
+        if db.execute(SQL.needs_app, (kind,)).fetchone()[0]:
+            with self.db.aside() as aside:
+                aside.execute(SQL.need_app, (kind,))
+
     def lock_records(self, db: Connection, records: Sequence[int]) -> None:
         db.execute(SQL.lock_revealed, (list(records),))
 

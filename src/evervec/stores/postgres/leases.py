@@ -17,9 +17,12 @@ from evervec.stores.sql import leases
 from evervec.stores.sql.batches import columns, retried
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.jobs import JobRow, Lease, company, leased_jobs
+from evervec.stores.sql.turns import by_tenant, in_turns
 from evervec.stores.values import Finish
 
 _ANY = (1 << 31) - 1
+_TENANT = 1
+"""where the rows of a claim name it"""
 _LATE_LEASES = 60.0
 """A lease is seldom written this long after the moment at which it will end."""
 
@@ -34,10 +37,10 @@ class Due(NamedTuple):
     """that are due"""
     suspect: bool
     """the worker of one of them died of something"""
-    ring: str
-    """the tenant behind which the next claim looks for others"""
-    paused: list[str]
-    levels: list[int] | None
+    turn: str
+    """the tenant behind which the next claim begins"""
+    tenants: list[str] | None
+    ranks: list[int]
     times: list[float]
     firsts: list[int]
 
@@ -47,8 +50,6 @@ class Leases(Changes, leases.Leases):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._ring = ""
-        self._paused: list[str] = []
         self._none_expired_before = 0.0
 
     @retried
@@ -61,40 +62,39 @@ class Leases(Changes, leases.Leases):
         versions: Sequence[int] | None = None,
         suspects: bool = True,
     ) -> list[Job]:
-        asked = (limit, None if versions is None else sorted(versions), _ANY if suspects else 0)
         token = secrets.token_urlsafe(12)
         holder = (token, worker, lease)
         with self.db.statement() as conn:
-            due, rows = self._claim(conn, asked, holder)
+            asked = (limit, self.barred(conn, versions), _ANY if suspects else 0)
+            turn = self.turns.after
+            due, rows = self._claim(conn, asked, turn, holder)
             if due.suspect:
-                due, rows = self._claim(conn, asked, holder, self._together(conn, due.jobs, limit))
+                chosen = self._together(conn, due.jobs, limit)
+                due, rows = self._claim(conn, asked, turn, holder, chosen)
+            self.turns.after = due.turn
             names = self.names_of(conn, rows)
         given = Lease(token, worker, as_datetime(due.now), as_datetime(due.now + lease))
-        return leased_jobs(names, rows, given)
+        return leased_jobs(names, in_turns(by_tenant(rows, _TENANT)), given)
 
     def _claim(
         self,
         conn: Session,
         asked: tuple[int, list[int] | None, int],
+        turn: str,
         holder: tuple[str, str, float],
         chosen: list[int] | None = None,
     ) -> tuple[Due, list[JobRow]]:
         """What was found to be due, and those of it that are claimed now."""
-        _, versions, crashes = asked
-        key = (tuple(versions) if versions is not None else None, crashes, tuple(self._paused))
-        known = self.fronts.known(key)
-        values = (*asked, *known, self._ring, *holder, chosen)
+        _, barred, crashes = asked
+        key = (None if barred is None else tuple(barred), crashes)
+        values = (*asked, *self.fronts.known(key), turn, *holder, chosen)
         (told, *first), *more = conn.execute(SQL.claim, values, binary=True).fetchall()
         due = Due._make(json.loads(told))
         rows = [] if first[0] is None else [first, *(row[1:] for row in more)]
-        self._ring = due.ring
         self.measured(due.now)
-        if due.paused != self._paused:
-            self._paused = due.paused
-            if known[0] and not rows:  # another's first job stands elsewhere
-                return self._claim(conn, asked, holder, chosen)
-        elif due.levels:
-            firsts = zip(due.levels, map(float, due.times), due.firsts, strict=True)
+        if due.tenants:
+            times = map(float, due.times)
+            firsts = zip(due.tenants, due.ranks, times, due.firsts, strict=True)
             self.fronts.looked(key, due.seconds, firsts)
         return due, rows
 

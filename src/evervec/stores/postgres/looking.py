@@ -18,7 +18,7 @@ class Looking(Engine, Listing):
     """The part of the store that answers questions."""
 
     job_order: ClassVar = {
-        **JOB_ORDER, Status.PENDING: "q.priority desc, q.scheduled_for, q.job_id"
+        **JOB_ORDER, Status.PENDING: "q.later, q.tenant, q.rank, q.scheduled_for, q.job_id"
     }  # fmt: skip
     of_status: ClassVar = {
         Status.PENDING: " and ($1::text is null or q.tenant = $1)",

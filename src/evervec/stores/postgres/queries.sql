@@ -40,6 +40,9 @@ select kind from evervec.versions where kind = any ($1::text[]) and app = 1
 union
 select kind from evervec.attached where kind = any ($1::text[])
 
+-- name: needs_app
+select exists (select 1 from evervec.versions where kind = $1 and app = 0)
+
 -- name: need_app
 update evervec.versions set app = 1 where kind = $1 and app = 0
 
@@ -54,9 +57,10 @@ where version = $4
 
 -- name: versions
 select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
-       (select count(*) from evervec.ledger as l where l.version = v.version), v.last_sync_at,
-       v.chunker, v.created_at
+       coalesce(l.count, 0), v.last_sync_at, v.chunker, v.created_at
 from evervec.versions as v
+left join (select version, count(*) as count from evervec.ledger group by version) as l
+    on l.version = v.version
 order by v.kind, v.version
 
 -- name: touch_versions
@@ -196,8 +200,9 @@ on conflict (record, version) do update set
             select j.status = 'pending' and ready as waits,
                    j.status = 'processing' or j.status = 'pending' and not ready as held
             from (select exists (
-                select 1 from evervec.ready as q where (q.priority, q.scheduled_for, q.job_id)
-                    = (j.priority, j.scheduled_for, j.job_id)) as ready) as stands) as now)
+                select 1 from evervec.ready as q
+                where q.later in (false, true) and (q.tenant, q.rank, q.scheduled_for, q.job_id)
+                    = (j.tenant, -j.priority::bigint, j.scheduled_for, j.job_id)) as ready) as stands) as now)
 
 -- name: owed
 -- what jobs have yet to read; see `debt` in stores/sql/records.py
@@ -214,8 +219,19 @@ join evervec.records as r on r.record = j.record
 -- name: among_ready
 join evervec.ready as q on q.job_id = j.job_id
 
--- name: version_names
-select version, name from evervec.versions
+-- name: versions_stamp
+-- another number after any change of versions, by a trigger
+select value from evervec.meta where key = 'versions'
+
+-- name: kinds
+-- of which a tenant has records, each by one step in their key
+with recursive k (kind) as (
+    select (select kind from evervec.records where tenant = $1 order by kind limit 1)
+    union all
+    select (select r.kind from evervec.records as r
+            where r.tenant = $1 and r.kind > k.kind order by r.kind limit 1)
+    from k where k.kind is not null)
+select kind from k where kind is not null
 
 -- name: claim
 -- In one statement, which is a transaction of its own. What was told comes with the first row.
@@ -226,15 +242,15 @@ with begun as materialized (
 due as materialized (
     select begun.now, d.places, d.suspect, json_build_array(
         begun.now, extract(epoch from clock_timestamp() - begun.at), d.jobs, d.suspect,
-        d.looked_upto, d.paused, d.levels, d.times, d.firsts)::text as told
-    from begun, evervec.next_jobs($1, begun.now, $2, $3, $4, $5, $6, $7) as d)
+        d.next_turn, d.tenants, d.ranks, d.times, d.firsts)::text as told
+    from begun, evervec.next_jobs($1, begun.now, $2, $3, $4, $5, $6, $7, $8) as d)
 select case when coalesce(t.ordinality, 1) = 1 then due.told end, t.job_id, t.tenant, t.kind, t.id,
        t.version, t.op, t.seq, t.priority, t.attempts, t.max_attempts, t.error, t.created_at,
        t.scheduled_for, t.completed_at, t.record, t.crashes
 from due
 left join evervec.take_jobs(
-    $8, $9, due.now, due.now + $10,
-    case when due.suspect and $11::bigint[] is null then '{}' else due.places end, $11::bigint[]
+    $9, $10, due.now, due.now + $11,
+    case when due.suspect and $12::bigint[] is null then '{}' else due.places end, $12::bigint[]
 ) with ordinality as t on true
 
 -- name: suspects
@@ -471,18 +487,14 @@ moved as (
 delete from evervec.claims where token in (select token from first where expires_at is null)
 
 -- name: next_scheduled
-with recursive levels as (
-    (select priority from evervec.ready order by priority desc limit 1)
-    union all
-    select (select q.priority from evervec.ready as q
-            where q.priority < l.priority
-            order by q.priority desc limit 1)
-    from levels as l where l.priority is not null)
-select min((
-    select q.scheduled_for from evervec.ready as q
-    where q.priority = l.priority and ($1::bigint[] is null or q.version = any ($1::bigint[]))
-    order by q.scheduled_for, q.job_id limit 1))
-from levels as l where l.priority is not null
+-- of one that can be claimed now, and of the first that is for later
+select least(
+    (select q.scheduled_for from evervec.ready as q
+     where not q.later and ($1::bigint[] is null or q.version = any ($1::bigint[]))
+     limit 1),
+    (select q.scheduled_for from evervec.ready as q
+     where q.later and ($1::bigint[] is null or q.version = any ($1::bigint[]))
+     order by q.scheduled_for limit 1))
 
 -- name: next_expiry
 select min(expires_at) from evervec.claims where expires_at >= $1
@@ -511,7 +523,8 @@ select 1 from evervec.jobs where job_id = $1 for update
 -- where it stands among those that can be claimed, once nobody else moves it
 select 1 from evervec.ready as q
 join evervec.jobs as j
-    on (q.priority, q.scheduled_for, q.job_id) = (j.priority, j.scheduled_for, j.job_id)
+    on q.later in (false, true) and (q.tenant, q.rank, q.scheduled_for, q.job_id)
+        = (j.tenant, -j.priority::bigint, j.scheduled_for, j.job_id)
 where j.job_id = $1
 for update of q
 
@@ -618,6 +631,92 @@ insert into evervec.pauses (tenant) values ($1) on conflict do nothing
 -- name: resume
 delete from evervec.pauses where tenant = $1
 
+-- name: weights
+select tenant, weight from evervec.tenants where weight <> 1
+
+-- name: limits
+select weight, kinds, records, bytes, chunks, tokens, money from evervec.tenants where tenant = $1
+
+-- name: limited_tenants
+select tenant from evervec.tenants order by tenant
+
+-- name: drop_limits
+delete from evervec.tenants where tenant = $1
+
+-- name: set_limits
+insert into evervec.tenants (tenant, weight, kinds, records, bytes, chunks, tokens, money)
+values ($1, $2, $3, $4, $5, $6, $7, $8)
+
+-- name: spent
+-- in a day
+select coalesce(sum(tokens), 0), coalesce(sum(money), 0) from evervec.spend
+where tenant = $1 and day = $2
+
+-- name: hold
+select until from evervec.holds where tenant = $1 and until > $2
+
+-- name: add_hold
+insert into evervec.holds (tenant, until) values ($1, $2)
+
+-- name: drop_hold
+delete from evervec.holds where tenant = $1
+
+-- name: forget_holds
+delete from evervec.holds where until <= $1
+
+-- name: held_back
+-- tenants whose jobs are not claimed: paused, or with the day's quota used up
+select tenant from evervec.pauses
+union
+select tenant from evervec.holds where until > $1
+
+-- name: usage
+-- what is added up, and what came since
+select coalesce(sum(u.records), 0), coalesce(sum(u.bytes), 0), coalesce(sum(u.chunks), 0)
+from (
+    select records, bytes, 0 as chunks from evervec.usage where tenant = $1
+    union all
+    select records, bytes, 0 from evervec.usage_changes where tenant = $1
+    union all
+    select 0, 0, c.chunks
+    from (select version, chunks from evervec.chunks where tenant = $1
+          union all
+          select version, chunks from evervec.usage_changes where tenant = $1) as c
+    join evervec.versions as v on v.version = c.version and v.state = 'serving') as u
+
+-- name: any_usage_changes
+select 1 from evervec.usage_changes limit 1
+
+-- name: fold_usage
+-- in one order, so that two who do it never wait for each other
+with gone as materialized (
+    delete from evervec.usage_changes
+    where ctid = any (array(
+        select ctid from evervec.usage_changes limit $1 for update skip locked))
+    returning tenant, kind, version, records, bytes, chunks),
+kinds as (
+    insert into evervec.usage as u (tenant, kind, records, bytes)
+    select tenant, kind, sum(records), sum(bytes) from gone where kind is not null
+    group by tenant, kind order by tenant, kind
+    on conflict (tenant, kind) do update
+        set records = u.records + excluded.records, bytes = u.bytes + excluded.bytes),
+versions as (
+    insert into evervec.chunks as c (tenant, version, chunks)
+    select tenant, version, sum(chunks) from gone where version is not null
+    group by tenant, version order by tenant, version
+    on conflict (tenant, version) do update set chunks = c.chunks + excluded.chunks)
+select count(*) from gone
+
+-- name: lock_tenant
+select pg_advisory_xact_lock(hashtextextended('evervec tenant ' || $1, 0))
+
+-- name: record_sizes
+select r.record,
+       octet_length(r.text) + coalesce(octet_length(r.title), 0) + coalesce(octet_length(r.data), 0)
+       + case when r.metadata = '{}' then 0 else octet_length(r.metadata) end
+from evervec.records as r
+where r.record = any ($1::bigint[]) and r.state <> 'deleted'
+
 -- name: record_columns
 r.tenant, r.kind, r.id, r.seq, r.title, r.text, r.metadata, r.weight, r.created_at, r.updated_at,
 exists (
@@ -668,7 +767,8 @@ where $1::text is null or tenant = $1
 
 -- name: waiting_since
 select min(scheduled_for) from evervec.ready
-where priority > $1 and tenant <> all (array(select tenant from evervec.pauses))
+where rank < -$1::bigint and tenant <> all (array(
+    select tenant from evervec.pauses union all select tenant from evervec.holds))
 
 -- name: settled
 -- how records stand with the version that serves, and what is to come of any
@@ -944,15 +1044,16 @@ lock table evervec.ledger in share mode
 -- ---- the service: keys, and requests that may come again ----
 
 -- name: key_columns
-id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at
+id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at, parent, kinds
 
 -- name: add_key
 insert into evervec.keys
-    (id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+    (id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at, parent,
+     kinds)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- name: keys
-from evervec.keys where $1::text is null or tenant = $1 order by created_at, id
+from evervec.keys where parent is null and ($1::text is null or tenant = $1) order by created_at, id
 
 -- name: any_keys
 select exists (select 1 from evervec.keys)
@@ -965,6 +1066,34 @@ update evervec.keys set revoked_at = $1 where id = $2 and revoked_at is null
 
 -- name: use_key
 update evervec.keys set last_used_at = greatest($1, last_used_at) where id = $2
+
+-- name: expire_key
+update evervec.keys
+set expires_at = least(expires_at, $1)
+where id = $2 and parent is null and revoked_at is null
+    and (expires_at is null or expires_at > $3)
+
+-- name: count_tokens
+select count(*) from evervec.keys where parent = $1 and created_at > $2
+
+-- name: forget_tokens
+delete from evervec.keys where parent is not null and expires_at < $1
+
+-- name: add_audit
+insert into evervec.audit
+    (noted_at, key_id, agent, tenant, action, target, outcome, request_id, client)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+
+-- name: audit
+select noted_at, key_id, agent, tenant, action, target, outcome, request_id, client, entry
+from evervec.audit
+where ($1::text is null or tenant = $1) and ($2::text is null or action = $2)
+    and ($3::text is null or key_id = $3) and ($4::bigint is null or entry < $4)
+    and ($5::double precision is null or noted_at >= $5)
+order by entry desc limit $6
+
+-- name: forget_audit
+delete from evervec.audit where noted_at < $1
 
 -- name: add_asked
 insert into evervec.asked (tenant, name, fingerprint, asked_at) values ($1, $2, $3, $4)

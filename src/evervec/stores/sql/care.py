@@ -42,7 +42,8 @@ class Care(Boxes):
                     "cancelled: delete its record instead"
                 )
             conn.execute(self.sql.drop_job, (job_id,))
-            conn.execute(self.sql.forsake, (self.listed([job.record]),))
+            with self.counting(conn, [job.record]):
+                conn.execute(self.sql.forsake, (self.listed([job.record]),))
 
     def set_priority(self, tenant: str | None, job_id: int, priority: int) -> None:
         with self.db.writing(durable=True) as conn:
@@ -68,7 +69,8 @@ class Care(Boxes):
     def _forsake(self, conn: Connection, records: Sequence[int]) -> None:
         """Records that lost their jobs by no decision of anybody: what never appeared is gone, and
         a worker that starts looks for the others."""
-        conn.execute(self.sql.forsake, (self.listed(records),))
+        with self.counting(conn, records):
+            conn.execute(self.sql.forsake, (self.listed(records),))
         first, noted = min(records), False
         while not noted:  # another transaction may note the same
             row = conn.execute(self.sql.note, (JOBLESS,)).fetchone()
@@ -102,7 +104,8 @@ class Care(Boxes):
             if found := conn.execute(self.sql.forgotten, (before, limit)).fetchall():
                 records = self.listed(row[0] for row in found)
                 conn.execute(self.sql.forget_points, (records,))
-                conn.execute(self.sql.forget_ledger, (records,))
+                with self.counting(conn, [row[0] for row in found]):
+                    conn.execute(self.sql.forget_ledger, (records,))
                 gone += conn.execute(self.sql.forget_records, (records,)).rowcount
         return gone
 

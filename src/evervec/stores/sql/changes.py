@@ -24,13 +24,14 @@ from evervec.stores.sql.records import (
     stub_of,
     tickets_of_deletes,
 )
+from evervec.stores.sql.tenants import Tenants
 from evervec.stores.values import Draft
 
 Values = tuple[Any, ...]
 _PLAIN = Draft("", "", b"")
 
 
-class Changes(Batches, Debts):
+class Changes(Batches, Debts, Tenants):
     """The part of the store that takes what callers write."""
 
     @retried
@@ -38,6 +39,7 @@ class Changes(Batches, Debts):
         self, tenant: str, kind: str, drafts: Sequence[Draft], conn: Any = None
     ) -> list[Ticket]:
         with self.db.writing(durable=True, conn=conn) as db:
+            self.check_kind(db, tenant, kind)
             targets = self._targets(db, kind)
             now = self.moment(db)
             tickets: dict[int, Ticket] = {}
@@ -66,6 +68,7 @@ class Changes(Batches, Debts):
     ) -> tuple[list[Ticket], set[str]]:
         """Tickets, and the ids of new records that another transaction was faster with."""
         rows = self._known(db, tenant, kind, {d.id for d in drafts}, targets[0])
+        self.check_room(db, tenant, drafts, rows)
         steps = compare(drafts, rows)
         count = sum(verdict == "changed" for _, _, verdict in steps) * (1 + len(targets))
         numbers = self.take_numbers(db, count) if count else iter(())

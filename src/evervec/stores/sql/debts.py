@@ -50,7 +50,8 @@ class Debts(Boxes):
                 self._reopen(conn, tenant, kind, version, now, jobs)
             if forget:
                 ledgers = [(record, version, 1 << 62) for record, *_ in found]
-                self.each(conn, self.sql.drop_ledger, ledgers)
+                with self.counting(conn, [row[0] for row in ledgers]):
+                    self.each(conn, self.sql.drop_ledger, ledgers)
         self.wake()
         return len(found)
 

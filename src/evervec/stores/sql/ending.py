@@ -114,15 +114,16 @@ class Ending(Boxes):
         applied = apply(changes, conn) if apply is not None else None
         if applied is not None and applied.missing:
             raise ChunksMissing(applied.missing)  # and with it the transaction is undone
-        kept, dropped = [], []
+        kept, dropped = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
         for f in held:
             if c := f.change:
                 if f.chunks:
                     kept.append((c.record, c.version, c.seq, pack_chunks(f.chunks), f.fence))
                 else:
                     dropped.append((c.record, c.version, c.seq))
-        self.each(conn, self.sql.put_ledger, sorted(kept))
-        self.each(conn, self.sql.drop_ledger, sorted(dropped))
+        with self.counting(conn, [row[0] for row in (*kept, *dropped)]):
+            self.each(conn, self.sql.put_ledger, sorted(kept))
+            self.each(conn, self.sql.drop_ledger, sorted(dropped))
 
     # failed
     @retried

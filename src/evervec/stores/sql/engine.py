@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from evervec.errors import InvalidArgument
 from evervec.model import Job
 from evervec.stores.named import Queries
+from evervec.stores.sql.catalogue import Catalogue
 from evervec.stores.sql.jobs import JobRow, make_jobs
+from evervec.stores.sql.turns import Turns
 
 EVERYONE = ""
 """Stands among paused tenants for all of them; no tenant is called so."""
@@ -43,14 +45,6 @@ class Database(Protocol):
     def writing(self, *, durable: bool, conn: Any = None) -> AbstractContextManager[Any]: ...
 
 
-class VersionNames(dict[int, str]):
-    """The names of embedding versions by their numbers. One that is gone goes by its number: a
-    job of its can be there until the next sweep."""
-
-    def __missing__(self, version: int) -> str:
-        return str(version)
-
-
 class _Undone(Exception):
     """Undoes the transaction that it is raised in."""
 
@@ -68,6 +62,8 @@ class Engine(ABC):
     def __init__(self, clock: Callable[[], float], max_attempts: int) -> None:
         self._clock = clock
         self._max_attempts = max_attempts
+        self.turns = Turns()
+        self._catalogue: Catalogue | None = None
         self._woken = threading.Condition()
         self._wakes = 0
 
@@ -121,8 +117,34 @@ class Engine(ABC):
         """The tenants whose jobs are not claimed."""
         return frozenset(row[0] for row in conn.execute(self.sql.pauses).fetchall())
 
+    def counting(self, conn: Connection, records: Collection[int]) -> AbstractContextManager[None]:
+        """Around a change of those records, or of what the ledger says of them, where no trigger
+        counts it for `usage`."""
+        return nullcontext()
+
+    def held_back(self, conn: Connection, now: float) -> frozenset[str]:
+        """The same, and those who used up what they may use in a day."""
+        return frozenset(row[0] for row in conn.execute(self.sql.held_back, (now,)).fetchall())
+
+    def weights(self, conn: Connection) -> dict[str, int]:
+        """Of tenants whose turn is longer than that of others."""
+        return dict(conn.execute(self.sql.weights).fetchall())
+
+    def barred(self, conn: Connection, versions: Collection[int] | None) -> list[int] | None:
+        """The versions whose jobs are left for others; None: all jobs are wanted."""
+        if versions is None:
+            return None
+        return self.catalogue(conn).barred(versions)
+
+    def catalogue(self, conn: Connection) -> Catalogue:
+        """The kinds and versions as they stand."""
+        stamp = conn.execute(self.sql.versions_stamp).fetchone()[0]
+        if self._catalogue is None or self._catalogue.stamp != stamp:
+            self._catalogue = Catalogue(stamp, conn.execute(self.sql.collections).fetchall())
+        return self._catalogue
+
     def version_names(self, conn: Connection) -> dict[int, str]:
-        return VersionNames(conn.execute(self.sql.version_names).fetchall())
+        return self.catalogue(conn).names
 
     def jobs_of(self, conn: Connection, rows: Iterable[JobRow]) -> list[Job]:
         """Jobs from rows of `job_columns`."""

@@ -29,14 +29,19 @@ class Enqueueing(Changes):
         priority: int = 0,
         delay: float = 0.0,
         max_attempts: int | None = None,
+        bounded: bool = False,
         conn: Any = None,
     ) -> list[EnqueueResult]:
         plan = Draft("", "", b"", priority=priority, delay=delay, max_attempts=max_attempts)
         how = (loaded, owing)
         with self.db.writing(durable=True, conn=conn) as db:
+            if bounded:
+                self.check_kind(db, tenant, kind)
             targets = self._targets(db, kind)
             if app:
-                db.execute(self.sql.need_app, (kind,))
+                self._need_app(db, kind)
+            if bounded:
+                self.check_count(db, tenant, ids, kind)
             now = self.moment(db)
             results = self._enqueue_new(db, tenant, kind, ids, targets, plan, now)
             left = set(ids) - results.keys()
@@ -54,6 +59,10 @@ class Enqueueing(Changes):
             answers.append(EnqueueResult(result.job_id, False) if id in first else result)
             first.add(id)
         return answers
+
+    def _need_app(self, db: Connection, kind: str) -> None:
+        """Only a process that registered the kind can do its jobs."""
+        db.execute(self.sql.need_app, (kind,))
 
     def _enqueue_new(
         self,

@@ -29,6 +29,7 @@ class Fleet(Engine):
             conn.execute(self.sql.forget_locks, (now,))
             conn.execute(self.sql.forget_workers, (now - FORGOTTEN_AFTER,))
             conn.execute(self.sql.purge_spend, (spent_before,))
+            conn.execute(self.sql.forget_holds, (now,))
 
     def workers(self) -> list[WorkerState]:
         with self.db.reading() as conn:

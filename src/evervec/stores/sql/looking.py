@@ -178,7 +178,7 @@ def end_of(ticket: Ticket, row: _Standing | None) -> Status | None:
 
 JOB_ORDER = {
     None: "j.job_id",
-    Status.PENDING: "j.priority desc, j.scheduled_for, j.job_id",
+    Status.PENDING: "j.tenant, j.priority desc, j.scheduled_for, j.job_id",
     Status.PROCESSING: "j.lease_expires_at",
     Status.DONE: "j.completed_at desc",
     Status.FAILED: "j.completed_at desc",

@@ -16,14 +16,16 @@ class Versions(Boxes):
 
     def collections(self) -> list[Collection]:
         with self.db.reading() as conn:
-            return [
-                Collection(
-                    version, kind, state, chunker, bool(app), cut_since,
-                    ModelSpec(name, provider, model, dimensions) if name else None,
-                )
-                for version, kind, state, chunker, app, cut_since, name, provider, model, dimensions
-                in conn.execute(self.sql.collections)
-            ]  # fmt: skip
+            return self.catalogue(conn).collections
+
+    def kinds(self, tenant: str) -> list[str]:
+        with self.db.reading() as conn:
+            return [row[0] for row in conn.execute(self.sql.kinds, (tenant,))]
+
+    def collections_of(self, tenant: str) -> list[Collection]:
+        with self.db.reading() as conn:
+            kinds = [row[0] for row in conn.execute(self.sql.kinds, (tenant,))]
+            return self.catalogue(conn).of(kinds)
 
     def adopt(self, model: ModelSpec) -> None:
         with self.db.writing(durable=True) as conn:
@@ -100,7 +102,11 @@ class Versions(Boxes):
             return passed_on
         with self.db.writing(durable=False) as conn:
             gone: int = conn.execute(self.sql.drop_version_jobs, (version, limit)).rowcount
-            gone += conn.execute(self.sql.drop_version_ledger, (version, limit)).rowcount
+            gone += self._drop_ledger(conn, version, limit)
+        return gone
+
+    def _drop_ledger(self, conn: Connection, version: int, limit: int) -> int:
+        gone: int = conn.execute(self.sql.drop_version_ledger, (version, limit)).rowcount
         return gone
 
     def forget_version(self, version: int) -> None:

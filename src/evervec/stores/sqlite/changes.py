@@ -25,11 +25,12 @@ from evervec.stores.sql.records import (
     stub_of,
     tickets_of_deletes,
 )
+from evervec.stores.sql.tenants import Tenants, size_of
 from evervec.stores.sqlite.engine import SQL, Engine, listed
 from evervec.stores.values import Draft
 
 
-class Changes(Engine, Debts):
+class Changes(Engine, Debts, Tenants):
     """The part of the store that takes what callers write."""
 
     def save(
@@ -44,8 +45,10 @@ class Changes(Engine, Debts):
         self, db: sqlite3.Connection, tenant: str, kind: str, drafts: Sequence[Draft]
     ) -> list[Ticket]:
         now = self.now()
+        self.check_kind(db, tenant, kind)
         targets = self._targets(db, kind, now)
         rows = self._known(db, tenant, kind, {d.id for d in drafts}, targets[0])
+        self.check_room(db, tenant, drafts, rows)
         steps = compare(drafts, rows)
         count = sum(verdict == "changed" for _, _, verdict in steps) * (1 + len(targets))
         first = self.take_numbers(db, count) if count else 0
@@ -127,6 +130,9 @@ class Changes(Engine, Debts):
         ):
             if values:
                 db.executemany(query, values)
+        if inserts:
+            size = sum(size_of(draft) for _, draft in writes.inserts)
+            db.execute(SQL.count_new, (tenant, kind, len(inserts), size))
         self._put_jobs(db, tenant, targets, now, writes.jobs)
 
     def _put_jobs(

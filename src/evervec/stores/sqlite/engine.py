@@ -10,7 +10,6 @@ import orjson
 
 from evervec.stores.named import Queries
 from evervec.stores.sql import engine
-from evervec.stores.sql.fronts import Fronts
 from evervec.stores.sqlite.connections import Connections
 
 SQL = Queries.read("evervec.stores.sqlite", "queries.sql")
@@ -31,7 +30,6 @@ class Engine(engine.Engine):
     def __init__(self, db: Connections, clock: Callable[[], float], max_attempts: int) -> None:
         super().__init__(clock, max_attempts)
         self.db = db
-        self.fronts = Fronts()
 
     def take_numbers(self, conn: sqlite3.Connection, count: int) -> int:
         """The first of `count` fresh numbers of the store's one counter."""

@@ -40,10 +40,14 @@ class Enqueueing(Changes):
         priority: int = 0,
         delay: float = 0.0,
         max_attempts: int | None = None,
+        bounded: bool = False,
         conn: Any = None,
     ) -> list[EnqueueResult]:
         plan = Draft("", "", b"", priority=priority, delay=delay, max_attempts=max_attempts)
         with self.db.writing(durable=True, conn=conn) as db:
+            if bounded:
+                self.check_kind(db, tenant, kind)
+                self.check_count(db, tenant, ids, kind)
             now = self.now()
             targets = self._targets(db, kind, now)
             if app:
@@ -77,7 +81,9 @@ class Enqueueing(Changes):
                 jobs.append((row, op_to_enqueue(row, loaded), None))
             else:
                 results.append(EnqueueResult(row.job_id, False))
-        db.executemany(SQL.insert_record, stubs)
+        if stubs:
+            db.executemany(SQL.insert_record, stubs)
+            db.execute(SQL.count_new, (tenant, kind, len(stubs), 0))
         if owing:
             jobs = self.with_debts(db, jobs, is_loaded=loaded)
         self._put_jobs(db, tenant, targets, now, jobs)
@@ -98,6 +104,7 @@ class Enqueueing(Changes):
             return None
         finally:
             db.execute("release evervec_new")
+        db.execute(SQL.count_new, (tenant, kind, len(ids), 0))
         for place, version in enumerate(targets, 1):
             db.execute(
                 SQL.insert_loads,

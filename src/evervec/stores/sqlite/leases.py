@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 import sqlite3
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 from evervec.model import Job, as_datetime
 from evervec.stores.sql.engine import EVERYONE, Connection
-from evervec.stores.sql.jobs import Lease, holds, leased_jobs, together
+from evervec.stores.sql.jobs import JobRow, Lease, holds, leased_jobs, together
 from evervec.stores.sql.jobs import loaded as read_loaded
+from evervec.stores.sql.turns import PROMOTED_AT_ONCE, in_turns, share_out
 from evervec.stores.sqlite.engine import SQL, listed
 from evervec.stores.sqlite.finishing import Finishing
 from evervec.stores.values import Loaded, Unreadable
 
 SELECT_DUE = f"select {SQL.claim_columns}\n"
 _ANY = 1 << 62
-_LATE_COMMITS = 10.0
-"""A job that is due at once is seldom seen so many seconds later: its writer held up all others."""
 
 
 class Leases(Finishing):
@@ -36,11 +33,18 @@ class Leases(Finishing):
         suspects: bool = True,
     ) -> list[Job]:
         with self.db.reading() as conn:  # an idle worker takes no write lock
-            if not self._due(conn, self.now()):
+            if not self._anything_due(conn, self.now()):
                 return []
         with self.db.writing(durable=False) as conn:
             now = self.now()  # the lease runs from here, however long the lock took
-            rows = self._candidates(conn, limit, now, versions, _ANY if suspects else 0)
+            barred = self.barred(conn, versions)
+            rows = self._candidates(
+                conn,
+                limit,
+                now,
+                None if barred is None else listed(barred),
+                _ANY if suspects else 0,
+            )
             if not rows:
                 return []
             token, until = secrets.token_urlsafe(12), now + lease
@@ -48,45 +52,36 @@ class Leases(Finishing):
             held = Lease(token, worker, as_datetime(now), as_datetime(until))
             return leased_jobs(self.version_names(conn), rows, held)
 
-    def _due(self, conn: sqlite3.Connection, now: float) -> dict[int, float]:
-        """The priorities of due jobs, highest first, and when the first of each was due. Those of
-        paused tenants are passed over, and once they are many not walked past each time."""
-        paused = self.pauses(conn)
-        if EVERYONE in paused:
-            return {}
-        levels, times, _ = self.fronts.known(paused)
-        known = dict(zip(levels, times, strict=True))
-        began = time.monotonic()
-        firsts = {}
-        for level in priorities(conn):
-            row = conn.execute(SQL.first_due, (level, known.get(level, -math.inf), now)).fetchone()
-            firsts[level] = row[0] if row else math.inf
-        if paused:
-            none = now - _LATE_COMMITS
-            places = [(level, none if f == math.inf else f, 0) for level, f in firsts.items()]
-            self.fronts.looked(paused, time.monotonic() - began, places)
-        return {level: first for level, first in firsts.items() if first < math.inf}
+    def _anything_due(self, conn: sqlite3.Connection, now: float) -> bool:
+        """Whether a claim may find something, whatever version it is of."""
+        skipped = self.held_back(conn, now)
+        if EVERYONE in skipped:
+            return False
+        if conn.execute(SQL.any_promoted, (now,)).fetchone():
+            return True
+        return next(_tenants_behind(conn, "", skipped), None) is not None
 
     def _candidates(
         self,
         conn: sqlite3.Connection,
         limit: int,
         now: float,
-        versions: Sequence[int] | None,
+        barred: str | None,
         most_crashes: int,
-    ) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = []
-        for level, first in self._due(conn, now).items():
-            if len(rows) >= limit:
-                break
-            left = limit - len(rows)
-            due = (level, first, now, most_crashes)
-            if versions is None:
-                rows += conn.execute(SELECT_DUE + SQL.due_at_priority, (*due, left))
-            else:
-                which = (*due, listed(versions), left)
-                rows += conn.execute(SELECT_DUE + SQL.due_at_priority_of, which)
-        return together(rows, limit)
+    ) -> list[JobRow]:
+        skipped = self.held_back(conn, now)
+        if EVERYONE in skipped:
+            return []
+        if conn.execute(SQL.any_promoted, (now,)).fetchone():
+            conn.execute(SQL.promote, (now, PROMOTED_AT_ONCE))
+
+        def first_of(tenant: str, count: int) -> list[JobRow]:
+            asked = (tenant, now, most_crashes, barred, count)
+            return conn.execute(SELECT_DUE + SQL.due_of_tenant, asked).fetchall()
+
+        turns = self.turns.tenants(lambda after: _tenants_behind(conn, after, skipped), limit)
+        weights = self.weights(conn) if len(turns) > 1 else {}
+        return together(in_turns(share_out(turns, weights, limit, first_of)), limit)
 
     def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | Unreadable | None]:
         loaded: list[Loaded | Unreadable | None] = []
@@ -110,7 +105,6 @@ class Leases(Finishing):
                 conn.execute(SQL.release, (error, due, job.job_id, job.token)).rowcount == 1
                 for job in jobs
             ]
-        self.fronts.forget()  # they may stand now before what was the first
         self.wake()
         return done
 
@@ -122,15 +116,9 @@ class Leases(Finishing):
         return held
 
     def next_due(self, versions: Sequence[int] | None = None) -> float | None:
-        moments = []
+        which = None if versions is None else listed(versions)
         with self.db.reading() as conn:
-            for level in priorities(conn):
-                if versions is None:
-                    row = conn.execute(SQL.next_scheduled, (level,)).fetchone()
-                else:
-                    which = (level, listed(versions))
-                    row = conn.execute(SQL.next_scheduled_of, which).fetchone()
-                moments += [row[0]] if row else []
+            moments = [conn.execute(SQL.next_scheduled, (which,)).fetchone()[0]]
             moments.append(conn.execute(SQL.next_expiry).fetchone()[0])
         return min((m for m in moments if m is not None), default=None)
 
@@ -159,9 +147,10 @@ def _rows_to_load(
             yield from _rows_to_load(conn, [job])
 
 
-def priorities(conn: sqlite3.Connection) -> Iterator[int]:
-    """The priorities that pending jobs have, highest first, each by one step in the index."""
-    row = conn.execute(SQL.next_priority, (1 << 62,)).fetchone()
-    while row:
-        yield row[0]
-        row = conn.execute(SQL.next_priority, row).fetchone()
+def _tenants_behind(conn: sqlite3.Connection, after: str, skipped: Container[str]) -> Iterator[str]:
+    """Tenants that have jobs to claim, in the order of their names, each by one step in the
+    index."""
+    while row := conn.execute(SQL.next_tenant, (after,)).fetchone():
+        (after,) = row
+        if after not in skipped:
+            yield after

@@ -53,7 +53,9 @@ class Looking(Engine, looking.Looking):
         after: int | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        wanted = {"r.tenant": tenant, "r.kind": kind, "r.id": id}
+        # with an id, begin at the record; else at the jobs of that status
+        owner = "r.tenant" if id is not None else "j.tenant"
+        wanted = {owner: tenant, "r.kind": kind, "r.id": id}
         clauses = [f"{column} = ?" for column, value in wanted.items() if value is not None]
         values: list[Any] = [value for value in wanted.values() if value is not None]
         if status is not None:  # as a literal: the index of a status serves no parameter
@@ -61,11 +63,13 @@ class Looking(Engine, looking.Looking):
         if after is not None:
             clauses.append("j.job_id > ?")
             values.append(after)
-        # with an id, begin at the record; else at the jobs of that status
         columns = self.select_jobs
         if id is not None:
             columns = columns.replace("cross join", "join")
         order = JOB_ORDER[status if after is None else None]
+        if status is Status.PENDING and after is None:
+            clauses.append("j.later in (0, 1)")  # in the order of their index
+            order = f"j.later, {order}"
         query = f"{columns} where {' and '.join(clauses) or '1'} order by {order} limit ?"
         with self.db.reading() as conn:
             return self.jobs_of(conn, conn.execute(query, [*values, limit]).fetchall())

@@ -40,9 +40,10 @@ where version = ?4
 
 -- name: versions
 select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
-       (select count(*) from evervec_ledger as l where l.version = v.version), v.last_sync_at,
-       v.chunker, v.created_at
+       coalesce(l.count, 0), v.last_sync_at, v.chunker, v.created_at
 from evervec_versions as v
+left join (select version, count(*) as count from evervec_ledger group by version) as l
+    on l.version = v.version
 order by v.kind, v.version
 
 -- name: touch_versions
@@ -68,8 +69,9 @@ from json_each(?6)
 -- name: insert_loads
 insert into evervec_jobs
     (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
-     created_at)
-select ?1 + ?2 * key + ?3, ?1 + ?2 * key, ?4, ?5, 'load', 'pending', ?6, ?7, ?1 + ?2 * key, ?8, ?9
+     created_at, later)
+select ?1 + ?2 * key + ?3, ?1 + ?2 * key, ?4, ?5, 'load', 'pending', ?6, ?7, ?1 + ?2 * key, ?8, ?9,
+       ?7 > ?9
 from json_each(?10)
 
 -- name: insert_record
@@ -105,8 +107,8 @@ where r.record in (select value from json_each(?)) and r.state = 'live'
 -- name: put_job
 insert into evervec_jobs
     (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
-     created_at, box, trace)
-values (?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?, ?)
+     created_at, box, trace, later)
+values (?1, ?2, ?3, ?4, ?5, 'pending', ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?7 > ?10)
 on conflict (record, version) do update set
     op = excluded.op,
     seq = excluded.seq,
@@ -121,6 +123,10 @@ on conflict (record, version) do update set
         when status = 'pending' or status = 'processing' and seq > claimed_seq
             then min(scheduled_for, excluded.scheduled_for)
         else excluded.scheduled_for end,
+    later = case
+        when status = 'pending' or status = 'processing' and seq > claimed_seq
+            then later and excluded.later
+        else excluded.later end,
     attempts = iif(status = 'processing', attempts, 0),
     crashes = iif(status = 'processing', crashes, 0),
     error = iif(status = 'processing', error, null),
@@ -146,34 +152,49 @@ j.error, j.created_at, j.scheduled_for, j.completed_at, j.record, j.crashes
 from evervec_jobs as j
 cross join evervec_records as r on r.record = j.record
 
--- name: version_names
-select version, name from evervec_versions
+-- name: versions_stamp
+-- another number after any change of versions, by triggers
+select value from evervec_meta where key = 'versions'
 
--- name: next_priority
-select priority from evervec_jobs
-where status = 'pending' and priority < ?
-order by priority desc limit 1
+-- name: kinds
+-- of which a tenant has records, each by one step in their key
+with recursive k (kind) as (
+    select (select kind from evervec_records where tenant = ?1 order by kind limit 1)
+    union all
+    select (select r.kind from evervec_records as r
+            where r.tenant = ?1 and r.kind > k.kind order by r.kind limit 1)
+    from k where k.kind is not null)
+select kind from k where kind is not null
 
--- name: first_due
-select scheduled_for from evervec_jobs indexed by evervec_jobs_ready
-where status = 'pending' and priority = ? and scheduled_for between ? and ?
-    and tenant not in (select tenant from evervec_pauses)
-order by scheduled_for limit 1
+-- name: any_promoted
+select 1 from evervec_jobs indexed by evervec_jobs_later
+where status = 'pending' and later = 1 and scheduled_for <= ?
+limit 1
 
--- name: due_at_priority
-where j.status = 'pending' and j.priority = ? and j.scheduled_for between ? and ?
-    and j.tenant not in (select tenant from evervec_pauses) and j.crashes <= ?
-    and j.op in ('embed', 'open', 'load', 'delete')
-order by j.scheduled_for, j.job_id
-limit ?
+-- name: promote
+-- jobs that were for later and are due now
+update evervec_jobs set later = 0
+where job_id in (
+    select job_id from evervec_jobs indexed by evervec_jobs_later
+    where status = 'pending' and later = 1 and scheduled_for <= ?
+    order by scheduled_for
+    limit ?)
 
--- name: due_at_priority_of
-where j.status = 'pending' and j.priority = ? and j.scheduled_for between ? and ?
-    and j.tenant not in (select tenant from evervec_pauses) and j.crashes <= ?
-    and j.op in ('embed', 'open', 'load', 'delete')
-    and j.version in (select value from json_each(?))
-order by j.scheduled_for, j.job_id
-limit ?
+-- name: next_tenant
+-- the first behind another, in the order of their names, that has jobs to claim
+select tenant from evervec_jobs indexed by evervec_jobs_turns
+where status = 'pending' and later = 0 and tenant > ?
+order by tenant limit 1
+
+-- name: due_of_tenant
+-- ?4: versions whose jobs are left for others
+where j.status = 'pending' and j.later = 0 and j.tenant = ?1 and j.scheduled_for <= ?2
+    and j.crashes <= ?3 and j.op in ('embed', 'open', 'load', 'delete')
+    and (?4 is null
+         or j.version not in (select value from json_each(?4))
+             and exists (select 1 from evervec_versions as v where v.version = j.version))
+order by j.priority desc, j.scheduled_for, j.job_id
+limit ?5
 
 -- name: lease
 update evervec_jobs
@@ -250,15 +271,15 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: put_back
 update evervec_jobs
 set status = ?, scheduled_for = ?, attempts = ?, crashes = crashes + ?, error = ?,
-    completed_at = ?, token = null, lease_expires_at = null
+    completed_at = ?, token = null, lease_expires_at = null, later = 1
 where job_id = ?
 
 -- name: release
 update evervec_jobs
 set status = 'pending', attempts = iif(seq > claimed_seq, 0, max(attempts - 1, 0)),
-    error = coalesce(?, error), scheduled_for = coalesce(?, scheduled_for), token = null,
-    lease_expires_at = null
-where job_id = ? and token = ? and status = 'processing'
+    error = coalesce(?1, error), scheduled_for = coalesce(?2, scheduled_for),
+    later = later or ?2 is not null, token = null, lease_expires_at = null
+where job_id = ?3 and token = ?4 and status = 'processing'
 
 -- name: raise_counter
 update evervec_meta set value = max(value, ?) where key = 'counter'
@@ -278,13 +299,19 @@ order by j.lease_expires_at
 limit ?3
 
 -- name: next_scheduled
-select min(scheduled_for) from evervec_jobs indexed by evervec_jobs_ready
-where status = 'pending' and priority = ?
-
--- name: next_scheduled_of
-select scheduled_for from evervec_jobs indexed by evervec_jobs_ready
-where status = 'pending' and priority = ? and version in (select value from json_each(?))
-order by scheduled_for limit 1
+-- of one that can be claimed now, and of the first that is for later
+select min(scheduled_for) from (
+    select * from (
+        select scheduled_for from evervec_jobs indexed by evervec_jobs_turns
+        where status = 'pending' and later = 0
+            and (?1 is null or version in (select value from json_each(?1)))
+        limit 1)
+    union all
+    select * from (
+        select scheduled_for from evervec_jobs indexed by evervec_jobs_later
+        where status = 'pending' and later = 1
+            and (?1 is null or version in (select value from json_each(?1)))
+        order by scheduled_for limit 1))
 
 -- name: next_expiry
 select min(lease_expires_at) from evervec_jobs where status = 'processing'
@@ -292,13 +319,13 @@ select min(lease_expires_at) from evervec_jobs where status = 'processing'
 -- name: retry_one
 update evervec_jobs
 set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
-    scheduled_for = ?
+    scheduled_for = ?, later = 0
 where job_id = ? and status = 'failed'
 
 -- name: retry_failed
 update evervec_jobs
 set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
-    scheduled_for = ?1
+    scheduled_for = ?1, later = 0
 where job_id in (
     select job_id from evervec_jobs
     where status = 'failed' and (?2 is null or tenant = ?2) and (?3 is null or attempts < ?3))
@@ -380,6 +407,63 @@ insert into evervec_pauses (tenant) values (?) on conflict do nothing
 -- name: resume
 delete from evervec_pauses where tenant = ?
 
+-- name: weights
+select tenant, weight from evervec_tenants where weight <> 1
+
+-- name: limits
+select weight, kinds, records, bytes, chunks, tokens, money from evervec_tenants where tenant = ?1
+
+-- name: limited_tenants
+select tenant from evervec_tenants order by tenant
+
+-- name: drop_limits
+delete from evervec_tenants where tenant = ?1
+
+-- name: set_limits
+insert into evervec_tenants (tenant, weight, kinds, records, bytes, chunks, tokens, money)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+
+-- name: spent
+-- in a day
+select coalesce(sum(tokens), 0), coalesce(sum(money), 0) from evervec_spend
+where tenant = ?1 and day = ?2
+
+-- name: hold
+select until from evervec_holds where tenant = ?1 and until > ?2
+
+-- name: add_hold
+insert into evervec_holds (tenant, until) values (?1, ?2)
+
+-- name: drop_hold
+delete from evervec_holds where tenant = ?1
+
+-- name: forget_holds
+delete from evervec_holds where until <= ?
+
+-- name: held_back
+-- tenants whose jobs are not claimed: paused, or with the day's quota used up
+select tenant from evervec_pauses
+union
+select tenant from evervec_holds where until > ?1
+
+-- name: usage
+select (select coalesce(sum(records), 0) from evervec_usage where tenant = ?1),
+       (select coalesce(sum(bytes), 0) from evervec_usage where tenant = ?1),
+       (select coalesce(sum(c.chunks), 0) from evervec_chunks as c
+        join evervec_versions as v on v.version = c.version and v.state = 'serving'
+        where c.tenant = ?1)
+
+-- name: count_new
+insert into evervec_usage (tenant, kind, records, bytes) values (?, ?, ?, ?)
+on conflict do update set records = records + excluded.records, bytes = bytes + excluded.bytes
+
+-- name: record_sizes
+select r.record,
+       length(cast(r.text as blob)) + coalesce(length(cast(r.title as blob)), 0) + coalesce(length(cast(r.data as blob)), 0)
+       + case when r.metadata = '{}' then 0 else length(cast(r.metadata as blob)) end
+from evervec_records as r
+where r.record in (select value from json_each(?1)) and r.state <> 'deleted'
+
 -- name: record_columns
 r.tenant, r.kind, r.id, r.seq, r.title, r.text, r.metadata, r.weight, r.created_at, r.updated_at,
 exists (
@@ -423,7 +507,7 @@ where status = 'pending' and (?1 is null or tenant = ?1)
 
 -- name: waiting_since
 select min(scheduled_for) from evervec_jobs
-where status = 'pending' and priority > ? and tenant not in (select tenant from evervec_pauses)
+where status = 'pending' and priority > ? and tenant not in (select tenant from evervec_pauses union all select tenant from evervec_holds)
 
 -- name: recent_pace
 select avg(finished_at - started_at)
@@ -711,15 +795,16 @@ delete from evervec_versions where version = ?1 and state = 'retired'
 -- ---- the service: keys, and requests that may come again ----
 
 -- name: key_columns
-id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at
+id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at, parent, kinds
 
 -- name: add_key
 insert into evervec_keys
-    (id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+    (id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at, parent,
+     kinds)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: keys
-from evervec_keys where ?1 is null or tenant = ?1 order by created_at, id
+from evervec_keys where parent is null and (?1 is null or tenant = ?1) order by created_at, id
 
 -- name: any_keys
 select exists (select 1 from evervec_keys)
@@ -732,6 +817,34 @@ update evervec_keys set revoked_at = ? where id = ? and revoked_at is null
 
 -- name: use_key
 update evervec_keys set last_used_at = max(?1, coalesce(last_used_at, ?1)) where id = ?2
+
+-- name: expire_key
+update evervec_keys
+set expires_at = min(coalesce(expires_at, ?1), ?1)
+where id = ?2 and parent is null and revoked_at is null
+    and (expires_at is null or expires_at > ?3)
+
+-- name: count_tokens
+select count(*) from evervec_keys where parent = ?1 and created_at > ?2
+
+-- name: forget_tokens
+delete from evervec_keys where parent is not null and expires_at < ?1
+
+-- name: add_audit
+insert into evervec_audit
+    (noted_at, key_id, agent, tenant, action, target, outcome, request_id, client)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+
+-- name: audit
+select noted_at, key_id, agent, tenant, action, target, outcome, request_id, client, entry
+from evervec_audit
+where (?1 is null or tenant = ?1) and (?2 is null or action = ?2)
+    and (?3 is null or key_id = ?3) and (?4 is null or entry < ?4)
+    and (?5 is null or noted_at >= ?5)
+order by entry desc limit ?6
+
+-- name: forget_audit
+delete from evervec_audit where noted_at < ?1
 
 -- name: add_asked
 insert into evervec_asked (tenant, name, fingerprint, asked_at) values (?, ?, ?, ?)

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from evervec.settings import Settings
 from evervec.stores.sql.asking import Asking
+from evervec.stores.sql.audit import Audit
 from evervec.stores.sql.fleet import Fleet
 from evervec.stores.sql.keys import Keys
 from evervec.stores.sql.sharing import Sharing
+from evervec.stores.sql.tenants import default_limits
 from evervec.stores.sql.versions import Versions
 from evervec.stores.sqlite.care import Care
 from evervec.stores.sqlite.connections import Connections
@@ -18,7 +20,7 @@ from evervec.stores.sqlite.looking import Looking
 from evervec.stores.sqlite.schema import upgrade
 
 
-class SqliteStore(Care, Looking, Finding, Sharing, Versions, Fleet, Keys, Asking):
+class SqliteStore(Care, Looking, Finding, Sharing, Versions, Fleet, Keys, Asking, Audit):
     """Records, jobs and ledger in one SQLite file, or in memory when `path` is None."""
 
     poll_seconds = 0.1
@@ -37,6 +39,7 @@ class SqliteStore(Care, Looking, Finding, Sharing, Versions, Fleet, Keys, Asking
             read_only = True
         db = _open(path, settings.busy_seconds, read_only or immutable, immutable)
         super().__init__(db, settings.clock, settings.max_attempts)
+        self.default_limits = default_limits(settings)
         self.url = db.name
         self.read_only = db.read_only
         self.folder = None if path is None else path.absolute().parent

@@ -1,0 +1,61 @@
+"""The kinds and embedding versions of a store, read once and then only after they changed.
+
+Their number grows with what clients call their kinds, so nothing that is done for every claim or
+search goes through all of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection as Some
+from collections.abc import Hashable, Iterable, Set
+from typing import Any
+
+from evervec.model import ModelSpec
+from evervec.stores.values import Collection
+
+
+class VersionNames(dict[int, str]):
+    """The names of embedding versions by their numbers. One that is gone goes by its number: a
+    job of its can be there until the next sweep."""
+
+    def __missing__(self, version: int) -> str:
+        return str(version)
+
+
+class Catalogue:
+    """All collections as they stood; `stamp` is another one after any change."""
+
+    def __init__(self, stamp: Hashable, rows: Iterable[tuple[Any, ...]]) -> None:
+        self.stamp = stamp
+        self.collections = [
+            Collection(
+                version, kind, state, chunker, bool(app), cut_since,
+                ModelSpec(name, provider, model, dimensions) if name else None,
+            )
+            for version, kind, state, chunker, app, cut_since, name, provider, model, dimensions
+            in rows
+        ]  # fmt: skip
+        self.names = VersionNames(
+            (c.version, c.spec.name if c.spec else "") for c in self.collections
+        )
+        self._of_kind: dict[str, list[Collection]] = defaultdict(list)
+        for collection in self.collections:
+            self._of_kind[collection.kind].append(collection)
+        self._barred: tuple[Some[int], list[int]] = ((), list(self.names))
+
+    def of(self, kinds: Iterable[str]) -> list[Collection]:
+        """The collections of some kinds, the oldest first."""
+        found = [c for kind in kinds for c in self._of_kind.get(kind, ())]
+        found.sort(key=lambda c: c.version)
+        return found
+
+    def barred(self, versions: Some[int]) -> list[int]:
+        """The versions that are not among those. They are fewer, as a rule: most processes serve
+        every version. A process asks for the same ones again and again."""
+        asked, barred = self._barred
+        if asked is not versions:
+            wanted = versions if isinstance(versions, Set) else set(versions)
+            barred = [number for number in self.names if number not in wanted]
+            self._barred = (versions, barred)
+        return barred

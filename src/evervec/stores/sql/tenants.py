@@ -1,0 +1,251 @@
+"""What each tenant may have and what it has.
+
+What there is of a tenant is counted where it changes, in the same transaction: by triggers in
+PostgreSQL, and in SQLite but for new records; in code in DuckDB. Nothing is ever counted by going
+through it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from evervec.errors import QuotaExceeded
+from evervec.model import as_datetime
+from evervec.reports import Limits, Usage
+from evervec.settings import Settings
+from evervec.stores.sql.engine import Connection, Engine
+from evervec.stores.sql.records import Row
+from evervec.stores.values import Draft
+from evervec.telemetry import QUOTAS
+
+_LIMITS_HOLD = 1.0
+"""seconds for which a tenant's limits are taken as known: another process may change them"""
+_MOST_KNOWN = 10_000
+
+_ADVICE = {
+    "kinds": "use one of those, or delete all records of one: its traces go after keep_done_days",
+    "records": "delete some",
+    "bytes": "delete some records, or make them shorter",
+    "chunks": "delete some records, or make them shorter",
+}
+
+
+def default_limits(settings: Settings) -> Limits:
+    """What the settings say for all tenants."""
+    return Limits(
+        1, settings.tenant_kinds, settings.tenant_records, settings.tenant_bytes,
+        settings.tenant_chunks, settings.tenant_tokens, settings.tenant_money,
+    )  # fmt: skip
+
+
+class Tenants(Engine):
+    """The part of the store that knows what tenants may and do have."""
+
+    default_limits = Limits(1, 0, 0, 0, 0, 0, 0.0)
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._limits: dict[str, tuple[float, Limits]] = {}
+        self._kinds_there: set[tuple[str, str]] = set()
+
+    # limits
+    def own_limits(self, tenant: str) -> Limits:
+        with self.db.reading() as conn:
+            return self._own_limits(conn, tenant)
+
+    def _own_limits(self, conn: Connection, tenant: str) -> Limits:
+        row = conn.execute(self.sql.limits, (tenant,)).fetchone()
+        return Limits(*row) if row else Limits()
+
+    def set_limits(self, tenant: str, limits: Limits) -> None:
+        with self.db.writing(durable=True) as conn:
+            conn.execute(self.sql.drop_limits, (tenant,))
+            if limits != Limits():
+                conn.execute(self.sql.set_limits, (tenant, *astuple(limits)))
+            conn.execute(self.sql.drop_hold, (tenant,))
+        self._limits.pop(tenant, None)
+        self.wake()
+
+    def limited_tenants(self) -> list[str]:
+        with self.db.reading() as conn:
+            return [row[0] for row in conn.execute(self.sql.limited_tenants).fetchall()]
+
+    def limits(self, tenant: str, conn: Connection | None = None) -> Limits:
+        until, known = self._limits.get(tenant, (0.0, self.default_limits))
+        if time.monotonic() < until:
+            return known
+        own = self.own_limits(tenant) if conn is None else self._own_limits(conn, tenant)
+        found = own.or_else(self.default_limits)
+        if len(self._limits) >= _MOST_KNOWN:
+            self._limits.clear()
+        self._limits[tenant] = (time.monotonic() + _LIMITS_HOLD, found)
+        return found
+
+    # usage
+    def usage(self, tenant: str) -> Usage:
+        now = self.now()
+        with self.db.snapshot() as conn:
+            kinds = conn.execute(self.sql.kinds, (tenant,)).fetchall()
+            records, size, chunks = conn.execute(self.sql.usage, (tenant,)).fetchone()
+            day = conn.execute(self.sql.spent, (tenant, day_of(now))).fetchone()
+            held = conn.execute(self.sql.hold, (tenant, now)).fetchone()
+            limits = self._own_limits(conn, tenant).or_else(self.default_limits)
+        return Usage(
+            tenant, len(kinds), int(records), int(size), int(chunks), int(day[0]), float(day[1]),
+            limits, as_datetime(held[0]) if held else None,
+        )  # fmt: skip
+
+    def fold_usage(self, limit: int = 10_000) -> int:
+        """Add up what was counted, where it is noted change by change; how many those were."""
+        return 0
+
+    # what may be added
+    def lock_tenant(self, conn: Connection, tenant: str) -> None:
+        """Nobody else adds records of the tenant until the transaction ends, where others
+        could."""
+
+    def check_kind(self, conn: Connection, tenant: str, kind: str) -> None:
+        """Refuse a kind that is one too many. A process asks once for each that is there."""
+        if (tenant, kind) in self._kinds_there:
+            return
+        most = self.limits(tenant, conn).kinds
+        if not most:
+            return
+        there = {row[0] for row in conn.execute(self.sql.kinds, (tenant,)).fetchall()}
+        if kind in there:
+            if len(self._kinds_there) >= _MOST_KNOWN:
+                self._kinds_there.clear()
+            self._kinds_there.add((tenant, kind))
+        elif len(there) >= most:
+            refusal = _too_much("kinds", tenant, len(there), most)
+            QUOTAS.add(1, "kinds")
+            raise QuotaExceeded(f"kind {kind!r}: {refusal}")
+
+    def check_room(
+        self, conn: Connection, tenant: str, drafts: Sequence[Draft], rows: Mapping[str, Row]
+    ) -> None:
+        """Refuse records that would be too many or too large; `rows`: those of them that are
+        there. What makes nothing larger is never refused."""
+        limits = self.limits(tenant, conn)
+        if not (limits.records or limits.bytes or limits.chunks):
+            return
+        sizes: dict[str, int] = {}
+        if limits.bytes or limits.chunks:
+            stored = {row.record: row.id for row in rows.values() if row.record}
+            found = conn.execute(self.sql.record_sizes, (self.listed(stored),)).fetchall()
+            sizes = {stored[record]: int(size) for record, size in found}
+        room = _Room(tenant, limits, *self._used(conn, tenant))
+        there = {row.id for row in rows.values() if row.record and row.state != "deleted"}
+        refused: dict[int, tuple[str, str]] = {}
+        for place, draft in enumerate(drafts):
+            is_new, size = draft.id not in there, size_of(draft)
+            if why := room.take(is_new, size - sizes.get(draft.id, 0)):
+                refused[place] = why
+            else:
+                there.add(draft.id)
+                sizes[draft.id] = size
+        if refused:
+            for name, _ in refused.values():
+                QUOTAS.add(1, name)
+            raise QuotaExceeded(next(iter(refused.values()))[1], refused=list(refused))
+
+    def check_count(self, conn: Connection, tenant: str, ids: Iterable[str], kind: str) -> None:
+        """Refuse ids of which too many are new."""
+        limits = self.limits(tenant, conn)
+        if not limits.records and not limits.chunks:
+            return
+        wanted = set(ids)
+        there = conn.execute(self.sql.digests, (tenant, kind, self.listed(wanted))).fetchall()
+        new = len(wanted) - sum(row[1] != "deleted" for row in there)
+        room = _Room(tenant, limits, *self._used(conn, tenant))
+        for _ in range(new):
+            if why := room.take(True, 0):
+                QUOTAS.add(1, why[0])
+                raise QuotaExceeded(why[1])
+
+    def _used(self, conn: Connection, tenant: str) -> tuple[int, int, int]:
+        self.lock_tenant(conn, tenant)
+        records, size, chunks = conn.execute(self.sql.usage, (tenant,)).fetchone()
+        return int(records), int(size), int(chunks)
+
+    # what was used in a day
+    def hold(self, tenant: str, until: float) -> None:
+        with self.db.writing(durable=False) as conn:
+            conn.execute(self.sql.drop_hold, (tenant,))
+            conn.execute(self.sql.add_hold, (tenant, until))
+
+    def hold_spent(self, tenants: Iterable[str]) -> set[str]:
+        now = self.now()
+        spent = set()
+        for tenant in tenants:
+            limits = self.limits(tenant)
+            if not (limits.tokens or limits.money):
+                continue
+            with self.db.reading() as conn:
+                tokens, money = conn.execute(self.sql.spent, (tenant, day_of(now))).fetchone()
+            if _reached(tokens, limits.tokens) or _reached(money, limits.money):
+                self.hold(tenant, _next_day(now))
+                spent.add(tenant)
+        return spent
+
+
+class _Room:
+    """What is left for a tenant."""
+
+    def __init__(self, tenant: str, limits: Limits, records: int, size: int, chunks: int) -> None:
+        self._tenant = tenant
+        self._limits = limits
+        self._records = records
+        self._bytes = size
+        self._chunks = chunks
+
+    def take(self, is_new: bool, more: int) -> tuple[str, str] | None:
+        """Take room for a record, `more` bytes than it had; or the quota that has none, and what
+        to say of it."""
+        limits, tenant = self._limits, self._tenant
+        if is_new and limits.records and self._records >= limits.records:
+            return "records", _too_much("records", tenant, self._records, limits.records)
+        if more > 0 and limits.bytes and self._bytes + more > limits.bytes:
+            asked = f"and {more:,} more are asked for"
+            return "bytes", _too_much("bytes", tenant, self._bytes, limits.bytes, asked)
+        if (is_new or more > 0) and limits.chunks and self._chunks >= limits.chunks:
+            return "chunks", _too_much("chunks", tenant, self._chunks, limits.chunks)
+        self._records += is_new
+        self._bytes += more
+        return None
+
+
+def _too_much(name: str, tenant: str, used: int, most: int, asked: str = "") -> str:
+    more = f", {asked}" if asked else ""
+    return (
+        f"the quota of {name} is used up: tenant {tenant!r} has {used:,} of {most:,} "
+        f"(tenant_{name}){more}: {_ADVICE[name]}, or have the quota raised"
+    )
+
+
+def _reached(used: float, most: float | None) -> bool:
+    return bool(most) and used >= (most or 0)
+
+
+def size_of(draft: Draft) -> int:
+    """The bytes of a record as the store counts them."""
+    return bytes_of(draft.title, draft.metadata, draft.data, draft.text)
+
+
+def bytes_of(title: str | None, metadata: str, data: str | None, text: str) -> int:
+    """The bytes of a record's parts as the store counts them."""
+    parts = (title, metadata if metadata != "{}" else None, data, text)
+    return sum(len(p) if p.isascii() else len(p.encode()) for p in parts if p)
+
+
+def day_of(now: float) -> str:
+    return datetime.fromtimestamp(now, UTC).date().isoformat()
+
+
+def _next_day(now: float) -> float:
+    today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return (today + timedelta(days=1)).timestamp()
