@@ -189,6 +189,23 @@ def test_a_saved_record_is_acknowledged_though_the_wait_outlives_the_deadline(
     assert (saved.status_code, saved.json()["status"]) == (202, "pending")
 
 
+def test_a_saved_record_is_acknowledged_though_the_store_hangs_in_the_wait(
+    slow: Served, ev: Evervec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+    monkeypatch.setattr(ev.store, "settled", lambda _: release.wait(PATIENCE))
+    monkeypatch.setattr(deadlines, "_GRACE", 0.05)
+    try:
+        saved = slow.http().post(
+            "/v1/records",
+            json={"kind": "note", "id": "1", "text": "tea"},
+            headers={"Prefer": "wait=60", "Request-Timeout": "0.3"},
+        )
+        assert (saved.status_code, saved.json()["status"]) == (202, "pending")
+    finally:
+        release.set()
+
+
 def test_a_wait_gets_time_of_its_own(tmp_path: Path, serve: Serve) -> None:
     with evervec.open(tmp_path / "store.db", embedder="hashing", server_seconds=0.2) as ev:
         http = serve(ev).http()

@@ -107,7 +107,7 @@ def test_pieces_of_a_text_are_not_looked_at_past_the_deadline(
 
     monkeypatch.setattr(chunker, "split", slow, raising=False)
     with pytest.raises(DeadlineExceeded), deadline(3, clock):
-        memory.ev.search("tea", mode="text")
+        memory.ev.search("tea w19", mode="text")  # which are in different pieces
     assert pieces == 3
 
 

@@ -516,10 +516,15 @@ def test_no_error_of_its_care_ends_a_worker(
     worker = memory.ev.worker()
     monkeypatch.setattr(worker._housekeeping, part, failing(4, error))
     worker._endurance = Endurance(0.001)
-    with worker:
+    process = threading.Thread(target=worker.run)  # as `evervec worker` does
+    process.start()
+    try:
         memory.ev.add(KIND, "text", id="1")
         until(memory.ev, lambda: memory.ev.queue.stats().done == 1)
-        assert worker.running
+        assert process.is_alive()
+    finally:
+        worker.stop()
+        process.join(PATIENCE)
 
 
 @pytest.mark.parametrize("error", [*ERRORS, SystemExit()], ids=lambda error: type(error).__name__)
