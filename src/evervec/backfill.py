@@ -198,7 +198,7 @@ class Backfiller:
             "updated_at": datetime.fromtimestamp(typed.updated_at, UTC),
         }  # fmt: skip
         try:
-            draft = kind.draft(json.loads(typed.data), options)
+            draft = kind.draft(json.loads(typed.data), options, self._settings)
         except InvalidRecord as error:
             log.warning("backfill: %s %r cannot be rendered: %s", kind.name, typed.id, error)
             return None

@@ -12,6 +12,7 @@ from evervec.embedders.base import describe
 from evervec.errors import InvalidRecord
 from evervec.kinds import Kind
 from evervec.model import Job, Op
+from evervec.settings import Settings
 from evervec.sources.base import Attachment, Row, TableChanged
 from evervec.stores.values import Draft, Loaded, Unreadable
 from evervec.tables import UNFIT, FoundRow, Tables
@@ -27,12 +28,14 @@ class Refused(InvalidRecord):
         self.wait = wait
 
 
-def _read(attachment: Attachment, row: Row | TableChanged | None) -> Draft | None:
+def _read(
+    settings: Settings, attachment: Attachment, row: Row | TableChanged | None
+) -> Draft | None:
     """The record that a row of an attached table is."""
     if isinstance(row, TableChanged):
         raise Refused(str(row), permanent=False)
     try:
-        return None if row is None else attachment.draft(row)
+        return None if row is None else attachment.draft(row, settings)
     except UNFIT as error:
         raise Refused(
             f"its row of {attachment.table} cannot be a record: {describe(error)}", permanent=True
@@ -43,8 +46,15 @@ class Contents:
     """What records say now: as the store has them, out of their box, or fetched from where the
     application keeps them."""
 
-    def __init__(self, kinds: Mapping[str, Kind], tables: Tables, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        kinds: Mapping[str, Kind],
+        tables: Tables,
+        settings: Settings,
+        now: Callable[[], float],
+    ) -> None:
         self._kinds = kinds
+        self._settings = settings
         self._tables = tables
         self._now = now
 
@@ -67,7 +77,7 @@ class Contents:
         if loaded.op is Op.OPEN:
             draft = self._open(item.job, loaded.box)
         elif loaded.op is Op.LOAD:
-            draft = self._fetch(item.job) if row is None else _read(*row)
+            draft = self._fetch(item.job) if row is None else _read(self._settings, *row)
             item.gone = draft is None
         elif loaded.live:
             item.metadata, item.weight = loaded.metadata, loaded.weight
@@ -86,14 +96,14 @@ class Contents:
         if loaded.op is Op.OPEN:
             return self._open(job, loaded.box)
         row = None if self._loader(job.kind) else self._tables.rows_of([job]).get(job.job_id)
-        return self._fetch(job) if row is None else _read(*row)
+        return self._fetch(job) if row is None else _read(self._settings, *row)
 
     def _open(self, job: Job, box: str | None) -> Draft:
         try:
             content = json.loads(box or "")
             content["metadata"] = json.loads(content["metadata"])
             options = {**content, "id": job.record_id, "boxed": True}
-            return make_draft(options.pop("text"), options, options.pop("data"))
+            return make_draft(options.pop("text"), options, None, options.pop("data"))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise Refused(
                 f"the boxed record cannot be read ({describe(error)}); add it again",
@@ -116,7 +126,7 @@ class Contents:
         if given is None:
             return None
         try:
-            return self._kinds[job.kind].draft(given, {"id": job.record_id})
+            return self._kinds[job.kind].draft(given, {"id": job.record_id}, self._settings)
         except InvalidRecord as error:
             raise Refused(f"what its loader gave is refused: {error}", permanent=True) from error
         except Exception as error:

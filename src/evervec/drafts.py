@@ -16,8 +16,10 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
+from evervec.bounds import check_bound, shown
 from evervec.errors import InvalidArgument, InvalidRecord
 from evervec.model import as_seconds
+from evervec.settings import Settings
 from evervec.stores.values import Draft
 
 LONGEST_ID = 2048
@@ -26,7 +28,6 @@ LONGEST_NAME = 256
 PostgreSQL's B-tree, which takes 2,704 bytes with its headers"""
 HIGHEST_PRIORITY = 1000
 """and the lowest below zero: enough to order a tenant's own jobs"""
-_DEEPEST = 100
 _YEAR_1, _YEAR_10000 = -62135596800, 253402300800
 
 _encode = json.JSONEncoder(
@@ -56,27 +57,36 @@ def read_envelope(item: Any) -> tuple[Any, dict[str, Any]]:
         options = dict(item)
         return options.pop("text"), options
     unknown = next(key for key in item if key not in ENVELOPE)
-    close = difflib.get_close_matches(str(unknown), ENVELOPE, 1)
+    close = difflib.get_close_matches(str(unknown)[:40], ENVELOPE, 1)
     hint = f"did you mean {close[0]!r}?" if close else "put what is your own into metadata"
-    raise InvalidRecord(f"{unknown}: is not a part of a record; {hint}")
+    raise InvalidRecord(f"{str(unknown)[:40]}: is not a part of a record; {hint}")
 
 
-def make_draft(text: Any, options: Mapping[str, Any], data: str | None = None) -> Draft:
-    """A draft from a text and the options of `add`, each checked."""
+def make_draft(
+    text: Any, options: Mapping[str, Any], settings: Settings | None, data: str | None = None
+) -> Draft:
+    """A draft from a text and the options of `add`, each checked. `settings`: what bounds their
+    sizes; None for a record that was within them when it was accepted."""
     get = options.get
     body = check_text("text", text)
     title = get("title")
     if title is not None:
         title = check_text("title", title, may_be_empty=True) or None
+    if settings is not None:
+        _check_size(settings, "text", body)
+        if title:
+            _check_size(settings, "title", title)
+        if data is not None:
+            check_bound(settings, "text_chars", len(data), "data: has {} characters", InvalidRecord)
     digest = blake2b(body.encode(), digest_size=16, person=b"title" if title else b"")
     if title:
         digest.update(b"\0" + title.encode())
     draft = Draft(record_id(get("id")), body, digest.digest(), title, data=data)
     metadata = get("metadata")
     if metadata:
-        draft.metadata = check_metadata(metadata)
+        draft.metadata = check_metadata(metadata, settings)
     elif metadata is not None and not isinstance(metadata, Mapping):
-        raise InvalidRecord(f"metadata: must be a dict, not {metadata!r}")
+        raise InvalidRecord(f"metadata: must be a dict, not {shown(metadata)}")
     if get("weight") is not None:
         draft.weight = _weight(options["weight"])
     if not options.keys() <= _COMMON:
@@ -162,27 +172,46 @@ def check_name(what: str, name: Any, longest: int = LONGEST_NAME) -> str:
         raise InvalidArgument(str(error)) from None
 
 
-def check_metadata(metadata: Any) -> str:
+def _check_size(settings: Settings, what: str, text: str) -> None:
+    name = f"{what}_chars"
+    check_bound(settings, name, len(text), f"{what}: has {{}} characters", InvalidRecord)
+
+
+def check_metadata(metadata: Any, settings: Settings | None) -> str:
     if not isinstance(metadata, Mapping):
         raise InvalidRecord(f"metadata: must be a dict, not {type(metadata).__name__}")
     for key in metadata:
         if not isinstance(key, str):
-            raise InvalidRecord(f"metadata: keys must be text, not {key!r}")
-    _check_depth(metadata, _DEEPEST)
+            raise InvalidRecord(f"metadata: keys must be text, not {shown(key)}")
+    if settings is not None:
+        _check_values(metadata, settings)
     text = to_json("metadata", dict(metadata))
+    if settings is not None and 4 * len(text) > settings.metadata_bytes:
+        size = len(text.encode())
+        check_bound(settings, "metadata_bytes", size, "metadata: has {} bytes", InvalidRecord)
     if "\\u0000" in text and _has_nul(metadata):
         raise InvalidRecord("metadata: has a NUL character")
     return text
 
 
-def _check_depth(value: Any, left: int) -> None:
-    """Engines read JSON only so deep, each to another depth."""
-    if left == 0:
-        raise InvalidRecord(f"metadata: is nested more than {_DEEPEST} deep")
-    parts = value.values() if isinstance(value, Mapping) else value
-    for part in parts:
-        if isinstance(part, (Mapping, list, tuple)):
-            _check_depth(part, left - 1)
+def _check_values(metadata: Mapping[str, Any], settings: Settings) -> None:
+    """Count values and levels. Engines read JSON only so deep, each to another depth."""
+    level: list[Any] = [metadata]
+    count = depth = 0
+    while level:
+        depth += 1
+        check_bound(
+            settings, "metadata_depth", depth, "metadata: is nested {} deep or more", InvalidRecord
+        )
+        inner = list[Any]()
+        for held in level:
+            count += len(held)
+            check_bound(
+                settings, "metadata_values", count, "metadata: has {} values or more", InvalidRecord
+            )
+            parts = held.values() if isinstance(held, Mapping) else held
+            inner += [part for part in parts if isinstance(part, (Mapping, list, tuple))]
+        level = inner
 
 
 def _has_nul(value: Any) -> bool:

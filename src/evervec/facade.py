@@ -11,11 +11,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from evervec.backfill import Backfiller
+from evervec.bounds import check_limit
 from evervec.contents import Contents
 from evervec.dispatch import Dispatcher
 from evervec.drafts import LONGEST_ID, check_name, record_id
 from evervec.embedders.base import Embedder
 from evervec.errors import InvalidArgument, InvalidRecord, JobFailed, VersionMismatch, WaitTimeout
+from evervec.filters import check_filter
 from evervec.housekeeping import Housekeeping
 from evervec.indexes.base import Index
 from evervec.kinds import Kind
@@ -99,8 +101,8 @@ class Evervec:
         self.provider = Provider(embedder, store, settings)
         self.models = Models(self.provider, store, settings, open_model)
         self._check_versions()
-        self.tables = Tables(open_source(store))
-        self._contents = Contents(self._kinds, self.tables, store.now)
+        self.tables = Tables(open_source(store), settings)
+        self._contents = Contents(self._kinds, self.tables, settings, store.now)
         self.queue = self.queue_of(tenant)
         self._writing = Writing(store, settings, tenant, self._kinds, self.models, self.tables)
         self.pipeline = Pipeline(
@@ -267,8 +269,8 @@ class Evervec:
     ) -> list[Record]:
         """Records in order of kind and id, from the one behind `after` (a record, or its
         kind and id). `embedded=False`: those without current vectors."""
-        if limit < 1:
-            raise InvalidArgument(f"limit must be at least 1, not {limit}")
+        check_limit(limit)
+        check_filter(filter, self.settings)
         if kind is not None:
             check_name("kind", kind)
         place = (after.kind, after.id) if isinstance(after, Record) else after

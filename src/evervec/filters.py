@@ -7,16 +7,21 @@ with numbers and text with text, and nothing else.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evervec.bounds import check_bound, shown
 from evervec.errors import InvalidArgument
+from evervec.settings import Settings
 
 _COMPARE = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
 RANGES = tuple(_COMPARE)
 Scalar = str | int | float | bool | None
+Key = tuple[type, Scalar]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,24 @@ class Condition:
     field: str
     op: str
     value: Any
+    keys: frozenset[Key] = dataclasses.field(init=False, repr=False, compare=False)
+    """of eq, ne and in: the values, as they are told apart"""
+
+    def __post_init__(self) -> None:
+        values = self.value if self.op == "in" else () if self.op in _COMPARE else (self.value,)
+        keys = frozenset(_key(value) for value in values if value is not None)
+        object.__setattr__(self, "keys", keys)
+
+
+def check_filter(given: Mapping[Any, Any] | None, settings: Settings) -> None:
+    """Refuse a filter that is none, or larger than the settings allow."""
+    conditions = parse_filter(given)
+    values = [v for c in conditions for v in (c.value if c.op == "in" else (c.value,))]
+    texts = [*(c.field for c in conditions), *(v for v in values if isinstance(v, str))]
+    tests = max(len(given or ()), len(conditions))
+    check_bound(settings, "filter_conditions", tests, "filter: has {} conditions")
+    check_bound(settings, "filter_values", len(values), "filter: compares with {} values")
+    check_bound(settings, "filter_chars", sum(map(len, texts)), "filter: has {} characters")
 
 
 def parse_filter(given: Mapping[Any, Any] | None) -> tuple[Condition, ...]:
@@ -33,11 +56,11 @@ def parse_filter(given: Mapping[Any, Any] | None) -> tuple[Condition, ...]:
     if given is None:
         return ()
     if not isinstance(given, Mapping):  # callers may have no type checker
-        raise InvalidArgument(f"filter must be a dict of field to value, not {given!r}")
+        raise InvalidArgument(f"filter must be a dict of field to value, not {shown(given)}")
     found = []
     for name, wanted in given.items():
         if not isinstance(name, str) or not name:
-            raise InvalidArgument(f"filter: a field is a name, not {name!r}")
+            raise InvalidArgument(f"filter: a field is a name, not {shown(name)}")
         _scalar("a field's name", name)
         if isinstance(wanted, Mapping):
             found += [_operation(name, op, value) for op, value in wanted.items()]
@@ -55,10 +78,12 @@ def _operation(name: str, op: Any, value: Any) -> Condition:
         return Condition(name, "in", tuple(_scalar(name, v) for v in value))
     if op in RANGES:
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise InvalidArgument(f"filter: {name}.{op} needs a number or text, not {value!r}")
+            raise InvalidArgument(
+                f"filter: {shown(name)}.{op} needs a number or text, not {shown(value)}"
+            )
         return Condition(name, op, _scalar(name, value))
     known = ", ".join(("eq", "ne", "in", *RANGES))
-    raise InvalidArgument(f"filter: {name} has no operation {op!r}; there are {known}")
+    raise InvalidArgument(f"filter: {shown(name)} has no operation {shown(op)}; there are {known}")
 
 
 def _scalar(name: str, value: Any) -> Scalar:
@@ -66,46 +91,64 @@ def _scalar(name: str, value: Any) -> Scalar:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise InvalidArgument(f"filter: {name!r} has half a surrogate pair") from None
+            raise InvalidArgument(f"filter: {shown(name)} has half a surrogate pair") from None
     if value is None or isinstance(value, (str, bool, float)):
         return value
     if isinstance(value, int):
         if not -(1 << 63) <= value < 1 << 63:
-            raise InvalidArgument(f"filter: {name} is compared with a number too large: {value}")
+            raise InvalidArgument(
+                f"filter: {shown(name)} is compared with a number too large: {shown(value)}"
+            )
         return value
     raise InvalidArgument(
-        f"filter: {name} is compared with {value!r}; use text, a number, a boolean or None"
+        f"filter: {shown(name)} is compared with {shown(value)}; "
+        "use text, a number, a boolean or None"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The values that one field may be equal to, by how engines compare them."""
+
+    texts: list[str]
+    numbers: list[int | float]
+    booleans: list[bool]
+    absent: bool
+    """null, or no such field"""
+
+    @classmethod
+    def of(cls, values: Sequence[Scalar]) -> Wanted:
+        """Without what no metadata is equal to: texts with a NUL, and what is no finite number."""
+        return cls(
+            [v for v in values if isinstance(v, str) and "\0" not in v],
+            [v for v in values if is_number(v) and math.isfinite(v)],  # type: ignore[arg-type, misc]
+            [v for v in values if isinstance(v, bool)],
+            None in values,
+        )
 
 
 def matches(metadata: Mapping[str, Any], conditions: Sequence[Condition]) -> bool:
     """Whether metadata passes all conditions: the meaning itself, for what an engine cannot
     ask of its own."""
-    return all(_passes(metadata.get(c.field), c.op, c.value) for c in conditions)
+    return all(_passes(metadata.get(c.field), c) for c in conditions)
 
 
-def _passes(value: Any, op: str, wanted: Any) -> bool:
-    if op == "eq":
-        return _equal(value, wanted)
-    if op == "ne":
-        return not _equal(value, wanted)
-    if op == "in":
-        return any(_equal(value, one) for one in wanted)
-    compare = _COMPARE[op]
-    return any(
-        is_number(v) == is_number(wanted) and compare(v, wanted)
-        for v in comparable(value)
-        if v is not None and not isinstance(v, bool)
-    )
+def _passes(value: Any, c: Condition) -> bool:
+    if c.op in _COMPARE:
+        return any(
+            is_number(v) == is_number(c.value) and _COMPARE[c.op](v, c.value)
+            for v in comparable(value)
+            if v is not None and not isinstance(v, bool)
+        )
+    equal = any(_key(v) in c.keys for v in comparable(value))
+    if value is None:
+        equal = None in c.value if c.op == "in" else c.value is None
+    return not equal if c.op == "ne" else equal
 
 
-def _equal(value: Any, wanted: Scalar) -> bool:
-    if wanted is None:
-        return value is None
-    return any(
-        v == wanted and (type(v) is type(wanted) or (is_number(v) and is_number(wanted)))
-        for v in comparable(value)
-    )
+def _key(value: Scalar) -> Key:
+    """Equal for values that are the same: numbers of any type, else only of the same one."""
+    return (float if is_number(value) else type(value), value)
 
 
 def comparable(value: Any) -> list[Scalar]:

@@ -18,6 +18,7 @@ from typing import Any
 from evervec.chunking import Chunker, hash_text, parse_chunker
 from evervec.drafts import OPTIONS, check_name, make_draft, to_json
 from evervec.errors import InvalidArgument, InvalidRecord
+from evervec.settings import Settings
 from evervec.stores.values import Draft, KindSpec
 
 
@@ -86,8 +87,9 @@ class Kind:
             said = f"function {_code(getattr(self.text, '__code__', self.text))}"
         return hash_text(said).hex()
 
-    def draft(self, given: Any, options: Mapping[str, Any]) -> Draft:
-        """A record of this kind from what a caller gave; `InvalidRecord` names the field."""
+    def draft(self, given: Any, options: Mapping[str, Any], settings: Settings) -> Draft:
+        """A record of this kind from what a caller gave, within the bounds that settings give;
+        `InvalidRecord` names the field."""
         value, fields = self._validated(given)
         plain = {name: v for name, v in options.items() if v is not None}
         for name in OPTIONS & fields.keys() if self.model is None else ():
@@ -101,6 +103,7 @@ class Kind:
                 "metadata": metadata,
                 "weight": plain.get("weight", self._weight(value, fields)),
             },
+            settings,
             data=self._data(value),
         )
 

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
+from evervec.bounds import BIGGEST, check_limit, check_whole
 from evervec.drafts import LONGEST_ID, are_plain_ids, check_name, check_when, record_id
 from evervec.errors import InvalidArgument, InvalidRecord, LeaseLost
 from evervec.kinds import Kind
@@ -136,8 +137,7 @@ class Queue:
     ) -> list[Job]:
         """Lease up to `limit` due jobs. Finish, fail or release each before its lease ends,
         or renew it."""
-        if limit < 1:
-            raise InvalidArgument(f"limit must be at least 1, not {limit}")
+        check_limit(limit)
         lease = self._settings.lease_seconds
         return self._store.claim(
             limit, worker=self.worker, lease=lease, versions=versions, suspects=suspects
@@ -279,8 +279,9 @@ class Queue:
         except ValueError:
             known = ", ".join(Status)
             raise InvalidArgument(f"there is no status {status!r}; there are {known}") from None
-        if limit < 1:
-            raise InvalidArgument(f"limit must be at least 1, not {limit}")
+        check_limit(limit)
+        if after is not None:
+            check_whole("after", after, 0, BIGGEST)
         if kind is not None:
             check_name("kind", kind)
         if id is not None:
@@ -299,6 +300,8 @@ class Queue:
 
     def retry_failed(self, max_retries: int | None = None) -> int:
         """All failed jobs start anew, or those with fewer attempts than `max_retries`."""
+        if max_retries is not None:
+            check_whole("max_retries", max_retries, 0, BIGGEST)
         return self._store.retry_failed(self._tenant, max_retries)
 
     def recover_stuck(
@@ -406,9 +409,7 @@ def _storable(error: str) -> str:
 
 
 def _job_id(given: Any) -> int:
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 1 << 63:
-        raise InvalidArgument(f"{given!r} is not a job's number")
-    return given
+    return check_whole("a job's number", given, 0, BIGGEST)
 
 
 def _required(id: Any) -> Any:

@@ -7,7 +7,7 @@ what was read is still true, so a search of records that were shown before reads
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from evervec.filters import Condition, matches
@@ -21,6 +21,9 @@ Standing = tuple[float, float, float]
 _PLAIN = Rescore()
 _MOST_STANDING = 100_000
 _MOST_CHARACTERS = 16_000_000
+_FIRST_PORTION = 16
+_LONG_PORTION = 1_000_000
+"""characters from which on the next portion has fewer records"""
 
 
 class Serving(NamedTuple):
@@ -112,22 +115,37 @@ class Recall:
             self._alike[alike] = (strength, rescore.days * 86400)
         return (*self._alike[alike], candidate.updated_at)
 
-    def read(self, records: Sequence[int]) -> list[Read | None]:
-        """Records as they are shown, None for one that is not alive."""
+    def read(self, records: Sequence[int]) -> Iterator[Read | None]:
+        """Records as they are shown, None for one that is not alive.
+
+        They are read in portions, which become smaller where texts are long: only what is
+        remembered, and one portion more, is held at once.
+        """
+        start, portion = 0, _FIRST_PORTION
+        while start < len(records):
+            before = self._characters
+            yield from self._portion(records[start : start + portion])
+            start += portion
+            is_long = self._characters - before > _LONG_PORTION
+            portion = max(1, portion // 8) if is_long else 2 * portion
+
+    def _portion(self, records: Sequence[int]) -> list[Read | None]:
         known = self._read
         try:
             return list(map(known.__getitem__, records))
         except KeyError:
             unknown = [record for record in records if record not in known]
         alive = self._store.found(unknown)
-        known.update((record, self._shown(alive.get(record))) for record in unknown)
-        return [known[record] for record in records]
+        shown = {record: self._shown(alive.get(record)) for record in unknown}
+        if not self.is_full:
+            known.update(shown)
+        return [shown[record] if record in shown else known[record] for record in records]
 
     def _shown(self, found: Found | None) -> Read | None:
         if found is None:
             return None
         size = len(found.text) if found.text.isascii() else 4 * len(found.text)
-        self._characters += size
+        self._characters += size + len(found.metadata)
         whole = found.text.strip() if size <= self._whole.get(found.kind, 0) else None
         flat = _flat(json.loads(found.metadata))
         return Read(found.kind, found.id, found.title, whole, flat, found)

@@ -8,16 +8,16 @@ vectors to search (no embedder, provider or index away), text answers and `via` 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from evervec.bounds import check_bound, shown
 from evervec.chunking import SizeChunker, parse_chunker
 from evervec.drafts import check_text
 from evervec.embedders.base import describe
 from evervec.errors import IndexUnavailable, InvalidArgument
-from evervec.filters import parse_filter
+from evervec.filters import check_filter, parse_filter
 from evervec.indexes.base import Index, Matches
 from evervec.kinds import Kind
 from evervec.model import Hit, Hits, quick_maker
@@ -27,13 +27,15 @@ from evervec.recall import Recall, Scope, Serving
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.ledger import find_chunk
+from evervec.stores.sql.words import terms
 from evervec.stores.values import Collection, Found
 
 log = logging.getLogger("evervec")
 
 MODES = ("hybrid", "semantic", "text")
+_LEDGERS = 64
+"""records whose chunks are looked up at once"""
 _make_hit = quick_maker(Hit)
-_WORD = re.compile(r"\w+")
 
 Ranked = tuple[float, int, float | None]
 """negated relevance, record, similarity"""
@@ -68,8 +70,8 @@ class Search:
         mode: str = "hybrid",
         filter: Mapping[str, Any] | None = None,
     ) -> Hits:
-        _check(query, k, mode)
-        parse_filter(filter)
+        _check(query, k, mode, self._settings)
+        check_filter(filter, self._settings)
         limit = k * self._settings.overfetch
         recall = self._recalled()
         scope = recall.scope(kind)
@@ -183,27 +185,31 @@ class Search:
     ) -> list[Hit]:
         """What is shown of the best records, each with its best chunk."""
         records = [record for _, record, _ in ranked]
-        ledgers: dict[int, bytes] | None = None
+        ledgers: dict[int, bytes] = {}
+        looked = 0
         hits = []
-        for (rank, record, similarity), read in zip(ranked, recall.read(records), strict=True):
+        all = zip(ranked, recall.read(records), strict=True)
+        for place, ((rank, record, similarity), read) in enumerate(all):
             if read is None:
                 continue
             kind, id, title, text, flat, found = read
             if text is None:
-                if ledgers is None:
-                    ledgers = self._store.ledgers(records, [s.version for s in scope.serving])
+                if place >= looked:
+                    looked = place + _LEDGERS
+                    versions = [s.version for s in scope.serving]
+                    ledgers = self._store.ledgers(records[place:looked], versions)
                 entry = ledgers.get(record) if similarity is not None else None
-                place = find_chunk(entry, matches.hash_of(record)) if entry else None
+                span = find_chunk(entry, matches.hash_of(record)) if entry else None
                 # found by words, or the text moved on since its vector was made: look for them
-                text = found.text[slice(*place)] if place else self._best_piece(query, found)
+                text = found.text[slice(*span)] if span else self._best_piece(query, found)
             way = "text" if similarity is None else "hybrid" if record in words else "semantic"
             metadata = read.metadata() if flat is None else flat.copy()
             hits.append(_make_hit(kind, id, title, text, similarity, -rank, metadata, way))
         return hits
 
     def _best_piece(self, query: str, found: Found) -> str:
-        """The piece that holds most of the query's words."""
-        words = {word.lower() for word in _WORD.findall(query)}
+        """The piece that holds most of the words that full text looks for, which are few."""
+        words = {term.lower() for term in terms(query)}
         best, most = "", -1
         for start, end in self._chunker.split(found.text):
             piece = found.text[start:end]
@@ -211,6 +217,8 @@ class Search:
             count = sum(word in lowered for word in words)
             if count > most:
                 best, most = piece, count
+            if most == len(words):
+                break
         return best
 
 
@@ -225,12 +233,14 @@ def _candidates(
     return list(base), list(base.values()), [near.get(record) for record in base]
 
 
-def _check(query: Any, k: Any, mode: Any) -> None:
+def _check(query: Any, k: Any, mode: Any, settings: Settings) -> None:
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise InvalidArgument(f"k must be a whole number of at least 1, not {k!r}")
+        raise InvalidArgument(f"k must be a whole number of at least 1, not {shown(k)}")
+    check_bound(settings, "most_hits", k, "k: asks for {} hits")
     if mode not in MODES:
-        raise InvalidArgument(f"there is no mode {mode!r}; there are {', '.join(MODES)}")
+        raise InvalidArgument(f"there is no mode {shown(mode)}; there are {', '.join(MODES)}")
     try:
         check_text("query", query)
     except ValueError as error:
         raise InvalidArgument(str(error)) from None
+    check_bound(settings, "query_chars", len(query), "query: has {} characters")

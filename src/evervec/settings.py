@@ -144,6 +144,29 @@ class Settings:
     chunk_tokens: int = _setting(
         400, "tokens of a chunk, at most; less where the model takes less", least=4
     )
+    text_chars: int = _setting(16_000_000, "characters of a record's text, at most", least=1)
+    title_chars: int = _setting(2048, "characters of a record's title, at most", least=1)
+    metadata_bytes: int = _setting(
+        65_536, "bytes of a record's metadata as JSON, at most", least=2, most=16_000_000
+    )
+    metadata_values: int = _setting(
+        2000, "values in a record's metadata, nested ones too, at most", least=1
+    )
+    metadata_depth: int = _setting(
+        32, "how deep a record's metadata may be nested", least=1, most=100
+    )
+    filter_conditions: int = _setting(64, "conditions in a filter, at most", least=1, most=200)
+    filter_values: int = _setting(
+        1000,
+        "values that a filter compares with, all lists together, at most",
+        least=1,
+        most=10_000,
+    )
+    filter_chars: int = _setting(
+        65_536, "characters of the names and texts in a filter, at most", least=1, most=1_000_000
+    )
+    query_chars: int = _setting(8192, "characters of a query, at most", least=1, most=1_000_000)
+    most_hits: int = _setting(1000, "hits that a search may ask for, at most", least=1)
     overfetch: int = _setting(3, "candidates fetched for each hit before re-scoring", least=1)
     cache_mb: int = _setting(1024, "memory for vectors kept ready for search", least=1)
     memory_mb: int = _setting(32, "text that a worker holds at once", least=1)
@@ -182,10 +205,19 @@ class Settings:
         10.0, "largest body of a request, and largest line of a batch", least=0.001
     )
     server_batch: int = _setting(1_000_000, "records in one batch request, at most", least=1)
+    server_batch_mb: float = _setting(1000.0, "largest body of a batch request", least=0.001)
+    server_page_mb: float = _setting(
+        10.0,
+        "text in a page of records, about; what is more is left for the next page",
+        least=0.001,
+    )
     server_depth: int = _setting(64, "how deep the JSON of a request may be nested", least=2)
     server_threads: int = _setting(16, "requests at work in the store at once", least=1)
     server_repeat_hours: float = _setting(
         24.0, "how long an answer is kept for the same Idempotency-Key", least=0.01
+    )
+    server_repeat_names: int = _setting(
+        1_000_000, "Idempotency-Keys that are kept for a tenant, at most", least=1
     )
     rate_per_second: float = _setting(100.0, "requests a second that an agent may make", least=0.01)
     rate_burst: int = _setting(200, "requests that an agent may make at once", least=1)

@@ -12,6 +12,7 @@ from typing import Any
 from evervec.errors import InvalidArgument, InvalidRecord, StoreClosed, StoreError
 from evervec.model import Hit, Job
 from evervec.reports import Findings
+from evervec.settings import Settings
 from evervec.sources.base import Attached, Attachment, Row, Source, TableChanged, Unfit
 from evervec.stores.base import Store
 from evervec.stores.values import Draft, Expected
@@ -35,8 +36,9 @@ _FILLED_AT_ONCE = 1000
 class Tables:
     """What is attached to a store, read anew whenever something is folded or asked for."""
 
-    def __init__(self, source: Source | None) -> None:
+    def __init__(self, source: Source | None, settings: Settings) -> None:
         self.source = source
+        self._settings = settings
         self._failing: dict[str, StoreError] = {}
         """by step of the worker, why it could not be done the last time"""
         self._known: dict[str, Attachment] = {}
@@ -349,11 +351,11 @@ class Tables:
         behind: Sequence[Any] = ()
         while rows := self.source.page(attachment, behind, _COMPARED_AT_ONCE):
             behind = rows[-1].key
-            for tenant, drafts in _drafts(attachment, rows).items():
+            for tenant, drafts in _drafts(attachment, rows, self._settings).items():
                 off = _differing(store, attachment.kind, tenant, drafts)
                 if suspects := [*off[0], *off[1]]:
                     again = self._look_again(attachment, suspects)
-                    still = _drafts(attachment, again.values()).get(tenant, {})
+                    still = _drafts(attachment, again.values(), self._settings).get(tenant, {})
                     off = _differing(store, attachment.kind, tenant, still)
                 yield tenant, *off
 
@@ -369,11 +371,12 @@ class Tables:
             ):
                 after = found[-1].record
                 live = [record for record in found if record.live and not record.busy]
-                gone = _gone(attachment, live, self.source.rows(attachment, [r.id for r in live]))
+                rows = self.source.rows(attachment, [r.id for r in live])
+                gone = _gone(attachment, live, rows, self._settings)
                 for tenant, ids in gone.items():
                     again = self._look_again(attachment, ids)
                     suspects = [r for r in live if r.tenant == tenant and r.id in again]
-                    still = _gone(attachment, suspects, again).get(tenant, [])
+                    still = _gone(attachment, suspects, again, self._settings).get(tenant, [])
                     known = store.digests(tenant, attachment.kind, still)
                     yield tenant, [id for id in still if id in known and not known[id].busy]
 
@@ -403,37 +406,46 @@ def _cannot_be_indexed(attachment: Attachment, example: Unfit, count: int | None
     )
 
 
-def _drafts(attachment: Attachment, rows: Iterable[Row | None]) -> dict[str, dict[str, Draft]]:
+def _drafts(
+    attachment: Attachment, rows: Iterable[Row | None], settings: Settings
+) -> dict[str, dict[str, Draft]]:
     """The records that rows should be, by tenant and id."""
     drafts: dict[str, dict[str, Draft]] = defaultdict(dict)
     for row in rows:
-        if row is not None and (draft := _draft(attachment, row)):
+        if row is not None and (draft := _draft(attachment, row, settings)):
             drafts[attachment.tenant_of(row)][draft.id] = draft
     return drafts
 
 
-def _draft(attachment: Attachment, row: Row) -> Draft | None:
+def _draft(attachment: Attachment, row: Row, settings: Settings) -> Draft | None:
     try:
-        return attachment.draft(row)
+        return attachment.draft(row, settings)
     except UNFIT:
         return None  # its job failed, and says why
 
 
 def _gone(
-    attachment: Attachment, records: Iterable[Expected], rows: Mapping[str, Row | None]
+    attachment: Attachment,
+    records: Iterable[Expected],
+    rows: Mapping[str, Row | None],
+    settings: Settings,
 ) -> dict[str, list[str]]:
     """By tenant, the ids of those records that no row stands for."""
     gone: dict[str, list[str]] = defaultdict(list)
     for record in records:
         row = rows.get(record.id)
-        if row is None or attachment.tenant_of(row) != record.tenant or _is_blank(attachment, row):
+        if (
+            row is None
+            or attachment.tenant_of(row) != record.tenant
+            or _is_blank(attachment, row, settings)
+        ):
             gone[record.tenant].append(record.id)
     return gone
 
 
-def _is_blank(attachment: Attachment, row: Row) -> bool:
+def _is_blank(attachment: Attachment, row: Row, settings: Settings) -> bool:
     try:
-        return attachment.draft(row) is None
+        return attachment.draft(row, settings) is None
     except UNFIT:
         return False
 

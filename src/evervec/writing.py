@@ -8,7 +8,13 @@ from itertools import islice
 from typing import Any
 
 from evervec.drafts import check_name, make_draft, read_envelope
-from evervec.errors import InvalidArgument, InvalidRecord, QuotaExceeded
+from evervec.errors import (
+    EvervecError,
+    InvalidArgument,
+    InvalidRecord,
+    QuotaExceeded,
+    ValueRefused,
+)
 from evervec.kinds import Kind
 from evervec.model import Ticket
 from evervec.models import Models
@@ -17,6 +23,49 @@ from evervec.stores.base import Store
 from evervec.stores.values import Draft
 from evervec.tables import Tables
 from evervec.tracing import current as current_trace
+
+
+def save_each(
+    store: Store, tenant: str, kind: str, drafts: Sequence[Draft]
+) -> Iterator[Ticket | EvervecError]:
+    """Save drafts in order, as many in a transaction as can be: for each its ticket, or why it
+    was refused. The store refuses a whole transaction for one value of it; the draft that has it
+    is found by bisection. What is not iterated is not saved, except with what was before it."""
+    try:
+        yield from store.save(tenant, kind, drafts)
+    except QuotaExceeded as error:
+        yield from _save_fitting(store, tenant, kind, drafts, error)
+        return
+    except _OF_A_DRAFT as error:
+        if len(drafts) == 1:
+            yield error if isinstance(error, EvervecError) else ValueRefused(_REFUSED.format(error))
+            return
+    else:
+        return
+    half = len(drafts) // 2
+    yield from save_each(store, tenant, kind, drafts[:half])
+    yield from save_each(store, tenant, kind, drafts[half:])
+
+
+def _save_fitting(
+    store: Store, tenant: str, kind: str, drafts: Sequence[Draft], error: QuotaExceeded
+) -> Iterator[Ticket | EvervecError]:
+    """The same where the tenant has no room for some of them, which the store named."""
+    refused = set(error.refused) or set(range(len(drafts)))
+    first = min(refused)
+    if first:
+        yield from save_each(store, tenant, kind, drafts[:first])
+    yield error
+    rest = range(first + 1, len(drafts))
+    fitting = [drafts[place] for place in rest if place not in refused]
+    saved = save_each(store, tenant, kind, fitting) if fitting else iter(())
+    for place in rest:
+        yield error if place in refused else next(saved)
+
+
+_REFUSED = "the store refused a value of the record, so it was not saved: {}"
+_OF_A_DRAFT = (ValueRefused, ValueError, TypeError, ArithmeticError)
+"""what a store or its driver raises for a value that it cannot take"""
 
 
 class Writing:
@@ -41,8 +90,13 @@ class Writing:
     def draft(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
         """A record, checked and rendered; `options`: its other parts by their names."""
         check_name("kind", kind)
+        return self._checked(self._made(kind, data, options))
+
+    def _made(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
         known = self._kinds.get(kind)
-        return self._checked(known.draft(data, options) if known else make_draft(data, options))
+        if known is not None:
+            return known.draft(data, options, self._settings)
+        return make_draft(data, options, self._settings)
 
     def save(self, kind: str, draft: Draft, conn: Any) -> Ticket:
         self._tables.check_writable(kind)
@@ -56,8 +110,7 @@ class Writing:
     def _many(self, kind: str, records: Iterable[Any], conn: Any) -> Iterator[Ticket]:
         position, source = 0, iter(records)
         while batch := list(islice(source, self._settings.add_batch)):
-            drafts: list[Draft] = []
-            refused: InvalidRecord | None = None
+            drafts, refused = [], None
             for item in batch:
                 try:
                     drafts.append(self._one_of_many(kind, item))
@@ -67,21 +120,27 @@ class Writing:
                     break
             if drafts:
                 self._tables.check_writable(kind)
-                tickets, no_room = save_until_refused(self._store, self._tenant, kind, drafts, conn)
-                yield from tickets
-                if no_room is not None:
-                    place = position + len(tickets)
-                    refused = QuotaExceeded(str(no_room), position=place)
+                yield from self._saved(kind, drafts, position, conn)
             if refused is not None:
                 raise refused
             position += len(batch)
 
+    def _saved(self, kind: str, drafts: list[Draft], position: int, conn: Any) -> Iterator[Ticket]:
+        if conn is not None:  # what a transaction of the caller's refuses is the caller's to undo
+            yield from self._store.save(self._tenant, kind, drafts, conn)
+            return
+        saved = save_each(self._store, self._tenant, kind, drafts)
+        for place, ticket in enumerate(saved, position):
+            if isinstance(ticket, EvervecError):
+                refusal = QuotaExceeded if isinstance(ticket, QuotaExceeded) else InvalidRecord
+                raise refusal(str(ticket), position=place) from ticket
+            yield ticket
+
     def _one_of_many(self, kind: str, item: Any) -> Draft:
         known = self._kinds.get(kind)
         if known is not None and (known.model is not None or known.text is not None):
-            return self._checked(known.draft(item, {}))
-        text, options = read_envelope(item)
-        return self._checked(known.draft(text, options) if known else make_draft(text, options))
+            return self._checked(known.draft(item, {}, self._settings))
+        return self._checked(self._made(kind, *read_envelope(item)))
 
     def _checked(self, draft: Draft) -> Draft:
         draft.trace = current_trace()
@@ -91,17 +150,6 @@ class Writing:
                 "an embedder: give one, or add it without boxed"
             )
         return draft
-
-
-def save_until_refused(
-    store: Store, tenant: str, kind: str, drafts: Sequence[Draft], conn: Any = None
-) -> tuple[list[Ticket], QuotaExceeded | None]:
-    """Save drafts up to the first that the tenant has no room for; why there is none."""
-    try:
-        return store.save(tenant, kind, drafts, conn), None
-    except QuotaExceeded as error:
-        fitting = drafts[: min(error.refused, default=0)]
-        return store.save(tenant, kind, fitting, conn) if fitting else [], error
 
 
 class _Tickets(Iterator[Ticket]):

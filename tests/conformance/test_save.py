@@ -5,8 +5,11 @@ from random import Random
 
 import pytest
 
-from evervec import InvalidArgument, InvalidRecord, Status
+from evervec import InvalidArgument, InvalidRecord, Status, Ticket
 from evervec.drafts import LONGEST_ID, LONGEST_NAME, make_draft
+from evervec.errors import ValueRefused
+from evervec.stores.values import Draft
+from evervec.writing import save_each
 from support.world import KIND, START, World, assert_in_step, claim_one, fail_for_good, job_of, work
 
 
@@ -318,11 +321,45 @@ def test_two_tenants_may_use_the_same_kind_and_id(world: World) -> None:
 
 def test_a_batch_of_drafts_is_saved_whole_or_not_at_all(world: World) -> None:
     """Whatever the store refuses in the middle of a batch undoes what went before it."""
-    good = make_draft("good", {"id": "1"})
-    bad = make_draft("bad", {"id": "2"})
+    good = make_draft("good", {"id": "1"}, None)
+    bad = make_draft("bad", {"id": "2"}, None)
     bad.weight = None  # type: ignore[assignment]
     with pytest.raises(Exception, match=r".+"):
         world.ev.store.save("default", KIND, [good, bad])
     assert world.ev.records() == []
     assert world.ev.queue.stats().pending == 0
     assert world.ev.add(KIND, "good", id="1").is_new
+
+
+def refused_draft(id: str) -> Draft:
+    """A draft that passes for one, but not in the store."""
+    draft = make_draft("bad", {"id": id}, None)
+    draft.weight = None  # type: ignore[assignment]
+    return draft
+
+
+def test_a_draft_that_the_store_refuses_fails_alone(world: World) -> None:
+    drafts = [make_draft(f"text {n}", {"id": str(n)}, None) for n in range(20)]
+    for n in (3, 4, 19):
+        drafts[n] = refused_draft(str(n))
+    saved = list(save_each(world.ev.store, "default", KIND, drafts))
+    assert [n for n, end in enumerate(saved) if isinstance(end, ValueRefused)] == [3, 4, 19]
+    assert [end.id for end in saved if isinstance(end, Ticket)] == [
+        str(n) for n in range(20) if n not in (3, 4, 19)
+    ]
+    assert len(world.ev.records()) == 17
+
+
+def test_add_many_ends_at_a_record_that_the_store_refuses(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def checked(draft: Draft) -> Draft:
+        return refused_draft(draft.id) if draft.text == "bad" else draft
+
+    monkeypatch.setattr(world.ev._writing, "_checked", checked)
+    tickets = world.ev.add_many(KIND, ["a", "b", "c", "bad", "d"])
+    assert [next(tickets).kind for _ in range(3)] == [KIND] * 3
+    with pytest.raises(InvalidRecord, match="position 3") as refused:
+        next(tickets)
+    assert refused.value.position == 3
+    assert {record.text for record in world.ev.records()} == {"a", "b", "c"}

@@ -55,9 +55,13 @@ def test_a_part_of_unspaced_text_is_found(world: World) -> None:
     assert found(world, "日本") == ["0"]
 
 
-def test_a_query_of_thousands_of_words_works(world: World) -> None:
-    add_all(world.ev, KIND, "alpha")
-    assert found(world, "alpha " + " ".join(f"word{n}" for n in range(5000))) == ["0"]
+def test_a_query_as_long_as_it_may_be_works(world: World) -> None:
+    add_all(world.ev, KIND, "alpha", "b a" * 500)
+    most = world.ev.settings.query_chars
+    for rest in (" ".join(f"w{n}" for n in range(most)), "a" * most, "a_" * most, "é\u0301" * most):
+        assert found(world, f"alpha {rest}"[:most])[0] == "0"
+    for query in ('"' + "b a " * most, "\u0301\u0327" * most, "%" * most):
+        assert found(world, query[:most]) in ([], ["1"])
 
 
 def test_kind_and_metadata_narrow_the_search(world: World) -> None:

@@ -1,10 +1,30 @@
-"""What something asks of SQLite, counted by SQLite itself."""
+"""How much work something is, counted by the interpreter and by SQLite themselves."""
 
 import sqlite3
+import sys
 from collections.abc import Callable
+from typing import Any
 
 from evervec.stores.sqlite import SqliteStore
 from support.world import World
+
+
+def python_steps(do: Callable[[], object]) -> int:
+    """What is counted of one call; generators count each time that they go on."""
+    count = 0
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal count
+        count += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        do()
+    finally:
+        sys.settrace(before)
+    return count
 
 
 def statements_and_steps(world: World, do: Callable[[], object]) -> tuple[int, int]:

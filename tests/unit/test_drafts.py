@@ -28,22 +28,26 @@ def test_ids_may_be_ints_and_uuids() -> None:
 
 def test_the_hash_is_of_title_and_text_apart() -> None:
     hashes = {
-        make_draft(text, {"id": "1", "title": title}).hash
+        make_draft(text, {"id": "1", "title": title}, None).hash
         for text, title in (("ab", None), ("b", "a"), ("a", "b"), ("ab", "x"), ("a\nb", None))
     }
     assert len(hashes) == 5
-    assert make_draft("a", {"id": "1"}).hash == make_draft("a", {"id": "2", "weight": 0.1}).hash
+    assert (
+        make_draft("a", {"id": "1"}, None).hash
+        == make_draft("a", {"id": "2", "weight": 0.1}, None).hash
+    )
 
 
 def test_metadata_in_any_order_is_the_same() -> None:
     one, two = ({"b": 1, "a": {"d": 2, "c": 3}}, {"a": {"c": 3, "d": 2}, "b": 1})
     assert (
-        make_draft("x", {"metadata": one}).metadata == make_draft("x", {"metadata": two}).metadata
+        make_draft("x", {"metadata": one}, None).metadata
+        == make_draft("x", {"metadata": two}, None).metadata
     )
 
 
 def test_an_empty_title_is_none() -> None:
-    assert make_draft("x", {"title": ""}).title is None
+    assert make_draft("x", {"title": ""}, None).title is None
 
 
 @pytest.mark.parametrize(
@@ -57,7 +61,7 @@ def test_an_empty_title_is_none() -> None:
     ],
 )
 def test_times_may_be_datetimes_or_seconds(given: object, seconds: float) -> None:
-    assert make_draft("x", {"created_at": given}).created_at == seconds
+    assert make_draft("x", {"created_at": given}, None).created_at == seconds
 
 
 def test_a_str_subclass_is_plain_text() -> None:

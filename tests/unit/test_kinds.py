@@ -206,7 +206,7 @@ def test_the_object_is_kept_as_it_was_given(memory: World) -> None:
     memory.ev.register(Kind(DECISION, model=Decision, text=TEMPLATE))
     memory.ev.add(DECISION, GOOD, id="1")
     kind = Kind(DECISION, model=Decision, text=TEMPLATE)
-    data = kind.draft(GOOD, {"id": "1"}).data
+    data = kind.draft(GOOD, {"id": "1"}, memory.ev.settings).data
     assert data is not None
     assert json.loads(data) == {**GOOD, "quality": 0.5, "made_at": None}
 

@@ -147,7 +147,7 @@ def test_a_query_that_asks_nothing_is_refused(memory: World, query: Any) -> None
 def test_k_bounds_the_hits(memory: World) -> None:
     add_all(memory.ev, KIND, *(f"alpha {n}" for n in range(30)))
     work(memory.ev)
-    for k in (1, 7, 30, 10**9):
+    for k in (1, 7, 30, 1000):
         assert len(memory.ev.search("alpha", k)) == min(k, 30)
 
 

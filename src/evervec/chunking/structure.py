@@ -27,11 +27,10 @@ _LONGEST_HEADING = 200
 
 _LINE = re.compile(r"[^\n]+")
 _HEADING = re.compile(r"(#{1,6})[ \t]+(.*)")
-_ORNAMENT = re.compile(r"(?:\s+#+|\s*\{[^{}]*\})+\Z")
 _BLANK_BELOW = re.compile(r"\n[^\S\n]*(?:\n|\Z)|\Z")
 _FENCE = re.compile(r"^[ \t]*((`{3,}+|~{3,}+)([^`\n]*))$", re.MULTILINE)
 _ITEM = re.compile(r"(?:[-*+•]|\d{1,9}[.)])[ \t]")
-_RULE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\Z")
+_RULE_SIGNS = frozenset("=-~^\"'`#*+.:_")
 _DEPTHS = {"=": 1, "-": 2, "~": 3, "^": 4, '"': 5}
 
 
@@ -60,6 +59,22 @@ def indent_of(line: str) -> int:
     if width and "\t" in line[: min(width, _DEEPEST)]:
         width = len(line[: min(width, _DEEPEST)].expandtabs(4))
     return min(width, _DEEPEST)
+
+
+def plain_title(title: str) -> str:
+    """A heading's title without the signs and attributes that may close its line, as in
+    `Title ##` and `Title {#anchor}`."""
+    while True:
+        if title.endswith("}"):
+            start = title.rfind("{")
+            if start < 0 or title.find("}", start) < len(title) - 1:
+                return title
+            shorter = title[:start]
+        else:
+            shorter = title.rstrip("#")
+            if shorter == title or not shorter[-1:].isspace():
+                return title
+        title = shorter.rstrip()
 
 
 class _Headings:
@@ -167,7 +182,7 @@ class _Reader:
         found = _HEADING.match(line) if len(line) <= _LONGEST_HEADING else None
         if found is None:
             return None
-        depth, title = len(found.group(1)), _ORNAMENT.sub("", found.group(2))
+        depth, title = len(found.group(1)), plain_title(found.group(2))
         if depth == 1 and not (blank and _BLANK_BELOW.match(self._text, end)):
             return None
         return (depth, title) if any(map(str.isalnum, title)) else None
@@ -182,9 +197,13 @@ class _Reader:
         else:
             return ""
         title = self._last
-        if not above <= len(line) or len(title) > _LONGEST_HEADING or not _RULE.match(line):
+        if not above <= len(line) or len(title) > _LONGEST_HEADING or not _is_rule(line):
             return ""
         return title if any(map(str.isalnum, title)) and not _ITEM.match(title) else ""
+
+
+def _is_rule(line: str) -> bool:
+    return len(line) > 2 and line[0] in _RULE_SIGNS and line.count(line[0]) == len(line)
 
 
 def _fences(text: str) -> dict[int, int]:
@@ -192,22 +211,31 @@ def _fences(text: str) -> dict[int, int]:
     if "```" not in text and "~~~" not in text:
         return {}
     marks = list(_FENCE.finditer(text))
+    closings = _closings(marks)
     found, place = {}, 0
     while place < len(marks):
-        closing = None if _underlines(text, marks[place]) else _closing(marks, place)
+        closing = None if _underlines(text, marks[place]) else closings[place]
         if closing is not None:
             found[marks[place].start(1)] = marks[closing].end()
         place = (place if closing is None else closing) + 1
     return found
 
 
-def _closing(marks: list[re.Match[str]], place: int) -> int | None:
-    """The mark that closes a fence. One that opens another tells that it was left open."""
-    fence = marks[place].group(2)
-    for later in range(place + 1, len(marks)):
-        if marks[later].group(2).startswith(fence):
-            return None if marks[later].group(3).strip() else later
-    return None
+def _closings(marks: list[re.Match[str]]) -> list[int | None]:
+    """For each mark the one that closes a fence which it opens: the next of the same sign and at
+    least its length. Where that opens another fence, the first was left open. From the last to
+    the first, `ahead` has the marks that can still be the next for one before them."""
+    found: list[int | None] = [None] * len(marks)
+    ahead: dict[str, list[int]] = {"`": [], "~": []}
+    for place in reversed(range(len(marks))):
+        fence = marks[place].group(2)
+        later = ahead[fence[0]]
+        while later and len(marks[later[-1]].group(2)) < len(fence):
+            later.pop()
+        if later and not marks[later[-1]].group(3).strip():
+            found[place] = later[-1]
+        later.append(place)
+    return found
 
 
 def _underlines(text: str, mark: re.Match[str]) -> bool:

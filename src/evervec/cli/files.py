@@ -18,9 +18,13 @@ from typing import Any
 
 import click
 
+from evervec.chunking.structure import plain_title
+
 LARGEST = 10 << 20
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__", "venv", "site-packages"}
-_HEADING = re.compile(r"^#\s+(.+?)\s*#*$", re.MULTILINE)
+_HEADING = re.compile(r"^#[ \t]++(\S.*)$", re.MULTILINE)
+_GAP = re.compile(r"\n\s*\n")
+_LONGEST_TITLE = 200
 
 
 @dataclass(frozen=True)
@@ -120,13 +124,13 @@ def read(source: Source) -> dict[str, Any] | str:
     if suffix in (".html", ".htm", ".xhtml"):
         title, text = visible_text(text)
     elif suffix in (".md", ".markdown") and (heading := _HEADING.search(text)):
-        title = heading.group(1)
+        title = plain_title(heading.group(1).rstrip())
     if not text.strip():
         return "empty"
     return {
         "id": source.id,
         "text": text,
-        "title": title or source.id,
+        "title": title if title and len(title) <= _LONGEST_TITLE else source.id,
         "metadata": {"path": source.id, "type": suffix.lstrip(".")},
         "updated_at": stat.st_mtime,
     }
@@ -207,5 +211,5 @@ def visible_text(html: str) -> tuple[str | None, str]:
     page = _Visible()
     page.feed(html)
     page.close()
-    text = re.sub(r" *\n[\s\n]*\n *", "\n\n", "".join(page.parts))
-    return " ".join(page.title.split()) or None, text.strip()
+    paragraphs = (part.strip(" ") for part in _GAP.split("".join(page.parts)))
+    return " ".join(page.title.split()) or None, "\n\n".join(paragraphs).strip()

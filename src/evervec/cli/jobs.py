@@ -184,7 +184,7 @@ _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 
 def read_time(text: str) -> timedelta:
     """How long `30s`, `10min`, `2h` or `7d` is."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)", text)
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|min|m|h|d)", text)
     if not found:
         raise click.UsageError(f"'{text}' is not a time; write 30s, 10min, 2h or 7d")
     return timedelta(seconds=float(found[1]) * _UNITS[found[2]])

@@ -28,7 +28,7 @@ from evervec.errors import (
     SettingsError,
 )
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|h|m|s)")
+_DURATION = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)(ms|us|µs|ns|h|m|s)")
 _UNIT = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 

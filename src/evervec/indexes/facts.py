@@ -53,9 +53,13 @@ def facts_of(metadata: Mapping[str, Any]) -> Facts:
     return Facts(list(terms), list(least), list(least.values()), list(most.values()))
 
 
-@lru_cache(4096)
 def present(name: str) -> str:
     """The fact that a field is there and not null."""
+    return _remembered(name) if len(name) <= LONGEST else json.dumps(name, ensure_ascii=False)
+
+
+@lru_cache(4096)
+def _remembered(name: str) -> str:
     return json.dumps(name, ensure_ascii=False)
 
 

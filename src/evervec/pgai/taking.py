@@ -97,7 +97,7 @@ def take_over(
         behind: Sequence[Any] = ()
         while rows := source.page(planned, behind, _AT_ONCE):
             behind = rows[-1].key
-            fitting = _fitting(chosen, conn, planned, rows) if usable else {}
+            fitting = _fitting(ev, chosen, conn, planned, rows) if usable else {}
             report.rows += len(rows)
             taken = len(fitting)
             if usable and not dry_run:
@@ -186,13 +186,13 @@ Pieces = list[tuple[int, int, Stored]]
 
 
 def _fitting(
-    chosen: Vectorizer, conn: Any, planned: Attachment, rows: Sequence[Row]
+    ev: Evervec, chosen: Vectorizer, conn: Any, planned: Attachment, rows: Sequence[Row]
 ) -> dict[str, list[Stored]]:
     """By id, the stored chunks of rows that pgai is up to date with."""
     stored, queued = chosen.chunks(conn, rows), chosen.queued(conn, rows)
     fitting = {}
     for row in rows:
-        draft = _draft(planned, row)
+        draft = _draft(ev, planned, row)
         chunks = stored.get(row.id, [])
         if draft and row.id not in queued and _pieces(chosen, draft.text, chunks):
             fitting[row.id] = chunks
@@ -234,7 +234,7 @@ def _write(
     batch, rest = Batch([], _main(ev)), []
     for job, found in zip(jobs, loaded, strict=True):
         row = now[job.job_id][1] if job.job_id in now else None
-        draft = _draft(planned, row) if isinstance(row, Row) else None
+        draft = _draft(ev, planned, row) if isinstance(row, Row) else None
         chunks = fitting.get(job.record_id, [])
         pieces = _pieces(chosen, draft.text, chunks) if draft else []
         if draft and pieces and isinstance(found, Loaded) and found.op is Op.LOAD:
@@ -245,9 +245,9 @@ def _write(
     return there + (ev.pipeline.write(batch).succeeded if batch.items else 0)
 
 
-def _draft(planned: Attachment, row: Row) -> Draft | None:
+def _draft(ev: Evervec, planned: Attachment, row: Row) -> Draft | None:
     try:
-        return planned.draft(row)
+        return planned.draft(row, ev.settings)
     except UNFIT:
         return None  # it has no record, and a worker or `verify` says why
 
@@ -256,7 +256,7 @@ def _claimed(ev: Evervec, planned: Attachment, rows: Sequence[Row]) -> tuple[lis
     """Jobs for the rows that are not records yet, and how many are."""
     by_tenant: dict[str, dict[str, Draft]] = defaultdict(dict)
     for row in rows:
-        if draft := _draft(planned, row):
+        if draft := _draft(ev, planned, row):
             by_tenant[planned.tenant_of(row)][row.id] = draft
     there = wanted = 0
     for tenant, drafts in by_tenant.items():

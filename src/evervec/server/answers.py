@@ -32,7 +32,8 @@ def make_cursor(*place: Any) -> str:
 
 
 def read_cursor(cursor: str | None, *kinds: type) -> tuple[Any, ...] | None:
-    """The place that a cursor of ours names; a `Problem` for what is none."""
+    """The place that a cursor of ours names; a `Problem` for what is none. Whether its values can
+    be, the library says."""
     if cursor is None:
         return None
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("evervec.server")
 
 MEDIA_TYPE = "application/problem+json"
+_MOST_TOLD = 10
+_LONGEST_STEP = 80
+"""what is told of the parts of a request that are wrong, however many and long they are"""
 
 
 class ProblemDocument(BaseModel):
@@ -90,6 +93,7 @@ _PLAIN = {
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.InvalidRecord, 422),
     (errors.InvalidArgument, 422),
+    (errors.ValueRefused, 422),
     (errors.InvalidTransition, 409),
     (errors.WaitTimeout, 409),
     (errors.JobFailed, 409),
@@ -105,11 +109,11 @@ def problem_of(error: Exception, caller: Caller | None) -> Problem:
     if isinstance(error, Problem):
         return error
     if isinstance(error, RequestValidationError):
-        return Problem(422, "; ".join(_sentence(part) for part in error.errors()))
+        return Problem(422, _sentences(error.errors()))
     if isinstance(error, ValidationError):
         parts = error.errors(include_url=False, include_input=False)
         unreadable = any(part["type"] == "json_invalid" for part in parts)
-        return Problem(400 if unreadable else 422, "; ".join(map(_sentence, parts)))
+        return Problem(400 if unreadable else 422, _sentences(parts))
     if isinstance(error, HTTPException):
         plain = _PLAIN.get(error.status_code, error.detail)
         return Problem(error.status_code, plain, headers=error.headers)
@@ -119,7 +123,8 @@ def problem_of(error: Exception, caller: Caller | None) -> Problem:
             later = {"Retry-After": "1"} if status == 503 else {}
             name = f"urn:evervec:{type(error).__name__}"
             detail = str(error)
-            if status == 503 and (caller is None or caller.role is not Role.ADMIN):
+            inner = status == 503 or isinstance(error, errors.StoreError)
+            if inner and (caller is None or caller.role is not Role.ADMIN):
                 log.warning("a request failed: %s", detail)
                 detail = _hidden(error)
             return Problem(status, detail, type=name, headers=later, position=position)
@@ -127,6 +132,8 @@ def problem_of(error: Exception, caller: Caller | None) -> Problem:
 
 
 def _hidden(error: Exception) -> str:
+    if isinstance(error, errors.ValueRefused):
+        return "the store refused a value of the record, so nothing of it was saved: change it"
     if isinstance(error, errors.IndexUnavailable):
         return "the vector index does not answer: ask again later"
     if isinstance(error, errors.EmbedderError):
@@ -134,8 +141,15 @@ def _hidden(error: Exception) -> str:
     return "the store does not answer: ask again later"
 
 
+def _sentences(parts: Sequence[Mapping[str, Any] | ErrorDetails]) -> str:
+    told = [_sentence(part) for part in parts[:_MOST_TOLD]]
+    if len(parts) > _MOST_TOLD:
+        told.append(f"and {len(parts) - _MOST_TOLD:,} more")
+    return "; ".join(told)
+
+
 def _sentence(part: Mapping[str, Any] | ErrorDetails) -> str:
-    place = ".".join(str(step) for step in part["loc"] if step != "body")
+    place = ".".join(str(step)[:_LONGEST_STEP] for step in part["loc"] if step != "body")
     return f"{place}: {part['msg']}" if place else str(part["msg"])
 
 

@@ -1,6 +1,6 @@
 """`Idempotency-Key`: a request that is sent again is answered again, not done again.
 
-The key, the tenant and a fingerprint of the request are remembered before it is done, its
+The key, its tenant and agent, and a fingerprint of the request are remembered before it is done, its
 answer after. Should the service die between the two, the request is done again, which is
 safe: an id that was not given is made from the key.
 """
@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 import uuid
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Header
@@ -20,6 +22,9 @@ from starlette.responses import Response
 
 from evervec.server.access import View
 from evervec.server.problems import Problem
+from evervec.settings import Settings
+from evervec.stores.base import Store
+from evervec.stores.values import Asked
 
 IDEMPOTENCY_KEY = "A name of your own for this request: sent again, it is not done again."
 KEY_SHAPE: dict[str, Any] = {"minLength": 1, "maxLength": 255, "pattern": r"^[\x21-\x7e]+$"}
@@ -28,6 +33,10 @@ IdempotencyKey = Annotated[
     Header(min_length=1, max_length=255, pattern=KEY_SHAPE["pattern"], description=IDEMPOTENCY_KEY),
 ]
 _NAMESPACE = uuid.UUID("6d6f0f5e-6a0c-5a51-9b5c-6576657276ec")
+_LOOKED_AGAIN = 60.0
+"""seconds after which the names of a tenant that has too many are counted again"""
+_TENANTS = 1000
+"""whose counts are remembered"""
 _KEPT_HEADERS = ("etag", "location")
 
 
@@ -37,8 +46,9 @@ async def once(
     """Do a request, or give the answer that it had before. Refusals are not kept."""
     if name is None:
         return await do()
-    store, fingerprint = view.service.ev.store, await _fingerprint(request, view)
-    known = await view.run(store.ask, view.tenant, name, fingerprint)
+    names, fingerprint = view.service.names, await _fingerprint(request)
+    name = f"{name} {view.caller.agent}"  # two agents may choose the same
+    known = await view.run(names.ask, view.tenant, name, fingerprint)
     if known.fingerprint != fingerprint:
         raise Problem(422, "this Idempotency-Key was used for another request: make a new one")
     if known.answer is not None:
@@ -50,14 +60,76 @@ async def once(
         kept["content-type"] = "application/json"
         text = bytes(response.body).decode()
         await view.run(
-            store.answer, view.tenant, name, json.dumps((response.status_code, kept, text))
+            names.answer, view.tenant, name, json.dumps((response.status_code, kept, text))
         )
     return response
 
 
-async def _fingerprint(request: Request, view: View) -> str:
-    """What makes two requests the same one."""
-    parts = (request.method, request.scope["path"], view.caller.agent, request.url.query)
+class Names:
+    """The names that requests were given, of each tenant only so many.
+
+    They are counted now and then, not with every request: while there is room, a hundredth of
+    what may be kept is let in without another count, and where there is none it is looked again
+    after a while.
+    """
+
+    def __init__(
+        self, store: Store, settings: Settings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._most = settings.server_repeat_names
+        self._hours = settings.server_repeat_hours
+        self._clock = clock
+        self._room: dict[str, _Room] = {}
+
+    def answer(self, tenant: str, name: str, answer: str) -> None:
+        self._store.answer(tenant, name, answer)
+
+    def ask(self, tenant: str, name: str, fingerprint: str) -> Asked:
+        """What is known of a request, which is remembered if it is new; a `Problem` where there
+        is no room for another."""
+        if self._has_room(tenant):
+            return self._store.ask(tenant, name, fingerprint)
+        known = self._store.asked(tenant, name)
+        if known is None:
+            raise Problem(
+                429,
+                f"{self._most:,} Idempotency-Keys of this tenant are kept, and no more are allowed "
+                f"(server_repeat_names): each is forgotten after {self._hours:g} h; wait, or send "
+                "the request without one",
+                headers={"Retry-After": f"{_LOOKED_AGAIN:.0f}"},
+            )
+        return known
+
+    def _has_room(self, tenant: str) -> bool:
+        room = self._room.get(tenant)
+        if room is None or (room.left <= 0 and (room.open or self._clock() >= room.again)):
+            free = self._most - self._store.count_asked(tenant, self._most)
+            left = min(free, max(1, self._most // 100))
+            room = _Room(left, free > 0, self._clock() + _LOOKED_AGAIN)
+            self._room.pop(tenant, None)
+            self._room[tenant] = room
+            if len(self._room) > _TENANTS:
+                self._room.pop(next(iter(self._room)), None)
+        room.left -= 1
+        return room.left >= 0
+
+
+@dataclass(slots=True)
+class _Room:
+    """What a count of a tenant's names left."""
+
+    left: int
+    """names that are let in before the next count"""
+    open: bool
+    """whether there was room at all"""
+    again: float
+    """when it is counted again where there was none"""
+
+
+async def _fingerprint(request: Request) -> str:
+    """What makes two requests of an agent the same one."""
+    parts = (request.method, request.scope["path"], request.url.query)
     digest = hashlib.sha256("\n".join(parts).encode())
     digest.update(await request.body())
     return digest.hexdigest()
@@ -72,4 +144,5 @@ def checked_name(given: str | None) -> str | None:
 
 def made_id(view: View, kind: str, name: str, position: int = 0) -> str:
     """The id of a record that came without one, the same whenever the request comes."""
-    return str(uuid.uuid5(_NAMESPACE, "\n".join((view.tenant, kind, name, str(position)))))
+    parts = (view.tenant, view.caller.agent, kind, name, str(position))
+    return str(uuid.uuid5(_NAMESPACE, "\n".join(parts)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import json
 import logging
@@ -9,6 +10,7 @@ import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from fastapi.dependencies.models import Dependant
@@ -29,6 +31,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = logging.getLogger("evervec.server")
 
+_LINGER_BODIES, _LINGER_SECONDS = 4, 2.0
+"""how much of a body is read behind its answer, in largest bodies, and for how long"""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -50,18 +54,26 @@ class Requests:
         # routes see the path as it was sent, so that an id may hold a slash as %2F
         scope["path"] = scope["raw_path"].decode("ascii", "replace")
         began, status = time.perf_counter(), 0
+        body = _Body(scope, receive)
 
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-Id"] = id
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-Id"] = id
+                if body.may_go_on:
+                    headers["Connection"] = "close"
+            elif body.may_go_on and not message.get("more_body", False):
+                await send({**message, "more_body": True})
+                await body.linger(_LINGER_BODIES * self._most_bytes)
+                message = {"type": "http.response.body"}
             await send(message)
 
         try:
             traceparent = Headers(scope=scope).get("traceparent")
             with traced(scope["method"], traceparent) as name:
-                await self._app(scope, self._bounded(scope, receive), sending)
+                await self._app(scope, self._bounded(scope, body.receive), sending)
                 name(getattr(scope.get("route"), "path_format", ""))
         except Exception as error:
             log.exception("request %s failed", id, extra={"request_id": id})
@@ -104,6 +116,31 @@ class Requests:
         )
 
 
+class _Body:
+    """The body of a request as it comes. When the answer begins before its end, the connection
+    is closed behind the answer: a server would read on for as long as the client sends. Before
+    that it is read on for a little, or the client would see its connection break, not the answer.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        headers = Headers(scope=scope)
+        sent = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        self.may_go_on = sent and scope.get("http_version", "1.1") < "2"
+        self._receive = receive
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self.may_go_on = self.may_go_on and message.get("more_body", False)
+        return message
+
+    async def linger(self, most: int) -> None:
+        """Read on and forget it, up to so many bytes and for a short time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER_SECONDS):
+                while self.may_go_on and most > 0:
+                    most -= len((await self.receive()).get("body", b""))
+
+
 def _unforeseen(error: Exception) -> Problem:
     if isinstance(error, Problem):
         return error
@@ -129,7 +166,7 @@ class CheckedRoute(APIRoute):
         async def checked(request: Request) -> Response:
             for name in request.query_params:
                 if name not in known:
-                    close = difflib.get_close_matches(name, known, 1)
+                    close = difflib.get_close_matches(name[:40], known, 1)
                     hint = f"did you mean {close[0]!r}?" if close else "/docs lists those there are"
                     raise Problem(422, f"there is no parameter {name[:40]!r}; {hint}")
             if self.body_field is not None:

@@ -19,14 +19,16 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from evervec.errors import EvervecError, QuotaExceeded
+from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.keys import Key, Keys
 from evervec.limits.limiter import Limiter, MemoryLimiter
 from evervec.model import Status, Ticket
+from evervec.server.repeats import Names
 from evervec.server.together import Together
 from evervec.settings import Settings
 from evervec.stores.values import Draft
+from evervec.writing import save_each
 
 log = logging.getLogger("evervec.server")
 
@@ -61,6 +63,7 @@ class Service:
         self.ev = ev
         self.keys = Keys(ev.store)
         self.limiter = make_limiter(ev.settings) if limiter is None else limiter
+        self.names = Names(ev.store, ev.settings)
         self.every_queue = ev.queue_of(None)
         self.stopping = asyncio.Event()
         self.save = Together("save", self._save_all)
@@ -92,7 +95,8 @@ class Service:
 
     # saving
     def _save_all(self, asked: Sequence[Save]) -> list[Ticket | Exception]:
-        """One transaction for each tenant and kind. A draft with a condition has one of its own:
+        """One transaction for each tenant and kind; a draft that the store refuses is refused
+        alone. A draft with a condition has one of its own:
         its turn must come after what was saved before it."""
         groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
         for place, (tenant, kind, draft) in enumerate(asked):
@@ -100,29 +104,15 @@ class Service:
             groups[tenant, kind, alone].append(place)
         answers: dict[int, Ticket | Exception] = {}
         for (tenant, kind, _), places in groups.items():
+            drafts = [asked[place].draft for place in places]
             try:
                 self.ev.tables.check_writable(kind)
-                answers.update(self._save_group(tenant, kind, asked, places))
+                saved = save_each(self.ev.store, tenant, kind, drafts)
+                answers.update(zip(places, saved, strict=True))
                 self._note_bounds(tenant)
-            except EvervecError as error:
-                answers.update((place, error) for place in places)
+            except Exception as error:  # noqa: BLE001 - of this group alone, whatever it is
+                answers.update((place, error) for place in places if place not in answers)
         return [answers[place] for place in range(len(asked))]
-
-    def _save_group(
-        self, tenant: str, kind: str, asked: Sequence[Save], places: list[int]
-    ) -> dict[int, Ticket | Exception]:
-        """One transaction; what the tenant has no room for keeps nothing else from being saved."""
-        refused: dict[int, Ticket | Exception] = {}
-        try:
-            tickets = self.ev.store.save(tenant, kind, [asked[p].draft for p in places])
-        except QuotaExceeded as error:
-            refused = {places[n]: error for n in error.refused}
-            places = [place for place in places if place not in refused]
-            if not refused:
-                raise
-            drafts = [asked[p].draft for p in places]
-            tickets = self.ev.store.save(tenant, kind, drafts) if drafts else []
-        return {**refused, **dict(zip(places, tickets, strict=True))}
 
     def is_bounded(self, tenant: str) -> bool:
         """Whether the tenant may have only so much, as of its last save: kinds aside, which all

@@ -22,9 +22,10 @@ _AT_ONCE = 1 << 16
 
 
 class Incoming:
-    """A body, read ahead a little while what came before it is worked on."""
+    """A body, read ahead a little while what came before it is worked on, up to `most` bytes."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, most: int) -> None:
+        self._left = most
         self._parts: list[bytes] = []
         self._size = 0
         self._ended = False
@@ -34,6 +35,9 @@ class Incoming:
     async def _read(self, request: Request) -> None:
         try:
             async for chunk in request.stream():
+                self._left -= len(chunk)
+                if self.is_too_long:
+                    return
                 self._parts.append(chunk)
                 self._size += len(chunk)
                 self._came.set()
@@ -46,6 +50,11 @@ class Incoming:
             self._ended = True
             self._came.set()
 
+    @property
+    def is_too_long(self) -> bool:
+        """Whether more has come than may; that is not read."""
+        return self._left < 0
+
     async def take(self) -> bytes | None:
         """All that has come since; None once that was all."""
         while not self._size:
@@ -57,10 +66,10 @@ class Incoming:
         self._room.set()
         return taken
 
-    async def hear_out(self) -> None:
-        """Take the rest, and forget it."""
-        while await self.take() is not None:
-            pass
+    async def hear_out(self, most: int) -> None:
+        """Take the rest, but not much more than `most` bytes, and forget it."""
+        while most > 0 and (taken := await self.take()) is not None:
+            most -= len(taken)
 
     def close(self) -> None:
         self._reading.cancel()

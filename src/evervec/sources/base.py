@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from evervec.drafts import check_name, make_draft, record_id
 from evervec.errors import EvervecError, InvalidArgument, InvalidRecord
+from evervec.settings import Settings
 from evervec.sources.values import as_json, as_words
 from evervec.stores.values import Draft
 
@@ -108,7 +109,7 @@ class Attachment:
         # engines may write JSON each in its own way
         return check_name("tenant", tenant or self.owner), record_id(self.id_of(key))
 
-    def draft(self, row: Row) -> Draft | None:
+    def draft(self, row: Row, settings: Settings) -> Draft | None:
         """The record that a row is; None for one without any text."""
         self.identify(row.tenant, row.id)
         values = row.values
@@ -128,6 +129,7 @@ class Attachment:
                 "metadata": {column: as_json(values[column]) for column in self.metadata},
                 "weight": None if weight is None else min(1.0, max(0.0, float(weight))),
             },
+            settings,
         )
 
 

@@ -462,6 +462,14 @@ class Store(Protocol):
         or from before."""
         ...
 
+    def asked(self, tenant: str, name: str) -> Asked | None:
+        """What is known of a request; None when it was not asked before."""
+        ...
+
+    def count_asked(self, tenant: str, most: int) -> int:
+        """How many requests of a tenant are remembered, counted up to `most`."""
+        ...
+
     def answer(self, tenant: str, name: str, answer: str) -> None:
         """Remember what it was answered."""
 

@@ -28,7 +28,7 @@ from evervec.server.routes.records import draft_of, read_record
 from evervec.server.schemas.records import RecordIn, TicketOut
 from evervec.server.streams import Incoming, Spool
 from evervec.stores.values import Draft
-from evervec.writing import save_until_refused
+from evervec.writing import save_each
 
 router = APIRouter(prefix="/v1/records", tags=["records"], route_class=CheckedRoute)
 
@@ -81,8 +81,10 @@ async def batch(
         raise Problem(
             415, f"a batch is NDJSON (Content-Type: {MEDIA_TYPE}), not {given or 'unnamed'}"
         )
+    writer = _Batch(view, kind, idempotency_key)
+    writer.check_declared(request)
     spool = Spool()
-    work = asyncio.create_task(_Batch(view, kind, idempotency_key).work(request, spool))
+    work = asyncio.create_task(writer.work(request, spool))
     if not await spool.filled():
         spool.close()
         await work  # raises what the first line was refused for
@@ -127,15 +129,25 @@ class _Batch:
         self._name = name
         self._settings = self._ev.settings
         self._longest = int(self._settings.server_body_mb * 1e6)
+        self._most_bytes = int(self._settings.server_batch_mb * 1e6)
         self._position = 0
+
+    def check_declared(self, request: Request) -> None:
+        """Refuse a body that says itself that it is too long, before any of it is read."""
+        declared = request.headers.get("content-length", "")
+        if declared.isdecimal() and int(declared) > self._most_bytes:
+            raise self._too_long()
 
     async def work(self, request: Request, spool: Spool) -> None:
         """Save all lines of the body; a `Problem` if the first one is refused."""
-        body = Incoming(request)
+        body = Incoming(request, self._most_bytes)
         try:
             problem = await self._save_all(body, spool)
+            if problem is None and body.is_too_long:
+                problem = self._placed(self._too_long(), 0)
             if problem:
-                await body.hear_out()  # the client may read nothing before it has sent all
+                # the client may read nothing before it has sent all; it is not heard without end
+                await body.hear_out(self._longest)
                 if not self._position:
                     raise problem
                 spool.write(problem.encoded(request.scope["request_id"]) + b"\n")
@@ -155,17 +167,22 @@ class _Batch:
     async def _lines(self, body: Incoming) -> AsyncIterator[list[bytes]]:
         """Lines that can be saved together: those that are there, up to a transaction's worth.
         One that grows too long is given as far as it came, to be refused."""
-        rest: bytes = b""
+        rest = bytearray()  # of a line whose end has not come yet
         most = self._settings.add_batch
         while (taken := await body.take()) is not None:
-            *whole, rest = (rest + taken).split(b"\n")
+            first, *whole = taken.split(b"\n")
+            rest += first
+            if whole:
+                last = whole.pop()
+                whole.insert(0, bytes(rest))
+                rest = bytearray(last)
             if len(rest) > self._longest:
-                whole.append(rest)
+                whole.append(bytes(rest))
             lines = [line for line in whole if line and not line.isspace()]
             for start in range(0, len(lines), most):
                 yield lines[start : start + most]
-        if rest and not rest.isspace():
-            yield [rest]
+        if rest and not rest.isspace() and not body.is_too_long:
+            yield [bytes(rest)]
 
     def _save(self, lines: list[bytes]) -> tuple[list[bytes], Problem | None]:
         """Tickets of the lines up to the first bad one, and what is wrong with that."""
@@ -180,11 +197,10 @@ class _Batch:
         try:
             for kind, group in _runs(drafts):
                 self._ev.tables.check_writable(kind)
-                saved, no_room = save_until_refused(self._ev.store, self._ev.tenant, kind, group)
-                for ticket in saved:
+                for ticket in save_each(self._ev.store, self._ev.tenant, kind, group):
+                    if isinstance(ticket, EvervecError):
+                        raise ticket
                     tickets += (_dump(ticket), b"\n")
-                if no_room is not None:
-                    raise no_room
         except EvervecError as error:
             problem = self._placed(error, len(tickets) // 2)
         self._position += len(tickets) // 2
@@ -203,6 +219,10 @@ class _Batch:
         if given.id is None and self._name is not None:
             given.id = made_id(self._view, kind, self._name, position)
         return kind, draft_of(self._ev, given)
+
+    def _too_long(self) -> Problem:
+        most = self._most_bytes
+        return Problem(413, f"a batch may have {most:,} bytes (server_batch_mb): send another")
 
     def _placed(self, error: Exception, behind: int) -> Problem:
         """What was refused, with its place in the batch."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, unquote
 
@@ -13,7 +15,7 @@ from starlette.responses import Response
 from evervec.drafts import LONGEST_ID, OPTIONS, check_name
 from evervec.facade import Evervec
 from evervec.keys import Role
-from evervec.model import Status, Ticket
+from evervec.model import Record, Status, Ticket
 from evervec.server.access import TENANT, Reading, View, Writing, view_of
 from evervec.server.answers import (
     answer,
@@ -35,6 +37,8 @@ from evervec.server.service import Save
 from evervec.stores.values import Draft
 
 R = TypeVar("R", bound=RecordIn)
+
+_FIRST_PORTION = 16
 
 router = APIRouter(prefix="/v1/records", tags=["records"], route_class=CheckedRoute)
 
@@ -143,16 +147,12 @@ async def records(
     cursor: str | None = None,
     limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
 ) -> Response:
-    """In order of kind and id. `cursor`: as the page before gave it."""
-    found = await view.run(
-        view.ev.records,
-        kind,
-        embedded=embedded,
-        filter=_filter(filter),
-        after=read_cursor(cursor, str, str),
-        limit=limit,
-    )
-    last = make_cursor(found[-1].kind, found[-1].id) if len(found) == limit else None
+    """In order of kind and id. `cursor`: as the page before gave it. A page of long texts has
+    fewer than `limit`."""
+    listed = partial(view.ev.records, kind, embedded=embedded, filter=_filter(filter))
+    most = int(view.ev.settings.server_page_mb * 1e6)
+    found, more = await view.run(_page, listed, read_cursor(cursor, str, str), limit, most)
+    last = make_cursor(found[-1].kind, found[-1].id) if more else None
     return answer(RecordsOut, {"records": found, "cursor": last})
 
 
@@ -248,6 +248,23 @@ def _changed(ticket: Ticket) -> Problem:
     return Problem(
         412, f"{ticket.kind} {ticket.id!r} is no longer the version of If-Match: get it again"
     )
+
+
+def _page(
+    listed: Callable[..., list[Record]], after: tuple[str, str] | None, limit: int, most: int
+) -> tuple[list[Record], bool]:
+    """Records up to a limit, or until their texts have more than `most` characters, and whether
+    there may be others. They are read in portions, so that little more than that is held."""
+    found: list[Record] = []
+    size, portion = 0, _FIRST_PORTION
+    while True:
+        wanted = min(portion, limit - len(found))
+        part = listed(after=found[-1] if found else after, limit=wanted)
+        found += part
+        size += sum(len(record.text) for record in part)
+        if len(part) < wanted or len(found) == limit or size > most:
+            return found, len(part) == wanted
+        portion *= 2
 
 
 def _filter(text: str | None) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import ConfigDict, Field
 
-from evervec.drafts import HIGHEST_PRIORITY
+from evervec.drafts import HIGHEST_PRIORITY, LONGEST_ID, LONGEST_NAME
 from evervec.model import Status
 from evervec.server.schemas.base import LONGEST_WAIT, BigInt, Given, Json, More, Shown
 
@@ -46,8 +46,8 @@ class RecordIn(Given):
 class TicketIn(Given):
     """A ticket, as adding or deleting gave it."""
 
-    kind: str = Field(min_length=1)
-    id: str = Field(min_length=1)
+    kind: str = Field(min_length=1, max_length=LONGEST_NAME)
+    id: str = Field(min_length=1, max_length=LONGEST_ID)
     job_id: BigInt
     seq: BigInt
     accepted: bool = True

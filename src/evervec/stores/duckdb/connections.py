@@ -18,7 +18,7 @@ from typing import Any
 
 import duckdb
 
-from evervec.errors import InvalidArgument, StoreClosed, StoreError
+from evervec.errors import InvalidArgument, StoreClosed, StoreError, ValueRefused
 from evervec.stores.duckdb.file import File, Raw
 from evervec.stores.paths import check_path
 
@@ -222,8 +222,12 @@ class Connections:
         for sign, what in _EXPLANATIONS.items():
             if sign in said:
                 return StoreError(f"{what.format(name=self.name)} ({said})")
+        if isinstance(error, _OF_A_VALUE):
+            return ValueRefused(f"{self.name} refused a value, so nothing was written: {said}")
         return StoreError(f"the store {self.name} answered: {said}")
 
+
+_OF_A_VALUE = (duckdb.DataError, duckdb.IntegrityError)
 
 _EXPLANATIONS = {
     "Conflict on": "your transaction and another one changed the same record of {name}, so none of "

@@ -7,10 +7,9 @@ from evervec.stores.sql import filtering
 _FIELD = "json_extract(r.metadata, {field})"
 _ITEMS = f"""coalesce(len(list_filter(
     list_append(json_extract({_FIELD}, '$[*]'), {_FIELD}), lambda item: {{test}})), 0) > 0"""
-_TEXT = "case when json_type(item) = 'VARCHAR' then (item ->> '$') {op} {value} end"
-_NUMBER = """case json_type(item)
-        when 'UBIGINT' then item::hugeint {op} {value} when 'BIGINT' then item::hugeint {op} {value}
-        when 'DOUBLE' then item::double {op} {value}::double end"""
+_TEXT = "case when json_type(item) = 'VARCHAR' then {test} end"
+_NUMBER = """case json_type(item) when 'UBIGINT' then {whole} when 'BIGINT' then {whole}
+        when 'DOUBLE' then {real} end"""
 
 
 class Filter(filtering.Filter):
@@ -27,9 +26,29 @@ class Filter(filtering.Filter):
     def is_boolean(self, value: bool) -> str:
         return f"json_type(item) = 'BOOLEAN' and item::varchar = '{str(value).lower()}'"
 
-    def is_text(self, op: str, value: str) -> str:
-        return _TEXT.format(op=op, value=f"{self.place(value)}::varchar")
+    def is_one_of_texts(self, values: list[str]) -> str:
+        return _TEXT.format(test=f"list_contains({self.place(values)}::varchar[], item ->> '$')")
 
-    def is_number(self, op: str, value: int | float) -> str:
-        kind = "double" if isinstance(value, float) else "hugeint"
-        return _NUMBER.format(op=op, value=f"{self.place(value)}::{kind}")
+    def is_one_of_numbers(self, values: list[int | float]) -> str:
+        tests = []
+        if whole := [value for value in values if isinstance(value, int)]:
+            place = f"{self.place(whole)}::hugeint[]"
+            tests.append(
+                _NUMBER.format(
+                    whole=f"list_contains({place}, item::hugeint)",
+                    real=f"list_contains({place}::double[], item::double)",
+                )
+            )
+        if real := [value for value in values if isinstance(value, float)]:
+            test = f"list_contains({self.place(real)}::double[], item::double)"
+            tests.append(_NUMBER.format(whole=test, real=test))
+        return " or ".join(tests)
+
+    def compares_text(self, op: str, value: str) -> str:
+        return _TEXT.format(test=f"(item ->> '$') {op} {self.place(value)}::varchar")
+
+    def compares_number(self, op: str, value: int | float) -> str:
+        place = f"{self.place(value)}::{'double' if isinstance(value, float) else 'hugeint'}"
+        return _NUMBER.format(
+            whole=f"item::hugeint {op} {place}", real=f"item::double {op} {place}::double"
+        )

@@ -10,7 +10,7 @@ from evervec.stores.duckdb.changes import Changes
 from evervec.stores.duckdb.engine import SQL
 from evervec.stores.duckdb.filtering import Filter
 from evervec.stores.sql import finding
-from evervec.stores.sql.words import terms
+from evervec.stores.sql.words import part_of_text, terms
 
 
 class Finding(Changes, finding.Finding):
@@ -41,7 +41,9 @@ class Finding(Changes, finding.Finding):
                 if rows:
                     return rows
             # what has no words to find it by, such as a part of Chinese or Japanese text
-            head = [tenant, kind, limit, query.strip()]
+            if (part := part_of_text(query)) is None:
+                return []
+            head = [tenant, kind, limit, part]
             given = Filter(conditions, len(head))
             plain = SQL.contains_text.replace("{filter}", given.clause)
             return conn.execute(plain, [*head, *given.values]).fetchall()

@@ -885,6 +885,9 @@ where not exists (select 1 from evervec_asked where tenant = $1 and name = $2)
 -- name: asked
 select fingerprint, answer from evervec_asked where tenant = $1 and name = $2
 
+-- name: count_asked
+select count(*) from (select 1 from evervec_asked where tenant = $1 limit $2) as kept
+
 -- name: answer
 update evervec_asked set answer = $1 where tenant = $2 and name = $3
 

@@ -12,6 +12,8 @@ import threading
 
 _MOST_WORDS = 200_000
 """that are remembered"""
+_LONGEST_WORD = 64
+"""longer ones are no words: they stay as they are, and are not remembered"""
 
 
 class Stems:
@@ -29,14 +31,15 @@ class Stems:
     def of(self, words: list[str]) -> list[str]:
         """The stems of lower-case words without blanks, in order."""
         with self._lock:
-            new = [word for word in dict.fromkeys(words) if word not in self._known]
+            short = [word for word in dict.fromkeys(words) if len(word) <= _LONGEST_WORD]
+            new = [word for word in short if word not in self._known]
             if new:
                 if len(self._known) > _MOST_WORDS:
                     self._known.clear()
-                    new = list(dict.fromkeys(words))
+                    new = short
                 self._learn(new)
             known = self._known
-            return [known[word] for word in words]
+            return [known.get(word, word) for word in words]
 
     def _learn(self, words: list[str]) -> None:
         self._known.update(zip(words, words, strict=True))  # what is not English stays as it is

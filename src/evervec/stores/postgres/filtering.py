@@ -9,11 +9,11 @@ _ITEMS = """exists (
         jsonb_array_elements(
             jsonb_build_array(f.value)
             || case when jsonb_typeof(f.value) = 'array' then f.value else '[]' end) as item
-    where {test})"""
+    where ({test}))"""
 _TEXT = (
     "case when jsonb_typeof(item) = 'string' then item #>> '{{}}' collate \"C\" {op} {value} end"
 )
-_NUMBER = "case when jsonb_typeof(item) = 'number' then item::numeric {op} {value}::numeric end"
+_NUMBER = "case when jsonb_typeof(item) = 'number' then item::numeric {op} {value} end"
 
 
 class Filter(filtering.Filter):
@@ -23,8 +23,6 @@ class Filter(filtering.Filter):
         return f"{super().place(value)}::text"
 
     def items(self, field: str, test: str) -> str:
-        if "\0" in field:
-            return "exists (select 1 where false)"
         return _ITEMS.format(field=self.place(field), test=test)
 
     def is_something(self) -> str:
@@ -33,10 +31,19 @@ class Filter(filtering.Filter):
     def is_boolean(self, value: bool) -> str:
         return f"item = '{str(value).lower()}'::jsonb"
 
-    def is_text(self, op: str, value: str) -> str:
-        if "\0" in value:  # which no record has
-            return "false" if op == "=" else self.is_text(op, value.partition("\0")[0])
-        return _TEXT.format(op=op, value=self.place(value))
+    def is_one_of_texts(self, values: list[str]) -> str:
+        return _TEXT.format(op="=", value=f"any ({self._place_all(values)})")
 
-    def is_number(self, op: str, value: int | float) -> str:
-        return _NUMBER.format(op=op, value=self.place(repr(value)))
+    def is_one_of_numbers(self, values: list[int | float]) -> str:
+        placed = self._place_all(list(map(repr, values)))
+        return _NUMBER.format(op="=", value=f"any ({placed}::numeric[])")
+
+    def _place_all(self, values: list[str]) -> str:
+        return f"{super().place(values)}::text[]"
+
+    def compares_text(self, op: str, value: str) -> str:
+        # no record has a NUL: what is compared with one is compared with what is before it
+        return _TEXT.format(op=op, value=self.place(value.partition("\0")[0]))
+
+    def compares_number(self, op: str, value: int | float) -> str:
+        return _NUMBER.format(op=op, value=f"{self.place(repr(value))}::numeric")

@@ -11,7 +11,7 @@ from evervec.stores.postgres.engine import SQL, Engine
 from evervec.stores.postgres.filtering import Filter
 from evervec.stores.sql import finding
 from evervec.stores.sql.folding import fold, owner_word
-from evervec.stores.sql.words import terms
+from evervec.stores.sql.words import part_of_text, terms
 
 _SPECIAL = re.compile(r"([\\%_])")
 
@@ -42,7 +42,9 @@ class Finding(Engine, finding.Finding):
                 if rows:
                     return rows
             # words that the parser cannot find, such as a part of Chinese or Japanese text
-            literal = _SPECIAL.sub(r"\\\1", query.strip())
+            if (part := part_of_text(query)) is None:
+                return []
+            literal = _SPECIAL.sub(r"\\\1", part)
             head = [tenant, kind, limit, f"%{literal}%"]
             given = Filter(conditions, len(head))
             plain = SQL.contains_text.replace("{filter}", given.clause)

@@ -1069,6 +1069,9 @@ on conflict do nothing
 -- name: asked
 select fingerprint, answer from evervec.asked where tenant = $1 and name = $2
 
+-- name: count_asked
+select count(*) from (select 1 from evervec.asked where tenant = $1 limit $2) as kept
+
 -- name: answer
 update evervec.asked set answer = $1 where tenant = $2 and name = $3
 

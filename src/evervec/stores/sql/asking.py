@@ -18,6 +18,16 @@ class Asking(Engine):
             conn.execute(self.sql.add_asked, (tenant, name, fingerprint, now))
             return Asked(*conn.execute(self.sql.asked, (tenant, name)).fetchone())
 
+    def asked(self, tenant: str, name: str) -> Asked | None:
+        with self.db.reading() as conn:
+            row = conn.execute(self.sql.asked, (tenant, name)).fetchone()
+        return None if row is None else Asked(*row)
+
+    def count_asked(self, tenant: str, most: int) -> int:
+        with self.db.reading() as conn:
+            count: int = conn.execute(self.sql.count_asked, (tenant, most)).fetchone()[0]
+        return count
+
     def answer(self, tenant: str, name: str, answer: str) -> None:
         with self.db.writing(durable=False) as conn:
             conn.execute(self.sql.answer, (answer, tenant, name))

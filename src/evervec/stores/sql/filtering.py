@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
-from evervec.filters import Condition, Scalar
+from evervec.filters import Condition, Scalar, Wanted, matches
 
 COMPARE = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
@@ -28,7 +29,7 @@ class Filter(ABC):
     @abstractmethod
     def items(self, field: str, test: str) -> str:
         """Whether the field's own value, or an item of it where it is a list, passes a test of
-        `item`."""
+        `item`, in which `or` may stand."""
 
     @abstractmethod
     def is_something(self) -> str:
@@ -38,31 +39,41 @@ class Filter(ABC):
     def is_boolean(self, value: bool) -> str: ...
 
     @abstractmethod
-    def is_text(self, op: str, value: str) -> str: ...
+    def is_one_of_texts(self, values: list[str]) -> str: ...
 
     @abstractmethod
-    def is_number(self, op: str, value: int | float) -> str: ...
+    def is_one_of_numbers(self, values: list[int | float]) -> str: ...
+
+    @abstractmethod
+    def compares_text(self, op: str, value: str) -> str: ...
+
+    @abstractmethod
+    def compares_number(self, op: str, value: int | float) -> str: ...
 
     def _clause(self, c: Condition) -> str:
-        if c.op == "eq":
-            return self._equal(c.field, c.value)
-        if c.op == "ne":
-            return f"not {self._equal(c.field, c.value)}"
+        if "\0" in c.field:  # which no record has, and not every engine can be asked for
+            return "true" if matches({}, [c]) else "false"
         if c.op == "in":
-            parts = [self._equal(c.field, value) for value in c.value]
-            return f"({' or '.join(parts)})" if parts else "false"
+            return self._equal(c.field, c.value)
+        if c.op in ("eq", "ne"):
+            equal = self._equal(c.field, (c.value,))
+            return equal if c.op == "eq" else f"not {equal}"
         return self.items(c.field, self._compared(COMPARE[c.op], c.value))
 
-    def _equal(self, field: str, value: Scalar) -> str:
-        if value is None:
-            return f"not {self.items(field, self.is_something())}"
-        if isinstance(value, bool):
-            return self.items(field, self.is_boolean(value))
-        return self.items(field, self._compared("=", value))
+    def _equal(self, field: str, values: Sequence[Scalar]) -> str:
+        """One look into the field, however many values there are."""
+        wanted = Wanted.of(values)
+        tests = [self.is_boolean(value) for value in set(wanted.booleans)]
+        if wanted.texts:
+            tests.append(self.is_one_of_texts(wanted.texts))
+        if wanted.numbers:
+            tests.append(self.is_one_of_numbers(wanted.numbers))
+        parts = [self.items(field, " or ".join(tests))] if tests else []
+        if wanted.absent:
+            parts.append(f"not {self.items(field, self.is_something())}")
+        return f"({' or '.join(parts)})" if parts else "false"
 
     def _compared(self, op: str, value: Any) -> str:
         if isinstance(value, str):
-            return self.is_text(op, value)
-        if math.isnan(value):
-            return "false"
-        return self.is_number(op, value)
+            return self.compares_text(op, value)
+        return "false" if math.isnan(value) else self.compares_number(op, value)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from evervec.filters import Condition, Scalar
+from evervec.filters import Condition, Scalar, Wanted
+from evervec.stores.sql.filtering import COMPARE
 
-# the field's own value, or an item of it where it is a list
+# The field's own value, or an item of it where it is a list. Metadata is read once for each
+# condition, and nothing that is nested deeper is looked at.
 _ITEMS = """exists (
-    select 1 from json_tree(r.metadata) as item
-    where {test} and (
-        item.path = '$' and item.key = ?
-        or exists (select 1 from json_each(r.metadata) as f
-                   where f.id = item.parent and f.key = ? and f.type = 'array')))"""
-_COMPARE = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+    select 1 from json_each(r.metadata) as f
+    where f.key = ? and ({test_field} or exists (
+        select 1 from json_each(case f.type when 'array' then f.value else '[]' end) as item
+        where {test_item})))"""
+_NUMBERS = "('integer', 'real')"
 
 
 def filter_sql(conditions: tuple[Condition, ...]) -> tuple[str, list[Any]]:
@@ -27,29 +29,38 @@ def filter_sql(conditions: tuple[Condition, ...]) -> tuple[str, list[Any]]:
 
 
 def _clause(c: Condition) -> tuple[str, list[Any]]:
-    if c.op == "eq":
-        return _equal(c.field, c.value)
-    if c.op == "ne":
-        clause, values = _equal(c.field, c.value)
-        return f"not {clause}", values
     if c.op == "in":
-        if not c.value:
-            return "0", []
-        parts = [_equal(c.field, value) for value in c.value]
-        return f"({' or '.join(p for p, _ in parts)})", [v for _, vs in parts for v in vs]
-    types = "('text')" if isinstance(c.value, str) else "('integer', 'real')"
-    test = f"item.type in {types} and item.atom {_COMPARE[c.op]} ?"
-    return _ITEMS.format(test=test), [c.value, c.field, c.field]
+        return _equal(c.field, c.value)
+    if c.op in ("eq", "ne"):
+        clause, values = _equal(c.field, (c.value,))
+        return clause if c.op == "eq" else f"not {clause}", values
+    types = "('text')" if isinstance(c.value, str) else _NUMBERS
+    return _items(c.field, f"{{0}}.type in {types} and {{0}}.atom {COMPARE[c.op]} ?", [c.value])
 
 
-def _equal(field: str, value: Scalar) -> tuple[str, list[Any]]:
-    if value is None:
-        present = _ITEMS.format(test="item.type <> 'null'")
-        return f"not {present}", [field, field]
-    if isinstance(value, bool):
-        test, needed = f"item.type = '{str(value).lower()}'", list[Any]()
-    elif isinstance(value, str):
-        test, needed = "item.type = 'text' and item.atom = ?", [value]
-    else:
-        test, needed = "item.type in ('integer', 'real') and item.atom = ?", [value]
-    return _ITEMS.format(test=test), [*needed, field, field]
+def _equal(field: str, values: Sequence[Scalar]) -> tuple[str, list[Any]]:
+    wanted = Wanted.of(values)
+    tests = [f"{{0}}.type = '{str(value).lower()}'" for value in set(wanted.booleans)]
+    if wanted.texts:
+        tests.append(f"{{0}}.type = 'text' and {{0}}.atom in ({_places(wanted.texts)})")
+    if wanted.numbers:
+        tests.append(f"{{0}}.type in {_NUMBERS} and {{0}}.atom in ({_places(wanted.numbers)})")
+    clauses, needed = [], list[Any]()
+    if tests:
+        clause, needed = _items(field, " or ".join(tests), [*wanted.texts, *wanted.numbers])
+        clauses.append(clause)
+    if wanted.absent:
+        present, names = _items(field, "{0}.type <> 'null'", [])
+        clauses.append(f"not {present}")
+        needed += names
+    return f"({' or '.join(clauses) or '0'})", needed
+
+
+def _items(field: str, test: str, values: list[Any]) -> tuple[str, list[Any]]:
+    """A test of the field's value, or of an item of it, named `{0}`."""
+    tests = {"test_field": f"({test.format('f')})", "test_item": test.format("item")}
+    return _ITEMS.format(**tests), [field, *values, *values]
+
+
+def _places(values: Sequence[Any]) -> str:
+    return ", ".join("?" * len(values))

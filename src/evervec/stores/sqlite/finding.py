@@ -8,7 +8,7 @@ from typing import Any
 from evervec.filters import parse_filter
 from evervec.stores.sql import finding
 from evervec.stores.sql.records import scope
-from evervec.stores.sql.words import terms
+from evervec.stores.sql.words import part_of_text, terms
 from evervec.stores.sqlite.engine import SQL, Engine, listed
 from evervec.stores.sqlite.filtering import filter_sql
 from evervec.stores.sqlite.ranking import Counts, Ranking
@@ -51,6 +51,8 @@ class Finding(Engine, finding.Finding):
                 if found := ranking.best(words, limit, filtered):
                     return found
             # words that the tokenizer cannot find, such as a part of Chinese or Japanese text
+            if (part := part_of_text(query)) is None:
+                return []
             plain = f"{SQL.contains_text}{clause} order by r.record desc limit ?"
-            values = [query.strip(), tenant, kind, *needed, limit]
+            values = [part, tenant, kind, *needed, limit]
             return conn.execute(plain, values).fetchall()

@@ -820,6 +820,9 @@ on conflict do nothing
 -- name: asked
 select fingerprint, answer from evervec_asked where tenant = ? and name = ?
 
+-- name: count_asked
+select count(*) from (select 1 from evervec_asked where tenant = ? limit ?) as kept
+
 -- name: answer
 update evervec_asked set answer = ? where tenant = ? and name = ?
 

@@ -1,0 +1,96 @@
+"""No regular expression of evervec takes more than linearly many steps, whatever the text is.
+
+Texts are made of the signs that a pattern has, alone and in pairs, and doubled: twice the text may
+take twice the steps. Steps are counted by a matcher of our own (`support.backtracking`).
+"""
+
+import ast
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+import evervec
+from support.backtracking import Matcher, steps, with_deep_stack
+
+SOURCE = Path(evervec.__file__).parent
+SIZE = 32
+MOST = 100_000
+FRAMES = [("", ""), ("#  a", "!")]
+
+
+def compiled() -> Iterator[tuple[str, re.Pattern[str]]]:
+    """The patterns that modules keep, and those that are compiled where they are used."""
+    for module in pkgutil.walk_packages(evervec.__path__, "evervec."):
+        if not module.name.endswith("__main__"):
+            for name, value in vars(importlib.import_module(module.name)).items():
+                for each in value if isinstance(value, tuple) else (value,):
+                    if isinstance(each, re.Pattern):
+                        yield f"{module.name}.{name}", each
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name("re"), attr=attr),
+                    args=[ast.Constant(value=str() as text), *_],
+                ) if attr not in ("escape", "compile"):
+                    yield f"{path.relative_to(SOURCE)}:{node.lineno}", re.compile(text)
+
+
+PATTERNS = {(p.pattern, p.flags): (name, p) for name, p in compiled()}
+
+
+def signs(pattern: re.Pattern[str]) -> list[str]:
+    own = [sign for sign in pattern.pattern if not sign.isalnum() and sign not in "\\()[]|?*+^$"]
+    return list(dict.fromkeys((" ", "\n", "a", "0", *own)))[:8]
+
+
+def grows(pattern: re.Pattern[str]) -> str | None:
+    """A text for which the steps grow with more than its length; None if none was found."""
+    alone = signs(pattern)
+    for unit in (*alone, *map("".join, permutations(alone, 2))):
+        for before, behind in FRAMES:
+            taken = [
+                steps(pattern, before + (unit * size)[:size] + behind, MOST)
+                for size in (SIZE, 2 * SIZE, 4 * SIZE)
+            ]
+            if taken[2] == MOST or taken[2] > 2.5 * taken[1] > 6.25 * taken[0]:
+                return repr(before + unit * 3 + "…" + behind)
+    return None
+
+
+@pytest.mark.parametrize("key", PATTERNS, ids=lambda key: PATTERNS[key][0])
+def test_a_pattern_takes_linear_steps(key: tuple[str, int]) -> None:
+    assert with_deep_stack(lambda: grows(PATTERNS[key][1])) is None
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        re.compile(r"^#\s+(.+?)\s*#*$", re.MULTILINE),
+        re.compile(r"(?:\s+#+|\s*\{[^{}]*\})+\Z"),
+        re.compile(r" *\n[\s\n]*\n *"),
+        re.compile(r"(\d+(?:\.\d+)?)(ms|s)"),
+        re.compile(r"(a+)+!"),
+    ],
+    ids=lambda pattern: pattern.pattern,
+)
+def test_a_bad_pattern_is_noticed(pattern: re.Pattern[str]) -> None:
+    assert with_deep_stack(lambda: grows(pattern))
+
+
+TEXTS = [
+    "a b  c\n\n- d", "## x ##\n\n", 'wait=30, wait = "7"', "```py\nx\n```\n", ". a! b? c\u3002d",
+    "ev_0123456789ab_" + "x" * 43, "lock is held in foo bar (PID 77)", "12.5 min 1m30s", '"a b" c',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", PATTERNS, ids=lambda key: PATTERNS[key][0])
+def test_the_matcher_finds_what_re_finds(key: tuple[str, int]) -> None:
+    pattern = PATTERNS[key][1]
+    for text in TEXTS:
+        assert Matcher(pattern, text).find_all() == len(list(pattern.finditer(text)))
