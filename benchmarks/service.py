@@ -5,6 +5,10 @@ they answer for is synced to disk. The service takes a key, counts the rate limi
 record, full text and job; the route inserts a row. With a worker inside it embeds and indexes
 meanwhile, which the route does not, so that has no target. Many clients keep a connection each; one client sends its requests one by one.
 A batch is one request; beside it stands `add_many` in this process.
+
+Then two hundred clients, half of whose requests are adds and half searches by vector, over more and
+more vectors of their tenant, with a worker inside: beside each the same over the fewest. Services take
+turns.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 
@@ -32,6 +36,10 @@ from evervec.keys import Keys
 _WORDS = 60
 _CROWD = 32
 _AT_ONCE = 4_000
+_MANY_CLIENTS = 200
+_ROUND = 2 * _MANY_CLIENTS
+_FEW, _MANY = (500, 5_000), (1_000, 10_000, 100_000)
+_STEADY = at_least(1 / 1.3)
 _PATIENCE = 60.0
 """seconds for a server to come up"""
 _NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -51,7 +59,35 @@ def run(*, quick: bool) -> Sequence[Line]:
         )
     ]
     own, library = _batches(made)
-    return [*lines, Line("batch", "records/s", own, "add_many", library, half)]
+    batch = Line("batch", "records/s", own, "add_many", library, half)
+    return [*lines, batch, *_growth(_FEW if quick else _MANY, 1_200 if quick else 6_000)]
+
+
+def _growth(sizes: Sequence[int], requests: int) -> Iterator[Line]:
+    """Requests a second of a crowd, over so many vectors."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="evervec-bench-")))
+        served = [
+            stack.enter_context(_serving(folder, "1", name=f"{size}.db", size=size))
+            for size in sizes
+        ]
+        took = dict.fromkeys(sizes, 0.0)
+        words = texts(requests, 3, seed=2)
+        for start in range(-_ROUND, requests, _ROUND):  # the first makes threads and the like
+            for size, (port, key) in zip(sizes, served, strict=True):
+                asked = [
+                    _search(text, key) if n % 2 else _request(start + n, text, key)
+                    for n, text in enumerate(words[start:][:_ROUND])
+                ]
+                with stopwatch() as watch:
+                    asyncio.run(_send(port, asked, _MANY_CLIENTS))
+                took[size] += watch.seconds if start >= 0 else 0.0
+                _settle(port, key)
+    rates = {size: requests / seconds for size, seconds in took.items()}
+    fewest, *more = sizes
+    for size in more:
+        what = f"{_MANY_CLIENTS} clients, {size:,} vectors"
+        yield Line(what, "requests/s", rates[size], f"{fewest:,} vectors", rates[fewest], _STEADY)
 
 
 def _adds(made: list[str], workers: str) -> dict[int, tuple[float, float]]:
@@ -132,11 +168,18 @@ def _batches(made: list[str]) -> tuple[float, float]:
 
 
 @contextmanager
-def _serving(folder: Path, workers: str) -> Iterator[tuple[int, str]]:
-    """`evervec serve` over a new store, and a writer's key that is never held back."""
-    path, port = folder / "records.db", _free_port()
+def _serving(
+    folder: Path, workers: str, name: str = "records.db", size: int = 0
+) -> Iterator[tuple[int, str]]:
+    """`evervec serve` over a new store with so many records, and a writer's key that is never
+    held back."""
+    path, port = folder / name, _free_port()
     with evervec.open(path, embedder="hashing") as ev:
         key = Keys(ev.store).create("default", "bench", "writer").key
+        records = ({"id": f"old {n}", "text": text} for n, text in enumerate(texts(size, _WORDS)))
+        for _ in ev.add_many("note", records):
+            pass
+        ev.process_all()
     program = [
         sys.executable, "-m", "evervec", "--store", str(path), "--embedder", "hashing", "serve",
         "--port", str(port), "--workers-inside", workers,
@@ -179,7 +222,7 @@ async def _send(port: int, requests: list[bytes], clients: int) -> None:
         for request in waiting:
             writer.write(request)
             head = await reader.readuntil(b"\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 202"), head
+            assert head.startswith((b"HTTP/1.1 202", b"HTTP/1.1 200")), head
             length = next(
                 int(line.split(b":")[1])
                 for line in head.lower().split(b"\r\n")
@@ -192,9 +235,17 @@ async def _send(port: int, requests: list[bytes], clients: int) -> None:
 
 
 def _request(number: int, text: str, key: str) -> bytes:
-    body = json.dumps({"kind": "note", "id": str(number), "text": text}).encode()
+    return _posted("/v1/records", {"kind": "note", "id": str(number), "text": text}, key)
+
+
+def _search(query: str, key: str) -> bytes:
+    return _posted("/v1/search", {"query": query, "mode": "semantic"}, key)
+
+
+def _posted(path: str, given: dict[str, str], key: str) -> bytes:
+    body = json.dumps(given).encode()
     head = (
-        f"POST /v1/records HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

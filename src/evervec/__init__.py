@@ -15,9 +15,11 @@ if _typing.TYPE_CHECKING:
     from evervec.chunking import Measure as Measure
     from evervec.chunking import SizeChunker as SizeChunker
     from evervec.client import Client as Client
+    from evervec.deadlines import deadline as deadline
     from evervec.embedders.base import Answer as Answer
     from evervec.embedders.base import Embedder as Embedder
     from evervec.errors import AccessDenied as AccessDenied
+    from evervec.errors import DeadlineExceeded as DeadlineExceeded
     from evervec.errors import EmbedderError as EmbedderError
     from evervec.errors import EvervecError as EvervecError
     from evervec.errors import IndexMismatch as IndexMismatch
@@ -72,10 +74,12 @@ __version__ = "0.1.0"
 _HOMES = {
     "chunking": "Chunker ContentChunker Measure SizeChunker",
     "client": "Client",
+    "deadlines": "deadline",
     "embedders.base": "Answer Embedder",
-    "errors": "AccessDenied EmbedderError EvervecError IndexMismatch IndexUnavailable "
-    "InvalidArgument InvalidInput InvalidRecord InvalidTransition JobFailed LeaseLost "
-    "ProviderUnavailable QuotaExceeded RateLimited SettingsError StoreError VersionMismatch WaitTimeout",
+    "errors": "AccessDenied DeadlineExceeded EmbedderError EvervecError IndexMismatch "
+    "IndexUnavailable InvalidArgument InvalidInput InvalidRecord InvalidTransition JobFailed "
+    "LeaseLost ProviderUnavailable QuotaExceeded RateLimited SettingsError StoreError "
+    "VersionMismatch WaitTimeout",
     "facade": "Evervec open",
     "kinds": "Kind Rescore",
     "migrate": "Migration",

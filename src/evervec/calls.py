@@ -31,10 +31,21 @@ class Calls:
         self._next = self._ordinary
         self._changed = threading.Condition()
         self._closed = False
+        self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        for number in range(self._count):
-            threading.Thread(target=self._work, name=f"evervec-call-{number}", daemon=True).start()
+        """Start the threads; RuntimeError if there is none to be had."""
+        while len(self._threads) < self._count:
+            name = f"evervec-call-{len(self._threads)}"
+            thread = threading.Thread(target=self._work, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def tend(self) -> None:
+        """Start anew what has died."""
+        if not all(thread.is_alive() for thread in self._threads):
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            self.start()
 
     def submit(self, batch: Batch, calls: Sequence[range]) -> None:
         with self._changed:

@@ -68,6 +68,15 @@ class WaitTimeout(EvervecError, TimeoutError):
     that a worker runs (`with ev.worker():` or `evervec worker`)."""
 
 
+class DeadlineExceeded(EvervecError):
+    """The call did not end before its deadline, and was broken off. If it was a write, nothing
+    was written."""
+
+
+class Cancelled(DeadlineExceeded):
+    """The call was broken off because nobody waits for its answer any more."""
+
+
 class JobFailed(EvervecError):
     """The job is a dead letter. Mend the cause, then `ev.queue.retry(job_id)`."""
 

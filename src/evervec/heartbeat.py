@@ -21,7 +21,7 @@ class Heartbeat:
         self._held: dict[tuple[int, str | None], Job] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="evervec-lease", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def hold(self, jobs: Iterable[Job]) -> None:
         with self._lock:
@@ -49,8 +49,15 @@ class Heartbeat:
             self._renew(jobs)
 
     def __enter__(self) -> Heartbeat:
-        self._thread.start()
+        self.tend()
         return self
+
+    def tend(self) -> None:
+        """Start the thread, if it does not run: without it every lease would expire."""
+        if self._thread is None or not self._thread.is_alive():
+            thread = threading.Thread(target=self._beat, name="evervec-lease", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()

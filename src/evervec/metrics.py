@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import socket
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import accumulate, chain
+from typing import Any
+from urllib.parse import urlsplit
 
 from evervec.errors import EvervecError, SettingsError
 from evervec.model import Status
@@ -32,6 +36,10 @@ except ImportError as missing:
 log = logging.getLogger("evervec")
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+_SECURITY = [("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store")]
+_PRIVATE_ZONES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
+_SILENT_SECONDS = 10.0
+"""how long a connection may say nothing"""
 _MOST_TENANTS = 100
 _LIVES_SECONDS = 60.0
 """a worker that was not heard of for so long is not counted"""
@@ -144,11 +152,58 @@ def exposition(metrics: Iterable[Metric]) -> bytes:
     return generate_latest(registry)
 
 
+def _checked(app: Any, bound: str, names: Collection[str]) -> Any:
+    """The same application, for requests whose `Host` can only mean this machine: a page in a
+    browser that makes a name of its own point here reads nothing."""
+
+    def checked(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        if not _is_own_name(environ.get("HTTP_HOST", ""), bound, names):
+            start("403 Forbidden", [("Content-Type", "text/plain"), *_SECURITY])
+            return [b"not a name of this machine: ask by address, or give --metrics-name\n"]
+
+        def starting(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
+            return start(status, [*headers, *_SECURITY], *more)
+
+        answered: Iterable[bytes] = app(environ, starting)
+        return answered
+
+    return checked
+
+
+def _is_own_name(host: str, bound: str, names: Collection[str]) -> bool:
+    """Whether a `Host` is one that nobody else can have made up. On loopback: an address of that,
+    or `localhost`. Elsewhere: any address; and names that the public DNS does not have, which are
+    those without a dot and those of private zones."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    if name in ("localhost", bound, *names):
+        return True
+    if bound == "localhost" or _is_address(bound, loopback=True):
+        return _is_address(name, loopback=True)
+    private = bool(name) and ("." not in name or name.endswith(_PRIVATE_ZONES))
+    return private or _is_address(name) or name == socket.getfqdn()
+
+
+def _is_address(text: str, *, loopback: bool = False) -> bool:
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return found.is_loopback or not loopback
+
+
 def serve_metrics(
-    host: str, port: int, store: Store, queue: Queue, models: Models
+    host: str,
+    port: int,
+    store: Store,
+    queue: Queue,
+    models: Models,
+    names: Collection[str] = (),
 ) -> Callable[[], None]:
     """Answer Prometheus there, from a thread; what it gives ends that. A store that does
-    not answer is a number too."""
+    not answer is a number too. `names`: more names that the machine is asked by."""
 
     def collect() -> Iterable[Metric]:
         try:
@@ -163,6 +218,9 @@ def serve_metrics(
     registry.register(_Once(collect))
     try:
         server, thread = start_wsgi_server(port, host, registry)
+        server.set_app(_checked(server.get_app(), host, names))
+        handler: Any = server.RequestHandlerClass
+        server.RequestHandlerClass = type("Handler", (handler,), {"timeout": _SILENT_SECONDS})
     except OSError as error:
         raise SettingsError(
             f"{host}, port {port} cannot be listened on ({error.strerror}): give another "

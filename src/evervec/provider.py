@@ -6,10 +6,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from evervec.deadlines import check, current, deadline, left
 from evervec.embedders.base import PROBE, Embedded, Embedder, count_tokens, embed, embed_query
-from evervec.errors import InvalidInput, ProviderUnavailable, RateLimited, StoreError
+from evervec.errors import (
+    DeadlineExceeded,
+    InvalidInput,
+    ProviderUnavailable,
+    RateLimited,
+    StoreError,
+)
 from evervec.limits.budget import Budget
 from evervec.limits.gate import NOBODYS_FAULT, Gatekeeper, Ramp, error_of
 from evervec.limits.pace import Pace
@@ -152,7 +160,13 @@ class Provider:
         if time.monotonic() < self._avoid_until:
             raise ProviderUnavailable(f"{self.embedder.name} did not answer the last question")
         try:
-            vector = embed_query(self.embedder, text)
+            with deadline(left() / 2) if current() else nullcontext():  # text can answer as well
+                vector = embed_query(self.embedder, text)
+        except DeadlineExceeded:  # which says nothing of the provider
+            check()
+            raise ProviderUnavailable(
+                f"{self.embedder.name} did not answer within half of the search's time"
+            ) from None
         except NOBODYS_FAULT as error:
             self._tell("query", error)
             self._note(self._gates.shut, error)

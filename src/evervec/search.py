@@ -14,9 +14,10 @@ from typing import Any
 
 from evervec.bounds import check_bound, shown
 from evervec.chunking import SizeChunker, parse_chunker
+from evervec.deadlines import check
 from evervec.drafts import check_text
 from evervec.embedders.base import describe
-from evervec.errors import IndexUnavailable, InvalidArgument
+from evervec.errors import DeadlineExceeded, IndexUnavailable, InvalidArgument
 from evervec.filters import check_filter, parse_filter
 from evervec.indexes.base import Index, Matches
 from evervec.kinds import Kind
@@ -126,6 +127,8 @@ class Search:
                 )
                 for s in scope.serving
             ]
+        except DeadlineExceeded:
+            raise
         except IndexUnavailable as error:
             log.warning("search answers from text alone: %s", error)
             return None
@@ -192,6 +195,7 @@ class Search:
         for place, ((rank, record, similarity), read) in enumerate(all):
             if read is None:
                 continue
+            check()
             kind, id, title, text, flat, found = read
             if text is None:
                 if place >= looked:
@@ -212,6 +216,7 @@ class Search:
         words = {term.lower() for term in terms(query)}
         best, most = "", -1
         for start, end in self._chunker.split(found.text):
+            check()
             piece = found.text[start:end]
             lowered = piece.lower()
             count = sum(word in lowered for word in words)

@@ -201,6 +201,9 @@ class Settings:
     )
     qdrant_shards: int = _setting(0, "shards of new collections; 0: as Qdrant says", least=0)
     qdrant_replicas: int = _setting(0, "replicas of new collections; 0: as Qdrant says", least=0)
+    disk_free_mb: float = _setting(
+        100.0, "free disk space in MB below which `/readyz` says that the disk is low", least=0
+    )
     server_body_mb: float = _setting(
         10.0, "largest body of a request, and largest line of a batch", least=0.001
     )
@@ -213,12 +216,66 @@ class Settings:
     )
     server_depth: int = _setting(64, "how deep the JSON of a request may be nested", least=2)
     server_threads: int = _setting(16, "requests at work in the store at once", least=1)
+    server_tenant_threads: int = _setting(
+        0, "of those, the ones that one tenant may use; 0: as many as it leaves free", least=0
+    )
+    server_requests: int = _setting(
+        2000, "requests under way at once; more are answered 503", least=1
+    )
+    server_tenant_requests: int = _setting(
+        500, "of those, the ones of one tenant; more are answered 429", least=1
+    )
+    server_seconds: float = _setting(
+        30.0, "how long a request may take that has no Request-Timeout", least=0.1
+    )
+    server_most_seconds: float = _setting(
+        300.0, "the longest Request-Timeout; more is taken for this", least=0.1
+    )
     server_repeat_hours: float = _setting(
         24.0, "how long an answer is kept for the same Idempotency-Key", least=0.01
     )
     server_repeat_names: int = _setting(
         1_000_000, "Idempotency-Keys that are kept for a tenant, at most", least=1
     )
+    server_connections: int = _setting(
+        2048,
+        "connections open at once, at most half of the files that the process may open",
+        least=1,
+    )
+    server_client_connections: int = _setting(
+        512,
+        "of these, connections or requests of one client: an IPv4 address, or an IPv6 network /64",
+        least=1,
+    )
+    server_header_kb: float = _setting(
+        32.0, "largest request line and headers together, in KiB", least=0.25
+    )
+    server_headers: int = _setting(100, "headers in one request, at most", least=10)
+    server_header_seconds: float = _setting(
+        20.0, "how long the headers of a request may take to come", least=0.05
+    )
+    server_body_seconds: float = _setting(
+        30.0, "longest pause of a client in sending a body or reading an answer", least=0.05
+    )
+    server_body_rate: int = _setting(
+        500, "bytes a second that a client must send or read, beside such pauses", least=1
+    )
+    server_idle_seconds: float = _setting(
+        30.0, "how long a connection is kept for the next request", least=0.05
+    )
+    trusted_proxies: str = _setting(
+        "",
+        "addresses and networks of proxies whose X-Forwarded-For names the client, "
+        "such as 10.0.0.7, 172.16.0.0/12",
+    )
+    open_without_keys: bool = _setting(
+        False,
+        "as long as there are no keys, whoever reaches the service may do everything; "
+        "False: only programs on this machine",
+    )
+    token_seconds: float = _setting(3600.0, "longest life of a token made from a key", least=0.1)
+    tokens_per_key: int = _setting(1000, "tokens that may be made from one key in an hour", least=1)
+    keep_audit_days: float = _setting(90.0, "how long entries of the audit log stay", least=0)
     rate_per_second: float = _setting(100.0, "requests a second that an agent may make", least=0.01)
     rate_burst: int = _setting(200, "requests that an agent may make at once", least=1)
     redis_url: str = _setting(

@@ -128,6 +128,11 @@ SEARCHES = Histogram(
 LIMITER = Counter(
     "evervec_limiter_decisions_total", "Requests that the rate limit allowed or refused", "decision"
 )
+REFUSED = Counter(
+    "evervec_refused_requests_total",
+    "Requests refused because too many were under way: of their tenant, or in all",
+    "bound",
+)
 QUOTAS = Counter(
     "evervec_quota_refusals_total", "Writes that were refused because a tenant has no room", "quota"
 )
@@ -140,5 +145,7 @@ DELIVERIES = Counter(
     "outcome",
 )
 
-COUNTERS = (ATTEMPTS, DEAD_LETTERS, CHUNKS, CALLS, TOKENS, LIMITER, QUOTAS, DISPATCHED, DELIVERIES)
+COUNTERS = (
+    ATTEMPTS, DEAD_LETTERS, CHUNKS, CALLS, TOKENS, LIMITER, REFUSED, QUOTAS, DISPATCHED, DELIVERIES,
+)  # fmt: skip
 HISTOGRAMS = (FRESHNESS, STAGES, SEARCHES)

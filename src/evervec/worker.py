@@ -7,6 +7,10 @@ records in it that are complete are written meanwhile. So a worker that is stopp
 killed loses a few seconds of work, however slow its machine is. Nothing is polled while
 there is work, and an idle worker sleeps until it is woken, a job falls due, or the poll
 interval ends.
+
+No error ends it. What is around it (store, index, descriptors, memory, threads) is waited for;
+jobs that meet a mistake of the code are left for their leases to run out, after which they are
+tried with fewer others, and at last alone.
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ from importlib.metadata import version
 from evervec.batch import Batch, Call, Written
 from evervec.calls import Calls
 from evervec.embedders.base import describe
-from evervec.errors import IndexBusy, IndexUnavailable, StoreClosed, StoreError
+from evervec.endurance import AROUND, PASSING, Endurance
+from evervec.errors import IndexBusy, StoreClosed, StoreError
 from evervec.gathering import Gathering
 from evervec.heartbeat import Heartbeat
 from evervec.housekeeping import Housekeeping
@@ -44,12 +49,10 @@ _BUSY_SECONDS = 0.1
 """until an index that another process writes to is tried again"""
 _FEW_BATCHES = 4
 """that a claim holds, where a batch holds less than a claim"""
+_JOIN_SECONDS = 1.0
 _suspects_turn = threading.Lock()
 """One worker of a process at a time does what has killed workers: two would die together, and
 neither job could be told to be the cause."""
-_PASSING = (StoreError, IndexUnavailable, OSError, MemoryError)
-"""failures of what is around the provider's calls: they spend no attempt, and work goes on after
-them"""
 
 
 class Worker:
@@ -72,8 +75,7 @@ class Worker:
         self._settings = settings
         self._concurrency = concurrency or settings.concurrency
         self._stopping = threading.Event()
-        self._calls = Calls(pipeline, self._concurrency, self._stopping.is_set)
-        self._heartbeat = Heartbeat(pipeline.queue.renew_many, settings.lease_seconds / 3)
+        self._renew_threads()
         self._claimed: Sequence[Job] = ()
         self._claim_limit = settings.batch_size
         self._flying: list[Batch] = []
@@ -97,6 +99,14 @@ class Worker:
         self._next_beat = 0.0
         self._thread: threading.Thread | None = None
         self._crash: BaseException | None = None
+        self._endurance = Endurance(settings.backoff_seconds)
+        self._version = version("evervec")  # read from a file, once
+
+    def _renew_threads(self) -> None:
+        self._calls = Calls(self._pipeline, self._concurrency, self._stopping.is_set)
+        self._heartbeat = Heartbeat(
+            self._pipeline.queue.renew_many, self._settings.lease_seconds / 3
+        )
 
     # running
     def process_all(self, progress: Callable[[int], object] | None = None) -> ProcessResult:
@@ -124,6 +134,11 @@ class Worker:
         return self._thread is not None and self._thread.is_alive()
 
     @property
+    def trouble(self) -> str | None:
+        """Why it does no work: `stopped`, `failing` or `stuck`; None when all is well."""
+        return self._endurance.trouble if self.running else "stopped"
+
+    @property
     def stopping(self) -> bool:
         return self._stopping.is_set()
 
@@ -131,6 +146,13 @@ class Worker:
         self._thread = threading.Thread(target=self._run_here, name="evervec-worker", daemon=True)
         self._thread.start()
         return self
+
+    def join(self) -> bool:
+        """Wait for the end of its thread after `stop`, hardly longer than the drain may take;
+        whether it has ended."""
+        if self._thread is not None:
+            self._thread.join(max(0.0, self._stop_at - time.monotonic()) + _JOIN_SECONDS)
+        return not self.running
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -140,16 +162,23 @@ class Worker:
             raise self._crash
 
     def _run_here(self) -> None:
-        try:
-            self.run()
-        except Exception as error:
-            log.exception("the worker stopped")
-            self._crash = error
+        """Work until `stop`. If it cannot even begin, because there is no thread or store to be
+        had, it tries again."""
+        while not self.stopping:
+            try:
+                self.run()
+            except StoreClosed as error:  # which its owner did, and only its owner can undo
+                self._crash = error
+                log.exception("the worker stopped")
+                return
+            except BaseException as error:  # noqa: BLE001 - nobody else would begin again
+                self._pause(error)
+                self._renew_threads()
 
     def _run(self, *, forever: bool) -> None:
         self._forever = forever
-        self._calls.start()
         try:
+            self._calls.start()
             with self._heartbeat, patience(_PATIENCE):
                 self._work()
                 self._write_complete()
@@ -164,14 +193,17 @@ class Worker:
     def _work(self) -> None:
         """Step until there is nothing more to do."""
         while True:
-            seen = self._store.wait(-1, 0)
+            self._endurance.moves()
             try:
-                if self._step():
+                seen = self._store.wait(-1, 0)
+                moved = self._step()
+                self._endurance.worked()
+                if moved:
                     continue
                 if not self._forever or self.stopping:
                     return
                 self._sleep(seen)
-            except _PASSING as error:
+            except Exception as error:
                 if not self._forever or isinstance(error, StoreClosed):
                     raise
                 self._pause(error)
@@ -186,9 +218,8 @@ class Worker:
         return time.monotonic() < self._stop_at
 
     def _pause(self, error: BaseException) -> None:
-        """Leave alone for a while what is away, however often it is met."""
-        log.error("work waits for the store or index: %s", describe(error))
-        seconds = self._settings.backoff_seconds
+        """Leave alone for a while what is away, longer each time that it is met again."""
+        seconds = self._endurance.failed(error)
         if self.stopping:
             time.sleep(max(0.0, min(seconds, self._stop_at - time.monotonic())))
         else:
@@ -259,10 +290,17 @@ class Worker:
             self._heartbeat.hold(self._claimed)
         if not self._claimed:
             return False
-        batch, self._claimed = self._pipeline.prepare(self._claimed)
-        self._heartbeat.drop(batch.gone)
-        self._size_claims(len(batch.items))
-        calls = self._pipeline.calls(batch)
+        claimed = self._claimed
+        try:
+            batch, self._claimed = self._pipeline.prepare(claimed)
+            self._heartbeat.drop(batch.gone)
+            self._size_claims(len(batch.items))
+            calls = self._pipeline.calls(batch)
+        except Exception as error:
+            if self._forever and not isinstance(error, AROUND):
+                self._claimed = ()
+                self._abandon(claimed)
+            raise
         if calls:
             batch.look_at = time.monotonic() + _PROGRESS_SECONDS
             self._flying.append(batch)
@@ -270,6 +308,11 @@ class Worker:
         else:
             self._embedded.append(batch)
         return True
+
+    def _abandon(self, jobs: Sequence[Job]) -> None:
+        """Let jobs that met a mistake of the code count as crashed once their leases run out."""
+        self._heartbeat.drop(jobs)
+        log.error("%d jobs wait for their leases to run out", len(jobs), extra={"count": len(jobs)})
 
     def _takes_turn(self) -> bool:
         self._has_turn = self._has_turn or _suspects_turn.acquire(blocking=False)
@@ -333,6 +376,11 @@ class Worker:
         except IndexBusy:
             self._write_at = time.monotonic() + _BUSY_SECONDS
             return self._may_drain()
+        except Exception as error:
+            if self._forever and not isinstance(error, AROUND):
+                del self._embedded[0]
+                self._abandon(batch.jobs)
+            raise
         del self._embedded[0]
         self._heartbeat.drop(batch.jobs)
         self._count(batch, written)
@@ -365,6 +413,8 @@ class Worker:
     # idling
     def _tend(self) -> None:
         now = time.monotonic()
+        self._calls.tend()
+        self._heartbeat.tend()
         if now >= self._next_recovery:
             self._next_recovery = now + min(1.0, self._settings.lease_seconds / 4)
             self._store.fold_usage()
@@ -377,7 +427,7 @@ class Worker:
             held = len(self._claimed) + sum(len(batch.items) for batch in batches)
             self._store.beat(
                 self._pipeline.queue.worker,
-                version=version("evervec"),
+                version=self._version,
                 held=held,
                 done=self._total.processed,
             )
@@ -408,7 +458,7 @@ class Worker:
         try:
             while self._embedded and self._bring_in():
                 pass
-        except _PASSING as error:
+        except PASSING as error:
             log.warning("what is embedded cannot be written: %s", describe(error))
 
     def _release_rest(self) -> None:

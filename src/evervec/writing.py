@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 from evervec.drafts import check_name, make_draft, read_envelope
@@ -34,7 +34,7 @@ def save_each(
     try:
         yield from store.save(tenant, kind, drafts)
     except QuotaExceeded as error:
-        yield from _save_fitting(store, tenant, kind, drafts, error)
+        yield from _save_what_fits(store, tenant, kind, drafts, error)
         return
     except _OF_A_DRAFT as error:
         if len(drafts) == 1:
@@ -47,20 +47,16 @@ def save_each(
     yield from save_each(store, tenant, kind, drafts[half:])
 
 
-def _save_fitting(
+def _save_what_fits(
     store: Store, tenant: str, kind: str, drafts: Sequence[Draft], error: QuotaExceeded
 ) -> Iterator[Ticket | EvervecError]:
-    """The same where the tenant has no room for some of them, which the store named."""
-    refused = set(error.refused) or set(range(len(drafts)))
-    first = min(refused)
-    if first:
-        yield from save_each(store, tenant, kind, drafts[:first])
-    yield error
-    rest = range(first + 1, len(drafts))
-    fitting = [drafts[place] for place in rest if place not in refused]
-    saved = save_each(store, tenant, kind, fitting) if fitting else iter(())
-    for place in rest:
-        yield error if place in refused else next(saved)
+    """Save the drafts that the tenant has room for; none is named where it has none for any."""
+    refused = set(error.refused) or range(len(drafts))
+    for no_room, run in groupby(enumerate(drafts), key=lambda place: place[0] in refused):
+        if no_room:
+            yield from (error for _ in run)
+        else:
+            yield from save_each(store, tenant, kind, [draft for _, draft in run])
 
 
 _REFUSED = "the store refused a value of the record, so it was not saved: {}"
@@ -110,7 +106,8 @@ class Writing:
     def _many(self, kind: str, records: Iterable[Any], conn: Any) -> Iterator[Ticket]:
         position, source = 0, iter(records)
         while batch := list(islice(source, self._settings.add_batch)):
-            drafts, refused = [], None
+            drafts: list[Draft] = []
+            refused: InvalidRecord | None = None
             for item in batch:
                 try:
                     drafts.append(self._one_of_many(kind, item))
@@ -132,8 +129,10 @@ class Writing:
         saved = save_each(self._store, self._tenant, kind, drafts)
         for place, ticket in enumerate(saved, position):
             if isinstance(ticket, EvervecError):
-                refusal = QuotaExceeded if isinstance(ticket, QuotaExceeded) else InvalidRecord
-                raise refusal(str(ticket), position=place) from ticket
+                kind_of_error = (
+                    QuotaExceeded if isinstance(ticket, QuotaExceeded) else InvalidRecord
+                )
+                raise kind_of_error(str(ticket), position=place) from ticket
             yield ticket
 
     def _one_of_many(self, kind: str, item: Any) -> Draft:

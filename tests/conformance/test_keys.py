@@ -2,11 +2,12 @@
 
 from dataclasses import astuple
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from evervec import InvalidArgument
-from evervec.keys import Keys, Role
+from evervec import EvervecError, InvalidArgument
+from evervec.keys import Keys, NewKey, Role, TooManyTokens
 from support.world import World
 
 
@@ -84,3 +85,89 @@ def test_a_key_with_bad_parts_is_refused(keys: Keys, bad: tuple[str, str, str]) 
     with pytest.raises(InvalidArgument):
         keys.create(*bad)
     assert not keys.any()
+
+
+def test_a_rotated_key_stays_good_for_the_overlap_and_no_longer(world: World, keys: Keys) -> None:
+    old = keys.create("acme", "crawler", "reader", timedelta(days=10))
+    new = keys.rotate(old.info.prefix, timedelta(hours=1))
+    assert (new.info.tenant, new.info.agent, new.info.role) == ("acme", "crawler", Role.READER)
+    assert new.info.expires_at is not None
+    lasts = new.info.expires_at - new.info.created_at
+    assert lasts.total_seconds() == pytest.approx(864_000, abs=5)
+    assert set(keys.good([old.info.id, new.info.id])) == {old.info.id, new.info.id}
+    world.clock.move(3601)
+    assert set(keys.good([old.info.id, new.info.id])) == {new.info.id}
+    with pytest.raises(InvalidArgument, match="rotated"):
+        keys.rotate(old.info.id)
+    kept = keys.create("acme", expires=timedelta(minutes=5))
+    keys.rotate(kept.info.id, timedelta(hours=1))
+    world.clock.move(301)
+    assert keys.good([kept.info.id]) == {}  # never longer than it was made for
+
+
+def test_nothing_is_made_when_a_key_cannot_be_rotated(keys: Keys) -> None:
+    made = keys.create("acme")
+    keys.revoke(made.info.id)
+    for id in (made.info.id, "000000000000", "nonsense"):
+        with pytest.raises(InvalidArgument, match="rotated"):
+            keys.rotate(id)
+    with pytest.raises(InvalidArgument, match="negative"):
+        keys.rotate(made.info.id, timedelta(seconds=-1))
+    assert len(keys.list()) == 1
+
+
+def token(keys: Keys, parent: NewKey, **given: Any) -> NewKey:
+    asked: dict[str, Any] = {
+        "role": "reader", "tenant": parent.info.tenant, "kinds": None,
+        "lasts": timedelta(minutes=10), "most": 5,
+    }  # fmt: skip
+    return keys.token(parent.info, **{**asked, **given})
+
+
+@pytest.mark.parametrize("ends", ["revoked", "expired", "itself", "its key"])
+def test_a_token_is_good_until_it_or_its_key_ends(world: World, keys: Keys, ends: str) -> None:
+    parent = keys.create("acme", "crawler", "writer", timedelta(minutes=5))
+    made = token(keys, parent, kinds=["page", "note"], lasts=timedelta(minutes=1))
+    found = keys.check([made.key])[made.key]
+    assert found is not None
+    assert (found.tenant, found.agent, found.role) == ("acme", "crawler", Role.READER)
+    assert (found.parent, found.kinds) == (parent.info.id, ("note", "page"))
+    assert [key.id for key in keys.list()] == [parent.info.id]  # tokens are not listed
+    if ends == "revoked":
+        keys.revoke(parent.info.id)
+    elif ends == "itself":
+        keys.revoke(made.info.id)
+    elif ends == "expired":
+        world.clock.move(61)
+    else:
+        keys.rotate(parent.info.id, timedelta(0))
+    assert keys.check([made.key])[made.key] is None
+    assert keys.good([made.info.id]) == {}
+
+
+def test_a_token_may_not_do_more_than_its_key(keys: Keys) -> None:
+    reader, admin = keys.create("acme", role="reader"), keys.create("default", role="admin")
+    refused: list[dict[str, Any]] = [
+        {"role": "writer"}, {"role": "admin"}, {"role": "none"}, {"tenant": "other"},
+        {"kinds": []}, {"kinds": [""]},
+    ]  # fmt: skip
+    for given in refused:
+        with pytest.raises(EvervecError):
+            token(keys, reader, **given)
+    assert token(keys, admin, tenant="other", role="writer").info.tenant == "other"
+    with pytest.raises(InvalidArgument, match="no tokens"):
+        token(keys, token(keys, reader))
+
+
+def test_the_tokens_of_a_key_are_bounded_and_old_ones_forgotten(world: World, keys: Keys) -> None:
+    parent = keys.create("acme")
+    for _ in range(5):
+        token(keys, parent, lasts=timedelta(seconds=1))
+        world.clock.move(2)
+    with pytest.raises(TooManyTokens, match="tokens_per_key"):  # though none is good any more
+        token(keys, parent)
+    token(keys, keys.create("acme"))
+    world.clock.move(3601)
+    token(keys, parent)
+    assert world.ev.store.forget_tokens(world.ev.store.now()) == 6
+    assert len(keys.list()) == 2

@@ -6,6 +6,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 import evervec
 from support.service import serving
 from support.snippets import read_blocks
@@ -14,7 +16,9 @@ from support.world import fail_for_good
 PAGE = Path(__file__).parents[2] / "docs" / "service.md"
 
 
-def test_every_curl_call_on_the_page_works(tmp_path: Path) -> None:
+def test_every_curl_call_on_the_page_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRON_SECRET", "tick")
+    monkeypatch.setenv("WORKER_SECRET", "the worker's")
     calls = [block for block in read_blocks(PAGE) if block.language == "sh"]
     assert len(calls) > 20
     with evervec.open(tmp_path / "notes.db", embedder="hashing") as ev, serving() as serve:

@@ -9,7 +9,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+import evervec
 from evervec import Client, Evervec, StoreError
+from evervec.keys import Keys
 from evervec.server.app import make_app
 from support.processes import until
 from support.service import Serve, free_port
@@ -28,7 +30,9 @@ def test_the_module_of_the_page_serves_records_and_embeds_them(tmp_path: Path) -
         server = subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=out)
     try:
         until(lambda: _status(f"{url}/readyz") == 200, "the service to be ready")
-        with Client(url) as client:
+        with evervec.open(tmp_path / "notes.db", embedder="hashing") as ev:
+            key = Keys(ev.store).create("default").key
+        with Client(url, key) as client:
             ticket = client.add("note", "Tea is grown on hills.", id="tea", wait=20)
             assert client.search("tea", after=ticket, mode="semantic")[0].id == "tea"
     finally:
@@ -51,11 +55,13 @@ def test_mounted_without_its_lifespan_its_worker_starts_with_the_first_request(
     outer = FastAPI()
     inner = make_app(ev, workers=1)
     outer.mount("/deep/search", inner)
+    key = Keys(ev.store).create("default").key
     with TestClient(outer, base_url="http://127.0.0.1") as http:
         ready = http.get("/deep/search/readyz")
         assert (ready.status_code, ready.json()["workers"]["ok"]) == (200, True)
         body = {"kind": "note", "id": "1", "text": "alpha"}
-        added = http.post("/deep/search/v1/records", json=body, headers={"Prefer": "wait=20"})
+        headers = {"Prefer": "wait=20", "Authorization": f"Bearer {key}"}
+        added = http.post("/deep/search/v1/records", json=body, headers=headers)
         assert added.status_code == 201
         inner.state.inside._drain()  # as at the end of the process
     assert ev.queue.stats().done == 1
@@ -71,18 +77,16 @@ def test_open_paths_are_open_where_it_is_mounted_and_others_are_not(ev: Evervec)
 
 
 def test_it_is_not_ready_when_a_worker_that_should_run_has_stopped(
-    ev: Evervec, serve: Serve, monkeypatch: pytest.MonkeyPatch
+    ev: Evervec, serve: Serve
 ) -> None:
     served = serve(ev, workers=2)
     http = served.http()
     assert http.get("/readyz").json()["workers"]["ok"]
     first = served.app.state.inside._workers[0]
-    monkeypatch.setattr(first, "_step", lambda: 1 / 0)
-    ev.store.wake()
-    until(lambda: not first.running, "the worker to stop")
-    ready = http.get("/readyz")
-    assert (ready.status_code, ready.json()["status"]) == (503, "down")
-    assert not ready.json()["workers"]["ok"]
+    first.stop(0.0)
+    until(lambda: http.get("/readyz").status_code == 503, "it to be told")
+    ready = http.get("/readyz").json()
+    assert (ready["status"], ready["workers"]["reason"]) == ("down", "stopped")
 
 
 def test_a_worker_inside_outlives_its_stores_absence(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from pydantic import BaseModel
 from schemathesis import GenerationMode
@@ -19,9 +20,10 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi import checks
 
 import evervec
-from evervec import model, reports
+from evervec import audit, model, reports
+from evervec import keys as evervec_keys
 from evervec.limits.limiter import MemoryLimiter
-from evervec.server.schemas import jobs, migrations, queue, records, search, versions
+from evervec.server.schemas import jobs, keys, migrations, queue, records, search, versions
 from support.service import Served, serving
 from support.world import fail_for_good
 
@@ -34,15 +36,6 @@ CHECKS = [
     checks.unsupported_method,
 ]
 """No mistake of the service's own, and nothing that it does not describe."""
-QUICK = settings(
-    max_examples=5,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.generate],
-    derandomize=True,
-    database=None,
-)
-THOROUGH = settings(QUICK, max_examples=200, derandomize=False)
 
 
 @schemathesis.serializer("application/x-ndjson")
@@ -52,7 +45,32 @@ def as_lines(_: schemathesis.SerializationContext, value: Any) -> bytes:
     )
 
 
-ROLES = (None, "reader", "writer", "admin")
+LINE = st.fixed_dictionaries(
+    {"text": st.text(max_size=20)},
+    optional={
+        "kind": st.sampled_from(["note", "page", "", 7]),
+        "id": st.one_of(st.integers(0, 3), st.text(max_size=3)),
+        "metadata": st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+        "weight": st.floats(allow_nan=False),
+    },
+)
+schemathesis.openapi.format(
+    "ndjson", st.lists(LINE, max_size=4).map(lambda lines: "\n".join(map(json.dumps, lines)))
+)
+
+WHO = (None, "reader", "writer", "admin", "token")
+"""nobody, each role, and a token of a writer's for one kind"""
+
+
+QUICK = settings(
+    max_examples=len(WHO),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+    derandomize=True,
+    database=None,
+)
+THOROUGH = settings(QUICK, max_examples=200, derandomize=False)
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +85,20 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield serve(ev, limiter=MemoryLimiter(rate=1e6, burst=1_000_000))
 
 
-@pytest.fixture(scope="module")
-def keys(served: Served) -> dict[str | None, str | None]:
-    return {role: role and served.key(role=role) for role in ROLES}
+def keys_of(served: Served) -> list[str | None]:
+    found: dict[str | None, str | None] = {
+        role: served.key(role=role) for role in WHO if role not in (None, "token")
+    }
+    asked = {"role": "writer", "kinds": ["note"], "expires_in": 3600}
+    made = served.http(found["writer"]).post("/v1/tokens", json=asked)
+    found["token"] = made.json()["token"]
+    return [found.get(who) for who in WHO]
 
 
-def ask_everything(served: Served, chosen: settings, *, at_once: int = len(ROLES)) -> None:
+def ask_everything(served: Served, chosen: settings, *, at_once: int = len(WHO)) -> None:
     """Each operation with bodies and parameters that fit its description, and that do not; each
-    of them with so many roles' keys (or none), which take turns."""
-    keys = cycle([role and served.key(role=role) for role in ROLES])
+    of them with so many of `WHO`, who take turns."""
+    turns = cycle(keys_of(served))
     described = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
     for found in described.get_all_operations():
         assert isinstance(found, Ok), found
@@ -85,7 +108,7 @@ def ask_everything(served: Served, chosen: settings, *, at_once: int = len(ROLES
             @chosen
             @given(case=operation.as_strategy(generation_mode=mode))
             def ask(case: schemathesis.Case[Any]) -> None:
-                for key in islice(keys, at_once):
+                for key in islice(turns, at_once):
                     headers = {"Authorization": f"Bearer {key or 'none'}"}
                     case.call_and_validate(headers=headers, checks=CHECKS, timeout=60)
 
@@ -108,6 +131,8 @@ SHOWN = {
     search.HitOut: model.Hit,
     jobs.JobOut: model.Job,
     jobs.AttemptOut: model.Attempt,
+    keys.KeyOut: evervec_keys.Key,
+    keys.EntryOut: audit.Entry,
     queue.GateOut: reports.Gate,
     queue.SpendOut: reports.Spend,
     queue.StatsOut: reports.Stats,
@@ -119,6 +144,7 @@ SHOWN = {
 INSIDE = {
     model.Job: {"token", "version", "record", "worker", "crashes"},
     model.Hit: {"row"},
+    evervec_keys.Key: {"parent", "kinds"},
 }
 
 

@@ -62,7 +62,7 @@ def signatures(url: str) -> dict[str, str]:
         "two parts": good.rpartition(".")[0],
         "no JWT": "forged",
         "empty": "",
-        "deep": "W1" * 50_000 + ".e30.x",
+        "deep": "W1" * 10_000 + ".e30.x",
         "not ASCII": "\u00e9\u00e8.\u00e9.\u00e9",
     }
 
@@ -143,18 +143,19 @@ def test_the_schedulers_secret_comes_as_bearer_or_in_a_header_of_its_own(
     pushed: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = pushed.http()
-    assert client.get("/internal/dispatch").json() == {"claimed": 0, "published": 0, "released": 0}
+    assert client.post("/internal/dispatch").json() == {"claimed": 0, "published": 0, "released": 0}
     monkeypatch.setenv("CRON_SECRET", "tick")
     for headers in ({"Authorization": "Bearer tick"}, {"x-cron-secret": "tick"}):
-        for method in ("GET", "POST"):
-            assert client.request(method, "/internal/dispatch", headers=headers).is_success
+        assert client.post("/internal/dispatch", headers=headers).is_success
+        # what changes something is never done by a link
+        assert client.get("/internal/dispatch", headers=headers).status_code == 405
     wrong: list[dict[str, str]] = [{}, {"Authorization": "Bearer tock"}, {"x-cron-secret": ""}]
     for headers in wrong:
         refused = client.post("/internal/dispatch", headers=headers)
         assert refused.status_code == 401
         assert "tick" not in refused.text
     assert (
-        client.get("/internal/dispatch?limit=0", headers={"x-cron-secret": "tick"}).status_code
+        client.post("/internal/dispatch?limit=0", headers={"x-cron-secret": "tick"}).status_code
         == 422
     )
 

@@ -73,6 +73,44 @@ def test_one_command_is_a_whole_system_and_a_signal_drains_it(start: Start, tmp_
         assert ev.store.workers() == []
 
 
+def test_a_signal_ends_it_in_time_though_a_provider_hangs(start: Start, tmp_path: Path) -> None:
+    """Sixteen searches, an open batch, a wait and a worker, none of which would end by itself."""
+    with socket.create_server(
+        ("127.0.0.1", 0), backlog=64
+    ) as silent:  # it takes, and never answers
+        service = start(
+            EVERVEC_EMBEDDER="openai:text-embedding-3-small", OPENAI_API_KEY="k",
+            EVERVEC_OPENAI_URL=f"http://127.0.0.1:{silent.getsockname()[1]}",
+            EVERVEC_QUERY_SECONDS="3600", EVERVEC_PROVIDER_SECONDS="3600",
+            EVERVEC_DRAIN_SECONDS="1",
+        )  # fmt: skip
+        body = {"kind": "note", "id": "1", "text": "tea"}
+        added = httpx.post(f"{service.url}/v1/records", json=body)
+        assert added.status_code == 202
+        search = json.dumps({"query": "tea"})
+        head = "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {}\r\n"
+        requests = [
+            head.format("/v1/records/batch?kind=note", "application/x-ndjson")
+            + "Transfer-Encoding: chunked\r\n\r\n",
+            *16 * [head.format("/v1/search", "application/json")
+                   + f"Content-Length: {len(search)}\r\n\r\n{search}"],
+        ]  # fmt: skip
+        opened = []
+        for request in requests:
+            opened.append(socket.create_connection(("127.0.0.1", service.port)))
+            opened[-1].sendall(request.encode())
+
+        def running() -> bool:
+            return "evervec_requests_running 8.0" in httpx.get(f"{service.url}/metrics").text
+
+        until(running)
+        assert service.terminate() == 0
+        for connection in opened:
+            connection.close()
+    with evervec.open(tmp_path / "evervec.db", embedder="noop") as ev:
+        assert ev.get("note", "1") is not None
+
+
 def test_it_refuses_to_listen_where_it_must_not_or_cannot(command: Command) -> None:
     refused = command("serve", "--host", "0.0.0.0").exception
     assert isinstance(refused, SettingsError)
@@ -211,15 +249,36 @@ def test_a_store_that_goes_away_is_told_as_such(start: Start, tmp_path: Path) ->
     with Client(service.url, retries=0) as client:
         client.add("note", "text", id="1")
         ready = httpx.get(f"{service.url}/readyz").json()
-        assert {name: part["ok"] for name, part in ready.items() if name != "status"} == {
-            "store": True, "index": True, "provider": True, "workers": True,
+        assert {name: part["reason"] for name, part in ready.items() if name != "status"} == {
+            "store": "ok", "disk": "ok", "index": "ok", "provider": "ok", "workers": "ok",
         }  # fmt: skip
         with sqlite3.connect(tmp_path / "evervec.db", isolation_level=None) as conn:
             conn.execute("drop table evervec_jobs")
             conn.execute("drop table evervec_meta")
         conn.close()
-        down = httpx.get(f"{service.url}/readyz")
-        assert (down.status_code, down.json()["store"]["ok"]) == (503, False)
+        until(lambda: httpx.get(f"{service.url}/readyz").status_code == 503)
+        assert not httpx.get(f"{service.url}/readyz").json()["store"]["ok"]
         with pytest.raises(StoreError):
             client.add("note", "text", id="2")
         assert httpx.get(f"{service.url}/healthz").status_code == 200
+
+
+def test_keys_are_rotated_and_audited_on_the_command_line(command: Command) -> None:
+    made = json.loads(command("keys", "create", "--role", "reader", "--json").stdout)
+    rotated = command("keys", "rotate", made["prefix"], "--overlap", "0s", "--json")
+    new = json.loads(rotated.stdout)
+    assert (new["role"], new["tenant"]) == ("reader", "default")
+    with evervec.open("evervec.db", embedder="hashing") as ev:
+        assert set(Keys(ev.store).good([made["id"], new["id"]])) == {new["id"]}
+        ev.add("note", "x", id="1")
+    assert command("delete", "note", "1").exit_code == 0
+    assert command("keys", "revoke", new["prefix"]).exit_code == 0
+    entries = json.loads(command("audit", "--json").stdout)
+    assert [entry["action"] for entry in entries] == [
+        "key.revoke", "record.delete", "key.rotate", "key.create",
+    ]  # fmt: skip
+    assert entries[1]["target"] == "note/1"
+    assert all(entry["agent"].startswith("command line (") for entry in entries)
+    assert new["key"] not in command("audit").stdout
+    assert "record.delete" in command("audit", "--since", "1h", "--action", "record.delete").stdout
+    assert command("audit", "--key", new["prefix"]).stdout == "nothing was noted\n"

@@ -18,7 +18,7 @@ import evervec
 from evervec import Evervec
 from evervec.errors import ProviderUnavailable
 from evervec.logs import JsonFormatter
-from evervec.metrics import CONTENT_TYPE
+from evervec.metrics import CONTENT_TYPE, _is_own_name
 from support.processes import until
 from support.prometheus import names, promtool, samples, value
 from support.service import Serve, Served, free_port
@@ -163,6 +163,24 @@ def test_log_lines_name_their_request_and_their_job(
     assert str(job.token) not in lines.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("bound", "host", "own"),
+    [
+        ("127.0.0.1", "127.0.0.1:9101", True), ("127.0.0.1", "localhost", True),
+        ("127.0.0.1", "[::1]:9101", True), ("127.0.0.1", "worker", False),
+        ("127.0.0.1", "10.0.0.1", False), ("127.0.0.1", "localhost.evil.example", False),
+        ("127.0.0.1", "", False), ("127.0.0.1", "[", False), ("127.0.0.1", "given.example", True),
+        ("0.0.0.0", "10.0.0.1:9101", True), ("0.0.0.0", "worker:9101", True),
+        ("0.0.0.0", "worker.ns.svc.cluster.local", True), ("0.0.0.0", "evil.example", False),
+        ("0.0.0.0", "10.0.0.1.evil.example", False), ("metrics.example", "metrics.example", True),
+    ],
+)  # fmt: skip
+def test_a_workers_metrics_are_read_by_its_own_names_alone(
+    bound: str, host: str, own: bool
+) -> None:
+    assert _is_own_name(host, bound, ["given.example"]) is own
+
+
 def test_a_worker_answers_prometheus_and_logs_json(tmp_path: Path) -> None:
     with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:
         ev.add("note", "alpha", id="1")
@@ -184,7 +202,10 @@ def test_a_worker_answers_prometheus_and_logs_json(tmp_path: Path) -> None:
             )
         try:
             until(lambda: ev.queue.stats().done == 1)
-            text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+            url = f"http://127.0.0.1:{port}/metrics"
+            text = httpx.get(url).text
+            rebound = httpx.get(url, headers={"Host": "evil.example"})
+            assert (rebound.status_code, "evervec" in rebound.text) == (403, False)
         finally:
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(30) == 0

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 
 from evervec import Evervec
 from evervec.keys import Keys
 from evervec.server.app import make_app
+from evervec.server.connections import Connections
+from evervec.server.running import Server
 from support.processes import until
 
 _PATIENCE = 60.0
@@ -30,12 +31,16 @@ class Served:
         self.app = make_app(ev, **options)
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
-        config = uvicorn.Config(self.app, log_config=None, timeout_graceful_shutdown=5)
-        self._server = uvicorn.Server(config)
+        self._server = Server(self.app, ev.settings)
+        self._server.config.timeout_graceful_shutdown = 5
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         until_alive(self.url)
         self._clients: list[httpx.Client] = []
+
+    @property
+    def connections(self) -> Connections:
+        return self._server.connections
 
     def _run(self) -> None:
         self._server.run(sockets=[self._listening])
@@ -82,15 +87,24 @@ class ServiceProcess:
     """`evervec serve` as a user starts it."""
 
     def __init__(
-        self, folder: Path, *args: str, port: int = 0, wait: bool = True, **environ: str
+        self,
+        folder: Path,
+        *args: str,
+        port: int = 0,
+        wait: bool = True,
+        limit_files: int | None = None,
+        **environ: str,
     ) -> None:
+        command = [sys.executable, "-m", "evervec", "serve"]
+        if limit_files:
+            command = ["prlimit", f"--nofile={limit_files}:{limit_files}", *command]
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / f"service-{self.port}.log"
         clean = {k: v for k, v in os.environ.items() if not k.startswith("EVERVEC_")}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "evervec", "serve", "--port", str(self.port), *args],
+                [*command, "--port", str(self.port), *args],
                 cwd=folder,
                 env={**clean, "EVERVEC_EMBEDDER": "hashing", **environ},
                 stdout=log,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.sqlite_steps import statements_and_steps
+from support.steps import statements_and_steps
 from support.world import KIND, World
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from evervec import Limits
 from evervec.indexes.matrix import Matrix
-from support.sqlite_steps import statements_and_steps
+from support.steps import statements_and_steps
 from support.world import KIND, World, work
 
 MANY = 300

@@ -8,7 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from evervec import DeadlineExceeded, deadline
+from evervec.indexes import matrix as matrices
 from evervec.indexes.matrix import Matrix
+from support.world import Clock
 
 SIZE = 4
 
@@ -132,3 +135,48 @@ def test_a_fork_is_changed_unnoticed_by_those_who_search_the_old_one() -> None:
     append(new, [3], [3])
     assert list(old.nearest(unit(1), 9).records) == before
     assert set(new.nearest(unit(1), 9).records) == {2, 3}
+
+
+WIDE = 64
+
+
+def wide(count: int) -> tuple[Matrix, NDArray[np.float32]]:
+    """A matrix that is too large for one product, and its vectors."""
+    rows = np.random.default_rng(3).standard_normal((count, WIDE)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    matrix, points = Matrix(WIDE), list(range(1, count + 1))
+    matrix.append(points, points, [hash_of(p) for p in points], [row.tobytes() for row in rows])
+    return matrix, rows
+
+
+@pytest.mark.parametrize("limit", [1, 30, 3000])
+def test_many_rows_give_what_one_product_gives(limit: int) -> None:
+    matrix, rows = wide(70_001)
+    matrix.discard([5])
+    found = matrix.nearest(rows[77], limit)
+    scores = rows @ rows[77]
+    scores[4] = -np.inf
+    expected = np.sort(scores)[::-1][:limit]
+    assert found.scores == pytest.approx(expected.tolist(), abs=1e-5)
+    assert found.records[0] == 78
+
+
+def test_many_rows_are_multiplied_in_this_thread_and_under_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """BLAS would use every core for each of several searches; and nothing interrupts it."""
+    matrix, rows = wide(70_001)
+    plain, sizes, clock = matrices._row_products, list[int](), Clock(0.0)
+
+    def counted(block: Any, vector: Any, out: Any) -> None:
+        sizes.append(len(block))
+        clock.move(1)
+        plain(block, vector, out)
+
+    monkeypatch.setattr(matrices, "_row_products", counted)
+    matrix.nearest(rows[0], 3)
+    assert sum(sizes) == 70_001
+    sizes.clear()
+    with pytest.raises(DeadlineExceeded), deadline(2, clock):
+        matrix.nearest(rows[0], 3)
+    assert len(sizes) == 2

@@ -1,24 +1,30 @@
 """The worker: stages overlapped, bounded, woken at once, drained at the end."""
 
 import logging
+import sqlite3
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from evervec import (
+    IndexUnavailable,
     InvalidArgument,
     InvalidInput,
     Job,
     ProviderUnavailable,
     RateLimited,
     Status,
+    StoreError,
 )
+from evervec.calls import Calls
+from evervec.endurance import Endurance
 from evervec.gathering import Gathering
 from support.world import (
     KIND,
     PATIENCE,
+    Clock,
     World,
     add_all,
     assert_in_step,
@@ -480,3 +486,151 @@ def test_workers_of_one_process_do_what_killed_a_worker_one_at_a_time(
         assert len([job for job in held if job.crashes]) == 1
         gate.opened.set()
         until(ev, lambda: ev.queue.stats().done == 17)
+
+
+# errors
+
+
+def failing(times: int, error: BaseException) -> Callable[..., None]:
+    """Raises so many times, and then does nothing."""
+    left = iter(range(times))
+
+    def fail(*_: object, **__: object) -> None:
+        if next(left, None) is not None:
+            raise error
+
+    return fail
+
+
+ERRORS = [
+    OSError(24, "Too many open files"), MemoryError(), RuntimeError("can't start new thread"),
+    ValueError("a bug"), RecursionError(), StoreError("disk I/O error"), sqlite3.OperationalError(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("part", ["sweep", "anything_lost", "backfill_tables"])
+def test_no_error_of_its_care_ends_a_worker(
+    memory: World, monkeypatch: pytest.MonkeyPatch, error: Exception, part: str
+) -> None:
+    worker = memory.ev.worker()
+    monkeypatch.setattr(worker._housekeeping, part, failing(4, error))
+    worker._endurance = Endurance(0.001)
+    with worker:
+        memory.ev.add(KIND, "text", id="1")
+        until(memory.ev, lambda: memory.ev.queue.stats().done == 1)
+        assert worker.running
+
+
+@pytest.mark.parametrize("error", [*ERRORS, SystemExit()], ids=lambda error: type(error).__name__)
+def test_a_worker_that_cannot_begin_tries_again(
+    memory: World, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    worker = memory.ev.worker()
+    worker._endurance = Endurance(0.001)
+    real, fail = Calls.start, failing(3, error)
+
+    def start(calls: Calls) -> None:
+        fail()
+        real(calls)
+
+    monkeypatch.setattr(Calls, "start", start)
+    with worker:
+        memory.ev.add(KIND, "text", id="1")
+        until(memory.ev, lambda: memory.ev.queue.stats().done == 1)
+        assert worker.trouble is None
+
+
+@pytest.mark.parametrize("stage", ["prepare", "calls", "write"])
+def test_jobs_that_meet_a_mistake_are_left_for_their_leases_and_do_not_stop_others(
+    memory: World, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    worker = memory.ev.worker()
+    worker._endurance = Endurance(0.001)
+    real, fail = getattr(worker._pipeline, stage), failing(1, ValueError("a bug"))
+
+    def once(*args: object) -> object:
+        fail()
+        return real(*args)
+
+    monkeypatch.setattr(worker._pipeline, stage, once)
+    memory.ev.add(KIND, "bad", id="bad")
+    with worker:
+        until(memory.ev, lambda: job_of(memory.ev, "bad").status is Status.PROCESSING and not any(
+            (worker._claimed, worker._flying, worker._embedded)))  # fmt: skip
+        memory.ev.add(KIND, "good", id="good")
+        until(memory.ev, lambda: job_of(memory.ev, "good").status is Status.DONE)
+        assert job_of(memory.ev, "bad").status is Status.PROCESSING
+        memory.clock.move(61)
+        memory.ev.queue.recover_stuck()
+        until(memory.ev, lambda: job_of(memory.ev, "bad").status is Status.DONE)
+    assert_in_step(memory.ev, {"bad": "bad", "good": "good"})
+
+
+def test_threads_of_a_worker_that_died_are_started_again(memory: World) -> None:
+    worker = memory.ev.worker()
+    with worker:
+        memory.ev.add(KIND, "one", id="1")
+        until(memory.ev, lambda: memory.ev.queue.stats().done == 1)
+        heartbeat = worker._heartbeat._thread
+        with worker._calls._changed:  # as if each had met an error that it could not catch
+            worker._calls._closed = True
+            worker._calls._changed.notify_all()
+        until(memory.ev, lambda: not any(thread.is_alive() for thread in worker._calls._threads))
+        worker._calls._closed = False
+        worker._heartbeat._stop.set()
+        assert heartbeat is not None
+        heartbeat.join(PATIENCE)
+        worker._heartbeat._stop.clear()
+        memory.ev.add(KIND, "two", id="2")
+        until(memory.ev, lambda: memory.ev.queue.stats().done == 2)
+        until(memory.ev, lambda: worker._heartbeat._thread is not heartbeat)
+
+
+def test_pauses_grow_and_troubles_of_others_are_not_its_own() -> None:
+    clock = Clock(0.0)
+    endurance = Endurance(1.0, clock)
+    assert [endurance.failed(IndexUnavailable()) for _ in range(5)] == [1.0] * 5
+    assert endurance.trouble is None
+    assert [endurance.failed(ValueError()) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert endurance.trouble == "failing"
+
+
+def test_a_worker_that_worked_is_not_failing_but_may_be_stuck() -> None:
+    clock = Clock(0.0)
+    endurance = Endurance(1.0, clock)
+    for _ in range(3):
+        endurance.failed(ValueError())
+    endurance.worked()
+    clock.move(121)
+    assert endurance.trouble == "stuck"
+
+
+def test_a_worker_that_moves_is_not_stuck() -> None:
+    clock = Clock(0.0)
+    endurance = Endurance(1.0, clock)
+    clock.move(121)
+    endurance.moves()
+    assert endurance.trouble is None
+
+
+def test_a_worker_that_hangs_is_not_waited_for_longer_than_its_drain(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, release = threading.Event(), threading.Event()
+
+    def hang(*_: object, **__: object) -> list[Job]:
+        hangs.set()
+        release.wait(PATIENCE)
+        return []
+
+    monkeypatch.setattr(memory.ev.store, "claim", hang)
+    memory.ev.add(KIND, "text", id="1")
+    worker = memory.ev.worker().__enter__()
+    try:
+        assert hangs.wait(PATIENCE)
+        worker.stop(0.0)
+        assert not worker.join()
+    finally:
+        release.set()
+        worker.__exit__()

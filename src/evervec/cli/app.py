@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import getpass
 import importlib
 import io
 import logging
@@ -31,11 +32,13 @@ _COMMANDS = {
     "migrate": ("migrate", "versions"),
     "care": ("init", "status", "worker", "backfill", "verify", "reindex", "doctor", "demo"),
     "tenants": ("limits",),
-    "service": ("serve", "dispatch", "keys"),
+    "service": ("serve", "dispatch"),
+    "access": ("keys", "audit"),
 }
 _TITLES = {
     "records": "Records", "tables": "What you have already", "jobs": "Jobs", "migrate": "Models",
     "care": "Running it", "tenants": "Tenants", "service": "For other programs",
+    "access": "Who may, and who did",
 }  # fmt: skip
 _HOMES = {name: home for home, names in _COMMANDS.items() for name in names}
 
@@ -77,6 +80,18 @@ class Where:
             ) as ev,
         ):
             yield ev
+
+
+def note(ev: Evervec, action: str, target: str = "", *, everyone: bool = False) -> None:
+    """Put what was done into the audit log, under the name of the machine's user."""
+    from evervec.audit import EVERY_TENANT, Audit
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in some containers
+        user = str(os.getuid())
+    tenant = EVERY_TENANT if everyone else ev.tenant
+    Audit(ev.store).note(f"command line ({user})", tenant, action, target)
 
 
 def _common(hidden: bool) -> list[click.Option]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evervec.cli.app import Where, as_json, command
+from evervec.cli.app import Where, as_json, command, note
 from evervec.cli.output import (
     ago,
     duration,
@@ -144,7 +144,7 @@ def _alert_facts(alert: Episode) -> dict[str, Any]:
 
 
 @contextmanager
-def _metrics(ev: Evervec, host: str, port: int | None) -> Iterator[None]:
+def _metrics(ev: Evervec, host: str, port: int | None, names: tuple[str, ...]) -> Iterator[None]:
     """Metrics on a port, if one is given, for as long as the block runs."""
     if port is None:
         yield
@@ -152,7 +152,7 @@ def _metrics(ev: Evervec, host: str, port: int | None) -> Iterator[None]:
     from evervec.metrics import serve_metrics
 
     everyone = ev.queue_of(None)
-    end = serve_metrics(host, port, ev.store, everyone, ev.models)
+    end = serve_metrics(host, port, ev.store, everyone, ev.models, names)
     try:
         yield
     finally:
@@ -178,6 +178,7 @@ def _table_facts(ev: Evervec, attached: Attachment, backfilled: bool) -> dict[st
 @click.option("--concurrency", type=int, help="Provider calls in flight.  [3]")
 @click.option("--metrics-port", type=click.IntRange(1, 65535), help="Answer Prometheus there.")
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for that.")
+@click.option("--metrics-name", multiple=True, help="A public name that Prometheus asks it by.")
 @as_json
 def worker(
     where: Where,
@@ -185,6 +186,7 @@ def worker(
     concurrency: int | None,
     metrics_port: int | None,
     metrics_host: str,
+    metrics_name: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Embed what waits, until SIGTERM or Ctrl-C; a second one stops at once."""
@@ -199,7 +201,7 @@ def worker(
             return 1
         if not drain:
             say(f"working on {ev.store.url} with {ev.embedder.name}; Ctrl-C drains", err=True)
-            with _metrics(ev, metrics_host, metrics_port):
+            with _metrics(ev, metrics_host, metrics_port, metrics_name):
                 ev.run_worker()
             return 0
         with progress("embedding", ev.queue.stats().pending, quiet=as_json) as bar:
@@ -269,6 +271,8 @@ def verify(where: Where, repair: bool, quick: bool, all_tenants: bool, as_json: 
                 return ev.verify(repair, quick=quick, all_tenants=all_tenants, progress=bar.advance)
 
         report, left, waits = look(repair), None, None
+        if repair:
+            note(ev, "index.repair", everyone=all_tenants)
         if repair and not report.clean:
             with progress("embedding", ev.queue.stats().pending, quiet=as_json) as bar:
                 ev.process_all(progress=bar.advance)

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import click
 
-from evervec.cli.app import Where, as_json, command
+from evervec.cli.app import Where, as_json, command, note
 from evervec.cli.output import ago, print_json, print_table, say
 
 
@@ -98,8 +98,10 @@ def retry(where: Where, job_id: int | None, everything: bool, as_json: bool) -> 
     with where.opened() as ev:
         if job_id is None:
             count = ev.queue.retry_failed()
+            note(ev, "queue.retry-failed")
         else:
             ev.queue.retry(job_id)
+            note(ev, "job.retry", str(job_id))
             count = 1
     _say(as_json, "retried", count, "jobs wait again")
 
@@ -111,6 +113,7 @@ def recover(where: Where, older_than: str | None, as_json: bool) -> None:
     """Take back jobs whose worker died."""
     with where.opened() as ev:
         count = ev.queue.recover_stuck(read_time(older_than) if older_than else None)
+        note(ev, "queue.recover-stuck", everyone=True)
     _say(as_json, "recovered", count, "jobs taken back")
     if not count and not as_json:
         say("(a lease must have run out first; --older-than TIME does not wait for that)")
@@ -132,6 +135,8 @@ def purge(
     with where.opened() as ev:
         count = ev.queue.purge_done(age) if done else 0
         count += ev.queue.purge_dead(age, boxed=boxed) if dead else 0
+        what = " and ".join(name for name, asked in (("done", done), ("failed", dead)) if asked)
+        note(ev, "queue.purge", f"{what}, older than {age.total_seconds():g} s")
     _say(as_json, "purged", count, "jobs dropped")
 
 
@@ -142,6 +147,7 @@ def cancel(where: Where, job_id: int, as_json: bool) -> None:
     """Remove a pending or failed job."""
     with where.opened() as ev:
         ev.queue.cancel(job_id)
+        note(ev, "job.cancel", str(job_id))
     _say(as_json, "cancelled", 1, "job cancelled")
 
 
@@ -151,6 +157,7 @@ def pause(where: Where, as_json: bool) -> None:
     """Let no worker claim more, until resume; with --tenant, of one tenant's jobs."""
     with where.opened() as ev:
         ev.queue.pause(own=where.tenant is not None)
+        note(ev, "queue.pause", everyone=where.tenant is None)
     goes_on = f"evervec --tenant {where.tenant} resume" if where.tenant else "evervec resume"
     _say(as_json, "paused", True, f"paused; `{goes_on}` goes on")
 
@@ -162,6 +169,7 @@ def resume(where: Where, as_json: bool) -> None:
     with where.opened() as ev:
         was_paused = ev.store.paused(where.tenant)
         ev.queue.resume(own=where.tenant is not None)
+        note(ev, "queue.resume", everyone=where.tenant is None)
         paused = ev.store.paused(where.tenant)
     if paused:
         sentence = "the whole store is still paused: `evervec resume`"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evervec.cli.app import Where, as_json, command
+from evervec.cli.app import Where, as_json, command, note
 from evervec.cli.output import duration, print_json, print_table, progress, say, say_text
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def migrate(
                 print_json(plan)
             return 0
         migration = ev.migrate(to, version=version, kind=kind, switch=steps["switch"])
+        note(ev, "migration.begin", to, everyone=True)
         status = migration.status() if background else _build(ev, migration, as_json)
     if as_json:
         print_json(status)
@@ -119,6 +120,7 @@ def _take(ev: Evervec, step: str | None, as_json: bool) -> int:
         return 0 if compared.report.clean else 1
     if step is not None:
         getattr(migration, step)()
+        note(ev, f"migration.{step}", everyone=True)
     if step in ("retire", "cancel"):
         ev.migrations.finish()
     status = migration.status()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evervec.cli.app import Where, as_json, command
+from evervec.cli.app import Where, as_json, command, note
 from evervec.cli.output import (
     embedder_advice,
     passage,
@@ -190,6 +190,9 @@ def delete(where: Where, kind: str, ids: tuple[str, ...], as_json: bool) -> int:
     """Delete records; they are gone from every search at once."""
     with where.opened() as ev:
         tickets = [ev.delete(kind, id) for id in ids]
+        for ticket in tickets:
+            if ticket.accepted:
+                note(ev, "record.delete", f"{kind}/{ticket.id}")
         ev.process_all()
     missing = [ticket.id for ticket in tickets if not ticket.accepted]
     if as_json:

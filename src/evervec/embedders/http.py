@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from evervec.deadlines import check, exceeded, left
 from evervec.embedders.base import PROBE, BadAnswer
 from evervec.embedders.connections import BrokenOff, CannotConnect, Connections, TooLong
 from evervec.errors import (
@@ -71,7 +72,8 @@ class Http:
         return self._request("POST", path, _written(payload), seconds)
 
     def _request(self, method: str, path: str, body: bytes | None, seconds: float | None) -> Reply:
-        limit = self._seconds if seconds is None else seconds
+        check()
+        limit = left(self._seconds if seconds is None else seconds)
         exchange = self._connections.exchange
         try:
             try:
@@ -79,11 +81,13 @@ class Http:
             except BrokenOff:  # a kept connection that the other side had closed
                 answer = exchange(method, path, body, limit)
         except CannotConnect as error:
-            raise ProviderUnavailable(
+            raise exceeded() or ProviderUnavailable(
                 f"{self.name} cannot be reached at {self._shown} ({error}): see that it runs"
             ) from None
         except TimeoutError:
-            raise ProviderFault(f"{self.name} did not answer within {limit:g} s") from None
+            raise exceeded() or ProviderFault(
+                f"{self.name} did not answer within {limit:g} s"
+            ) from None
         except BrokenOff as error:
             raise ProviderFault(f"{self.name} broke off: {error}") from None
         except TooLong as error:

@@ -2,7 +2,8 @@
 
 Rows stay in order of their point number, so new ones are appended and gone ones are
 found by bisection, marked, and squeezed out once they are many. Scores are one
-matrix product.
+matrix product, in the thread that searches: BLAS would spread it over all cores, and searches
+that run side by side then wait for each other's threads.
 """
 
 from __future__ import annotations
@@ -13,9 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from evervec.deadlines import check
 from evervec.indexes.base import Matches
 
 HASH = np.dtype("V16")
+_SMALL = 400_000
+"""Numbers up to which OpenBLAS multiplies in one thread, and a little faster than `vecdot`. With
+100,000 vectors of 256, on 2 cores: `@` 6.3 ms, with one BLAS thread 14 ms, `vecdot` 3.3 ms."""
+_ROWS = 1 << 15
+"""between two looks at the deadline"""
+_SPARSE = 64
+"""how many times more scores there are than wanted, before a bound is looked for first"""
 
 
 class _Rows(NamedTuple):
@@ -114,7 +123,7 @@ class Matrix:
         """The best chunk of each of the `limit` nearest records, of those in `among` if given."""
         rows, some_dead = self._rows, self._dead > 0
         size = rows.size
-        scores = rows.vectors[:size] @ vector
+        scores = _products(rows.vectors[:size], vector)
         if some_dead:
             scores[~rows.alive[:size]] = -np.inf
         if among is not None:
@@ -151,8 +160,47 @@ class _Hashes(Sequence[bytes]):
         return self._all[self._places[place]].tobytes()
 
 
+def _products(vectors: NDArray[np.float32], vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The product of each row with a vector."""
+    if vectors.size <= _SMALL:
+        return np.asarray(vectors @ vector)
+    scores = np.empty(len(vectors), np.float32)
+    for start in range(0, len(vectors), _ROWS):
+        check()
+        _row_products(vectors[start : start + _ROWS], vector, scores[start : start + _ROWS])
+    return scores
+
+
+if hasattr(np, "vecdot"):
+
+    def _row_products(
+        rows: NDArray[np.float32], vector: NDArray[np.float32], out: NDArray[np.float32]
+    ) -> None:
+        np.vecdot(rows, vector, out=out)
+
+else:  # before NumPy 2
+
+    def _row_products(
+        rows: NDArray[np.float32], vector: NDArray[np.float32], out: NDArray[np.float32]
+    ) -> None:
+        np.einsum("ij,j->i", rows, vector, out=out)
+
+
 def _top(scores: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """The largest scores and their places, largest first."""
+    if count * _SPARSE < len(scores):
+        # of so many groups, the best of each: as many scores as wanted are at least their bound
+        groups = 4 * count
+        best = scores[: len(scores) // groups * groups].reshape(groups, -1).max(axis=1)
+        some = np.flatnonzero(scores >= np.partition(best, groups - count)[groups - count])
+        near, places = _sorted(scores.take(some), count)
+        return near, some.take(places)
+    return _sorted(scores, count)
+
+
+def _sorted(
+    scores: NDArray[np.float32], count: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     if count < len(scores):
         places = scores.argpartition(len(scores) - count)[len(scores) - count :]
         scores = scores.take(places)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from evervec.deadlines import check, holding
 from evervec.filters import Condition, parse_filter
 from evervec.indexes.base import Held, Matches, Stray
 from evervec.model import Change, ModelSpec
@@ -181,7 +182,7 @@ class RowsIndex(ABC):
         with self._lock:
             block = self._blocks.setdefault(key, _Block())
             self._blocks.move_to_end(key)
-        with block.lock:
+        with holding(block.lock):
             if block.mark == mark:
                 return block.matrix
             with self._db.snapshot() as conn:
@@ -204,12 +205,16 @@ class RowsIndex(ABC):
             gone = conn.execute(self.sql.removals, (version, tenant, block.upto)).fetchall()
             matrix.discard([row[0] for row in gone])
         rows = conn.execute(self.sql.feed, (version, tenant, block.upto))
-        while batch := rows.fetchmany(4096):
-            points, records, hashes, vectors = zip(*batch, strict=True)
-            if matrix is None:
-                matrix = Matrix(len(vectors[0]) // 4)
-            matrix.append(points, records, hashes, vectors)
-        block.matrix = matrix
+        try:
+            while batch := rows.fetchmany(4096):
+                points, records, hashes, vectors = zip(*batch, strict=True)
+                if matrix is None:
+                    matrix = Matrix(len(vectors[0]) // 4)
+                matrix.append(points, records, hashes, vectors)
+                block.upto = points[-1]
+                check()
+        finally:  # what a deadline broke off goes on from there
+            block.matrix = matrix
 
     def _count(self, key: tuple[int, str], block: _Block) -> None:
         """Count a block's memory anew, and let go of those that were not used for longest."""

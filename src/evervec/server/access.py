@@ -7,40 +7,51 @@ made the service is its own machine's: everybody there is an admin of it.
 
 from __future__ import annotations
 
-import ipaddress
+import asyncio
 import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-from urllib.parse import urlsplit
 
 from fastapi import Depends, Query
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 
+from evervec.audit import EVERY_TENANT
 from evervec.drafts import check_name
+from evervec.errors import EvervecError
 from evervec.facade import Evervec
-from evervec.keys import Role
+from evervec.keys import Key, Role
 from evervec.limits.limiter import Allowance, Limiter
 from evervec.queue import Queue
-from evervec.server.problems import Problem
+from evervec.server.answers import LINES
+from evervec.server.problems import Problem, is_known, problem_of
 from evervec.server.requests import App, Message, Receive, Scope, Send
+from evervec.server.trust import is_local
+from evervec.stores.values import StoredEntry
 from evervec.telemetry import LIMITER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from evervec.server.service import Service
 
 T = TypeVar("T")
 
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json", "/favicon.ico"})
+OPEN_PATHS = frozenset(
+    {"/healthz", "/readyz", "/docs", "/docs/style.css", "/openapi.json", "/favicon.ico"}
+)
 PUSH_PATHS = "/internal/"
 """these look at credentials of their own"""
-_RANK = {Role.READER: 0, Role.WRITER: 1, Role.ADMIN: 2}
 _NEEDED = {
     Role.WRITER: "this changes something: use a writer's key",
     Role.ADMIN: "this is for all tenants: use a platform admin's key",
 }
+_NOT_LOCAL = (
+    "without keys only programs on this machine may ask, directly and with no proxy or other "
+    "application between: make a key with `evervec keys create`, or set open_without_keys"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +61,22 @@ class Caller:
     tenant: str
     agent: str
     role: Role
+    key: Key | None = None
+    """None: a program on this machine, as long as there are no keys"""
 
     @property
     def bucket(self) -> str:
         """What their requests are counted under."""
         return f"org:{self.tenant}:agent:{self.agent}"
+
+    @property
+    def kinds(self) -> tuple[str, ...] | None:
+        """The kinds that they may read and change; None: all."""
+        return self.key.kinds if self.key else None
+
+    def must_be(self, role: Role) -> None:
+        if self.role.rank < role.rank:
+            raise Problem(403, f"a {self.role}'s key may not do this; {_NEEDED[role]}")
 
 
 class Access:
@@ -70,40 +92,72 @@ class Access:
         if scope["type"] != "http" or has_own_access(path):
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
         try:
-            caller = scope["caller"] = await self._caller(headers)
-            if caller.role is Role.ADMIN:
-                await self._app(scope, receive, send)
-                return
-            limiter = self._service.limiter
-            allowance = await self._allowance(limiter, caller.bucket)
-            LIMITER.add(1, "allowed" if allowance else "refused")
-            limits = _limit_headers(limiter, allowance)
-            if not allowance:
-                raise _too_often(limits, allowance)
+            caller = scope["caller"] = await self._caller(scope, Headers(scope=scope))
+            limits = await self._limits(caller)
         except Problem as problem:
             await problem.response(scope["request_id"])(scope, receive, send)
             return
+        if caller.key is None:
+            await self._app(scope, receive, send)
+        else:
+            await self._watched(caller.key, limits, scope, receive, send)
+
+    async def _watched(
+        self, key: Key, limits: dict[str, str], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Answer as long as the key is good. Lines that have begun to go out end with the problem
+        as the last one; any other answer is cut."""
+        started = lines = False
 
         async def sending(message: Message) -> None:
+            nonlocal started, lines
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(limits)
+                headers = MutableHeaders(scope=message)
+                started, lines = True, headers.get("content-type") == LINES
+                headers.update(limits)
             await send(message)
 
-        await self._app(scope, receive, sending)
+        watch = self._service.revocations.begin(key.id)
+        try:
+            await self._app(scope, receive, sending)
+        except asyncio.CancelledError:
+            if not watch.revoked or (started and not lines):
+                raise
+            watch.forgive()
+            problem = _unauthorized("the key was revoked, or has expired")
+            if lines:
+                line = problem.encoded(scope["request_id"]) + b"\n"
+                await send({"type": "http.response.body", "body": line})
+            else:
+                await problem.response(scope["request_id"])(scope, receive, send)
+        finally:
+            self._service.revocations.end(watch)
 
-    async def _caller(self, headers: Headers) -> Caller:
+    async def _limits(self, caller: Caller) -> dict[str, str]:
+        """What headers say about the rate limit; a `Problem` beyond it."""
+        if caller.role is Role.ADMIN:
+            return {}
+        limiter = self._service.limiter
+        allowance = await self._allowance(limiter, caller.bucket)
+        LIMITER.add(1, "allowed" if allowance else "refused")
+        limits = _limit_headers(limiter, allowance)
+        if not allowance:
+            raise _too_often(limits, allowance)
+        return limits
+
+    async def _caller(self, scope: Scope, headers: Headers) -> Caller:
         scheme, _, text = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and text:
             key = await self._service.find_key(text.strip())
             if key is not None:
-                return Caller(key.tenant, key.agent, key.role)
+                return Caller(key.tenant, key.agent, key.role, key)
             if await self._service.has_keys():
                 raise _unauthorized("this key opens nothing: it is mistyped, revoked or expired")
         elif await self._service.has_keys():
             raise _unauthorized("a key is needed: send Authorization: Bearer KEY")
-        _check_is_local(headers)
+        if not (self._service.ev.settings.open_without_keys or is_local(scope)):
+            raise Problem(403, _NOT_LOCAL)
         return Caller(self._service.ev.tenant, "local", Role.ADMIN)
 
     async def _allowance(self, limiter: Limiter, bucket: str) -> Allowance:
@@ -141,31 +195,6 @@ def _too_often(limits: dict[str, str], allowance: Allowance) -> Problem:
     )
 
 
-def _check_is_local(headers: Headers) -> None:
-    """Without keys nothing but this machine may ask; a web page that a browser on it shows, or
-    a name that was made to point here, is not this machine."""
-    places = [f"//{headers.get('host', '')}", *headers.getlist("origin")]
-    if not all(is_loopback(_host_of(place)) for place in places):
-        raise Problem(403, "without keys only programs on this machine may ask: make a key first")
-
-
-def _host_of(place: str) -> str:
-    try:
-        return urlsplit(place).hostname or ""
-    except ValueError:
-        return ""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or address is this machine's own."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 @dataclass(frozen=True, slots=True)
 class View:
     """What of the store a request is about: one tenant's part, or for admins all."""
@@ -175,6 +204,7 @@ class View:
     tenant: str
     everyone: bool
     """a platform admin who named no tenant"""
+    request: Request
 
     @property
     def ev(self) -> Evervec:
@@ -187,45 +217,88 @@ class View:
         return self.service.every_queue if self.everyone else self.ev.queue
 
     async def run(self, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Do what blocks, in a thread."""
-        return await self.service.run(do, *args, **kwargs)
+        """Do what blocks, in a thread, when it is the caller's tenant's turn."""
+        return await self.service.run_for(self.caller.tenant, do, *args, **kwargs)
 
-    def must_be(self, role: Role) -> None:
-        if _RANK[self.caller.role] < _RANK[role]:
-            raise Problem(403, f"a {self.caller.role}'s key may not do this; {_NEEDED[role]}")
+    def must_have(self, kind: str | None) -> None:
+        """Refuse a kind that the caller's token is not for."""
+        kinds = self.caller.kinds
+        if kinds is not None and kind not in kinds:
+            raise Problem(403, f"this token is for the kinds {', '.join(kinds)} alone: name one")
+
+    @asynccontextmanager
+    async def noted(self, action: str, target: str = "") -> AsyncIterator[None]:
+        """Do what the audit log keeps. What is refused as the caller's mistake changed nothing,
+        and leaves no entry."""
+        outcome = "done"
+        try:
+            yield
+        except Exception as error:
+            status = problem_of(error, self.caller).status_code if is_known(error) else 500
+            if status < 500:
+                raise
+            outcome = f"failed ({status})"
+            with suppress(EvervecError):
+                await self.note(action, target, outcome)
+            raise
+        await self.note(action, target, outcome)
+
+    async def note(self, action: str, target: str, outcome: str = "done") -> None:
+        scope, key = self.request.scope, self.caller.key
+        tenant = EVERY_TENANT if self.everyone else self.tenant
+        entry = StoredEntry(
+            self.service.ev.store.now(), key.id if key else None, self.caller.agent, tenant, action,
+            target[:1000], outcome, scope["request_id"], scope["client_address"],
+        )  # fmt: skip
+        await self.service.audit(entry)
 
 
 TENANT = "Platform admins: of this tenant alone."
 TenantQuery = Annotated[str | None, Query(description=TENANT, min_length=1)]
 
 
-def view_of(request: Request, tenant: str | None, role: Role = Role.READER) -> View:
-    """What the sender of a request may work on, if their role is enough."""
+def view_of(
+    request: Request, tenant: str | None, role: Role = Role.READER, *, by_kind: bool = False
+) -> View:
+    """What the sender of a request may work on, if their role is enough. `by_kind`: the route sees
+    to it itself that a token for some kinds stays with those."""
     caller: Caller = request.scope["caller"]
     service: Service = request.app.state.service
+    if caller.kinds is not None and not by_kind:
+        raise Problem(
+            403, "a token for some kinds may add, get, list, search and delete those alone"
+        )
     if tenant is None:
-        view = View(service, caller, caller.tenant, caller.role is Role.ADMIN)
+        everyone = caller.role is Role.ADMIN
+        view = View(service, caller, caller.tenant, everyone, request)
     else:
         check_name("tenant", tenant)
         if caller.role is not Role.ADMIN and tenant != caller.tenant:
             raise Problem(403, "this key is of another tenant: leave ?tenant= out")
-        view = View(service, caller, tenant, everyone=False)
-    view.must_be(role)
+        view = View(service, caller, tenant, False, request)
+    caller.must_be(role)
     return view
 
 
-async def _reading(request: Request, tenant: TenantQuery = None) -> View:
-    return view_of(request, tenant)
+def _needing(role: Role, *, by_kind: bool = False) -> Callable[..., Awaitable[View]]:
+    """A dependency that gives a view to whoever has the role. Routes look at `role` before they
+    read a body."""
 
+    async def depend(request: Request, tenant: TenantQuery = None) -> View:
+        return view_of(request, tenant, role, by_kind=by_kind)
 
-async def _writing(request: Request, tenant: TenantQuery = None) -> View:
-    return view_of(request, tenant, Role.WRITER)
+    depend.role = role  # type: ignore[attr-defined]
+    return depend
 
 
 async def _running(request: Request) -> View:
     return view_of(request, None, Role.ADMIN)
 
 
-Reading = Annotated[View, Depends(_reading)]
-Writing = Annotated[View, Depends(_writing)]
+_running.role = Role.ADMIN  # type: ignore[attr-defined]
+
+Reading = Annotated[View, Depends(_needing(Role.READER))]
+Writing = Annotated[View, Depends(_needing(Role.WRITER))]
+ReadingKind = Annotated[View, Depends(_needing(Role.READER, by_kind=True))]
+WritingKind = Annotated[View, Depends(_needing(Role.WRITER, by_kind=True))]
 Running = Annotated[View, Depends(_running)]

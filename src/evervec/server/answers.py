@@ -15,6 +15,8 @@ from starlette.responses import Response
 from evervec.server.problems import Problem
 from evervec.server.schemas.base import LONGEST_WAIT
 
+LINES = "application/x-ndjson"
+"""the media type of answers that come line by line"""
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})\"?(?=$|[,;\s])", re.IGNORECASE)
 _TAG = re.compile(r'"(\d{1,19})"')
 

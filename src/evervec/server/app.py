@@ -17,16 +17,22 @@ from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.limits.limiter import Limiter
 from evervec.server.access import Access, has_own_access
+from evervec.server.admission import Admission
+from evervec.server.clients import Clients
+from evervec.server.deadlines import Deadlines
 from evervec.server.inside import Inside, Starting
 from evervec.server.metrics import Counts
 from evervec.server.problems import ProblemDocument, answer_problem
+from evervec.server.readiness import Readiness
 from evervec.server.requests import Requests
 from evervec.server.routes import (
     batch,
     health,
     internal,
     jobs,
+    keys,
     migrations,
+    pages,
     queue,
     records,
     search,
@@ -37,7 +43,8 @@ from evervec.server.schemas.records import RecordIn
 from evervec.server.service import Service
 
 _ROUTERS = (
-    batch, records, search, jobs, queue, tenants, versions, migrations, health, internal
+    batch, records, search, jobs, queue, tenants, versions, migrations, health, internal, keys,
+    pages,
 )  # fmt: skip
 """in this order: `/v1/records/batch` is no record"""
 
@@ -57,13 +64,18 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
         title="evervec",
         version=version("evervec"),
         summary="Keeps a vector index true to your data.",
+        docs_url=None,
         redoc_url=None,
         lifespan=_lifespan(inside),
     )
     app.state.service, app.state.counts, app.state.inside = service, counts, inside
+    app.state.readiness = Readiness(ev, inside)
     for module in _ROUTERS:
         app.include_router(module.router)
+    app.add_middleware(Admission, service=service)
     app.add_middleware(Access, service=service)
+    app.add_middleware(Deadlines, settings=ev.settings, calls=service.calls)
+    app.add_middleware(Clients, settings=ev.settings)
     app.add_middleware(Requests, most_bytes=int(ev.settings.server_body_mb * 1e6), count=counts)
     app.add_middleware(Starting, inside=inside)
     for kind in (EvervecError, HTTPException, RequestValidationError, ValidationError):

@@ -1,8 +1,9 @@
 """Who may start a dispatch, and who may deliver a job.
 
 A delivery shows a signature of QStash, else the worker's secret; a scheduler shows its own
-secret. As long as nothing of the kind is set, whoever is on this machine may come in. What
-was shown is compared in constant time, and never logged.
+secret. Only where no key of the service and no secret exists may programs on this machine come
+without. What was shown is compared in constant time, never logged, and checked before a byte of the
+body is read.
 """
 
 from __future__ import annotations
@@ -11,25 +12,26 @@ import base64
 import hashlib
 import hmac
 from typing import NoReturn
-from urllib.parse import urlsplit
 
 import jwt
 from starlette.requests import Request
 
 from evervec.courier import WORKER_PATH, configured
-from evervec.server.access import is_loopback
 from evervec.server.problems import Problem
+from evervec.server.service import Service
+from evervec.server.trust import is_local, own_address
 from evervec.settings import Settings
 
 _CLAIMS = ["iss", "sub", "exp", "nbf", "body"]
-_ON_THE_WAY = ("forwarded", "x-forwarded-for", "x-real-ip")
+_SIGNING_KEYS = ("qstash_current_signing_key", "qstash_next_signing_key")
+_SECRETS = ("cron_secret", "worker_secret", *_SIGNING_KEYS)
 
 
-def check_scheduler(request: Request, settings: Settings) -> None:
+async def check_scheduler(request: Request, service: Service) -> None:
     """Let a round begin for whoever has `CRON_SECRET`."""
-    secret = configured(settings, "cron_secret")
+    secret = configured(service.ev.settings, "cron_secret")
     if not secret:
-        if not _is_here(request):
+        if not await _is_open(request, service):
             _refuse("set CRON_SECRET, and send it as Authorization: Bearer or x-cron-secret")
         return
     scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
@@ -40,24 +42,27 @@ def check_scheduler(request: Request, settings: Settings) -> None:
         _refuse("send CRON_SECRET as Authorization: Bearer or x-cron-secret")
 
 
-def check_delivery(request: Request, body: bytes, settings: Settings) -> None:
-    """Let in a delivery that QStash signed, or that shows `WORKER_SECRET`. Whoever shows a
+async def read_delivery(request: Request, service: Service) -> bytes:
+    """The body of a delivery that QStash signed, or that shows `WORKER_SECRET`. Whoever shows a
     signature is judged by it alone."""
-    names = ("qstash_current_signing_key", "qstash_next_signing_key")
-    keys = [key for name in names if (key := configured(settings, name))]
+    settings = service.ev.settings
+    keys = [key for name in _SIGNING_KEYS if (key := configured(settings, name))]
     secret = configured(settings, "worker_secret")
     signature = request.headers.get("upstash-signature")
     if signature is not None:
         url = _own_url(request, settings)
         if url is None:
             _refuse("EVERVEC_PUBLIC_URL is not set, so no signature can be checked")
-        if not any(_is_signed(signature, key, url + WORKER_PATH, body) for key in keys):
-            _refuse("the signature is not good for this body, address and time")
+        signed = [_signed(signature, key, url + WORKER_PATH) for key in keys]
+        digest = next((found for found in signed if found is not None), None)
+        if digest is None or not _same(digest, _digest(await request.body())):
+            _refuse("the signature is not for this body, address (EVERVEC_PUBLIC_URL) and time")
     elif secret and "x-worker-secret" in request.headers:
         if not _same(secret, request.headers["x-worker-secret"]):
             _refuse("x-worker-secret is not WORKER_SECRET")
-    elif keys or secret or not _is_here(request):
+    elif keys or secret or not await _is_open(request, service):
         _refuse("a delivery is signed by QStash, or shows WORKER_SECRET as x-worker-secret")
+    return await request.body()
 
 
 def public_url(request: Request, settings: Settings) -> str:
@@ -69,45 +74,38 @@ def public_url(request: Request, settings: Settings) -> str:
 
 
 def _own_url(request: Request, settings: Settings) -> str | None:
-    """As it is set, else the request's own address on this machine."""
-    if settings.public_url:
-        return settings.public_url.rstrip("/")
-    host = request.headers.get("host", "")
-    return f"{request.url.scheme}://{host}" if is_loopback(_name(host)) else None
+    """As it is set, else the address that the service listens on."""
+    return settings.public_url.rstrip("/") or own_address(request.scope)
 
 
-def _is_signed(signature: str, key: str, url: str, body: bytes) -> bool:
+async def _is_open(request: Request, service: Service) -> bool:
+    """Whether a request may come without a secret."""
+    if any(configured(service.ev.settings, name) for name in _SECRETS):
+        return False
+    if await service.has_keys():
+        return False
+    return service.ev.settings.open_without_keys or is_local(request.scope)
+
+
+def _signed(signature: str, key: str, url: str) -> str | None:
+    """The digest of the body that a good signature names; None for any other."""
     # zeros behind a short key are what HMAC adds itself; the length of QStash's is not our choice
     padded = key.encode().ljust(32, b"\0")
     try:
         claims = jwt.decode(
             signature, padded, algorithms=["HS256"], issuer="Upstash", options={"require": _CLAIMS}
         )
-        digest = base64.urlsafe_b64encode(hashlib.sha256(body).digest()).rstrip(b"=").decode()
-        return _same(url, claims["sub"]) and _same(digest, claims["body"].rstrip("="))
+        return str.rstrip(claims["body"], "=") if _same(url, claims["sub"]) else None
     except Exception:  # noqa: BLE001 - whatever a forger sends, the answer is no
-        return False
+        return None
+
+
+def _digest(body: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(body).digest()).rstrip(b"=").decode()
 
 
 def _same(kept: str, given: str) -> bool:
     return hmac.compare_digest(kept.encode("utf-8", "replace"), given.encode("utf-8", "replace"))
-
-
-def _is_here(request: Request) -> bool:
-    """Whether a request comes from this machine and no further, as far as can be seen."""
-    host, origin = request.headers.get("host", ""), request.headers.get("origin")
-    names = [request.client.host if request.client else "", _name(host)]
-    if origin is not None:
-        names.append(urlsplit(origin).hostname or "")
-    passed_on = any(name in request.headers for name in _ON_THE_WAY)
-    return not passed_on and all(is_loopback(name) for name in names)
-
-
-def _name(host: str) -> str:
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
 
 
 def _refuse(detail: str) -> NoReturn:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import threading
 from contextlib import suppress
 
-from evervec.errors import EvervecError
 from evervec.server.requests import App, Receive, Scope, Send
 from evervec.server.service import Service
 from evervec.worker import Worker
@@ -26,7 +26,7 @@ class Inside:
         self._service = service
         self._count = count
         self._workers: list[Worker] = []
-        self._tending: asyncio.Task[None] | None = None
+        self._tending: list[asyncio.Task[None]] = []
         self._started = False
 
     def start(self) -> None:
@@ -36,30 +36,47 @@ class Inside:
         self._started = True
         for _ in range(self._count):
             self._workers.append(self._service.ev.worker().__enter__())
-        self._tending = asyncio.get_running_loop().create_task(self._service.tend())
+        loop = asyncio.get_running_loop()
+        for tend in (self._service.tend, self._service.revocations.tend):
+            self._tending.append(loop.create_task(tend()))
         atexit.register(self._drain)  # where no lifespan does
 
-    def check(self) -> None:
-        """Raise unless as many workers run as there should be."""
-        running = sum(worker.running for worker in self._workers)
-        if running < self._count:
-            raise EvervecError(f"{running} of {self._count} workers inside run: see the log")
+    def trouble(self) -> str | None:
+        """What a worker that should run inside does instead, such as `failing`; None when all is
+        well."""
+        if self._count and not self._started:
+            return "stopped"
+        return next(filter(None, (worker.trouble for worker in self._workers)), None)
 
     async def close(self) -> None:
         """After the last request."""
-        if self._tending is not None:
-            self._tending.cancel()
-        await asyncio.to_thread(self._drain)
-        await asyncio.to_thread(self._service.close)
+        for task in self._tending:
+            task.cancel()
+        # in a thread that nobody joins: one that hangs must not keep the process from ending
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def close() -> None:
+            self._drain()
+            self._service.close()
+            with suppress(RuntimeError):  # nobody waits any more
+                loop.call_soon_threadsafe(ended.set)
+
+        threading.Thread(target=close, name="evervec-close", daemon=True).start()
+        await ended.wait()
+
+    def stop(self, seconds: float) -> None:
+        """Have workers take no more, and finish what they hold within so many seconds."""
+        for worker in self._workers:
+            worker.stop(seconds)
 
     def _drain(self) -> None:
         """Let workers finish what they hold, all at the same time."""
         atexit.unregister(self._drain)
+        self.stop(self._service.ev.settings.drain_seconds)
         for worker in self._workers:
-            worker.stop()
-        for worker in self._workers:
-            with suppress(Exception):  # it is in the log already
-                worker.__exit__()
+            if not worker.join():
+                log.error("a worker does not end: its jobs wait for their leases to run out")
 
 
 class Starting:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from evervec.metrics import (
     CONTENT_TYPE,
@@ -56,6 +56,19 @@ def _collect(view: View, counts: Counts) -> Iterator[Metric]:
             "Requests that passed because the rate limit could not be counted",
             value=view.service.limiter.errors,
         )
+        turns = view.service.turns
+        yield GaugeMetricFamily(
+            "evervec_requests_running", "Threads at work for requests", value=turns.running
+        )
+        yield GaugeMetricFamily(
+            "evervec_requests_waiting", "Requests that wait for a thread", value=turns.waiting
+        )
+        under_way = GaugeMetricFamily(
+            "evervec_requests_under_way", "Requests under way by tenant", labels=["tenant"]
+        )
+        for tenant, count in view.service.under_way.most_common(_MOST_TENANTS):
+            under_way.add_metric([tenant], count)
+        yield under_way
     else:
         yield from queue_metrics(stats)
         yield from usage_metrics([view.ev.usage()])

@@ -90,6 +90,10 @@ _PLAIN = {
     404: "there is nothing at this path: /docs lists what there is",
     405: "this path does not take that method: /docs lists what there is",
 }
+_AGAIN = (
+    " (Request-Timeout, server_seconds). A change can be sent again: with the same id, If-Match or "
+    "Idempotency-Key it is not made twice"
+)
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.InvalidRecord, 422),
     (errors.InvalidArgument, 422),
@@ -98,8 +102,15 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.WaitTimeout, 409),
     (errors.JobFailed, 409),
     (errors.VersionMismatch, 409),
+    (errors.Cancelled, 503),
+    (errors.DeadlineExceeded, 504),
     (errors.EvervecError, 503),
 )
+
+
+def is_known(error: Exception) -> bool:
+    """Whether `problem_of` has an answer to an error."""
+    return isinstance(error, HTTPException | ValidationError | errors.EvervecError)
 
 
 def problem_of(error: Exception, caller: Caller | None) -> Problem:
@@ -122,9 +133,10 @@ def problem_of(error: Exception, caller: Caller | None) -> Problem:
             position = getattr(error, "position", None)
             later = {"Retry-After": "1"} if status == 503 else {}
             name = f"urn:evervec:{type(error).__name__}"
-            detail = str(error)
+            detail = str(error) + (_AGAIN if status == 504 else "")
             inner = status == 503 or isinstance(error, errors.StoreError)
-            if inner and (caller is None or caller.role is not Role.ADMIN):
+            hidden = inner and not isinstance(error, errors.Cancelled)
+            if hidden and (caller is None or caller.role is not Role.ADMIN):
                 log.warning("a request failed: %s", detail)
                 detail = _hidden(error)
             return Problem(status, detail, type=name, headers=later, position=position)
@@ -186,6 +198,7 @@ _MEANING = {
     422: "A part of the request has a value that cannot be used; `detail` names it.",
     429: "The agent asks more often than it may; `Retry-After` says when to come again.",
     500: "A mistake of the service's own; its log has the `request_id`.",
-    503: "The store does not answer; nothing was done.",
+    503: "The store does not answer, or there are too many requests; nothing was done.",
+    504: "It took longer than `Request-Timeout` or `server_seconds`; `detail` says what was done.",
 }
-_ANYWHERE = (400, 401, 403, 413, 422, 429, 500, 503)
+_ANYWHERE = (400, 401, 403, 413, 422, 429, 500, 503, 504)

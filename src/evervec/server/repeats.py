@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import time
 import uuid
@@ -20,11 +21,14 @@ from fastapi import Header
 from starlette.requests import Request
 from starlette.responses import Response
 
+from evervec.errors import EvervecError
 from evervec.server.access import View
 from evervec.server.problems import Problem
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Asked
+
+log = logging.getLogger("evervec.server")
 
 IDEMPOTENCY_KEY = "A name of your own for this request: sent again, it is not done again."
 KEY_SHAPE: dict[str, Any] = {"minLength": 1, "maxLength": 255, "pattern": r"^[\x21-\x7e]+$"}
@@ -59,9 +63,11 @@ async def once(
         kept = {h: response.headers[h] for h in _KEPT_HEADERS if h in response.headers}
         kept["content-type"] = "application/json"
         text = bytes(response.body).decode()
-        await view.run(
-            names.answer, view.tenant, name, json.dumps((response.status_code, kept, text))
-        )
+        answered = json.dumps((response.status_code, kept, text))
+        try:
+            await view.run(names.answer, view.tenant, name, answered)
+        except EvervecError as error:  # it is done, and may be done again
+            log.warning("an answer is not kept for its Idempotency-Key: %s", error)
     return response
 
 

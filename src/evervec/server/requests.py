@@ -9,14 +9,14 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from evervec.logs import REQUEST_ID
@@ -34,6 +34,17 @@ log = logging.getLogger("evervec.server")
 _LINGER_BODIES, _LINGER_SECONDS = 4, 2.0
 """how much of a body is read behind its answer, in largest bodies, and for how long"""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_BATCH = ("POST", "/v1/records/batch")
+_PUSH = "/internal/"
+_LARGEST_DELIVERY = 1 << 16
+SECURITY_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+"""of every answer, unless it has others"""
 
 
 class Requests:
@@ -60,10 +71,9 @@ class Requests:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                headers["X-Request-Id"] = id
+                message["headers"] = _completed(message.get("headers", ()), id)
                 if body.may_go_on:
-                    headers["Connection"] = "close"
+                    message["headers"].append((b"connection", b"close"))
             elif body.may_go_on and not message.get("more_body", False):
                 await send({**message, "more_body": True})
                 await body.linger(_LINGER_BODIES * self._most_bytes)
@@ -75,6 +85,8 @@ class Requests:
             with traced(scope["method"], traceparent) as name:
                 await self._app(scope, self._bounded(scope, body.receive), sending)
                 name(getattr(scope.get("route"), "path_format", ""))
+        except ClientDisconnect:
+            log.info("request %s: its client left before it was whole", id)
         except Exception as error:
             log.exception("request %s failed", id, extra={"request_id": id})
             if status:  # too late for another answer: the connection is cut
@@ -91,29 +103,40 @@ class Requests:
 
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
         """The body, as far as it is not too long. A batch has bounds of its own."""
-        if scope["path"].endswith("/batch"):
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if (scope["method"], path) == _BATCH:
             return receive
-        left = self._most_bytes
+        most = _LARGEST_DELIVERY if path.startswith(_PUSH) else self._most_bytes
+        left = most
         declared = Headers(scope=scope).get("content-length", "")
 
         async def receiving() -> Message:
             nonlocal left
-            if declared.isdecimal() and int(declared) > self._most_bytes:
-                raise self._too_large()
+            if declared.isdecimal() and int(declared) > most:
+                raise _too_large(most)
             message = await receive()
             left -= len(message.get("body", b""))
             if left < 0:
-                raise self._too_large()
+                raise _too_large(most)
             return message
 
         return receiving
 
-    def _too_large(self) -> Problem:
-        return Problem(
-            413,
-            f"the body is larger than {self._most_bytes:,} bytes: send less, or records one by one "
-            "to /v1/records/batch, or raise server_body_mb",
-        )
+
+def _completed(headers: Iterable[tuple[bytes, bytes]], id: str) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer, with those that every answer has."""
+    given = list(headers)
+    names = {name for name, _ in given}
+    given.append((b"x-request-id", id.encode()))
+    return given + [pair for pair in SECURITY_HEADERS if pair[0] not in names]
+
+
+def _too_large(most: int) -> Problem:
+    return Problem(
+        413,
+        f"the body is larger than {most:,} bytes: send less, or records one by one "
+        "to /v1/records/batch, or raise server_body_mb",
+    )
 
 
 class _Body:
@@ -163,7 +186,11 @@ class CheckedRoute(APIRoute):
         extra = (self.openapi_extra or {}).get("parameters", ())
         known = _parameters(self.dependant) | {p["name"] for p in extra if p["in"] == "query"}
 
+        needed = [r for d in self.dependant.dependencies if (r := getattr(d.call, "role", None))]
+
         async def checked(request: Request) -> Response:
+            for role in needed:  # before the body is read, which comes before dependencies
+                request.scope["caller"].must_be(role)
             for name in request.query_params:
                 if name not in known:
                     close = difflib.get_close_matches(name[:40], known, 1)

@@ -12,22 +12,25 @@ import contextvars
 import logging
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from evervec.errors import EvervecError
+from evervec.deadlines import bounded, deadline
+from evervec.errors import DeadlineExceeded, EvervecError
 from evervec.facade import Evervec
-from evervec.keys import Key, Keys
+from evervec.keys import TOKENS_COUNTED, Key, Keys
 from evervec.limits.limiter import Limiter, MemoryLimiter
 from evervec.model import Status, Ticket
+from evervec.server.deadlines import STOPPING, Call, current_call
 from evervec.server.repeats import Names
+from evervec.server.revocation import Revocations
 from evervec.server.together import Together
+from evervec.server.turns import Turns
 from evervec.settings import Settings
-from evervec.stores.values import Draft
+from evervec.stores.values import Draft, StoredEntry
 from evervec.writing import save_each
 
 log = logging.getLogger("evervec.server")
@@ -37,6 +40,10 @@ T = TypeVar("T")
 _VIEWS_KEPT = 64
 _FIRST_LOOK, _LAST_LOOK = 0.005, 0.25
 """seconds between two looks at a change that is waited for, from the first to later ones"""
+_OWN_THREADS = 4
+"""for what is not a tenant's: keys, limits, care"""
+_PUSHED = ""
+"""stands among tenants for jobs that are pushed here; no tenant is called so"""
 _USES_NOTED = 30.0
 _FORGOTTEN = 3600.0
 
@@ -66,10 +73,17 @@ class Service:
         self.names = Names(ev.store, ev.settings)
         self.every_queue = ev.queue_of(None)
         self.stopping = asyncio.Event()
+        self.calls: set[Call] = set()
+        """requests under way"""
+        self.under_way: Counter[str] = Counter()
+        """their numbers by tenant"""
         self.save = Together("save", self._save_all)
+        self.audit = Together("audit", self._note_all)
+        self.revocations = Revocations(self.keys)
         self._find_key = Together("keys", self._find_all)
         self._settled = Together("settled", self._settled_all)
-        self._threads = ThreadPoolExecutor(ev.settings.server_threads, "evervec-request")
+        self.turns = Turns(ev.settings.server_threads, ev.settings.server_tenant_threads)
+        self._own = Turns(_OWN_THREADS, _OWN_THREADS, "evervec-service")
         self._views: dict[str, Evervec] = {}
         self._choosing = threading.Lock()
         self._bounded: set[str] = set()
@@ -88,10 +102,40 @@ class Service:
                 del self._views[next(iter(self._views))]
         return view
 
+    async def run_for(self, tenant: str, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Do what blocks for a tenant, in its turn and before the request's deadline."""
+        return await self._run(self.turns, tenant, partial(do, *args, **kwargs), current_call())
+
     async def run(self, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Do what is quick for the service itself, in threads that no tenant's work takes."""
+        return await self._run(self._own, "", partial(do, *args, **kwargs), None)
+
+    async def run_job(self, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Do a job that was pushed here, for as long as its provider may take."""
+        return await self._run(self.turns, _PUSHED, partial(do, *args, **kwargs), None)
+
+    async def _run(self, turns: Turns, tenant: str, do: Callable[[], T], call: Call | None) -> T:
         loop = asyncio.get_running_loop()
         here = contextvars.copy_context()  # whatever is logged there names this request
-        return await loop.run_in_executor(self._threads, partial(here.run, do, *args, **kwargs))
+        future: asyncio.Future[T] = loop.create_future()
+
+        def work() -> None:
+            try:
+                with bounded(None if call is None else call.deadline):
+                    answer = do()
+            except BaseException as error:  # noqa: BLE001 - it is for the request
+                tell(future.set_exception, error)
+            else:
+                tell(future.set_result, answer)
+
+        def tell(set_it: Callable[[Any], None], value: Any) -> None:
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+                loop.call_soon_threadsafe(_tell, future, set_it, value)
+
+        turn = turns.submit(tenant, partial(here.run, work))
+        return await (
+            future if call is None else call.outcome(future, lambda: turns.withdraw(turn))
+        )
 
     # saving
     def _save_all(self, asked: Sequence[Save]) -> list[Ticket | Exception]:
@@ -106,10 +150,11 @@ class Service:
         for (tenant, kind, _), places in groups.items():
             drafts = [asked[place].draft for place in places]
             try:
-                self.ev.tables.check_writable(kind)
-                saved = save_each(self.ev.store, tenant, kind, drafts)
-                answers.update(zip(places, saved, strict=True))
-                self._note_bounds(tenant)
+                with deadline(self.ev.settings.server_seconds):
+                    self.ev.tables.check_writable(kind)
+                    saved = save_each(self.ev.store, tenant, kind, drafts)
+                    answers.update(zip(places, saved, strict=True))
+                    self._note_bounds(tenant)
             except Exception as error:  # noqa: BLE001 - of this group alone, whatever it is
                 answers.update((place, error) for place in places if place not in answers)
         return [answers[place] for place in range(len(asked))]
@@ -129,16 +174,21 @@ class Service:
     # waiting
     async def settle(self, tenant: str, ticket: Ticket, seconds: float) -> Status | None:
         """How a change ended; None when it did not in time, or the service stops first."""
-        deadline, look = time.monotonic() + seconds, _FIRST_LOOK
+        ends, look = time.monotonic() + seconds, _FIRST_LOOK
+        call = current_call()
+        assert call is not None
+        call.allow(seconds)
         while True:
-            end = await self._settled(Waited(tenant, ticket))
-            left = deadline - time.monotonic()
+            try:
+                end = await self._settled(Waited(tenant, ticket))
+            except DeadlineExceeded:
+                return None
+            left = ends - time.monotonic()
             if end is not None:
                 return end
-            if left <= 0 or self.stopping.is_set():
+            if left <= 0 or call.deadline.over or self.stopping.is_set():
                 return None
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.stopping.wait(), min(look, left))
+            await call.pause(min(look, left), self.stopping)
             look = min(look * 1.5, _LAST_LOOK)
 
     def _settled_all(self, asked: Sequence[Waited]) -> list[Status | None]:
@@ -163,6 +213,10 @@ class Service:
         self._used.update((key.id, now) for key in found.values() if key is not None)
         return [found[text] for text in texts]
 
+    def _note_all(self, entries: Sequence[StoredEntry]) -> list[None]:
+        self.ev.store.add_audit(entries)
+        return [None] * len(entries)
+
     # beside the requests
     async def tend(self) -> None:
         """Note the uses of keys now and then, and forget old answers, until cancelled."""
@@ -173,24 +227,44 @@ class Service:
                 await self.run(self.note_uses)
                 if time.monotonic() >= next_sweep:
                     next_sweep = time.monotonic() + _FORGOTTEN
-                    kept = self.ev.settings.server_repeat_hours * 3600
-                    await self.run(self.ev.store.forget_asked, self.ev.store.now() - kept)
+                    await self.run(self._forget)
             except EvervecError as error:
                 log.warning("uses of keys are not noted: %s", error)
+            except Exception:  # whatever it is, the next time may be better
+                log.exception("uses of keys are not noted")
+
+    def _forget(self) -> None:
+        """Drop what is past its time: old answers, expired tokens, and the audit log's end."""
+        store, settings, now = self.ev.store, self.ev.settings, self.ev.store.now()
+        store.forget_asked(now - settings.server_repeat_hours * 3600)
+        store.forget_tokens(now - TOKENS_COUNTED)
+        store.forget_audit(now - settings.keep_audit_days * 86400)
 
     def note_uses(self) -> None:
         used, self._used = self._used, {}
         if used:
             self.keys.used(dict(used))
 
+    def break_off(self) -> None:
+        """End all requests that are under way; called in the event loop."""
+        for call in list(self.calls):
+            call.cancel(STOPPING)
+
     def close(self) -> None:
-        """After the last request: the store stays open, it is its opener's."""
-        self._threads.shutdown()
-        for together in (self.save, self._find_key, self._settled):
+        """After the last request: the store stays open, it is its opener's. Threads that do not
+        come back are left to themselves."""
+        for turns in (self.turns, self._own):
+            turns.close()
+        for together in (self.save, self.audit, self._find_key, self._settled):
             together.close()
         with suppress(EvervecError):
             self.note_uses()
         self.limiter.close()
+
+
+def _tell(future: asyncio.Future[Any], set_it: Callable[[Any], None], value: Any) -> None:
+    if not future.done():  # else its request is gone
+        set_it(value)
 
 
 def make_limiter(settings: Settings) -> Limiter:

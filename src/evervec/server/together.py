@@ -11,8 +11,14 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeVar
+
+from evervec.server.deadlines import current_call
+
+_PATIENCE = 1.0
+"""seconds for a call that is under way when the service ends"""
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -42,12 +48,22 @@ class Together(Generic[Asked, Answer]):
         self._thread.start()
 
     async def __call__(self, asked: Asked) -> Answer:
+        """The answer, before the deadline of the request that asks."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
-        self._waiting.append((asked, answer))
+        entry = (asked, answer)
+        self._waiting.append(entry)
         if not self._under_way:
             self._go(loop)
-        return await answer
+        call = current_call()
+        return await (answer if call is None else call.outcome(answer, partial(self._leave, entry)))
+
+    def _leave(self, entry: tuple[Asked, asyncio.Future[Answer]]) -> bool:
+        """Take back what was not begun."""
+        waits = entry in self._waiting
+        if waits:
+            self._waiting.remove(entry)
+        return waits
 
     def _go(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have the thread do what waits, as much of it as goes at once."""
@@ -88,5 +104,6 @@ class Together(Generic[Asked, Answer]):
             work()
 
     def close(self) -> None:
+        """Do what was begun, if that does not hang."""
         self._orders.put(None)
-        self._thread.join()
+        self._thread.join(_PATIENCE)

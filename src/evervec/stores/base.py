@@ -9,6 +9,7 @@ the same in tests, which every engine passes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from evervec.model import Attempt, EnqueueResult, Job, ModelSpec, Record, Status, Ticket, Version
@@ -16,6 +17,7 @@ from evervec.reports import Limits, Spend, Stats, Usage, WorkerState
 from evervec.stores.values import (
     Apply,
     Asked,
+    AuditChoice,
     Candidate,
     Collection,
     Digest,
@@ -30,6 +32,7 @@ from evervec.stores.values import (
     LockHolder,
     Note,
     Progress,
+    StoredEntry,
     StoredKey,
     Typed,
     Unreadable,
@@ -46,6 +49,8 @@ class Store(Protocol):
     """a small read takes microseconds and waits for nobody: neither network nor lock"""
     read_only: bool
     """every write raises `StoreError`"""
+    folder: Path | None
+    """where its files are on this machine, if it has any"""
 
     def now(self) -> float:
         """The clock that rules leases and schedules."""
@@ -54,6 +59,9 @@ class Store(Protocol):
         """A connection of the store's own for `conn=`, where callers cannot open one themselves;
         `InvalidArgument` where they can."""
         ...
+
+    def try_write(self) -> None:
+        """Write something, and undo it: raises what a write would meet."""
 
     def close(self) -> None: ...
 
@@ -443,7 +451,7 @@ class Store(Protocol):
     def add_key(self, key: StoredKey) -> None: ...
 
     def keys(self, tenant: str | None) -> list[StoredKey]:
-        """All of a tenant, or of all, the oldest first; revoked and expired ones too."""
+        """All of a tenant, or of all, the oldest first; revoked and expired ones too. No tokens."""
         ...
 
     def any_keys(self) -> bool: ...
@@ -454,8 +462,29 @@ class Store(Protocol):
         """False: there is none, or it was revoked before."""
         ...
 
+    def rotate_key(self, id: str, until: float, key: StoredKey) -> bool:
+        """Add a key, and let the old one expire then if not before. False: there is no such key,
+        or it opens nothing any more; then nothing is added."""
+        ...
+
+    def add_token(self, token: StoredKey, since: float, most: int) -> bool:
+        """False: the token's parent has made so many since then already."""
+        ...
+
+    def forget_tokens(self, before: float) -> int:
+        """Tokens that expired before then."""
+        ...
+
     def use_keys(self, used: Mapping[str, float]) -> None:
         """Note when keys were last used."""
+
+    def add_audit(self, entries: Sequence[StoredEntry]) -> None: ...
+
+    def audit(self, chosen: AuditChoice, limit: int) -> list[StoredEntry]:
+        """Entries of the audit log, the newest first."""
+        ...
+
+    def forget_audit(self, before: float) -> int: ...
 
     def ask(self, tenant: str, name: str, fingerprint: str) -> Asked:
         """Remember a request by the name that its caller gave it; what is known of it, from now

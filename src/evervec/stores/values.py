@@ -252,6 +252,37 @@ class StoredKey:
     expires_at: float | None = None
     last_used_at: float | None = None
     revoked_at: float | None = None
+    parent: str | None = None
+    """of a token: the id of the key that it was made from"""
+    kinds: str | None = None
+    """of a token: a JSON list of the kinds that it is for; None: all"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """An entry of the audit log: who did what, from where, and what became of it."""
+
+    at: float
+    key_id: str | None
+    agent: str
+    tenant: str
+    action: str
+    target: str
+    outcome: str
+    request_id: str | None = None
+    client: str | None = None
+    entry: int = 0
+
+
+class AuditChoice(NamedTuple):
+    """Which entries of the audit log are asked for; None: any."""
+
+    tenant: str | None = None
+    action: str | None = None
+    key_id: str | None = None
+    before: int | None = None
+    """an entry's number"""
+    since: float | None = None
 
 
 class Asked(NamedTuple):

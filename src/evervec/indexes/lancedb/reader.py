@@ -15,6 +15,7 @@ from typing import Any
 
 import lancedb
 
+from evervec.deadlines import check, current, exceeded
 from evervec.errors import IndexUnavailable
 from evervec.indexes.lancedb.head import Head
 from evervec.indexes.lancedb.rows import Row
@@ -41,10 +42,13 @@ class Reader:
         away meanwhile, the next one is read."""
         with explained(self._folder):
             for left in reversed(range(TRIES)):
+                check()
                 try:
                     table = self._at_head()
                     return [] if table is None else ask(table)
-                except (RuntimeError, OSError, ValueError):
+                except (RuntimeError, OSError, ValueError) as error:
+                    if ended := exceeded():
+                        raise ended from error
                     self._latest = None
                     if not left:
                         raise
@@ -83,6 +87,12 @@ class Reader:
                 self._latest = open_table(self._db, self._name)
                 self._seen = (0, None)
             return self._latest
+
+
+def time_left() -> timedelta | None:
+    """How long a query may take; None: as long as it likes."""
+    now = current()
+    return None if now is None else timedelta(seconds=max(0.001, now.left))
 
 
 def open_table(db: Any, name: str) -> Any:

@@ -39,6 +39,7 @@ from evervec.indexes.lancedb.reader import (
     explained,
     first_line,
     open_table,
+    time_left,
 )
 from evervec.indexes.lancedb.rows import (
     KNOWN_BY,
@@ -112,7 +113,8 @@ class Table:
         def find(table: Any, wanted: int, exact: bool) -> list[Row]:
             query = table.search(vector).distance_type("cosine").where(where, prefilter=True)
             query = query.bypass_vector_index() if exact else query.refine_factor(4)
-            return as_rows(query.select(columns).limit(wanted).to_arrow())  # best first
+            found = query.select(columns).limit(wanted).to_arrow(timeout=time_left())
+            return as_rows(found)  # best first
 
         wanted, exact = 2 * limit + 8, not self._ann_rows  # a record may be found by several chunks
         while True:
@@ -388,7 +390,7 @@ def _not_done(changes: Sequence[Change], there: Mapping[int, list[Row]]) -> Appl
 
 def _rows(table: Any, where: str, columns: Sequence[str], limit: int = _ALL) -> list[Row]:
     query = table.search().where(where).with_row_id(True)
-    return as_rows(query.select(list(columns)).limit(limit).to_arrow())
+    return as_rows(query.select(list(columns)).limit(limit).to_arrow(timeout=time_left()))
 
 
 def _highest(table: Any) -> int:

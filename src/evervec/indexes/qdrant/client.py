@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import threading
 import warnings
@@ -15,6 +16,7 @@ from qdrant_client import QdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
+from evervec.deadlines import check, current, exceeded
 from evervec.errors import IndexUnavailable, SettingsError
 from evervec.indexes.qdrant.breaker import Breaker
 from evervec.indexes.qdrant.engine import (
@@ -88,14 +90,18 @@ def connect(url: str, settings: Settings, key: str) -> ClientEngine:
             check_compatibility=False,  # it would ask before there is any need to
             verify=safe,  # else it reads certificates for nothing
         )
-    return ClientEngine(f"{parts.scheme}://{parts.hostname}:{port}", client, alone=False)
+    url = f"{parts.scheme}://{parts.hostname}:{port}"
+    return ClientEngine(url, client, alone=False, seconds=settings.qdrant_seconds)
 
 
 class ClientEngine:
     """The local mode is not made for threads, so there one call waits for the other."""
 
-    def __init__(self, url: str, client: QdrantClient, *, alone: bool) -> None:
+    def __init__(
+        self, url: str, client: QdrantClient, *, alone: bool, seconds: float = math.inf
+    ) -> None:
         self.url = url
+        self._seconds = seconds
         self.alone = alone
         self._client = client
         self._turns = ThreadTurns(url) if alone else None
@@ -115,9 +121,12 @@ class ClientEngine:
                     gone = CollectionGone if "not found" in str(error) else IndexUnavailable
                     raise gone(f"{self.url} cannot be used: {_said(error)}") from error
         self._breaker.check()
+        check()
         try:
             answer = ask()
         except (ApiException, QdrantException, OSError) as error:
+            if ended := exceeded():  # which says nothing of the server
+                raise ended from error
             why = f"Qdrant at {self.url} cannot be used: {_said(error)}"
             if isinstance(error, UnexpectedResponse) and error.status_code == 404:
                 raise CollectionGone(why) from error
@@ -260,8 +269,14 @@ class ClientEngine:
                 limit=limit,
                 offset=offset,
                 with_payload=list(fields),
+                timeout=self._time_left(),
             )
         )
+
+    def _time_left(self) -> int | None:
+        """Whole seconds that the server may take, where a deadline allows less than usual."""
+        now = current()
+        return None if now is None or now.left > self._seconds else max(1, math.ceil(now.left))
 
     def query(
         self,
@@ -278,6 +293,7 @@ class ClientEngine:
                 query_filter=where,
                 limit=limit,
                 with_payload=list(fields),
+                timeout=self._time_left(),
             )
         )
         return answer.points

@@ -20,7 +20,9 @@ from starlette.responses import Response
 
 from evervec.errors import EvervecError
 from evervec.model import Ticket
-from evervec.server.access import View, Writing
+from evervec.server.access import View, WritingKind
+from evervec.server.answers import LINES
+from evervec.server.deadlines import current_call
 from evervec.server.problems import Problem, documented, problem_of
 from evervec.server.repeats import IdempotencyKey, made_id
 from evervec.server.requests import CheckedRoute, Receive, Scope, Send
@@ -32,8 +34,7 @@ from evervec.writing import save_each
 
 router = APIRouter(prefix="/v1/records", tags=["records"], route_class=CheckedRoute)
 
-MEDIA_TYPE = "application/x-ndjson"
-_NDJSON = {MEDIA_TYPE, "application/ndjson", "application/jsonl", "application/json-lines"}
+_NDJSON = {LINES, "application/ndjson", "application/jsonl", "application/json-lines"}
 _dump = TypeAdapter(Ticket).dump_json
 
 
@@ -50,7 +51,7 @@ class LineIn(RecordIn):
     responses={
         200: {
             "description": "A ticket for each line, in order; a problem document ends it early.",
-            "content": {MEDIA_TYPE: {"schema": TicketOut.model_json_schema()}},
+            "content": {LINES: {"schema": TicketOut.model_json_schema()}},
         },
         **documented(415),
     },
@@ -59,8 +60,8 @@ class LineIn(RecordIn):
             "required": True,
             "description": "A record in each line, as for `POST /v1/records`.",
             "content": {
-                MEDIA_TYPE: {
-                    "schema": {"type": "string"},
+                LINES: {
+                    "schema": {"type": "string", "format": "ndjson"},
                     "example": '{"kind": "note", "id": 1, "text": "one"}\n'
                     '{"kind": "note", "id": 2, "text": "two"}\n',
                 }
@@ -70,7 +71,7 @@ class LineIn(RecordIn):
 )
 async def batch(
     request: Request,
-    view: Writing,
+    view: WritingKind,
     kind: Annotated[str | None, Query(min_length=1, description="of lines that name none")] = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
@@ -78,17 +79,20 @@ async def batch(
     id get the same one whenever the batch is sent."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in _NDJSON:
-        raise Problem(
-            415, f"a batch is NDJSON (Content-Type: {MEDIA_TYPE}), not {given or 'unnamed'}"
-        )
+        raise Problem(415, f"a batch is NDJSON (Content-Type: {LINES}), not {given or 'unnamed'}")
     writer = _Batch(view, kind, idempotency_key)
     writer.check_declared(request)
     spool = Spool()
     work = asyncio.create_task(writer.work(request, spool))
-    if not await spool.filled():
+    try:
+        filled = await spool.filled()
+    except asyncio.CancelledError:
+        work.cancel()
+        raise
+    if not filled:
         spool.close()
         await work  # raises what the first line was refused for
-        return Response(media_type=MEDIA_TYPE)
+        return Response(media_type=LINES)
     return _Tickets(spool, work)
 
 
@@ -96,7 +100,7 @@ class _Tickets(Response):
     """An answer that is sent while the body is still read. Starlette's own streaming answer
     listens for the end of the connection, and so would take parts of the body for itself."""
 
-    media_type = MEDIA_TYPE
+    media_type = LINES
 
     def __init__(self, spool: Spool, work: asyncio.Task[None]) -> None:
         self.status_code = 200
@@ -157,6 +161,8 @@ class _Batch:
 
     async def _save_all(self, body: Incoming, spool: Spool) -> Problem | None:
         async for lines in self._lines(body):
+            if call := current_call():
+                call.restart()
             tickets, problem = await self._view.run(self._save, lines)
             if tickets:
                 spool.write(b"".join(tickets))
@@ -216,6 +222,7 @@ class _Batch:
         given.kind = kind = given.kind or self._kind
         if kind is None:
             raise Problem(422, "kind: is missing; name it in the line, or for all as ?kind=")
+        self._view.must_have(kind)
         if given.id is None and self._name is not None:
             given.id = made_id(self._view, kind, self._name, position)
         return kind, draft_of(self._ev, given)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from evervec.model import Status
 from evervec.server.answers import answer
-from evervec.server.credentials import check_delivery, check_scheduler, public_url
+from evervec.server.credentials import check_scheduler, public_url, read_delivery
 from evervec.server.problems import documented
 from evervec.server.requests import CheckedRoute, read_json
 from evervec.server.schemas.base import Shown
@@ -51,26 +51,22 @@ class DeliveredOut(Shown):
     error: str | None = Field(description="why the record failed, if it did")
 
 
-_ROUND = {200: {"model": DispatchedOut}, **documented()}
-
-
-@router.post("/dispatch", summary="Hand out due jobs", responses=_ROUND)
+@router.post(
+    "/dispatch",
+    summary="Hand out due jobs",
+    responses={200: {"model": DispatchedOut}, **documented()},
+)
 async def dispatch(request: Request, limit: Limit = 10) -> Response:
     """For a scheduler: claims jobs and hands each to the worker endpoint, through QStash or by a
     plain request. Takes `CRON_SECRET`."""
     service: Service = request.app.state.service
     settings = service.ev.settings
-    check_scheduler(request, settings)
+    await check_scheduler(request, service)
     # in a thread of its own: plain requests come back to this service, and need its threads
     done = await asyncio.to_thread(
         service.ev.dispatcher.dispatch, limit, public_url(request, settings)
     )
     return answer(DispatchedOut, done)
-
-
-@router.get("/dispatch", summary="The same, for schedulers that only get", responses=_ROUND)
-async def dispatch_by_get(request: Request, limit: Limit = 10) -> Response:
-    return await dispatch(request, limit)
 
 
 @router.post(
@@ -89,11 +85,10 @@ async def worker(request: Request) -> Response:
     nothing to do, or the record's own failure; 503: something is away, deliver it again."""
     service: Service = request.app.state.service
     settings = service.ev.settings
-    body = await request.body()
-    check_delivery(request, body, settings)  # before anything of it is read
+    body = await read_delivery(request, service)
     try:
         given = DeliveryIn.model_validate(read_json(body, settings.server_depth))
     except ValidationError as error:
         raise RequestValidationError(error.errors(include_url=False, include_input=False)) from None
-    done = await service.run(service.ev.dispatcher.deliver, given.job_id, given.token)
+    done = await service.run_job(service.ev.dispatcher.deliver, given.job_id, given.token)
     return answer(DeliveredOut, done)

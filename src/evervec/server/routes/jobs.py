@@ -56,7 +56,8 @@ async def job(view: Reading, id: JobId) -> Response:
 async def reorder(view: Writing, id: JobId, body: PriorityIn) -> Response:
     """Jobs of a higher priority are claimed first."""
     await _find(view, id)
-    await view.run(view.queue.set_priority, id, body.priority)
+    async with view.noted("job.priority", f"{id} to {body.priority}"):
+        await view.run(view.queue.set_priority, id, body.priority)
     return answer(JobOut, await _find(view, id))
 
 
@@ -72,7 +73,8 @@ async def retry(
 
     async def do() -> Response:
         await _find(view, id)
-        await view.run(view.queue.retry, id)
+        async with view.noted("job.retry", str(id)):
+            await view.run(view.queue.retry, id)
         return answer(JobOut, await _find(view, id))
 
     return await once(request, view, idempotency_key, do)
@@ -90,7 +92,8 @@ async def cancel(
 
     async def do() -> Response:
         await _find(view, id)
-        await view.run(view.queue.cancel, id)
+        async with view.noted("job.cancel", str(id)):
+            await view.run(view.queue.cancel, id)
         return answer(CancelledOut, {"cancelled": id})
 
     return await once(request, view, idempotency_key, do)

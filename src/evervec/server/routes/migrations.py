@@ -32,7 +32,9 @@ async def begin(view: Running, body: MigrationIn) -> Response:
             body.embedder, version=body.version, kind=body.kind, switch=body.switch
         ).status()
 
-    return answer(MigrationOut, await view.run(do), 202)
+    async with view.noted("migration.begin", body.embedder):
+        begun = await view.run(do)
+    return answer(MigrationOut, begun, 202)
 
 
 @router.get(
@@ -63,7 +65,9 @@ async def take(
         getattr(migration, step)(**options)
         return migration.status()
 
-    return answer(MigrationOut, await view.run(do))
+    async with view.noted(f"migration.{step}"):
+        taken = await view.run(do)
+    return answer(MigrationOut, taken)
 
 
 def _current(view: View) -> Migration:

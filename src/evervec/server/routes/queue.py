@@ -57,7 +57,9 @@ async def retry_failed(
     most = body.max_retries if body else None
 
     async def do() -> Response:
-        return answer(RetriedOut, {"retried": await view.run(view.queue.retry_failed, most)})
+        async with view.noted("queue.retry-failed"):
+            count = await view.run(view.queue.retry_failed, most)
+        return answer(RetriedOut, {"retried": count})
 
     return await once(request, view, idempotency_key, do)
 
@@ -70,7 +72,8 @@ async def retry_failed(
 async def recover_stuck(view: Writing, body: RecoverIn | None = None) -> Response:
     """Those whose lease ran out. Workers do this by themselves."""
     threshold = body.threshold if body else None
-    count = await view.run(view.queue.recover_stuck, threshold, own=True)
+    async with view.noted("queue.recover-stuck"):
+        count = await view.run(view.queue.recover_stuck, threshold, own=True)
     return answer(RecoveredOut, {"recovered": count})
 
 
@@ -86,10 +89,11 @@ async def purge(
     age = timedelta(seconds=body.older_than)
 
     async def do() -> Response:
-        if body.status == "done":
-            count = await view.run(view.queue.purge_done, age)
-        else:
-            count = await view.run(view.queue.purge_dead, age, boxed=body.boxed)
+        async with view.noted("queue.purge", f"{body.status}, older than {body.older_than:g} s"):
+            if body.status == "done":
+                count = await view.run(view.queue.purge_done, age)
+            else:
+                count = await view.run(view.queue.purge_dead, age, boxed=body.boxed)
         return answer(PurgedOut, {"purged": count})
 
     return await once(request, view, idempotency_key, do)
@@ -103,7 +107,8 @@ async def purge(
 async def pause(view: Writing) -> Response:
     """Of the tenant's jobs; for a platform admin of all tenants', or of one with `?tenant=`. What
     is claimed is finished."""
-    return await view.run(_set_paused, view, True)
+    async with view.noted("queue.pause"):
+        return await view.run(_set_paused, view, True)
 
 
 @router.post(
@@ -113,7 +118,8 @@ async def pause(view: Writing) -> Response:
 )
 async def resume(view: Writing) -> Response:
     """Ends a pause of the same scope. While all tenants are paused, one that resumes still is."""
-    return await view.run(_set_paused, view, False)
+    async with view.noted("queue.resume"):
+        return await view.run(_set_paused, view, False)
 
 
 def _set_paused(view: View, paused: bool) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, unquote
@@ -13,10 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec.drafts import LONGEST_ID, OPTIONS, check_name
+from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.keys import Role
 from evervec.model import Record, Status, Ticket
-from evervec.server.access import TENANT, Reading, View, Writing, view_of
+from evervec.server.access import TENANT, ReadingKind, View, WritingKind, view_of
 from evervec.server.answers import (
     answer,
     asked_seq,
@@ -103,11 +105,12 @@ async def add(request: Request) -> Response:
     on disk. The same text, title, metadata and weight again enqueue nothing."""
     # Most requests are of this route, so it reads its parameters itself: left to FastAPI they
     # took a third of the request's whole time.
-    view = view_of(request, request.query_params.get("tenant"), Role.WRITER)
+    view = view_of(request, request.query_params.get("tenant"), Role.WRITER, by_kind=True)
     check_media_type(request)
     headers = request.headers
     deepest = view.service.ev.settings.server_depth
     body = read_record(RecordIn, await request.body(), deepest)
+    view.must_have(body.kind)
     name = checked_name(headers.get("idempotency-key"))
 
     async def do() -> Response:
@@ -136,7 +139,7 @@ async def add(request: Request) -> Response:
     responses={200: {"model": RecordsOut}, **documented()},
 )
 async def records(
-    view: Reading,
+    view: ReadingKind,
     kind: Annotated[str | None, Query(min_length=1)] = None,
     embedded: Annotated[
         bool | None, Query(description="Whether their current version is in the index.")
@@ -149,6 +152,7 @@ async def records(
 ) -> Response:
     """In order of kind and id. `cursor`: as the page before gave it. A page of long texts has
     fewer than `limit`."""
+    view.must_have(kind)
     listed = partial(view.ev.records, kind, embedded=embedded, filter=_filter(filter))
     most = int(view.ev.settings.server_page_mb * 1e6)
     found, more = await view.run(_page, listed, read_cursor(cursor, str, str), limit, most)
@@ -161,8 +165,9 @@ async def records(
     summary="What was tried for a record",
     responses={200: {"model": HistoryOut}, **documented(404)},
 )
-async def history(view: Reading, kind: Kind, id: Id) -> Response:
+async def history(view: ReadingKind, kind: Kind, id: Id) -> Response:
     """Oldest first; empty for a record that nobody tried yet."""
+    view.must_have(kind)
     found = await view.run(view.ev.queue.history, kind, id)
     if not found and await view.run(view.ev.queue.status, kind, id) is None:
         raise _absent(kind, id)
@@ -179,8 +184,9 @@ async def history(view: Reading, kind: Kind, id: Id) -> Response:
         **documented(404),
     },
 )
-async def get(view: Reading, kind: Kind, id: Id, if_none_match: IfNoneMatch = None) -> Response:
+async def get(view: ReadingKind, kind: Kind, id: Id, if_none_match: IfNoneMatch = None) -> Response:
     """The record as it is now, with its version as ETag; 404 while it is still boxed."""
+    view.must_have(kind)
     found = await view.run(view.ev.get, kind, id)
     if found is None:
         raise _absent(kind, id)
@@ -201,9 +207,10 @@ async def get(view: Reading, kind: Kind, id: Id, if_none_match: IfNoneMatch = No
     },
 )
 async def delete(
-    view: Writing, kind: Kind, id: Id, prefer: Prefer = None, if_match: IfMatch = None
+    view: WritingKind, kind: Kind, id: Id, prefer: Prefer = None, if_match: IfMatch = None
 ) -> Response:
     """It disappears from every search at once, and its vectors soon after."""
+    view.must_have(kind)
     if_seq = asked_seq(if_match)
     ev = view.service.ev
 
@@ -211,9 +218,10 @@ async def delete(
         ev.tables.check_writable(kind)
         return ev.store.delete(view.tenant, kind, [id], if_seq=if_seq)[0]
 
-    ticket = await view.run(delete_it)
-    if not ticket.accepted:
-        raise _absent(kind, id) if if_match is None else _changed(ticket)
+    async with view.noted("record.delete", f"{kind}/{id}"):
+        ticket = await view.run(delete_it)
+        if not ticket.accepted:
+            raise _absent(kind, id) if if_match is None else _changed(ticket)
     return await _receipt(view, ticket, prefer, 200, {})
 
 
@@ -230,8 +238,9 @@ async def _receipt(
     shown: dict[str, Any] = {name: getattr(ticket, name) for name in Ticket.__slots__}
     shown["status"] = end or Status.PENDING
     if end is Status.FAILED:
-        job = await view.run(view.ev.queue.get, ticket.job_id)
-        shown["error"] = job.error if job else "it was cancelled"
+        with suppress(EvervecError):  # the record is saved, so the answer is its ticket
+            job = await view.run(view.ev.queue.get, ticket.job_id)
+            shown["error"] = job.error if job else "it was cancelled"
     return answer(TicketOut, shown, when_done if end is Status.DONE else 202, headers)
 
 

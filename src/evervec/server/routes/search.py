@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from evervec.facade import job_failed
 from evervec.model import Status, Ticket
-from evervec.server.access import Reading, View
+from evervec.server.access import ReadingKind, View
 from evervec.server.answers import answer
 from evervec.server.discretion import told
 from evervec.server.problems import documented
@@ -24,9 +24,10 @@ router = APIRouter(prefix="/v1", tags=["search"], route_class=CheckedRoute)
     summary="Find by meaning and by words",
     responses={200: {"model": HitsOut}, **documented(409, 415)},
 )
-async def search(view: Reading, body: SearchIn) -> Response:
+async def search(view: ReadingKind, body: SearchIn) -> Response:
     """`via` says how it was found: with no vectors at hand, text alone answers. With `after` it
     is not older than that change, or 409 once `wait` seconds are over."""
+    view.must_have(body.kind)
     if body.after is not None:
         await _settled(view, body.after, body.wait)
     hits = await view.run(
@@ -40,7 +41,7 @@ async def search(view: Reading, body: SearchIn) -> Response:
     summary="Wait until a change is in the index",
     responses={200: {"model": JobOut}, **documented(409, 415)},
 )
-async def wait(view: Reading, body: WaitIn) -> Response:
+async def wait(view: ReadingKind, body: WaitIn) -> Response:
     """The job once it is done; 409 if it failed, is not done in time, or is unknown."""
     ticket = await _settled(view, body.ticket, body.wait)
     job = await view.run(view.ev.wait, ticket, 0.0)
@@ -48,6 +49,7 @@ async def wait(view: Reading, body: WaitIn) -> Response:
 
 
 async def _settled(view: View, given: TicketIn, seconds: float) -> Ticket:
+    view.must_have(given.kind)
     ticket = Ticket(given.kind, given.id, given.job_id, given.seq)
     end = await view.service.settle(view.tenant, ticket, 0.0)
     if end is None and await view.run(view.ev.store.is_saved, view.tenant, ticket):

@@ -37,9 +37,12 @@ async def verify(view: Reading, body: VerifyIn | None = None) -> Response:
     `waiting` records were not compared, because a job for them is on its way; `unchecked` says
     what else was not."""
     asked = body or VerifyIn()
-    if asked.repair:
-        view.must_be(Role.WRITER)
-    return answer(VerifyOut, await view.run(_verify, view, asked))
+    if not asked.repair:
+        return answer(VerifyOut, await view.run(_verify, view, asked))
+    view.caller.must_be(Role.WRITER)
+    async with view.noted("index.repair"):
+        repaired = await view.run(_verify, view, asked)
+    return answer(VerifyOut, repaired)
 
 
 def _verify(view: View, asked: VerifyIn) -> VerifyReport:

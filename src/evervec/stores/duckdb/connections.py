@@ -18,7 +18,8 @@ from typing import Any
 
 import duckdb
 
-from evervec.errors import InvalidArgument, StoreClosed, StoreError, ValueRefused
+from evervec.deadlines import acquire, check, exceeded, interrupting, left
+from evervec.errors import EvervecError, InvalidArgument, StoreClosed, StoreError, ValueRefused
 from evervec.stores.duckdb.file import File, Raw
 from evervec.stores.paths import check_path
 
@@ -86,7 +87,8 @@ class Connections:
         with self._explained():
             raw = self.file.borrow()
             try:
-                yield Session(raw)
+                with interrupting(raw.interrupt):
+                    yield Session(raw)
             finally:
                 self.file.give_back(raw)
 
@@ -116,8 +118,9 @@ class Connections:
             with self._explained():
                 file.writer.execute("begin")
                 try:
-                    yield Session(file.writer)
-                    file.commit()
+                    with interrupting(file.writer.interrupt):
+                        yield Session(file.writer)
+                    file.commit()  # which no deadline breaks off: it is done or it is not
                 except BaseException:
                     _roll_back(file.writer)
                     raise
@@ -126,9 +129,9 @@ class Connections:
 
     def _take_turn(self) -> None:
         """Take the writers' lock while no caller's transaction has written."""
-        deadline = time.monotonic() + self._busy_seconds
+        deadline = time.monotonic() + left(self._busy_seconds)
         while True:
-            self.file.lock.acquire()
+            acquire(self.file.lock)
             busy = True
             try:
                 with self._explained():
@@ -139,6 +142,7 @@ class Connections:
             if not busy:
                 return
             if time.monotonic() > deadline:
+                check()
                 raise StoreError(
                     "a transaction on a connection of ev.connection() has been open for more than "
                     f"{self._busy_seconds:g} s; nothing was written to {self.name}: commit it or "
@@ -217,7 +221,9 @@ class Connections:
             self.file.broken |= isinstance(error, duckdb.FatalException)
             raise self._explain(error) from error
 
-    def _explain(self, error: duckdb.Error) -> StoreError:
+    def _explain(self, error: duckdb.Error) -> EvervecError:
+        if isinstance(error, duckdb.InterruptException) and (ended := exceeded()):
+            return ended
         said = " ".join(str(error).split())
         for sign, what in _EXPLANATIONS.items():
             if sign in said:

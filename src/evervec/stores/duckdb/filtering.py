@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from evervec.filters import Condition
 from evervec.stores.sql import filtering
 
-_FIELD = "json_extract(r.metadata, {field})"
-_ITEMS = f"""coalesce(len(list_filter(
-    list_append(json_extract({_FIELD}, '$[*]'), {_FIELD}), lambda item: {{test}})), 0) > 0"""
+# A list of one stands for a variable: written out, the metadata would be read for each field, and
+# all that was read is held until thousands of records are done.
+_RECORD = (
+    "len(list_filter([json_extract(r.metadata, {paths}::varchar[])], lambda fields: {test})) > 0"
+)
+_ITEMS = """(coalesce(len(list_filter(
+    list_append(json_extract({field}, '$[*]'), {field}), lambda item: {test})), 0) > 0)"""
 _TEXT = "case when json_type(item) = 'VARCHAR' then {test} end"
 _NUMBER = """case json_type(item) when 'UBIGINT' then {whole} when 'BIGINT' then {whole}
         when 'DOUBLE' then {real} end"""
@@ -15,10 +20,17 @@ _NUMBER = """case json_type(item) when 'UBIGINT' then {whole} when 'BIGINT' then
 class Filter(filtering.Filter):
     """Over `evervec_records as r`."""
 
+    def __init__(self, conditions: tuple[Condition, ...], taken: int) -> None:
+        self._paths: dict[str, int] = {}
+        super().__init__(conditions, taken)
+
+    def of_record(self, test: str) -> str:
+        return _RECORD.format(paths=self.place(list(self._paths)), test=test)
+
     def items(self, field: str, test: str) -> str:
-        pointer = "/" + field.replace("~", "~0").replace("/", "~1")
-        place = f"{self.place(pointer)}::varchar"
-        return f"({_ITEMS.format(field=place, test=test)})"
+        path = "/" + field.replace("~", "~0").replace("/", "~1")
+        number = self._paths.setdefault(path, len(self._paths) + 1)
+        return _ITEMS.format(field=f"fields[{number}]", test=test)
 
     def is_something(self) -> str:
         return "json_type(item) <> 'NULL'"

@@ -14,6 +14,7 @@ from evervec.stores.duckdb.finding import Finding
 from evervec.stores.duckdb.schema import upgrade
 from evervec.stores.duckdb.sharing import Sharing
 from evervec.stores.sql.asking import Asking
+from evervec.stores.sql.audit import Audit
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.fleet import Fleet
 from evervec.stores.sql.keys import Keys
@@ -22,7 +23,7 @@ from evervec.stores.sql.tenants import default_limits
 from evervec.stores.sql.versions import Versions
 
 
-class DuckdbStore(Care, Listing, Finding, Sharing, Versions, Fleet, Keys, Asking):
+class DuckdbStore(Care, Listing, Finding, Sharing, Versions, Fleet, Keys, Asking, Audit):
     """Records, jobs and ledger in one DuckDB file, for one process at a time."""
 
     poll_seconds = 0.1
@@ -35,6 +36,7 @@ class DuckdbStore(Care, Listing, Finding, Sharing, Versions, Fleet, Keys, Asking
             super().__init__(db, settings.clock, settings.max_attempts)
             self.default_limits = default_limits(settings)
             self.url = db.url
+            self.folder = path.absolute().parent
             upgrade(db)
         except BaseException:
             db.close()

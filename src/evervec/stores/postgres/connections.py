@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import os
 import selectors
+import socket
+import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,7 +23,14 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from evervec.errors import InvalidArgument, StoreClosed, StoreError, ValueRefused
+from evervec.deadlines import current, exceeded, interrupting, left
+from evervec.errors import (
+    EvervecError,
+    InvalidArgument,
+    StoreClosed,
+    StoreError,
+    ValueRefused,
+)
 from evervec.settings import Settings
 from evervec.stores.callers import driver_connection
 from evervec.stores.postgres.packing import Packed, PackedDumper, pack
@@ -29,6 +38,8 @@ from evervec.stores.sql.batches import CallersConflict, Conflict
 from evervec.stores.sql.engine import Cursor
 
 _SAVEPOINT = "evervec_call"
+_CUT_AFTER = 100
+"""looks of the deadline's thread, which are two seconds, after which a connection is cut"""
 _BY_KEY = "".join(f"set local enable_{way} = off; " for way in ("seqscan", "hashjoin", "mergejoin"))
 _BY_KEY += "set local plan_cache_mode = force_generic_plan"
 """What the store writes is found by keys, a batch at a time. The planner, which thinks large of
@@ -117,8 +128,12 @@ class Connections:
     def reading(self) -> Iterator[Session]:
         """A connection for queries; each statement sees what is committed by then."""
         self._check_open()
-        with self.explained(), self.pool.connection() as raw:
-            yield Session(raw)
+        with self.explained(), self.pool.connection(left(self._wait)) as raw:
+            if current() is None:
+                yield Session(raw)
+                return
+            with _Interrupt(raw) as session:
+                yield session
 
     @contextmanager
     def snapshot(self) -> Iterator[Session]:
@@ -178,7 +193,8 @@ class Connections:
         session.execute(begin)
         try:
             yield
-            session.execute("commit")
+            with self.explained():
+                session.execute("commit")
         except BaseException:
             _roll_back(session.raw)
             raise
@@ -209,7 +225,9 @@ class Connections:
         except (PoolClosed, PoolTimeout, psycopg.Error) as error:
             raise self._explain(error) from _without_secret(error, self._secret)
 
-    def _explain(self, error: Exception) -> StoreError:
+    def _explain(self, error: Exception) -> EvervecError:
+        if isinstance(error, _AFTER_THE_END) and (ended := exceeded()):
+            return ended
         if isinstance(error, PoolClosed):
             return StoreClosed(f"the store {self.name} is closed: open it again with evervec.open")
         if isinstance(error, PoolTimeout):
@@ -236,6 +254,7 @@ class Connections:
         return StoreError(f"the store {self.name} answered: {said}")
 
 
+_AFTER_THE_END = (PoolTimeout, errors.QueryCanceled)
 _OF_A_VALUE = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
 """about one value, such as a key that is longer than an index takes"""
 _ELSEWHERE = (
@@ -259,6 +278,44 @@ _EXPLANATIONS: dict[type[Exception], str] = {
     errors.InvalidCatalogName: "{name} does not exist: create the database, or give another",
     errors.TooManyConnections: "{name} has no connection to spare: raise max_connections",
 }
+
+
+class _Interrupt:
+    """A connection whose statements the deadline of its borrower ends: by a request to the
+    server to cancel, and if that does not help by cutting the connection. It does not go back
+    to the pool then, because the server may act on the request late.
+
+    A cancelled statement is undone, one that succeeded is not. A commit that was cut short of
+    its answer may be either, and is told as a lost connection."""
+
+    def __init__(self, raw: Raw) -> None:
+        self._raw = raw
+        self._fileno = raw.fileno()
+        self._calls = 0
+        self._guard = interrupting(self)
+
+    def __call__(self) -> None:
+        self._calls += 1
+        if self._calls == 1:
+            threading.Thread(target=self._cancel, name="evervec-cancel", daemon=True).start()
+        elif self._calls == _CUT_AFTER:
+            with socket.socket(fileno=os.dup(self._fileno)) as connection:
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def _cancel(self) -> None:
+        with suppress(psycopg.Error):
+            self._raw.cancel_safe(timeout=2.0)
+
+    def __enter__(self) -> Session:
+        self._guard.__enter__()
+        return Session(self._raw)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._guard.__exit__()
+        if self._calls:
+            self._raw.close()
+        if self._calls >= _CUT_AFTER and isinstance(error, psycopg.OperationalError):
+            raise exceeded() or error from error
 
 
 def _name(url: str) -> tuple[str, str]:

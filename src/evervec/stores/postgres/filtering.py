@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from evervec.stores.sql import filtering
 
+# `offset 0`: or the planner would write the cast out, and parse the metadata for each condition
+_RECORD = "exists (select 1 from (select r.metadata::jsonb as fields offset 0) as m where {test})"
 _ITEMS = """exists (
-    select 1 from (select r.metadata::jsonb -> {field} as value) as f,
+    select 1 from (select m.fields -> {field} as value) as f,
         jsonb_array_elements(
             jsonb_build_array(f.value)
             || case when jsonb_typeof(f.value) = 'array' then f.value else '[]' end) as item
@@ -21,6 +23,9 @@ class Filter(filtering.Filter):
 
     def place(self, value: str) -> str:
         return f"{super().place(value)}::text"
+
+    def of_record(self, test: str) -> str:
+        return _RECORD.format(test=test)
 
     def items(self, field: str, test: str) -> str:
         return _ITEMS.format(field=self.place(field), test=test)

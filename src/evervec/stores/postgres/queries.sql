@@ -1,5 +1,9 @@
 -- Every query of the PostgreSQL store by name. Lists come in as arrays.
 
+-- name: try_write
+-- changes nothing, and is undone
+update evervec.meta set value = value where key = 'paused'
+
 -- name: now
 select evervec.now_seconds()
 
@@ -1040,15 +1044,16 @@ lock table evervec.ledger in share mode
 -- ---- the service: keys, and requests that may come again ----
 
 -- name: key_columns
-id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at
+id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at, parent, kinds
 
 -- name: add_key
 insert into evervec.keys
-    (id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+    (id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at, parent,
+     kinds)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- name: keys
-from evervec.keys where $1::text is null or tenant = $1 order by created_at, id
+from evervec.keys where parent is null and ($1::text is null or tenant = $1) order by created_at, id
 
 -- name: any_keys
 select exists (select 1 from evervec.keys)
@@ -1061,6 +1066,34 @@ update evervec.keys set revoked_at = $1 where id = $2 and revoked_at is null
 
 -- name: use_key
 update evervec.keys set last_used_at = greatest($1, last_used_at) where id = $2
+
+-- name: expire_key
+update evervec.keys
+set expires_at = least(expires_at, $1)
+where id = $2 and parent is null and revoked_at is null
+    and (expires_at is null or expires_at > $3)
+
+-- name: count_tokens
+select count(*) from evervec.keys where parent = $1 and created_at > $2
+
+-- name: forget_tokens
+delete from evervec.keys where parent is not null and expires_at < $1
+
+-- name: add_audit
+insert into evervec.audit
+    (noted_at, key_id, agent, tenant, action, target, outcome, request_id, client)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+
+-- name: audit
+select noted_at, key_id, agent, tenant, action, target, outcome, request_id, client, entry
+from evervec.audit
+where ($1::text is null or tenant = $1) and ($2::text is null or action = $2)
+    and ($3::text is null or key_id = $3) and ($4::bigint is null or entry < $4)
+    and ($5::double precision is null or noted_at >= $5)
+order by entry desc limit $6
+
+-- name: forget_audit
+delete from evervec.audit where noted_at < $1
 
 -- name: add_asked
 insert into evervec.asked (tenant, name, fingerprint, asked_at) values ($1, $2, $3, $4)

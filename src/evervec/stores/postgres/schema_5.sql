@@ -433,6 +433,28 @@ begin
 end
 $$;
 
+-- A token is a key of a short life: the key that it was made from, and as a JSON list the kinds that
+-- it is for (null: all).
+alter table evervec.keys add column parent text;
+alter table evervec.keys add column kinds text;
+create index keys_of_parent on evervec.keys (parent, created_at) where parent is not null;
+
+-- The audit log: who did what, from where, and what became of it.
+create table evervec.audit (
+    entry bigint generated always as identity primary key,
+    noted_at double precision not null,
+    key_id text,                     -- null: nobody with a key
+    agent text not null,
+    tenant text not null,            -- *: all
+    action text not null,
+    target text not null,
+    outcome text not null,
+    request_id text,
+    client text                      -- an address
+);
+
+create index audit_at on evervec.audit (noted_at);
+
 -- A number that is another one after any change of versions: what is known of them is read again.
 -- Not of the times at which they were last written to.
 insert into evervec.meta (key, value) values ('versions', 0);

@@ -11,12 +11,13 @@ from evervec.stores.postgres.looking import Looking
 from evervec.stores.postgres.schema import upgrade
 from evervec.stores.postgres.versions import Versions
 from evervec.stores.sql.asking import Asking
+from evervec.stores.sql.audit import Audit
 from evervec.stores.sql.fleet import Fleet
 from evervec.stores.sql.keys import Keys
 from evervec.stores.sql.tenants import default_limits
 
 
-class PostgresStore(Versions, Care, Looking, Finding, Fleet, Keys, Asking):
+class PostgresStore(Versions, Care, Looking, Finding, Fleet, Keys, Asking, Audit):
     """Records, jobs and ledger in the schema `evervec` of a database."""
 
     poll_seconds = 1.0

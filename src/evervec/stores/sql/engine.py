@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from evervec.errors import InvalidArgument
@@ -44,6 +45,10 @@ class Database(Protocol):
     def writing(self, *, durable: bool, conn: Any = None) -> AbstractContextManager[Any]: ...
 
 
+class _Undone(Exception):
+    """Undoes the transaction that it is raised in."""
+
+
 class Engine(ABC):
     """The base of a store's parts."""
 
@@ -52,6 +57,7 @@ class Engine(ABC):
     db: Any
     """the engine's own `Database`"""
     read_only = False
+    folder: Path | None = None
 
     def __init__(self, clock: Callable[[], float], max_attempts: int) -> None:
         self._clock = clock
@@ -101,6 +107,11 @@ class Engine(ABC):
             if self._wakes == seen and timeout > 0:
                 self._woken.wait(timeout)
             return self._wakes
+
+    def try_write(self) -> None:
+        with suppress(_Undone), self.db.writing(durable=False) as conn:
+            conn.execute(self.sql.try_write)
+            raise _Undone
 
     def pauses(self, conn: Connection) -> frozenset[str]:
         """The tenants whose jobs are not claimed."""

@@ -19,12 +19,17 @@ class Filter(ABC):
     def __init__(self, conditions: tuple[Condition, ...], taken: int) -> None:
         self.values: list[Any] = []
         self._taken = taken
-        self.clause = "".join(f" and {self._clause(c)}" for c in conditions)
+        clauses = [self._clause(c) for c in conditions]
+        self.clause = f" and {self.of_record(' and '.join(clauses))}" if clauses else ""
 
     def place(self, value: Any) -> str:
         """The parameter that stands for a value."""
         self.values.append(value)
         return f"${self._taken + len(self.values)}"
+
+    @abstractmethod
+    def of_record(self, test: str) -> str:
+        """A test of a record by all conditions together, for which its metadata is read once."""
 
     @abstractmethod
     def items(self, field: str, test: str) -> str:

@@ -39,6 +39,26 @@ class Keys(Engine):
         with self.db.writing(durable=False) as conn:
             conn.executemany(self.sql.use_key, sorted((at, id) for id, at in used.items()))
 
+    def rotate_key(self, id: str, until: float, key: StoredKey) -> bool:
+        with self.db.writing(durable=True) as conn:
+            now = self.moment(conn)
+            if not conn.execute(self.sql.expire_key, (until, id, now)).rowcount:
+                return False
+            conn.execute(self.sql.add_key, astuple(key))
+        return True
+
+    def add_token(self, token: StoredKey, since: float, most: int) -> bool:
+        with self.db.writing(durable=False) as conn:
+            if conn.execute(self.sql.count_tokens, (token.parent, since)).fetchone()[0] >= most:
+                return False
+            conn.execute(self.sql.add_key, astuple(token))
+        return True
+
+    def forget_tokens(self, before: float) -> int:
+        with self.db.writing(durable=False) as conn:
+            gone: int = conn.execute(self.sql.forget_tokens, (before,)).rowcount
+        return gone
+
     @property
     def _select(self) -> str:
         return f"select {self.sql.key_columns}\n"

@@ -8,6 +8,7 @@ memory there is one connection for both.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sqlite3
@@ -18,7 +19,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from evervec.errors import InvalidArgument, StoreClosed, StoreError, ValueRefused
+from evervec.deadlines import acquire, current, exceeded, holding, interrupting, left
+from evervec.errors import (
+    EvervecError,
+    InvalidArgument,
+    StoreClosed,
+    StoreError,
+    ValueRefused,
+)
 from evervec.stores.callers import driver_connection
 from evervec.stores.paths import check_path, check_readable, make_private_file
 
@@ -27,18 +35,30 @@ _SAVEPOINT = "evervec_call"
 
 class _Reader:
     """A connection for queries, of one borrower at a time: a plain object that is used again,
-    because every search borrows several."""
+    because every search borrows several. The deadline of its borrower ends its statements."""
 
-    __slots__ = ("_conn", "_db")
+    __slots__ = ("_conn", "_db", "_guards")
 
     def __init__(self, db: Connections, conn: sqlite3.Connection) -> None:
         self._db = db
         self._conn = conn
+        self._guards: list[interrupting | None] = []
+        """of each block that is open: one may be inside another in memory"""
 
     def __enter__(self) -> sqlite3.Connection:
+        guard = None if current() is None else interrupting(self._conn.interrupt)
+        if guard is not None:
+            try:
+                guard.__enter__()
+            except BaseException:
+                self._db._give_back(self)
+                raise
+        self._guards.append(guard)
         return self._conn
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if (guard := self._guards.pop()) is not None:
+            guard.__exit__()
         self._db._give_back(self)
         if isinstance(error, sqlite3.Error):
             raise self._db._explain(error) from error
@@ -120,7 +140,7 @@ class Connections:
         borrowed from here on, so open the block at once."""
         self._check_open()
         if self.path is None:
-            self._lock.acquire()
+            acquire(self._lock)
             return self._own
         try:
             return self._idle.pop()
@@ -183,18 +203,33 @@ class Connections:
                 f"{self.name} is open for reading only, because its file cannot be written or it "
                 "was asked for: nothing was written"
             )
-        with self._lock, self._explained():
+        with holding(self._lock), self._explained():
             writer = self._writer
             if self._durable is not durable:
                 writer.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
                 self._durable = durable
-            writer.execute("begin immediate")
+            self._begin(writer)
             try:
-                yield writer
-                writer.execute("commit")
+                with interrupting(writer.interrupt):
+                    yield writer
+                writer.execute("commit")  # which no deadline breaks off: it is done or it is not
             except BaseException:
                 _roll_back(writer)
                 raise
+
+    def _begin(self, writer: sqlite3.Connection) -> None:
+        """Take the file's write lock, waiting no longer than the deadline allows."""
+        seconds = left(self._busy_seconds)
+        if seconds == self._busy_seconds:
+            writer.execute("begin immediate")
+            return
+        writer.execute(f"pragma busy_timeout = {math.ceil(seconds * 1000)}")
+        try:
+            writer.execute("begin immediate")
+        except sqlite3.OperationalError as error:
+            raise exceeded() or error from error
+        finally:
+            writer.execute(f"pragma busy_timeout = {int(self._busy_seconds * 1000)}")
 
     def checkpoint(self) -> None:
         """Cut the write-ahead log back as far as present readers allow."""
@@ -232,9 +267,11 @@ class Connections:
         except sqlite3.Error as error:
             raise self._explain(error) from error
 
-    def _explain(self, error: sqlite3.Error) -> StoreError:
+    def _explain(self, error: sqlite3.Error) -> EvervecError:
         code = getattr(error, "sqlite_errorcode", None) or 0
         primary = code & 0xFF
+        if primary == sqlite3.SQLITE_INTERRUPT and (ended := exceeded()):
+            return ended
         if primary == sqlite3.SQLITE_IOERR and self._is_full():
             primary = sqlite3.SQLITE_FULL
         if primary in _OF_A_VALUE:

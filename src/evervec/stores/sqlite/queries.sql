@@ -1,5 +1,9 @@
 -- Every query of the SQLite store by name. Lists come in as one JSON parameter.
 
+-- name: try_write
+-- changes nothing, and is undone
+update evervec_meta set value = value where key = 'counter'
+
 -- name: take_numbers
 update evervec_meta set value = value + ? where key = 'counter' returning value
 
@@ -791,15 +795,16 @@ delete from evervec_versions where version = ?1 and state = 'retired'
 -- ---- the service: keys, and requests that may come again ----
 
 -- name: key_columns
-id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at
+id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at, parent, kinds
 
 -- name: add_key
 insert into evervec_keys
-    (id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+    (id, hash, tenant, agent, role, created_at, expires_at, last_used_at, revoked_at, parent,
+     kinds)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: keys
-from evervec_keys where ?1 is null or tenant = ?1 order by created_at, id
+from evervec_keys where parent is null and (?1 is null or tenant = ?1) order by created_at, id
 
 -- name: any_keys
 select exists (select 1 from evervec_keys)
@@ -812,6 +817,34 @@ update evervec_keys set revoked_at = ? where id = ? and revoked_at is null
 
 -- name: use_key
 update evervec_keys set last_used_at = max(?1, coalesce(last_used_at, ?1)) where id = ?2
+
+-- name: expire_key
+update evervec_keys
+set expires_at = min(coalesce(expires_at, ?1), ?1)
+where id = ?2 and parent is null and revoked_at is null
+    and (expires_at is null or expires_at > ?3)
+
+-- name: count_tokens
+select count(*) from evervec_keys where parent = ?1 and created_at > ?2
+
+-- name: forget_tokens
+delete from evervec_keys where parent is not null and expires_at < ?1
+
+-- name: add_audit
+insert into evervec_audit
+    (noted_at, key_id, agent, tenant, action, target, outcome, request_id, client)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+
+-- name: audit
+select noted_at, key_id, agent, tenant, action, target, outcome, request_id, client, entry
+from evervec_audit
+where (?1 is null or tenant = ?1) and (?2 is null or action = ?2)
+    and (?3 is null or key_id = ?3) and (?4 is null or entry < ?4)
+    and (?5 is null or noted_at >= ?5)
+order by entry desc limit ?6
+
+-- name: forget_audit
+delete from evervec_audit where noted_at < ?1
 
 -- name: add_asked
 insert into evervec_asked (tenant, name, fingerprint, asked_at) values (?, ?, ?, ?)

@@ -16,6 +16,7 @@ import math
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from evervec.deadlines import check
 from evervec.stores.sqlite.engine import SQL, listed
 
 Passes = Callable[[Sequence[int]], set[int]]
@@ -135,6 +136,7 @@ class Ranking:
     ) -> list[tuple[int, int, int]]:
         """By record, how often a term occurs in it, twice for each in its title, and its words.
         `shared`: how rare the term is in the whole table, where that is known."""
+        check()
         sizes, least, by_size = self._sizes, _K1 * (1 - _B), _K1 * _B / self._mean
         if shared is None:
             return [
@@ -154,6 +156,7 @@ class Ranking:
         ]  # fmt: skip
 
     def _count(self, match: str) -> int:
+        check()
         count: int = self._conn.execute(SQL.count_text, (match,)).fetchone()[0]
         return count
 

@@ -13,6 +13,28 @@ alter table evervec_attached add column times_unfit integer not null default 0;
 insert into evervec_notes (name, value, revision)
 select 'records without jobs', '0', 1 where exists (select 1 from evervec_records);
 
+-- A token is a key of a short life: the key that it was made from, and as a JSON list the kinds that
+-- it is for (null: all).
+alter table evervec_keys add column parent text;
+alter table evervec_keys add column kinds text;
+create index evervec_keys_of_parent on evervec_keys (parent, created_at) where parent is not null;
+
+-- The audit log: who did what, from where, and what became of it.
+create table evervec_audit (
+    entry integer primary key,
+    noted_at real not null,
+    key_id text,                     -- null: nobody with a key
+    agent text not null,
+    tenant text not null,            -- *: all
+    action text not null,
+    target text not null,
+    outcome text not null,
+    request_id text,
+    client text                      -- an address
+);
+
+create index evervec_audit_at on evervec_audit (noted_at);
+
 -- Tenants take turns. Jobs that are not due yet are kept apart (`later`) from those that can be
 -- claimed, and cost nothing until a claim finds that their time has come.
 alter table evervec_jobs add column later integer not null default 0;

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from evervec.settings import Settings
 from evervec.stores.sql.asking import Asking
+from evervec.stores.sql.audit import Audit
 from evervec.stores.sql.fleet import Fleet
 from evervec.stores.sql.keys import Keys
 from evervec.stores.sql.sharing import Sharing
@@ -19,7 +20,7 @@ from evervec.stores.sqlite.looking import Looking
 from evervec.stores.sqlite.schema import upgrade
 
 
-class SqliteStore(Care, Looking, Finding, Sharing, Versions, Fleet, Keys, Asking):
+class SqliteStore(Care, Looking, Finding, Sharing, Versions, Fleet, Keys, Asking, Audit):
     """Records, jobs and ledger in one SQLite file, or in memory when `path` is None."""
 
     poll_seconds = 0.1
@@ -41,6 +42,7 @@ class SqliteStore(Care, Looking, Finding, Sharing, Versions, Fleet, Keys, Asking
         self.default_limits = default_limits(settings)
         self.url = db.name
         self.read_only = db.read_only
+        self.folder = None if path is None else path.absolute().parent
         self.reads_at_once = path is not None  # in memory readers wait for writers
 
     def close(self) -> None:

@@ -1,0 +1,223 @@
+"""Deadlines: a call ends in time, in Python and in the engine that does its work.
+
+`with deadline(2.0):` bounds every call inside. Python code calls `check` where it may take
+long. Where a driver or a library works, `interrupting` registers how to break that off; one
+thread of the process does so once the time is over. The rest of the package asks `left` for
+the timeouts that it gives to others.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from itertools import count
+from typing import Protocol
+
+from evervec.errors import Cancelled, DeadlineExceeded, InvalidArgument
+
+_TICK = 0.02
+"""seconds between two looks at the clock while something is registered"""
+_IDLE_TICKS = 250
+"""after so many looks at nothing, the thread sleeps until something is registered"""
+
+_current: ContextVar[Deadline | None] = ContextVar("evervec_deadline", default=None)
+
+
+class Deadline:
+    """A point in time, or an earlier end because the caller no longer wants the answer."""
+
+    __slots__ = ("_why", "clock", "ends", "seconds")
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds = seconds
+        self.ends = clock() + seconds
+        self.clock = clock
+        self._why: str | None = None
+
+    @property
+    def left(self) -> float:
+        """Seconds until it ends, never less than 0."""
+        return 0.0 if self._why is not None else max(0.0, self.ends - self.clock())
+
+    @property
+    def over(self) -> bool:
+        return self._why is not None or self.clock() >= self.ends
+
+    def cancel(self, why: str) -> None:
+        """End it now: whatever works under it raises `Cancelled`."""
+        self._why = self._why or why
+
+    def extend(self, seconds: float) -> None:
+        """Allow more time, for a caller who asked for a wait."""
+        self.seconds += seconds
+        self.ends += seconds
+
+    def restart(self) -> None:
+        """Begin again: a step of something long has ended."""
+        self.ends = self.clock() + self.seconds
+
+    def error(self) -> DeadlineExceeded:
+        """What a call that it has ended raises."""
+        if self._why is not None:
+            return Cancelled(self._why)
+        return DeadlineExceeded(
+            f"the call did not end within {self.seconds:g} s, and was broken off: ask for less, "
+            "or allow more time"
+        )
+
+    def check(self) -> None:
+        if self.over:
+            raise self.error()
+
+
+@contextmanager
+def deadline(seconds: float, clock: Callable[[], float] | None = None) -> Iterator[Deadline]:
+    """End every call inside the block after so many seconds with `DeadlineExceeded`.
+
+    A call that writes has then written nothing. A deadline that was set further out and ends
+    earlier stays in force.
+    """
+    if not seconds >= 0:  # which NaN is neither
+        raise InvalidArgument(f"a deadline is a number of seconds, at least 0, not {seconds!r}")
+    outer = _current.get()
+    made = Deadline(seconds, clock or (outer.clock if outer is not None else time.monotonic))
+    chosen = outer if outer is not None and outer.left <= made.left else made
+    with bounded(chosen):
+        yield chosen
+
+
+@contextmanager
+def bounded(chosen: Deadline | None) -> Iterator[None]:
+    """Have that deadline, or none, inside the block."""
+    token = _current.set(chosen)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current() -> Deadline | None:
+    return _current.get()
+
+
+def check() -> None:
+    """Raise if the current deadline is over; costs a fraction of a microsecond."""
+    if (now := _current.get()) is not None:
+        now.check()
+
+
+def left(most: float = math.inf) -> float:
+    """Seconds that a call to somebody else may take: `most`, or less if the deadline is near."""
+    now = _current.get()
+    return most if now is None else min(most, now.left)
+
+
+def exceeded() -> DeadlineExceeded | None:
+    """What to raise instead of an error that the end of the deadline has caused."""
+    now = _current.get()
+    return now.error() if now is not None and now.over else None
+
+
+class Lock(Protocol):
+    """A lock of `threading`."""
+
+    def acquire(self, blocking: bool = ..., timeout: float = ...) -> bool: ...
+    def release(self) -> None: ...
+
+
+def acquire(lock: Lock) -> None:
+    """Take a lock; `DeadlineExceeded` if the deadline ends before it is free."""
+    now = _current.get()
+    if now is None:
+        lock.acquire()
+    elif not lock.acquire(timeout=now.left):
+        raise now.error()
+
+
+@contextmanager
+def holding(lock: Lock) -> Iterator[None]:
+    """A block that has taken a lock as `acquire` does."""
+    acquire(lock)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+class _Watch:
+    """The thread that breaks off what works past its deadline.
+
+    What was registered is broken off again and again until it ends: a statement that began
+    just after an interrupt would not notice it. Interrupts are called under the lock that
+    `remove` takes, so never after it.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = count()
+        self._watched: dict[int, tuple[Deadline, Callable[[], object]]] = {}
+        self._lock = threading.Lock()
+        self._wanted = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, ends: Deadline, interrupt: Callable[[], object]) -> int:
+        number = next(self._numbers)
+        with self._lock:
+            self._watched[number] = (ends, interrupt)
+            if self._thread is None or not self._thread.is_alive():  # the first, or after a fork
+                self._start()
+        if not self._wanted.is_set():
+            self._wanted.set()
+        return number
+
+    def remove(self, number: int) -> None:
+        with self._lock:
+            del self._watched[number]
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="evervec-deadline", daemon=True)
+        with suppress(RuntimeError):  # no thread to be had now: the next one tries again
+            thread.start()
+            self._thread = thread
+
+    def _run(self) -> None:
+        idle = 0
+        while True:
+            if idle > _IDLE_TICKS:
+                self._wanted.clear()
+                if not self._watched:
+                    self._wanted.wait()
+            time.sleep(_TICK)
+            with self._lock:
+                idle = 0 if self._watched else idle + 1
+                for ends, interrupt in self._watched.values():
+                    if ends.over:
+                        with suppress(Exception):  # it has ended, or cannot be broken off
+                            interrupt()
+
+
+_watch = _Watch()
+
+
+class interrupting:  # noqa: N801 - used as a function
+    """A block whose work is broken off by `interrupt`, from another thread, when the current
+    deadline is over. It is called again until the block ends, and must not take long."""
+
+    __slots__ = ("_interrupt", "_number")
+
+    def __init__(self, interrupt: Callable[[], object]) -> None:
+        self._interrupt = interrupt
+        self._number = -1
+
+    def __enter__(self) -> None:
+        now = _current.get()
+        if now is not None:
+            now.check()
+            self._number = _watch.add(now, self._interrupt)
+
+    def __exit__(self, *_: object) -> None:
+        if self._number >= 0:
+            _watch.remove(self._number)

@@ -1,0 +1,75 @@
+"""How many requests are under way at once, in all and of one tenant.
+
+Each holds memory, a connection and perhaps a place in a queue. Beyond the bounds a request is
+refused at once rather than kept waiting; what a tenant has too many of is its own matter (429).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import MutableHeaders
+
+from evervec.server.problems import Problem
+from evervec.server.requests import App, Message, Receive, Scope, Send
+from evervec.telemetry import REFUSED
+
+if TYPE_CHECKING:
+    from evervec.server.service import Service
+
+_AGAIN = {"Retry-After": "1"}
+
+
+class Admission:
+    """The layer that counts requests. Those to open paths, such as `/healthz`, pass."""
+
+    def __init__(self, app: App, service: Service) -> None:
+        self._app = app
+        settings = service.ev.settings
+        self._most = settings.server_requests
+        self._most_of_one = settings.server_tenant_requests
+        self._under_way = service.under_way
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = scope.get("caller")
+        if caller is None:
+            await self._app(scope, receive, send)
+            return
+        tenant = caller.tenant
+        try:
+            self._check(tenant)
+        except Problem as problem:
+            REFUSED.add(1, "tenant" if problem.status_code == 429 else "all")
+            await problem.response(scope["request_id"])(scope, receive, send)
+            return
+        self._under_way[tenant] += 1
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                left = self._most_of_one - self._under_way[tenant]
+                MutableHeaders(scope=message)["Concurrent-Requests-Remaining"] = str(left)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            self._under_way[tenant] -= 1
+            if not self._under_way[tenant]:
+                del self._under_way[tenant]
+
+    def _check(self, tenant: str) -> None:
+        if self._under_way[tenant] >= self._most_of_one:
+            raise Problem(
+                429,
+                f"this tenant has {self._most_of_one} requests under way "
+                "(server_tenant_requests): wait for some of them",
+                error="too many requests at once",
+                headers=_AGAIN,
+            )
+        if self._under_way.total() >= self._most:
+            raise Problem(
+                503,
+                f"the service has {self._most} requests under way (server_requests): ask again",
+                error="too many requests at once",
+                headers=_AGAIN,
+            )

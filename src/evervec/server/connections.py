@@ -1,0 +1,177 @@
+"""Every open connection of the service: how many there may be, and how long they may wait.
+
+A connection that has no request under way can be closed at any time. So when there is no room for
+a new one, the one that has waited longest makes room, those that never sent a request first. Time
+limits are kept by one sweep a second over all connections, not by a timer for each.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import sys
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Protocol
+
+from evervec.server.problems import Problem
+from evervec.server.trust import Proxies
+from evervec.settings import Settings
+
+log = logging.getLogger("evervec.server")
+
+_LEAST = 8
+_TOLD_AGAIN = 60.0
+"""seconds between two log lines about refused connections"""
+
+
+class Connection(Protocol):
+    """What is known of an open connection here."""
+
+    def evict(self) -> None:
+        """Close it at once; it has no request under way."""
+
+    def look(self, seconds: float) -> None:
+        """So many seconds have passed."""
+
+
+class _Room:
+    """How many connections are open, and which of them wait for a request: those that never
+    sent one, and those that were answered before."""
+
+    def __init__(self, most: int, client: str = "") -> None:
+        self.most = most
+        self.client = client
+        """empty: of all clients"""
+        self.count = 0
+        self.silent: dict[Connection, None] = {}
+        self.idle: dict[Connection, None] = {}
+
+    def longest_waiting(self) -> Connection | None:
+        return next(iter(self.silent), None) or next(iter(self.idle), None)
+
+
+class Connections:
+    """The connections of one service, in total and by client."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        most: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.clock = clock
+        self._proxies = Proxies(settings.trusted_proxies)
+        self._all = _Room(most or settings.server_connections)
+        self._most_of_client = settings.server_client_connections
+        self._by_client: dict[str, _Room] = {}
+        self._rooms: dict[Connection, tuple[_Room, ...]] = {}
+        self._swept = clock()
+        self._told = float("-inf")
+
+    def __len__(self) -> int:
+        return len(self._rooms)
+
+    def admit(self, connection: Connection, peer: str | None) -> Problem | None:
+        """Let a new connection in, or say why not. Connections of trusted proxies and of UNIX
+        sockets carry many clients: only the total bounds them."""
+        rooms = [self._all]
+        if peer is not None and not self._proxies.trust(peer):
+            rooms.insert(0, self._room_of(client_network(peer)))
+        for room in rooms:
+            if room.count >= room.most:
+                waiting = room.longest_waiting()
+                if waiting is None:
+                    return self._refused(room)
+                self.remove(waiting)
+                waiting.evict()
+        self._rooms[connection] = tuple(rooms)
+        for room in rooms:
+            room.count += 1
+            room.silent[connection] = None
+            if room.client:
+                self._by_client[room.client] = room
+        return None
+
+    def busy(self, connection: Connection) -> None:
+        """A request is under way on it."""
+        for room in self._rooms.get(connection, ()):
+            room.silent.pop(connection, None)
+            room.idle.pop(connection, None)
+
+    def idle(self, connection: Connection) -> None:
+        """Its requests are answered."""
+        for room in self._rooms.get(connection, ()):
+            room.idle[connection] = None
+
+    def remove(self, connection: Connection) -> None:
+        self.busy(connection)
+        for room in self._rooms.pop(connection, ()):
+            room.count -= 1
+            if not room.count:
+                self._by_client.pop(room.client, None)
+
+    def sweep(self) -> None:
+        """Let each connection know how much time has passed since the last sweep."""
+        now = self.clock()
+        passed, self._swept = now - self._swept, now
+        for connection in tuple(self._rooms):
+            connection.look(passed)
+
+    def _room_of(self, client: str) -> _Room:
+        return self._by_client.get(client) or _Room(self._most_of_client, client)
+
+    def _refused(self, room: _Room) -> Problem:
+        now = self.clock()
+        in_all = room is self._all
+        name = "server_connections" if in_all else "server_client_connections"
+        whose = "this service has" if in_all else "this client has"
+        if now - self._told > _TOLD_AGAIN:
+            self._told = now
+            log.warning("connections are refused: %d are in use (%s)", room.most, name)
+        return Problem(
+            503 if in_all else 429,
+            f"{whose} {room.most:,} connections in use ({name}): try again later",
+            headers={"Retry-After": "1"},
+        )
+
+
+@lru_cache(4096)
+def client_network(address: str) -> str:
+    """What connections are counted by: an IPv4 address, or an IPv6 network of 64 bits, which is
+    what one client is usually given."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(found) >> 64 << 64, 64)))
+
+
+def most_connections(wanted: int) -> int:
+    """So many, but at most half of the file descriptors that the process may open: the store, the
+    index and the worker need the others. The process's own limit is raised as far as it may be."""
+    if sys.platform == "win32":
+        return wanted
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft not in (hard, resource.RLIM_INFINITY):
+        needed = 2 * wanted + 1024
+        soft = max(soft, needed if hard == resource.RLIM_INFINITY else min(needed, hard))
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        except (OSError, ValueError):
+            soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft // 2 >= wanted:
+        return wanted
+    most = max(_LEAST, soft // 2)
+    log.warning(
+        "only %d connections at once, not %d (server_connections): the process may open %d files; "
+        "raise it with `ulimit -n` or LimitNOFILE=", most, wanted, soft,
+    )  # fmt: skip
+    return most

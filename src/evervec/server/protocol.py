@@ -1,0 +1,227 @@
+"""HTTP/1.1 of uvicorn with bounds: on heads, on what follows them, and on how long a client may
+take.
+
+A connection has so much patience with its client: seconds that shrink only while the service waits
+for the client, to send or to read. Bytes that move give some back, at the least rate that a client
+must keep up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from evervec.server.connections import Connections
+from evervec.server.problems import MEDIA_TYPE, Problem
+from evervec.server.requests import SECURITY_HEADERS
+from evervec.settings import Settings
+
+_MOST_PIPELINED = 16
+_LISTENED_SECONDS = 5.0
+"""how long what a client sends after a refusal is still read and forgotten, so that it sees that"""
+_FEW_PIECES, _LEAST_PIECE = 4096, 16
+"""chunks of a body may be so small at first, and so large on average: each costs time"""
+
+_log = logging.getLogger("evervec.server.protocol")
+_log.setLevel(logging.ERROR)  # uvicorn warns of every malformed request: strangers would fill disks
+
+
+class Refused(Exception):
+    """Ends the reading of a request; the reason is kept in the connection."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(self, connections: Connections, settings: Settings, **uvicorn: Any) -> None:
+        super().__init__(**uvicorn)
+        self.logger = _log
+        self._connections = connections
+        self._settings = settings
+        self._most_head = int(settings.server_header_kb * 1024)
+        self._most_body = int(settings.server_body_mb * 1e6)
+        self._patience = settings.server_header_seconds
+        self._bare = 0
+        """bytes since the last complete head or piece of a body"""
+        self._whole = True
+        """whether the last request that began is here to its end"""
+        self._pieces = self._bytes = 0
+        """of the body that is read"""
+        self._unsent = 0
+        self._refusal: Problem | None = None
+        self._deaf = False
+
+    # the connection
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        refusal = self._connections.admit(self, self.client[0] if self.client else None)
+        if refusal:
+            self._answer(refusal)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.remove(self)
+        super().connection_lost(exc)
+
+    def evict(self) -> None:
+        self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._bare += len(data)
+        if self._deaf:
+            if self._bare > self._most_body:
+                self.transport.abort()
+            return
+        super().data_received(data)
+        if self._bare > self._most_head and not self._deaf:
+            self._refuse(self._head_too_large())
+
+    def resume_writing(self) -> None:
+        self._unsent = 0  # the client has read
+        self._gain(float("inf"))
+        super().resume_writing()
+
+    # one request
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._whole = False
+        self._patience = self._settings.server_header_seconds
+
+    def on_headers_complete(self) -> None:
+        self._check_head()
+        super().on_headers_complete()
+        self.headers = []  # trailers are not the request's headers
+        self._bare = self._pieces = self._bytes = 0
+        self._patience = self._settings.server_body_seconds
+        self._connections.busy(self)
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        size = len(body)
+        self._bare = 0
+        self._pieces += 1
+        self._bytes += size
+        self._gain(size / self._settings.server_body_rate)
+        if self._pieces > _FEW_PIECES and self._bytes < _LEAST_PIECE * self._pieces:
+            self._refusal = Problem(
+                400, f"the body comes in chunks of less than {_LEAST_PIECE} bytes: send larger ones"
+            )
+            raise Refused
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._bare = 0
+        self._whole = True
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle.response_complete:
+            self._connections.idle(self)
+            if self._whole:
+                self._patience = self._settings.server_idle_seconds
+
+    def send_400_response(self, msg: str) -> None:
+        """What uvicorn calls when a request cannot be read, or was refused while it was read."""
+        self._refuse(self._refusal or Problem(400, "this is not HTTP/1.1 that can be read"))
+
+    def _check_head(self) -> None:
+        lines = sum(len(name) + len(value) + 4 for name, value in self.headers)
+        most = self._settings.server_headers
+        if len(self.url) > self._most_head:
+            self._refusal = Problem(
+                414, f"the address is longer than {self._most_head:,} bytes (server_header_kb)"
+            )
+        elif len(self.url) + lines > self._most_head:
+            self._refusal = self._head_too_large()
+        elif len(self.headers) > most:
+            self._refusal = Problem(431, f"more than {most} headers (server_headers): send fewer")
+        elif len(self.pipeline) >= _MOST_PIPELINED:
+            self._refusal = Problem(400, "too many requests were sent ahead: await the answers")
+        if self._refusal:
+            raise Refused
+
+    def _head_too_large(self) -> Problem:
+        return Problem(
+            431,
+            f"request line and headers are larger than {self._most_head:,} bytes "
+            "(server_header_kb): send less",
+        )
+
+    def _is_asked(self) -> bool:
+        """Whether a request is not answered yet; uvicorn has no cycle before the first one."""
+        return not getattr(self.cycle, "response_complete", True)
+
+    # time
+    def look(self, seconds: float) -> None:
+        """End a connection whose client keeps it waiting for too long."""
+        before, self._unsent = self._unsent, self.transport.get_write_buffer_size()
+        self._gain(max(0, before - self._unsent) / self._settings.server_body_rate)
+        working = self._whole and self._is_asked()
+        ours = not self._deaf and (working or self.flow.read_paused)
+        if self._unsent or not ours:  # it is the client's turn
+            self._patience -= seconds
+            if self._patience <= 0:
+                self._time_out()
+
+    def _gain(self, seconds: float) -> None:
+        if seconds:
+            most = self._settings.server_body_seconds
+            self._patience = max(self._patience, min(most, self._patience + seconds))
+
+    def _time_out(self) -> None:
+        if self._unsent or self._deaf:
+            self.transport.abort()
+        elif self._whole:
+            self.transport.close()
+        else:
+            rate, body = self._settings.server_body_rate, self._settings.server_body_seconds
+            self._refuse(
+                Problem(
+                    408,
+                    "the request did not come in time: its headers within "
+                    f"{self._settings.server_header_seconds:g} s (server_header_seconds), its body "
+                    f"with no pause of {body:g} s (server_body_seconds) and at least {rate} bytes a "
+                    "second (server_body_rate)",
+                )
+            )
+
+    # refusals
+    def _refuse(self, problem: Problem) -> None:
+        """Answer and hang up. What the client still sends is read for a moment: closed at once,
+        the connection would be reset, and the answer lost."""
+        if self.transport.is_closing() or self._deaf:
+            return
+        if self._is_asked():
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if self.cycle.response_started or self.pipeline:
+                self.transport.close()  # in the middle of another answer
+                return
+        self._answer(problem)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        self._deaf, self._bare, self._patience = True, 0, _LISTENED_SECONDS
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def _answer(self, problem: Problem) -> None:
+        body = problem.encoded(uuid.uuid4().hex)
+        headers = [
+            *self.server_state.default_headers,
+            *SECURITY_HEADERS,
+            (b"content-type", MEDIA_TYPE.encode()),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+            *(
+                (name.lower().encode(), value.encode())
+                for name, value in (problem.headers or {}).items()
+            ),
+        ]
+        lines = b"".join(b"%b: %b\r\n" % pair for pair in headers)
+        self.transport.write(STATUS_LINE[problem.status_code] + lines + b"\r\n" + body)

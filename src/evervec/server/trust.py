@@ -1,0 +1,125 @@
+"""Where a request comes from: the peer of its socket, or the client that a trusted proxy names.
+
+As long as there are no keys, whoever is let in may do everything. So only programs on this machine
+are: by the address of the socket, never by a header, and not when anything says that the request was
+passed on, comes from a web page, or reached this application through another one.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+
+from evervec.errors import SettingsError
+from evervec.server.requests import Scope
+
+_PASSED_ON = frozenset({
+    "forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "client-ip",
+    "true-client-ip", "fastly-client-ip", "fly-client-ip", "x-appengine-user-ip", "x-azure-clientip",
+    "x-azure-socketip", "x-envoy-external-address", "x-proxyuser-ip", "x-original-host",
+    "x-original-url", "x-rewrite-url", "x-originating-ip", "x-remote-ip", "x-remote-addr",
+    "x-host", "x-amzn-trace-id", "x-cloud-trace-context", "cdn-loop", "cf-ray", "cf-visitor",
+})  # fmt: skip
+_PASSED_ON_PREFIXES = ("x-forwarded", "cf-connecting", "x-original-forwarded", "x-vercel-", "x-nf-")
+
+
+class Proxies:
+    """The proxies whose word about their clients is taken (`trusted_proxies`)."""
+
+    def __init__(self, setting: str) -> None:
+        self._networks = [_network(part) for part in setting.replace(",", " ").split()]
+
+    def trust(self, address: str) -> bool:
+        if not self._networks:
+            return False
+        found = _address(address)
+        return found is not None and any(found in network for network in self._networks)
+
+    def client_of(self, scope: Scope) -> str:
+        """The address of whoever sent a request: that of the peer, unless it is a trusted proxy.
+        Each proxy adds its own peer at the end of X-Forwarded-For, so the last address that is
+        not a trusted proxy is the client's; what is before it can be made up."""
+        peer: str = scope["client"][0] if scope.get("client") else ""
+        if not self.trust(peer):
+            return peer
+        hops = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
+        client = peer
+        for hop in reversed(hops):
+            found = _address(hop.strip())
+            if found is None:
+                break
+            client = str(found)
+            if not self.trust(client):
+                break
+        return client
+
+
+def is_local(scope: Scope) -> bool:
+    """Whether a request comes from a program on this machine, as far as can be known. A peer
+    without an address (a UNIX socket) does not count: that is how proxies connect."""
+    headers = Headers(scope=scope)
+    if not scope.get("client") or not is_loopback(scope["client"][0]):
+        return False
+    if scope["mounted"] or scope["http_version"] == "1.0":  # 1.0: nginx, unless told otherwise
+        return False
+    if any(_says_passed_on(name) for name in headers):
+        return False
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return False
+    places = [f"//{headers.get('host', '')}", *headers.getlist("origin")]
+    return all(is_loopback(_host_of(place)) for place in places)
+
+
+def is_mounted(scope: Scope) -> bool:
+    """Whether another application passed the request on; asked before routes of this one are
+    looked for."""
+    return bool(scope.get("root_path")) or "endpoint" in scope or "app_root_path" in scope
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is this machine's own."""
+    if host == "localhost":
+        return True
+    found = _address(host)
+    return found is not None and found.is_loopback
+
+
+def own_address(scope: Scope) -> str | None:
+    """The address of the socket that took the request, as a URL: never what the request says."""
+    host, port = scope.get("server") or ("", None)
+    found = _address(host)
+    if found is None or not port:
+        return None
+    shown = f"[{found}]" if found.version == 6 else str(found)
+    return f"{scope.get('scheme', 'http')}://{shown}:{port}{scope.get('root_path', '')}"
+
+
+def _says_passed_on(name: str) -> bool:
+    return name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        found = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise SettingsError(
+            f"trusted_proxies: {text[:50]!r} is neither an address nor a network; give for example "
+            "10.0.0.7, 172.16.0.0/12"
+        ) from None
+
+
+def _host_of(place: str) -> str:
+    try:
+        return urlsplit(place).hostname or ""
+    except ValueError:
+        return ""

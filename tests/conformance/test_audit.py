@@ -1,0 +1,43 @@
+"""The audit log: kept in order, found by what it says, and swept by age."""
+
+from evervec.audit import Audit
+from evervec.stores.values import AuditChoice, StoredEntry
+from support.world import World
+
+
+def test_entries_are_kept_in_order_and_found_by_what_they_say(world: World) -> None:
+    store = world.ev.store
+    audit = Audit(store)
+    for n in range(5):
+        store.add_audit(
+            [
+                StoredEntry(
+                    store.now(), f"key{n % 2}", "agent", "acme" if n else "other", "record.delete",
+                    f"note/{n}", "done", f"request{n}", "192.0.2.1",
+                ),
+            ]
+        )  # fmt: skip
+        world.clock.move(10)
+    audit.note("command line (ann)", "*", "key.revoke", "x" * 5000)
+
+    def targets(chosen: AuditChoice, limit: int = 100) -> list[str]:
+        return [entry.target for entry in audit.list(chosen, limit)]
+
+    newest = audit.list(AuditChoice(), 2)
+    assert [entry.action for entry in newest] == ["key.revoke", "record.delete"]
+    assert (newest[0].key_id, newest[0].request_id, newest[0].client) == (None, None, None)
+    assert len(newest[0].target) == 1000
+    assert (newest[1].key_id, newest[1].request_id, newest[1].client) == (
+        "key0", "request4", "192.0.2.1",
+    )  # fmt: skip
+    assert newest[1].at < newest[0].at
+    assert targets(AuditChoice(tenant="other")) == ["note/0"]
+    assert targets(AuditChoice(key_id="key1")) == ["note/3", "note/1"]
+    assert targets(AuditChoice(action="record.delete", before=newest[1].entry)) == [
+        "note/3", "note/2", "note/1", "note/0",
+    ]  # fmt: skip
+    assert targets(AuditChoice(action="record.delete", since=store.now() - 25)) == [
+        "note/4", "note/3",
+    ]  # fmt: skip
+    assert store.forget_audit(store.now() - 25) == 3
+    assert targets(AuditChoice(action="record.delete")) == ["note/4", "note/3"]

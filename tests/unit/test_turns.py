@@ -1,0 +1,152 @@
+"""Threads for requests are shared fairly between tenants."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from evervec.server.turns import Turns
+from support.world import PATIENCE, Clock
+
+
+class Floor:
+    """Work that says when it begins, and ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self._changed = threading.Condition()
+        self._released: set[str] = set()
+
+    def work(self, name: str) -> Callable[[], None]:
+        def run() -> None:
+            with self._changed:
+                self.order.append(name)
+                self._changed.notify_all()
+                assert self._changed.wait_for(lambda: name in self._released, PATIENCE)
+
+        return run
+
+    def release(self, *names: str) -> None:
+        with self._changed:
+            self._released.update(names)
+            self._changed.notify_all()
+
+    def until(self, *names: str) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: set(names) <= set(self.order), PATIENCE)
+
+
+@pytest.fixture
+def floor() -> Iterator[Floor]:
+    floor = Floor()
+    yield floor
+    floor.release(*(f"{tenant}{n}" for tenant in "abcde" for n in range(100)))
+
+
+def test_one_tenant_takes_half_of_the_threads_and_a_second_half_of_the_rest(floor: Floor) -> None:
+    turns = Turns(8)
+    for n in range(20):
+        turns.submit("a", floor.work(f"a{n}"))
+    floor.until("a3")
+    for n in range(20):
+        turns.submit("b", floor.work(f"b{n}"))
+    floor.until("b1")
+    turns.submit("c", floor.work("c0"))
+    turns.submit("d", floor.work("d0"))
+    floor.until("c0", "d0")
+    assert [sum(name[0] == tenant for name in floor.order) for tenant in "abcd"] == [4, 2, 1, 1]
+    assert (turns.running, turns.waiting) == (8, 34)
+
+
+def test_a_setting_bounds_the_threads_of_a_tenant(floor: Floor) -> None:
+    turns = Turns(8, 1)
+    for n in range(5):
+        turns.submit("a", floor.work(f"a{n}"))
+    turns.submit("b", floor.work("b0"))
+    floor.until("a0", "b0")
+    assert turns.running == 2
+
+
+def test_whoever_used_least_time_goes_first(floor: Floor) -> None:
+    clock = Clock(0.0)
+    turns = Turns(1, clock=clock)
+    turns.submit("a", floor.work("a0"))
+    floor.until("a0")
+    for n in range(1, 4):
+        turns.submit("a", floor.work(f"a{n}"))
+        turns.submit("b", floor.work(f"b{n}"))
+    clock.move(10)  # which a0 took
+    floor.release("a0")
+    floor.until("b1")
+    clock.move(1)
+    floor.release("b1", "b2", "b3")
+    floor.until("a1")
+    assert floor.order == ["a0", "b1", "b2", "b3", "a1"]
+
+
+def test_who_comes_back_is_not_owed_the_time_that_it_was_away(floor: Floor) -> None:
+    clock = Clock(0.0)
+    turns = Turns(1, clock=clock)
+    floor.release("a0", "b0")
+    for name in ("a0", "b0"):
+        turns.submit(name[0], floor.work(name))
+        floor.until(name)
+    turns.submit("a", floor.work("a1"))
+    floor.until("a1")
+    turns.submit("a", floor.work("a2"))
+    clock.move(1000)
+    floor.release("a1")
+    floor.until("a2")
+    turns.submit("a", floor.work("a3"))
+    for n in range(1, 4):
+        turns.submit("b", floor.work(f"b{n}"))
+    clock.move(1)
+    floor.release("a2")
+    floor.until("b1")
+    clock.move(5)
+    floor.release("b1")
+    floor.until("a3")
+    assert floor.order[-4:] == ["a1", "a2", "b1", "a3"]
+
+
+def test_what_is_withdrawn_is_never_done(floor: Floor) -> None:
+    turns = Turns(1)
+    first = turns.submit("a", floor.work("a0"))
+    floor.until("a0")
+    second, third = (turns.submit("a", floor.work(f"a{n}")) for n in (1, 2))
+    assert turns.withdraw(second)
+    assert not turns.withdraw(first)
+    floor.release("a0")
+    floor.until("a2")
+    assert not turns.withdraw(third)
+    assert floor.order == ["a0", "a2"]
+
+
+def test_an_error_of_the_work_costs_no_thread(floor: Floor) -> None:
+    turns = Turns(1)
+
+    def fail() -> None:
+        raise SystemExit
+
+    for _ in range(3):
+        turns.submit("a", fail)
+    turns.submit("a", floor.work("a0"))
+    floor.until("a0")
+
+
+def test_it_makes_do_with_the_threads_that_there_are(
+    floor: Floor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = Turns(4)
+    floor.release("a0", "a1")
+    turns.submit("a", floor.work("a0"))
+    floor.until("a0")
+
+    def none(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none)
+    turns.submit("a", floor.work("a1"))
+    floor.until("a1")
+    with pytest.raises(RuntimeError):
+        Turns(4).submit("a", floor.work("a2"))
