@@ -144,7 +144,7 @@ drop function evervec.next_jobs;
 drop function evervec.shared_jobs;
 
 -- The first due jobs of a tenant behind a place, locked for whoever asks. `barred`: versions whose
--- jobs are left for others.
+-- jobs are left for others. Plans are made as `next_jobs` says.
 create function evervec.first_jobs(
     wanted integer,
     at double precision,
@@ -159,13 +159,6 @@ create function evervec.first_jobs(
     out crashed integer
 )
 language plpgsql
--- in the order of the index, and no further than the limit; no other plan is open to it, and to
--- make it anew took longer than to claim a few jobs
-set enable_sort = off
-set enable_bitmapscan = off
-set enable_seqscan = off
-set jit = off
-set plan_cache_mode = force_generic_plan
 as $$
 begin
     select array_agg(f.job_id), array_agg(f.place), max(f.crashes) into jobs, places, crashed
@@ -213,6 +206,8 @@ create function evervec.next_jobs(
     out firsts bigint[]
 )
 language plpgsql
+-- in the order of the index, and no further than the limit; no other plan is open to it, and to
+-- make it anew took longer than to claim a few jobs
 set enable_sort = off
 set enable_bitmapscan = off
 set enable_seqscan = off
@@ -247,7 +242,7 @@ begin
     next_turn := turn;
     skipped := array(
         select p.tenant from evervec.pauses as p
-        union select h.tenant from evervec.holds as h where h.until > at);
+        union all select h.tenant from evervec.holds as h where h.until > at);
     if '' = any (skipped) then
         return;
     end if;
@@ -313,9 +308,12 @@ begin
     end if;
     hungry := array_fill(true, array[cardinality(owners)]);
 
-    loop
-        select sum(w) into total from unnest(weights, hungry) as u (w, h) where h;
-        exit when room <= 0 or total is null;
+    while room > 0 loop
+        total := 1;
+        if cardinality(owners) > 1 then
+            select sum(w) into total from unnest(weights, hungry) as u (w, h) where h;
+        end if;
+        exit when total is null or not (true = any (hungry));
         share := room;
         for i in 1..cardinality(owners) loop
             continue when not hungry[i];
@@ -327,13 +325,13 @@ begin
                 behind_ranks[i], behind_times[i], behind_jobs[i]) as f;
             hungry[i] := coalesce(cardinality(found.places), 0) = asked;
             continue when found.places is null;
-            if owners[i] <> all (tenants) or tenants is null then
+            if tenants is null or owners[i] <> all (tenants) then
                 tenants := tenants || owners[i];
                 select ranks || q.rank, times || q.scheduled_for, firsts || q.job_id
                 into ranks, times, firsts
                 from evervec.ready as q where q.ctid = found.places[1];
             end if;
-            if hungry[i] then
+            if hungry[i] and room > cardinality(found.places) then
                 select q.rank, q.scheduled_for, q.job_id into last
                 from evervec.ready as q where q.ctid = found.places[asked];
                 behind_ranks[i] := last.rank;
