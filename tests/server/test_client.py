@@ -52,6 +52,7 @@ def test_a_record_goes_the_whole_way_as_with_the_library(client: Client, ev: Eve
     assert client.records() == ev.records()
     assert client.versions() == ev.versions()
     assert client.verify() == ev.verify()
+    assert client.verify(quick=True) == ev.verify(quick=True) != ev.verify()
     (tried,), (same_try,) = client.queue.history("note", "tea"), ev.queue.history("note", "tea")
     assert replace(tried, worker="") == replace(same_try, worker="")  # it names no host
     assert client.queue.stats().done == 1
