@@ -52,8 +52,10 @@ class VisibleFilter(logging.Filter):
 def without_secrets(url: str) -> str:
     """A URL without user, password and query, where keys may be."""
     scheme, found, rest = url.partition("://")
-    if not found and not re.match(r"[^/@]*:[^/@]*@", url):
-        return url
+    if not found:
+        before, at, _ = url.partition("@")
+        if not at or ":" not in before or "/" in before:
+            return url  # a path, or a host alone
     place, _, _ = (rest if found else url).partition("?")
     _, at, host = place.rpartition("@")
     return f"{scheme + found if found else ''}{'…@' if at else ''}{host}"

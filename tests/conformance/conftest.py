@@ -32,12 +32,16 @@ def _is_apart(item: pytest.Item) -> bool:
     return any(isinstance(pair, tuple) and len(pair) == 2 and apart(pair[1]) for pair in given)
 
 
+CRON_SECRET = "a scheduler's"
+
+
 @pytest.fixture
 def qstash(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     with broker() as found:
         monkeypatch.setenv("QSTASH_URL", found.url)
         monkeypatch.setenv("QSTASH_TOKEN", TOKEN)
         monkeypatch.setenv("QSTASH_CURRENT_SIGNING_KEY", CURRENT_KEY)
+        monkeypatch.setenv("CRON_SECRET", CRON_SECRET)
         yield found
 
 

@@ -13,7 +13,7 @@ def test_each_job_goes_out_under_a_token_of_its_own(
     world: World, served: Served, qstash: Broker
 ) -> None:
     add_all(world.ev, KIND, "alpha", "beta", "gamma")
-    answer = served.http().post("/internal/dispatch?limit=2").json()
+    answer = served.http("a scheduler's").post("/internal/dispatch?limit=2").json()
     assert answer == {"claimed": 2, "published": 2, "released": 0}
     jobs = [job_of(world.ev, id) for id in ("0", "1")]
     assert len({job.token for job in jobs}) == 2
