@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.engines import apart
-from support.qstash import CURRENT_KEY, TOKEN, Broker, broker
+from support.qstash import CRON_SECRET, CURRENT_KEY, TOKEN, Broker, broker
 from support.service import Served, serving
 from support.world import World
 
@@ -30,9 +30,6 @@ def _is_apart(item: pytest.Item) -> bool:
     assert isinstance(item, pytest.Function)
     given = item.callspec.params.values() if hasattr(item, "callspec") else ()
     return any(isinstance(pair, tuple) and len(pair) == 2 and apart(pair[1]) for pair in given)
-
-
-CRON_SECRET = "a scheduler's"
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from evervec.dispatch import Dispatched
 from evervec.model import Status
-from support.qstash import Broker
+from support.qstash import CRON_SECRET, Broker
 from support.service import Served
 from support.world import KIND, World, add_all, assert_in_step, job_of
 
@@ -13,7 +13,7 @@ def test_each_job_goes_out_under_a_token_of_its_own(
     world: World, served: Served, qstash: Broker
 ) -> None:
     add_all(world.ev, KIND, "alpha", "beta", "gamma")
-    answer = served.http("a scheduler's").post("/internal/dispatch?limit=2").json()
+    answer = served.http(CRON_SECRET).post("/internal/dispatch?limit=2").json()
     assert answer == {"claimed": 2, "published": 2, "released": 0}
     jobs = [job_of(world.ev, id) for id in ("0", "1")]
     assert len({job.token for job in jobs}) == 2

@@ -3,7 +3,7 @@ its messages."""
 
 import random
 
-from support.qstash import Broker
+from support.qstash import CRON_SECRET, Broker
 from support.service import Served
 from support.world import KIND, World, add_all, assert_in_step
 
@@ -16,7 +16,7 @@ def test_a_corpus_gets_in_step_though_messages_are_doubled_shuffled_and_lost(
     luck = random.Random(world.store_name)
     texts = {str(n): f"text {n} of the corpus" for n in range(24)}
     add_all(world.ev, KIND, *texts.values())
-    waiting, scheduler = [], served.http()
+    waiting, scheduler = [], served.http(CRON_SECRET)
     for number in range(60):
         if number < 4:  # changes go on meanwhile
             texts[str(number)] = f"changed {number}"

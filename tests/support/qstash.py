@@ -20,6 +20,7 @@ import jwt
 CURRENT_KEY = "sig_current_" + "c" * 32
 NEXT_KEY = "sig_next_" + "n" * 32
 TOKEN = "qstash-token-of-the-tests"
+CRON_SECRET = "of-the-scheduler"
 
 
 def sign(url: str, body: bytes, key: str = CURRENT_KEY, /, **changed: Any) -> str:
