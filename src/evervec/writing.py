@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, islice
+from itertools import islice
 from typing import Any
 
 from evervec.drafts import check_name, make_draft, read_envelope
@@ -50,13 +50,18 @@ def save_each(
 def _save_what_fits(
     store: Store, tenant: str, kind: str, drafts: Sequence[Draft], error: QuotaExceeded
 ) -> Iterator[Ticket | EvervecError]:
-    """Save the drafts that the tenant has room for; none is named where it has none for any."""
-    refused = set(error.refused) or range(len(drafts))
-    for no_room, run in groupby(enumerate(drafts), key=lambda place: place[0] in refused):
-        if no_room:
-            yield from (error for _ in run)
-        else:
-            yield from save_each(store, tenant, kind, [draft for _, draft in run])
+    """Save the drafts that the tenant has room for: those before the first that it has none for,
+    then all the others. None is named where it has no room for any."""
+    refused = set(error.refused) or set(range(len(drafts)))
+    first = min(refused)
+    if first:
+        yield from save_each(store, tenant, kind, drafts[:first])
+    fitting = [
+        draft for place, draft in enumerate(drafts) if place > first and place not in refused
+    ]
+    others = save_each(store, tenant, kind, fitting) if fitting else iter(())
+    for place in range(first, len(drafts)):
+        yield error if place in refused else next(others)
 
 
 _REFUSED = "the store refused a value of the record, so it was not saved: {}"

@@ -1,0 +1,47 @@
+"""Saving drafts of which some are refused."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from evervec import Limits, QuotaExceeded, Ticket
+from evervec.drafts import make_draft
+from evervec.stores.values import Draft
+from evervec.writing import save_each
+from support.world import KIND, World, add_all
+
+
+def drafts(*ids: str) -> list[Draft]:
+    return [make_draft(f"text {id}", {"id": id}, None) for id in ids]
+
+
+def test_what_has_no_room_takes_few_transactions_wherever_it_stands(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, known = memory.ev.store, [str(n) for n in range(20)]
+    add_all(memory.ev, KIND, *known)
+    memory.ev.set_limits(Limits(records=20))
+    asked: list[int] = []
+    save = store.save
+
+    def counted(tenant: str, kind: str, given: Sequence[Draft], conn: Any = None) -> list[Ticket]:
+        asked.append(len(given))
+        return save(tenant, kind, given, conn)
+
+    monkeypatch.setattr(store, "save", counted)
+    mixed = [id for n in known for id in (n, f"new {n}")]
+    found = list(save_each(store, memory.ev.tenant, KIND, drafts(*mixed)))
+    assert [isinstance(each, QuotaExceeded) for each in found] == [False, True] * 20
+    assert asked == [40, 1, 19]
+
+
+def test_what_is_behind_one_without_room_is_not_saved_unless_asked_for(memory: World) -> None:
+    memory.ev.set_limits(Limits(records=1))
+    given = [*drafts("a", "b"), make_draft("new", {"id": "a"}, None)]
+    saved = save_each(memory.ev.store, memory.ev.tenant, KIND, given)
+    assert isinstance(next(saved), Ticket)
+    assert isinstance(next(saved), QuotaExceeded)
+    before = memory.ev.store.mark()
+    assert isinstance(next(saved), Ticket)
+    assert memory.ev.store.mark() > before
