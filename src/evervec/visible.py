@@ -63,7 +63,7 @@ def without_secrets(url: str) -> str:
 
 def guard_logs() -> None:
     """Put the filter on evervec's own loggers, whatever handlers a program gives them."""
-    for name in ("evervec", "evervec.server"):
+    for name in ("evervec", "evervec.server", "evervec.server.protocol"):
         logger = logging.getLogger(name)
         if not any(isinstance(known, VisibleFilter) for known in logger.filters):
             logger.addFilter(VisibleFilter())

@@ -234,5 +234,5 @@ def test_23_a_full_store_can_still_be_opened_and_read(path: Place, disk: Disk) -
         settle(ev)
         disk.fill()
         with open_store(path) as other:
-            assert other.search(NOTES["1"])[0].id == "1"
+            assert other.search(NOTES["1"][:1000])[0].id == "1"
         disk.clear()

@@ -116,7 +116,7 @@ def _unmount(folder: Path) -> None:
 
 
 @contextmanager
-def small_disk(folder: Path, monkeypatch: pytest.MonkeyPatch, size: str = "6m") -> Iterator[Disk]:
+def small_disk(folder: Path, monkeypatch: pytest.MonkeyPatch, size: str = "12m") -> Iterator[Disk]:
     folder.mkdir()
     if not mounts():
         yield StintedDisk(folder, monkeypatch)
