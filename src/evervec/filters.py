@@ -41,14 +41,32 @@ class Condition:
 
 
 def check_filter(given: Mapping[Any, Any] | None, settings: Settings) -> None:
-    """Refuse a filter that is none, or larger than the settings allow."""
+    """Refuse a filter that is none, or larger than the settings allow. One that is far too large
+    is refused by its lengths, before anything in it is looked at."""
+    if isinstance(given, Mapping):
+        _check_lengths(given, settings)
     conditions = parse_filter(given)
     values = [v for c in conditions for v in (c.value if c.op == "in" else (c.value,))]
     texts = [*(c.field for c in conditions), *(v for v in values if isinstance(v, str))]
-    tests = max(len(given or ()), len(conditions))
-    check_bound(settings, "filter_conditions", tests, "filter: has {} conditions")
-    check_bound(settings, "filter_values", len(values), "filter: compares with {} values")
     check_bound(settings, "filter_chars", sum(map(len, texts)), "filter: has {} characters")
+
+
+def _check_lengths(given: Mapping[Any, Any], settings: Settings) -> None:
+    def check(conditions: int, values: int) -> None:
+        check_bound(settings, "filter_conditions", conditions, "filter: has {} conditions")
+        check_bound(settings, "filter_values", values, "filter: compares with {} values")
+
+    check(len(given), 0)
+    conditions = values = 0
+    for wanted in given.values():
+        tests = (
+            list(wanted.values())[: settings.filter_conditions + 1]
+            if isinstance(wanted, Mapping)
+            else [wanted]
+        )
+        conditions += len(wanted) if isinstance(wanted, Mapping) else 1
+        values += sum(len(t) if isinstance(t, (list, tuple, set, frozenset)) else 1 for t in tests)
+        check(conditions, values)
 
 
 def parse_filter(given: Mapping[Any, Any] | None) -> tuple[Condition, ...]:

@@ -215,9 +215,14 @@ class Settings:
         least=0.001,
     )
     server_depth: int = _setting(64, "how deep the JSON of a request may be nested", least=2)
+    server_values: int = _setting(
+        20_000, "values in the JSON of a request, or in a line of a batch, at most", least=1
+    )
     server_threads: int = _setting(16, "requests at work in the store at once", least=1)
     server_tenant_threads: int = _setting(
-        0, "of those, the ones that one tenant may use; 0: as many as it leaves free", least=0
+        0,
+        "of those, the ones that one tenant may use; 0: half, or an eighth while others ask",
+        least=0,
     )
     server_requests: int = _setting(
         2000, "requests under way at once; more are answered 503", least=1

@@ -1,7 +1,8 @@
 """How often somebody may ask: token buckets, one for each key.
 
-A bucket holds `burst` tokens and gains `rate` a second; a request takes one. A new key
-starts full. This one is for a single process; `limits/redis.py` is the same across many.
+A bucket holds `burst` tokens and gains `rate` a second; a request takes one, or what it costs. One
+that costs more than there is passes as long as there is a token, and those after it wait for the
+debt. A new key starts full. This one is for a single process; `limits/redis.py` is the same across many.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ class Limiter(Protocol):
     blocks: bool
     """it asks over a network, so it does not belong on an event loop"""
 
-    def allow(self, key: str) -> Allowance: ...
+    def allow(self, key: str, cost: int = 1) -> Allowance: ...
 
     def close(self) -> None: ...
 
 
-def judged(tokens: float, rate: float) -> Allowance:
-    """What a bucket with so many tokens answers; a token is taken if it has one."""
+def judged(tokens: float, rate: float, cost: int) -> Allowance:
+    """What a bucket with so many tokens answers; the cost is taken if it has one."""
     if tokens >= 1.0:
-        return Allowance(True, math.floor(tokens - 1.0))
+        return Allowance(True, max(0, math.floor(tokens - cost)))
     return Allowance(False, 0, (1.0 - tokens) / rate)
 
 
@@ -70,15 +71,15 @@ class MemoryLimiter:
         """by key: tokens, and when they were counted"""
         self._next_sweep = clock() + _SWEEP_SECONDS
 
-    def allow(self, key: str) -> Allowance:
+    def allow(self, key: str, cost: int = 1) -> Allowance:
         with self._lock:
             now = self._clock()
             if now >= self._next_sweep:
                 self._sweep(now)
             tokens, counted = self._buckets.get(key, (float(self.burst), now))
             tokens = min(self.burst, tokens + max(0.0, now - counted) * self.rate)
-            answer = judged(tokens, self.rate)
-            self._buckets[key] = (tokens - 1.0 if answer else tokens, now)
+            answer = judged(tokens, self.rate, cost)
+            self._buckets[key] = (tokens - cost if answer else tokens, now)
             return answer
 
     def _sweep(self, now: float) -> None:

@@ -31,7 +31,7 @@ local tokens = tonumber(bucket[1]) or burst
 local counted = tonumber(bucket[2]) or now
 tokens = math.min(burst, tokens + math.max(0, now - counted) * rate)
 local left = tokens
-if tokens >= 1 then left = tokens - 1 end
+if tokens >= 1 then left = tokens - tonumber(ARGV[4]) end
 redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', left),
            'counted', string.format('%.6f', now))
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
@@ -76,12 +76,12 @@ class RedisLimiter:
             ) from None
         self._take = self._redis.register_script(_SCRIPT)
 
-    def allow(self, key: str) -> Allowance:
+    def allow(self, key: str, cost: int = 1) -> Allowance:
         if time.monotonic() < self._asked_again_at:
             return self._passed()
         try:
-            values = (self.rate, self.burst, int(IDLE_SECONDS * 1000))
-            return judged(float(self._take([self._prefix + key], values)), self.rate)
+            values = (self.rate, self.burst, int(IDLE_SECONDS * 1000), cost)
+            return judged(float(self._take([self._prefix + key], values)), self.rate, cost)
         except self._failures as error:
             log.warning("the rate limit is not applied: Redis answered %s", type(error).__name__)
             self._asked_again_at = time.monotonic() + _LEFT_ALONE

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_BODY_OF_ONE = 65_536
+"""bytes of a body that are counted as one more request"""
+_UNTOLD = 16
+"""requests that one with a body of unknown length is counted as"""
 OPEN_PATHS = frozenset(
     {"/healthz", "/readyz", "/docs", "/docs/style.css", "/openapi.json", "/favicon.ico"}
 )
@@ -85,6 +89,7 @@ class Access:
     def __init__(self, app: App, service: Service) -> None:
         self._app = app
         self._service = service
+        self._most_bytes = int(service.ev.settings.server_body_mb * 1e6)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # without the place where another application has mounted this one
@@ -93,8 +98,9 @@ class Access:
             await self._app(scope, receive, send)
             return
         try:
-            caller = scope["caller"] = await self._caller(scope, Headers(scope=scope))
-            limits = await self._limits(caller)
+            headers = Headers(scope=scope)
+            caller = scope["caller"] = await self._caller(scope, headers)
+            limits = await self._limits(caller, self._cost(path, headers))
         except Problem as problem:
             await problem.response(scope["request_id"])(scope, receive, send)
             return
@@ -134,17 +140,28 @@ class Access:
         finally:
             self._service.revocations.end(watch)
 
-    async def _limits(self, caller: Caller) -> dict[str, str]:
+    async def _limits(self, caller: Caller, cost: int) -> dict[str, str]:
         """What headers say about the rate limit; a `Problem` beyond it."""
         if caller.role is Role.ADMIN:
             return {}
         limiter = self._service.limiter
-        allowance = await self._allowance(limiter, caller.bucket)
+        allowance = await self._allowance(limiter, caller.bucket, cost)
         LIMITER.add(1, "allowed" if allowance else "refused")
         limits = _limit_headers(limiter, allowance)
         if not allowance:
             raise _too_often(limits, allowance)
         return limits
+
+    def _cost(self, path: str, headers: Headers) -> int:
+        """As how many requests one counts: a long body takes longer to read. A batch is read in
+        its tenant's turns, line by line, and what is too long is not read."""
+        if path.endswith("/batch"):
+            return 1
+        length = headers.get("content-length", "")
+        if not length.isdecimal():
+            return _UNTOLD if "transfer-encoding" in headers else 1
+        size = int(length[:16])
+        return 1 if size > self._most_bytes else 1 + size // _BODY_OF_ONE
 
     async def _caller(self, scope: Scope, headers: Headers) -> Caller:
         scheme, _, text = headers.get("authorization", "").partition(" ")
@@ -160,10 +177,10 @@ class Access:
             raise Problem(403, _NOT_LOCAL)
         return Caller(self._service.ev.tenant, "local", Role.ADMIN)
 
-    async def _allowance(self, limiter: Limiter, bucket: str) -> Allowance:
+    async def _allowance(self, limiter: Limiter, bucket: str, cost: int) -> Allowance:
         if limiter.blocks:
-            return await self._service.run(limiter.allow, bucket)
-        return limiter.allow(bucket)
+            return await self._service.run(limiter.allow, bucket, cost)
+        return limiter.allow(bucket, cost)
 
 
 def has_own_access(path: str) -> bool:

@@ -21,6 +21,7 @@ from starlette.responses import Response
 
 from evervec.logs import REQUEST_ID
 from evervec.server.problems import Problem
+from evervec.settings import Settings
 from evervec.tracing import request as traced
 
 Scope = MutableMapping[str, Any]
@@ -33,6 +34,8 @@ log = logging.getLogger("evervec.server")
 
 _LINGER_BODIES, _LINGER_SECONDS = 4, 2.0
 """how much of a body is read behind its answer, in largest bodies, and for how long"""
+LARGE_BODY = 32_768
+"""bytes from which on a body is read in its tenant's turn, not between everybody's requests"""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _BATCH = ("POST", "/v1/records/batch")
 _PUSH = "/internal/"
@@ -174,7 +177,12 @@ class CheckedRequest(Request):
     """A request whose JSON is checked for what stores and indexes cannot take."""
 
     async def json(self) -> Any:
-        return read_json(await self.body(), self.app.state.service.ev.settings.server_depth)
+        service = self.app.state.service
+        body, settings = await self.body(), service.ev.settings
+        caller = self.scope.get("caller")
+        if len(body) < LARGE_BODY or caller is None:
+            return read_json(body, settings)
+        return await service.run_for(caller.tenant, read_json, body, settings)
 
 
 class CheckedRoute(APIRoute):
@@ -221,8 +229,23 @@ def check_media_type(request: Request) -> None:
         )
 
 
-def read_json(body: bytes, deepest: int) -> Any:
+def check_values(body: bytes, most: int) -> None:
+    """Refuse JSON of too many values before it is read: to make objects of them holds up
+    everybody. They are counted by what stands between them, outside of texts."""
+    if len(body) < LARGE_BODY:
+        return
+    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if plain.count(b'"') <= 4 * most:  # a name and a text for each
+        between = b"".join(plain.split(b'"')[::2])
+        if sum(map(between.count, (b",", b"[", b"{"))) <= most:
+            return
+    raise Problem(422, f"the JSON has more than {most:,} values (server_values): send fewer")
+
+
+def read_json(body: bytes, settings: Settings) -> Any:
     """The value that a body holds; a `Problem` if it is none, or none that can be kept."""
+    check_values(body, settings.server_values)
+    deepest = settings.server_depth
     try:
         value = json.loads(body.decode(), parse_constant=_refuse)
     except UnicodeDecodeError as error:

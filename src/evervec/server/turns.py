@@ -1,8 +1,10 @@
 """Threads for what blocks, shared fairly between tenants.
 
-A tenant may use as many threads as would be left free besides, so one of them takes half of
-all, a second half of the rest, and there is a thread for the next one however slow theirs are.
-Among those who wait, the tenant whose work has taken the least time goes first.
+A tenant that is alone may use half of the threads. While others ask too it may use an eighth: the
+threads of one process take turns in the interpreter, so each of one tenant's threads delays
+everybody's answers. Of the threads there is always one left for the next tenant, however slow the
+work of those before is. Among those who wait, the tenant whose work has taken the least time goes
+first.
 """
 
 from __future__ import annotations
@@ -14,6 +16,9 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 log = logging.getLogger("evervec.server")
+
+_OF_LATE = 1.0
+_PARTS = 8
 
 
 class Turn:
@@ -48,6 +53,8 @@ class Turns:
         self._used: dict[str, float] = {}
         """seconds that tenants have used; those who were away begin with what others have"""
         self._floor = 0.0
+        self._asked: dict[str, float] = {}
+        """when tenants asked last"""
         self._idle = 0
         self._started = 0
         self._closed = False
@@ -57,6 +64,8 @@ class Turns:
         """Have work done when a thread is free. It must not raise."""
         turn = Turn(tenant, work)
         with self._changed:
+            self._asked.pop(tenant, None)
+            self._asked[tenant] = self._clock()  # the latest is the last
             if tenant not in self._waiting:
                 self._waiting[tenant] = deque()
                 if not self._running[tenant]:
@@ -147,9 +156,16 @@ class Turns:
         if self._closed or not self._waiting:
             return None
         free = self.threads - self.running
-        most = min(self._most, max(1, free))
+        most = min(self._most, max(1, min(free, self._share())))
         may = [tenant for tenant in self._waiting if self._running[tenant] < most]
         return min(may, key=self._used.__getitem__) if may else None
+
+    def _share(self) -> int:
+        """The threads that a tenant may use, by whether others asked of late."""
+        since = self._clock() - _OF_LATE
+        while self._asked and next(iter(self._asked.values())) < since:
+            del self._asked[next(iter(self._asked))]
+        return self.threads if len(self._asked) <= 1 else max(1, self.threads // _PARTS)
 
     def _end(self, tenant: str, seconds: float) -> None:
         with self._changed:

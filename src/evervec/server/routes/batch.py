@@ -218,7 +218,7 @@ class _Batch:
             raise Problem(413, f"a batch may hold {most:,} records (server_batch): send another")
         if len(line) > self._longest:
             raise Problem(413, f"the line is longer than {self._longest:,} bytes (server_body_mb)")
-        given = read_record(LineIn, line, self._settings.server_depth)
+        given = read_record(LineIn, line, self._settings)
         given.kind = kind = given.kind or self._kind
         if kind is None:
             raise Problem(422, "kind: is missing; name it in the line, or for all as ?kind=")

@@ -87,7 +87,7 @@ async def worker(request: Request) -> Response:
     settings = service.ev.settings
     body = await read_delivery(request, service)
     try:
-        given = DeliveryIn.model_validate(read_json(body, settings.server_depth))
+        given = DeliveryIn.model_validate(read_json(body, settings))
     except ValidationError as error:
         raise RequestValidationError(error.errors(include_url=False, include_input=False)) from None
     done = await service.run_job(service.ev.dispatcher.deliver, given.job_id, given.token)

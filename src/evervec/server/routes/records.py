@@ -30,12 +30,19 @@ from evervec.server.answers import (
 from evervec.server.discretion import told
 from evervec.server.problems import Problem, described, documented
 from evervec.server.repeats import IDEMPOTENCY_KEY, KEY_SHAPE, checked_name, made_id, once
-from evervec.server.requests import CheckedRoute, check_media_type, check_value
+from evervec.server.requests import (
+    LARGE_BODY,
+    CheckedRoute,
+    check_media_type,
+    check_value,
+    check_values,
+)
 from evervec.server.routes.tenants import quota_headers
 from evervec.server.schemas.base import MOST_AT_ONCE
 from evervec.server.schemas.jobs import HistoryOut
 from evervec.server.schemas.records import RecordIn, RecordOut, RecordsOut, TicketOut
 from evervec.server.service import Save
+from evervec.settings import Settings
 from evervec.stores.values import Draft
 
 R = TypeVar("R", bound=RecordIn)
@@ -63,10 +70,11 @@ Kind = Annotated[str, Depends(_kind)]
 Id = Annotated[str, Depends(_id)]
 
 
-def read_record(shape: type[R], source: bytes, deepest: int) -> R:
+def read_record(shape: type[R], source: bytes, settings: Settings) -> R:
     """A record as it was sent."""
+    check_values(source, settings.server_values)
     given = shape.model_validate_json(source)
-    check_value([given.metadata, given.data], source, deepest)
+    check_value([given.metadata, given.data], source, settings.server_depth)
     return given
 
 
@@ -108,8 +116,12 @@ async def add(request: Request) -> Response:
     view = view_of(request, request.query_params.get("tenant"), Role.WRITER, by_kind=True)
     check_media_type(request)
     headers = request.headers
-    deepest = view.service.ev.settings.server_depth
-    body = read_record(RecordIn, await request.body(), deepest)
+    settings = view.service.ev.settings
+    source = await request.body()
+    if len(source) < LARGE_BODY:
+        body = read_record(RecordIn, source, settings)
+    else:
+        body = await view.run(read_record, RecordIn, source, settings)
     view.must_have(body.kind)
     name = checked_name(headers.get("idempotency-key"))
 
