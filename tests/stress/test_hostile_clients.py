@@ -122,6 +122,7 @@ class Siege:
         """Every add that was acknowledged is in the index, and nothing is wrong there."""
         assert self.service.terminate() == 0
         with evervec.open(self.store, embedder="hashing") as ev:
+            ev.queue_of(None).recover_stuck(0)  # what the worker held that was killed
             ev.process_all()
             for tenant in self.keys:
                 own = ev.of(tenant)

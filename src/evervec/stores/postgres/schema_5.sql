@@ -463,7 +463,8 @@ create function evervec.note_versions() returns trigger
 language plpgsql
 as $$
 begin
-    update evervec.meta set value = nextval('evervec.numbers') where key = 'versions';
+    -- at random: a sequence repeats itself after a restore
+    update evervec.meta set value = (random() * 9e15)::bigint where key = 'versions';
     return null;
 end
 $$;
