@@ -1,0 +1,239 @@
+"""The disk under an SQLite store in memory: one for all processes of a world.
+
+Every process has a `Connections` of its own over one SQLite connection: transactions never
+overlap, because actors only change places between them. All of it happens inside savepoints, so
+that a world is put back, or a power cut undoes what was not synced, within microseconds. Each
+statement's tables are learnt once, so that the search knows which transactions commute.
+"""
+
+import os
+import sqlite3
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from evervec.errors import StoreError
+from evervec.stores.sqlite.connections import Connections, _Reader
+from evervec.stores.sqlite.schema import upgrade
+from explorer.steps import AWAY, EVERYTHING, LOST, STORE, Access, Step
+
+INDEX_BIT = 1
+"""stands for an index apart from the store, among the bits of tables"""
+_NOTHING = (0, 0)
+_WRITES = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
+_LOOKS_AT_NO_TABLE = ("savepoint", "release", "rollback", "pragma", "begin", "commit")
+
+Ask = Callable[[Step], str]
+"""waits for a turn to take a step, and tells what is to happen to it"""
+
+
+class _Watched(sqlite3.Connection):
+    """Notes which tables the statements of a step read and write."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.reads = self.writes = self.seen = 0
+        self.row_factory = self._row
+        self._masks: dict[str, tuple[int, int]] = {}
+        self._bits: dict[str, int] = {}
+
+    def _row(self, cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        self.seen = hash((self.seen, row))
+        return row
+
+    def execute(self, sql: str, values: Any = (), /) -> sqlite3.Cursor:
+        reads, writes = self._masks.get(sql) or self._learn(sql, values)
+        self.reads |= reads
+        self.writes |= writes
+        found = super().execute(sql, values)
+        self.seen = hash((self.seen, sql, found.rowcount))
+        return found
+
+    def executemany(self, sql: str, rows: Any, /) -> sqlite3.Cursor:
+        rows = list(rows)
+        if rows:
+            reads, writes = self._masks.get(sql) or self._learn(sql, rows[0])
+            self.reads |= reads
+            self.writes |= writes
+        found = super().executemany(sql, rows)
+        self.seen = hash((self.seen, sql, found.rowcount))
+        return found
+
+    def cursor(self, *args: Any, **named: Any) -> Any:
+        self.writes = EVERYTHING  # nobody sees what is done with it
+        return super().cursor(*args, **named)
+
+    def _learn(self, sql: str, values: Any) -> tuple[int, int]:
+        if sql.lstrip().lower().startswith(_LOOKS_AT_NO_TABLE):
+            self._masks[sql] = _NOTHING
+            return _NOTHING
+        reads = writes = 0
+
+        def see(action: int, table: str | None, *_: object) -> int:
+            nonlocal reads, writes
+            if table is not None and action in _WRITES:
+                writes |= self._bit(table)
+            elif table is not None and action == sqlite3.SQLITE_READ:
+                reads |= self._bit(table)
+            return sqlite3.SQLITE_OK
+
+        self.set_authorizer(see)
+        try:
+            super().execute(f"explain {sql}", values).fetchall()
+        finally:
+            self.set_authorizer(None)
+        if sql.lstrip().lower().startswith(("create", "drop", "alter")):
+            writes = EVERYTHING
+        self._masks[sql] = (reads, writes)
+        return reads, writes
+
+    def _bit(self, table: str) -> int:
+        return self._bits.setdefault(table, 2 << len(self._bits))
+
+    def digests(self, written: int, known: dict[str, int]) -> dict[str, int]:
+        """A hash of each table's content, made anew for those that were written."""
+        made = dict(known)
+        for table, bit in self._bits.items():
+            if written & bit or table not in made:
+                made[table] = self._digest(table)
+        return made
+
+    def _digest(self, table: str) -> int:
+        if table.startswith(("evervec_text", "sqlite_", "pragma_", "json_")):
+            return 0  # full text follows the records; the others are no tables
+        try:
+            rows = super().execute(f'select * from "{table}"').fetchall()
+        except sqlite3.OperationalError:
+            return 0
+        return hash(tuple(sorted(map(repr, rows))))
+
+
+class Disk:
+    """What is stored, what of it is synced, and which transaction is open."""
+
+    def __init__(self) -> None:
+        self.conn = sqlite3.connect(
+            ":memory:", isolation_level=None, factory=_Watched, cached_statements=1024
+        )
+        self.is_open = False
+        """a transaction is under way"""
+        self.on_sync: Callable[[], None] = lambda: None
+        self._synced = 0
+        upgrade(DiskConnections(self))
+        self.keep()
+
+    def keep(self) -> None:
+        """What is stored now is what `reset` goes back to. It is committed: after a rollback over
+        a change of the schema all statements would have to be prepared again."""
+        if self.conn.in_transaction:
+            self.conn.execute("commit")
+        self.conn.execute("savepoint kept")
+        self._sync()
+
+    def reset(self) -> None:
+        """As it was at the last `keep`."""
+        self.conn.execute("rollback to kept")
+        self._synced = 0
+        self.is_open = False
+        self._sync()
+
+    def _sync(self) -> None:
+        self._synced += 1
+        self.conn.execute(f"savepoint synced_{self._synced}")
+
+    def committed(self, *, durable: bool) -> None:
+        if durable:
+            self._sync()
+            self.on_sync()
+
+    def cut_power(self) -> None:
+        """What was not synced is gone."""
+        self.conn.execute(f"rollback to synced_{self._synced}")
+
+    def begin(self) -> None:
+        """Note from here on what is touched and seen."""
+        self.conn.reads = self.conn.writes = self.conn.seen = 0
+
+    def touched(self) -> Access:
+        """By the statements since `begin`."""
+        return Access(self.conn.reads, self.conn.writes)
+
+
+class DiskConnections(Connections):
+    """The connections of one process, each transaction a step that the scheduler allows."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        ask: Ask = lambda step: "go",
+        tell: Callable[[str], None] = lambda what: None,
+    ) -> None:
+        """`tell`: called with the name of each method that has committed."""
+        self.path = None
+        self.read_only = False
+        self.name = "memory:"
+        self._busy_seconds = 5.0
+        self._lock = threading.RLock()
+        self._idle, self._all, self._closed, self._pid = [], [], False, os.getpid()
+        self._writer = disk.conn
+        self._own = _Reader(self, self._writer)
+        self.disk = disk
+        self._ask = ask
+        self._tell = tell
+
+    def reading(self) -> _Reader:
+        if not self.disk.is_open:
+            action = self._ask(Step(STORE, _caller(), False))
+            if action in (AWAY, LOST):
+                raise StoreError("the store cannot be reached")
+        return super().reading()
+
+    def close(self) -> None:
+        self._closed = True
+
+    @contextmanager
+    def writing(self, *, durable: bool, conn: Any = None) -> Iterator[sqlite3.Connection]:
+        if conn is not None:
+            with super().writing(durable=durable, conn=conn) as joined:
+                yield joined
+            return
+        assert not self.disk.is_open, "a transaction inside a transaction"
+        self._check_open()
+        caller = _caller()
+        action = self._ask(Step(STORE, caller, True))
+        if action == AWAY:
+            raise StoreError("the store cannot be reached")
+        with self._explained(), self.transaction(durable=durable, what=caller) as writer:
+            yield writer
+        if action == LOST:
+            raise StoreError("the store did not answer")
+
+    @contextmanager
+    def transaction(self, *, durable: bool, what: str) -> Iterator[sqlite3.Connection]:
+        """All or nothing, without asking for a turn."""
+        disk, conn = self.disk, self.disk.conn
+        disk.is_open = True
+        conn.execute("savepoint step")
+        try:
+            yield conn
+        except BaseException:
+            conn.execute("rollback to step")
+            raise
+        finally:
+            conn.execute("release step")
+            disk.is_open = False
+        self._tell(what)
+        disk.committed(durable=durable)
+
+
+_OWN_FILES = (__file__, "contextlib.py", "batches.py", "connections.py")
+
+
+def _caller() -> str:
+    """The method that asks for a transaction, for scripts."""
+    frame = sys._getframe(2)
+    while frame.f_code.co_filename.endswith(_OWN_FILES) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_name

@@ -1,0 +1,118 @@
+"""Every schedule of a small scope, each once up to the order of steps that commute.
+
+A depth-first search over the choices, by running each schedule from the beginning. Sleep sets
+(Godefroid) leave out a step whose turn was tried before, while nothing has happened since that
+does not commute with it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from explorer.scopes import Result, Stage
+from explorer.steps import GO, Access, Choice
+from explorer.world import Process, World
+
+
+@dataclass
+class _Node:
+    """A state on the way, and what was tried from it."""
+
+    enabled: list[Choice]
+    sleep: dict[Choice, Access]
+    chosen: Choice
+    done: dict[Choice, Access] = field(default_factory=dict)
+    access: Access = Access()
+    tables: dict[str, int] = field(default_factory=dict)
+
+    def next(self) -> Choice | None:
+        return next((c for c in self.enabled if c not in self.sleep and c not in self.done), None)
+
+    def sleep_after(self) -> dict[Choice, Access]:
+        """What need not be tried after the chosen step."""
+        return {
+            choice: access
+            for known in (self.sleep, self.done)
+            for choice, access in known.items()
+            if choice.actor != self.chosen.actor and access.commutes_with(self.access)
+        }
+
+
+class Exhaustive:
+    """The search over one scope; `runs` counts complete schedules, `cut` those left out midway."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.runs = self.cut = 0
+        self.is_over = False
+        self._path: list[_Node] = []
+        self._visited: dict[int, frozenset[Choice]] = {}
+        """states, with what was left out from each"""
+
+    def results(self) -> Iterator[Result]:
+        """One schedule after the other, until all were tried."""
+        while not self.is_over:
+            result = self._run()
+            if result.problems is None:
+                self.cut += 1
+            else:
+                self.runs += 1
+                yield result
+            self.is_over = not self._backtrack()
+
+    def _run(self) -> Result:
+        depth = 0
+
+        def decide(world: World, waiting: list[Process]) -> Choice | None:
+            nonlocal depth
+            if depth > 0:
+                self._path[depth - 1].access = world.access
+            if depth < len(self._path):
+                choice = self._path[depth].chosen
+                depth += 1
+                return choice
+            sleep = self._path[-1].sleep_after() if self._path else {}
+            last = self._path[-1] if self._path else None
+            digest, tables = world.digest(
+                last.tables if last else {}, world.access.writes if last else 0
+            )
+            node = _Node(self._enabled(world, waiting), sleep, Choice(""), tables=tables)
+            digest = hash((digest, len(node.enabled)))
+            choice = node.next()
+            if choice is None or self._is_known(digest, frozenset(sleep)):
+                return None
+            node.chosen = choice
+            self._path.append(node)
+            depth += 1
+            return choice
+
+        result = self.stage.run(decide)
+        if depth > 0 and depth == len(self._path) and result.problems is not None:
+            self._path[-1].access = result.world.access
+        return result
+
+    def _is_known(self, digest: int, sleep: frozenset[Choice]) -> bool:
+        """Whether all that would be tried from a state was tried from it before."""
+        before = self._visited.get(digest)
+        if before is not None and before <= sleep:
+            return True
+        self._visited[digest] = sleep if before is None else before & sleep
+        return False
+
+    def _enabled(self, world: World, waiting: list[Process]) -> list[Choice]:
+        faults = sum(h.choice.action != GO for h in world.happened)
+        found = [Choice(p.name) for p in waiting]
+        if faults < self.stage.scope.most_faults:
+            found += [Choice(p.name, f) for p in waiting for f in self.stage.scope.allowed(p)]
+        return found
+
+    def _backtrack(self) -> bool:
+        """To the last state from which something is left to try; False when there is none."""
+        while self._path:
+            node = self._path[-1]
+            node.done[node.chosen] = node.access
+            choice = node.next()
+            if choice is not None:
+                node.chosen = choice
+                return True
+            self._path.pop()
+        return False

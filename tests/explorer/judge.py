@@ -1,0 +1,159 @@
+"""What the application did to the data, in the order of its commits, and whether it came true.
+
+`support.oracle` judges the end of a run; this adds what must hold on the way: nothing
+acknowledged is lost by a power cut, a ticket that is settled is found, what is deleted is not,
+and a record that was found once stays found until it is deleted.
+"""
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from evervec import Evervec, Status, Ticket
+from explorer.world import Process, World
+from support.oracle import SAME, Key, Oracle, Problem, Wanted
+
+
+class Judge:
+    """The truth of one run."""
+
+    def __init__(self, world: World, before: "Judge | None" = None) -> None:
+        """`before`: what was so when the run began."""
+        self.world = world
+        self.oracle: Oracle = world.oracle
+        self.history: dict[Key, list[Wanted | None]] = defaultdict(lambda: [None])
+        self.tickets: list[tuple[Key, Ticket, int]] = []
+        """acknowledged changes, with their place in the history of their record"""
+        self.touched: Counter[Key] = Counter()
+        """how often the application did something to a record"""
+        self.undone: list[tuple[Key, Ticket, int]] = []
+        """adds in transactions that were rolled back, and what `touched` was then"""
+        self._synced: tuple[dict[Key, Wanted], dict[Key, int]] = ({}, {})
+        self.failing: set[str] = set()
+        """ids of records that cannot be embedded, and must fail alone"""
+        if before is not None:
+            self.history.update({k: list(v) for k, v in before.history.items()})
+            self.tickets += before.tickets
+            self.oracle.wanted.update(before.oracle.wanted)
+            self.oracle._tickets += before.oracle._tickets
+            self._sync()
+        world.disk.on_sync = self._sync
+        world.on_power_cut = self._power_cut
+
+    def _sync(self) -> None:
+        lengths = {key: len(states) for key, states in self.history.items()}
+        self._synced = (dict(self.oracle.wanted), lengths)
+
+    def _power_cut(self) -> None:
+        wanted, lengths = self._synced
+        for key, states in self.history.items():
+            kept = lengths.get(key, 1)
+            for _, ticket, place in [t for t in self.tickets if t[0] == key and t[2] >= kept]:
+                self.world.blame(f"{key}: seq {ticket.seq} was acknowledged, and the cut undid it")
+            if len(states) > kept:
+                del states[kept:]
+        self.oracle.wanted = dict(wanted)
+
+    # what the application does
+    def change(self, p: Process, key: Key, wanted: Wanted | None, method: str, do: Any) -> Any:
+        """Make a change by `do`; it counts as soon as `method` of the store has committed."""
+        place = len(self.history[key])
+        self.touched[key] += 1
+
+        def committed() -> None:
+            p.on_commit = None
+            self.set(key, wanted)
+
+        p.on_commit = (method, committed)
+        try:
+            ticket = do()
+        finally:
+            p.on_commit = None
+        self.acknowledged(key, ticket, wanted, place)
+        return ticket
+
+    def set(self, key: Key, wanted: Wanted | None) -> None:
+        """A committed change."""
+        self.history[key].append(wanted)
+        if wanted is None:
+            self.oracle.wanted.pop(key, None)
+        else:
+            self.oracle.wanted[key] = wanted
+
+    def acknowledged(self, key: Key, ticket: Any, wanted: Wanted | None, place: int) -> None:
+        if isinstance(ticket, Ticket) and ticket.accepted:
+            while place < len(self.history[key]) - 1 and self.history[key][place] != wanted:
+                place += 1  # others changed the record between
+            self.tickets.append((key, ticket, place))
+            self.oracle._tickets.append((key.tenant, ticket))
+
+    # on the way
+    def search(self, p: Process, ev: Evervec, key: Key, since: tuple[Ticket, int] | None) -> None:
+        """Search for a record as its tenant, and see that what is found was true at some moment of
+        the search; `since`: not older than this acknowledged change, if it is settled."""
+        begun = len(self.history[key]) - 1
+        first = begun
+        must_be_found = False
+        mine = ev.of(key.tenant)
+        if since is not None:
+            ticket, place = since
+            first = place
+            must_be_found = mine.store.settled([(key.tenant, ticket)])[0] is Status.DONE
+        states = self.history[key]
+        text = next((w.text for w in reversed(states[: begun + 1]) if w is not None), None)
+        if text is None:
+            return
+        hits = mine.search(text, 10, kind=key.kind, mode="semantic")
+        if hits.via != "semantic":
+            return
+        possible = self.history[key][min(first, len(self.history[key]) - 1) :]
+        found = [hit for hit in hits if hit.id == key.id]
+        for hit in hits:
+            known = self.history[Key(key.tenant, hit.kind, hit.id)]
+            if not any(w is not None and hit.text in w.text for w in known):
+                self.world.blame(f"{key.tenant} is shown {hit.text[:30]!r}, which is not theirs")
+        if found and all(w is None for w in self.history[key][begun:]):
+            self.world.blame(f"{key}: is deleted, and a search finds it")
+        if must_be_found and not found and all(w is not None for w in possible):
+            self.world.blame(f"{key}: its ticket is settled, and a search does not find it")
+        if must_be_found and found and len(possible) == 1 and possible[0] is not None:
+            similar = max(hit.similarity or 0.0 for hit in found)
+            if similar < SAME and possible[0].text == text and "\n" not in text:
+                self.world.blame(f"{key}: its ticket is settled, and a search finds older vectors")
+
+    def check_undone(self, ev: Evervec) -> None:
+        """What was rolled back is never said to be done."""
+        for key, ticket, touched in self.undone:
+            if touched != self.touched[key]:
+                continue  # there is a later change, which counts for it
+            end = ev.store.settled([(key.tenant, ticket)])[0]
+            if end is Status.DONE and touched == self.touched[key]:
+                self.world.blame(f"{key}: an add that was rolled back is said to be done")
+
+    # at the end
+    def problems(self, ev: Evervec) -> list[str]:
+        """What is wrong once all work is done."""
+        self.check_undone(ev)
+        found = [str(p) for p in self.oracle.problems(ev) if not self._is_meant(p)]
+        return [*self.world.wrong, *found]
+
+    def _is_meant(self, problem: Problem) -> bool:
+        if problem.key is None:
+            return bool(self.failing) and "jobs are left" in problem.what
+        return problem.key.id in self.failing
+
+    def verify(self, ev: Evervec, is_wrong: bool) -> list[str]:
+        """Whether `verify` says what the oracle says, of this state and of one that is broken."""
+        report = ev.verify(all_tenants=True)
+        if is_wrong:
+            return ["(verify says that all is well)"] if report.complete else []
+        if self.failing:
+            return []
+        found = [] if report.complete else [f"verify finds what is not so: {report}"]
+        if self.world.index_name == "model" and (entries := self.world.index_state.entries):
+            place, entry = next(((p, e) for p, e in entries.items() if e.points), (None, None))
+            if place is not None and entry is not None:
+                del entries[place]
+                if ev.verify(all_tenants=True).clean:
+                    found.append("verify does not see that a record has no points")
+                entries[place] = entry
+        return found

@@ -1,0 +1,156 @@
+"""The large scopes, made by chance from a seed."""
+
+import random
+from typing import Any
+
+from explorer.actors import KIND, ROW, Op
+from explorer.scopes import ANY, MANY, Scope
+from explorer.steps import AWAY, CRASH, LOST, PART, PAUSE, POWER
+
+TEXTS = ("A", "B", "C", "D")
+OTHER = "other"
+"""a second tenant"""
+
+
+def large_scope(rng: random.Random) -> Scope:
+    """One of the large scopes."""
+    return rng.choice((_fleet, _fleet, _tables, _tables, _migration, _outages, _poisoned, _power))(
+        rng
+    )
+
+
+def _ops(rng: random.Random, count: int, ids: str, tenants: tuple[str, ...] = ()) -> list[Op]:
+    ops: list[Op] = []
+    for _ in range(count):
+        what = rng.choice(("add", "add", "add", "delete", "delete", "boxed", "enqueue", "undone"))
+        op: Op = (what, rng.choice(ids))
+        if what in ("add", "boxed", "undone"):
+            op += (rng.choice(TEXTS[:2] if rng.random() < 0.7 else TEXTS),)
+        if tenants and (tenant := rng.choice(tenants)) != "default":
+            op += (tenant,)
+        ops.append(op)
+    return ops
+
+
+def _workers(rng: random.Random, most: int) -> dict[str, tuple[Any, ...]]:
+    count = rng.randint(2, most)
+    return {f"worker{n + 1}": ("worker", rng.randint(1, 3), 8) for n in range(count)}
+
+
+def _index(rng: random.Random) -> str:
+    return rng.choice(("model", "model", "own"))
+
+
+def _before(rng: random.Random, ids: str) -> tuple[Op, ...]:
+    return (("add", "0", "C"), *(("add", i, rng.choice(TEXTS)) for i in ids if rng.random() < 0.6))
+
+
+def _some(rng: random.Random, actors: dict[str, tuple[Any, ...]], share: float) -> dict[str, Any]:
+    return {name: made for name, made in actors.items() if rng.random() < share}
+
+
+def _fleet(rng: random.Random) -> Scope:
+    """Workers, an application with two tenants, searches, push mode, repair, sweeps."""
+    ids = "12" if rng.random() < 0.5 else "1"
+    keys = [(t, KIND, i) for t in ("default", OTHER) for i in ids]
+    actors = {
+        **_workers(rng, 3),
+        "application": ("application", tuple(_ops(rng, rng.randint(2, 5), ids, ("default", OTHER)))),
+        **_some(rng, {
+            "searcher": ("searcher", tuple(keys), rng.randint(1, 3)),
+            "pusher": ("pusher", rng.randint(1, 2)),
+            "repairer": ("repairer", 1),
+            "sweeper": ("sweeper", 1),
+        }, 0.4),
+    }  # fmt: skip
+    return Scope(
+        _index(rng), actors, _before(rng, ids), rng.choice((ANY, MANY, (CRASH, PAUSE))),
+        rng.randint(0, 3), restarts=rng.random() < 0.5,
+    )  # fmt: skip
+
+
+def _tables(rng: random.Random) -> Scope:
+    """An attached table beside everything that opens jobs again."""
+    ids = "12" if rng.random() < 0.3 else "1"
+    rows = tuple((i, rng.choice(TEXTS)) for i in ids if rng.random() < 0.6)
+    ops = [
+        ("row", rng.choice(ids), rng.choice((*TEXTS[:2], *TEXTS[:2], None)))
+        for _ in range(rng.randint(1, 4))
+    ]
+    keys = [("default", ROW, i) for i in ids]
+    actors = {
+        **_workers(rng, 3),
+        "table": ("table", tuple(ops)),
+        **_some(rng, {
+            "repairer": ("repairer", rng.randint(1, 2)),
+            "migrator": ("migrator", rng.randint(2, 6), rng.random() < 0.5),
+            "searcher": ("searcher", tuple(keys), rng.randint(1, 2)),
+            "enqueuer": ("enqueuer", rng.randint(1, 2), ids),
+        }, 0.45),
+    }  # fmt: skip
+    return Scope(
+        _index(rng), actors, (("add", "0", "C"),), rng.choice(((), ANY, (CRASH, PAUSE), (PAUSE,))),
+        rng.randint(0, 2), restarts=True, table=rows,
+    )  # fmt: skip
+
+
+def _migration(rng: random.Random) -> Scope:
+    """A change of model while records change and searches go on."""
+    ids = "12"
+    actors = {
+        **_workers(rng, 2),
+        "application": ("application", tuple(_ops(rng, rng.randint(1, 4), ids))),
+        "migrator": ("migrator", rng.randint(2, 8), rng.random() < 0.6),
+        **_some(rng, {
+            "searcher": ("searcher", tuple(("default", KIND, i) for i in ids), rng.randint(1, 3)),
+            "sweeper": ("sweeper", 1),
+        }, 0.5),
+    }  # fmt: skip
+    return Scope(
+        _index(rng), actors, _before(rng, ids), rng.choice(((), ANY)), rng.randint(0, 2),
+        restarts=True,
+    )  # fmt: skip
+
+
+def _outages(rng: random.Random) -> Scope:
+    """What is away spends no attempt: with a single one nothing may fail."""
+    ids = "123"
+    actors = {
+        **_workers(rng, 2),
+        "application": ("application", tuple(_ops(rng, rng.randint(1, 3), ids))),
+    }
+    if rng.random() < 0.3:
+        actors["pusher"] = ("pusher", 1)
+    return Scope(
+        _index(rng), actors, _before(rng, ids), rng.choice(((AWAY,), (AWAY, LOST))),
+        rng.randint(1, 3), {"max_attempts": 1}, restarts=True,
+    )  # fmt: skip
+
+
+def _poisoned(rng: random.Random) -> Scope:
+    """A record that kills its worker fails alone."""
+    ids = "12345"[: rng.randint(2, 5)]
+    bad = rng.choice(ids)
+    ops: list[Op] = [("add", i, "poison" if i == bad else rng.choice(TEXTS)) for i in ids]
+    actors = {
+        **{f"worker{n + 1}": ("worker", 6, 8) for n in range(rng.randint(1, 2))},
+        "application": ("application", tuple(ops)),
+    }
+    return Scope(
+        _index(rng), actors, (("add", "0", "C"),), (), 0,
+        {"max_attempts": rng.choice((1, 1, 2, 3))}, restarts=True, failing=(bad,), verifies=False,
+    )  # fmt: skip
+
+
+def _power(rng: random.Random) -> Scope:
+    """Power cuts: what was acknowledged stays, and the index is never ahead for good."""
+    ids = "12" if rng.random() < 0.5 else "1"
+    actors = {
+        **_workers(rng, 2),
+        "application": ("application", tuple(_ops(rng, rng.randint(2, 4), ids))),
+        **_some(rng, {"repairer": ("repairer", 1)}, 0.4),
+    }
+    return Scope(
+        _index(rng), actors, _before(rng, ids), (POWER, POWER, PAUSE, CRASH, PART),
+        rng.randint(1, 3), restarts=True,
+    )  # fmt: skip

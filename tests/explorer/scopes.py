@@ -1,0 +1,134 @@
+"""What is explored: a beginning, actors and the faults that they may meet.
+
+A scope is plain data, so that a schedule which fails can be written down with it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from explorer import actors
+from explorer.actors import Op, Table, apply, drain, work_once
+from explorer.disk import Disk
+from explorer.judge import Judge
+from explorer.steps import (
+    AWAY, CRASH, GO, INDEX, LOST, PART, PAUSE, POWER, PROVIDER, STORE, Choice,
+)  # fmt: skip
+from explorer.world import Process, Script, World, ruling, settings_of
+
+ANY = (CRASH, PAUSE, LOST, AWAY, POWER)
+"""faults that every step may meet"""
+MANY = (*ANY, PART)
+Decide = Callable[[World, list[Process]], Choice | None]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A world of which schedules are tried."""
+
+    index: str
+    """`own`, or `model` for one apart from the store"""
+    actors: dict[str, tuple[Any, ...]]
+    """by name, the function of `explorer.actors` that makes its script, and what it is given"""
+    before: tuple[Op, ...] = ()
+    """changes that are made and settled first"""
+    faults: tuple[str, ...] = ANY
+    most_faults: int = 1
+    options: dict[str, Any] = field(default_factory=dict)
+    """settings of evervec"""
+    restarts: bool = False
+    """whether an actor begins again after a crash"""
+    table: tuple[tuple[str, str], ...] | None = None
+    """rows of a table that is attached as the kind `row`"""
+    failing: tuple[str, ...] = ()
+    """ids of records that cannot be embedded"""
+    verifies: bool = True
+    """whether `verify` is asked at the end, too"""
+
+    def allowed(self, p: Process) -> list[str]:
+        """The faults that the next step of an actor may meet."""
+        step = p.pending
+        assert step is not None
+        writer = p.name.startswith(("application", "table"))
+        return [
+            fault
+            for fault in self.faults
+            if (fault != PART or (step.resource == INDEX and step.writes))
+            and (fault not in (LOST, AWAY) or step.resource in (STORE, INDEX, PROVIDER))
+            and (fault != LOST or step.writes)  # else the same as if it had been away
+            and not (writer and fault in (CRASH, PAUSE))  # fewer changes, or the same ones later
+            # with one attempt, a claim that is not heard of is a crash that spends it
+            and not (fault == LOST and step.what == "claim" and self.options.get("max_attempts"))
+        ]
+
+
+class Stage:
+    """A scope with its disk, on which one schedule after the other is run."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.disk = Disk()
+        self.settings = settings_of(scope.options)
+        self._runs = 0
+        world = World(self.disk, scope.index, self.settings)
+        with ruling(world):
+            judge = Judge(world)
+            p = world.process("before")
+            for op in scope.before:
+                apply(judge, p, p.ev, op)
+            if scope.table is not None:
+                Table(judge).attach(p, scope.table)
+            while work_once(p.ev, 256) or p.ev.housekeeping.backfill_tables():
+                pass
+        self._judge = judge
+        self._tokens = world.tokens
+        self._index = world.index_state
+        self._now = world.clock.now
+        self.disk.keep()
+
+    def run(self, decide: Decide) -> "Result":
+        """One schedule, up to the verdict."""
+        self._runs += 1
+        self.disk.reset()
+        world = World(self.disk, self.scope.index, self.settings)
+        world.restarts = self.scope.restarts
+        world.clock.now = self._now
+        world.tokens = self._tokens
+        world.index_state = self._index.copy()
+        judge = Judge(world, self._judge)
+        judge.failing = set(self.scope.failing)
+        with ruling(world):
+            try:
+                if not world.run(self._scripts(judge), decide):
+                    return Result(world, None)
+                if self.scope.failing:
+                    world.drain_by(actors.last_worker(judge))
+                ev = drain(world)
+                found = judge.problems(ev)
+                if self.scope.verifies and (found or self._runs % 8 == 1):
+                    found += judge.verify(ev, bool(found))
+                return Result(world, found)
+            finally:
+                world.end()
+
+    def _scripts(self, judge: Judge) -> dict[str, Script]:
+        return {
+            name: getattr(actors, make)(judge, *given)
+            for name, (make, *given) in self.scope.actors.items()
+        }
+
+
+@dataclass
+class Result:
+    """How a run ended; `problems` is None where it was given up."""
+
+    world: World
+    problems: list[str] | None
+
+    @property
+    def choices(self) -> list[Choice]:
+        return [h.choice for h in self.world.happened]
+
+
+def is_fault(choice: Choice) -> bool:
+    return choice.action != GO

@@ -1,0 +1,470 @@
+"""A world without threads or time: processes of one store and index, moved step by step.
+
+Each process is a greenlet that runs evervec's own code. Before each transaction of the store and
+each call to the index or the provider it hands over to the scheduler, which decides who goes on
+and whether the step meets a fault. Clock, sleeping and tokens are the world's.
+"""
+
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from greenlet import GreenletExit, getcurrent, greenlet
+from numpy.typing import NDArray
+
+from evervec import Evervec
+from evervec.embedders.hashing import HashingEmbedder
+from evervec.errors import ProviderUnavailable, VersionMismatch
+from evervec.indexes.base import Index
+from evervec.location import open_located
+from evervec.opening import open_index, open_store
+from evervec.settings import Settings
+from explorer.disk import INDEX_BIT, Disk, DiskConnections
+from explorer.model_index import IndexState, ModelIndex
+from explorer.steps import (
+    AWAY, CLOCK, CRASH, EVERYTHING, GO, LOST, PAUSE, POWER, PROVIDER, Access, Choice, Happened,
+    Step,
+)  # fmt: skip
+from support.oracle import Oracle
+
+LEASE = 60.0
+START = 1_800_000_000.0
+DIMENSIONS, DIMENSIONS_2 = 16, 24
+"""of the model that serves, and of one that it is changed to"""
+POISON = "poison"
+"""a text with this word kills the process that embeds it"""
+
+Script = Callable[["Process"], None]
+"""what an actor does"""
+Decide = Callable[["World", list["Process"]], Choice | None]
+"""picks who goes on; None: this run is of no more use"""
+
+
+class Embedder(HashingEmbedder):
+    """Hashes words; each call is a step."""
+
+    def __init__(self, process: "Process", dimensions: int = DIMENSIONS) -> None:
+        super().__init__(dimensions)
+        self._process = process
+
+    def embed(self, texts: Any) -> NDArray[np.float32]:
+        process = self._process
+        action = process.ask(Step(PROVIDER, "embed", False))
+        if action in (AWAY, LOST):
+            raise ProviderUnavailable("the provider cannot be reached")
+        if not process.world.is_quiet and any(POISON in text for text in texts):
+            process.die()
+        return np.stack([_vector(text, self.dimensions) for text in texts])
+
+
+_vectors: dict[tuple[str, int], NDArray[np.float32]] = {}
+
+
+def _vector(text: str, dimensions: int) -> NDArray[np.float32]:
+    known = _vectors.get((text, dimensions))
+    if known is None:
+        known = _vectors[text, dimensions] = HashingEmbedder(dimensions).embed([text])[0]
+    return known
+
+
+@dataclass(eq=False)
+class Process:
+    """One process of the world and, where it has a script, an actor."""
+
+    world: "World"
+    name: str
+    script: Script | None = None
+    pending: Step | None = None
+    is_dead: bool = False
+    on_commit: tuple[str, Callable[[], None]] | None = None
+    """what to do as soon as a transaction of that method is committed"""
+    _greenlet: "_Actor | None" = None
+    _ev: Evervec | None = None
+    tokens: int = 0
+    """given out to it"""
+    seen: int = 0
+    """a hash of all that it did and was told, which decides what it does next"""
+    state: dict[str, Any] = field(default_factory=dict)
+    """what outlives a crash of the actor: how far its script has come"""
+
+    @property
+    def ev(self) -> Evervec:
+        if self._ev is None:
+            with self.world.quietly():
+                self._ev = self.world.open(self)
+        return self._ev
+
+    def ask(self, step: Step) -> str:
+        """Wait for a turn to take this step; what is to happen to it."""
+        world = self.world
+        if self.is_dead:
+            raise GreenletExit
+        if step.resource != "store" and world.disk.is_open:
+            world.blame(f"{self.name}: {step.what} of the {step.resource} inside a transaction")
+        if world.is_quiet or getcurrent() is not self._greenlet:
+            return GO
+        self.pending = step
+        action: str = world.hub.switch()
+        return action
+
+    def committed(self, what: str) -> None:
+        if self.on_commit is not None and self.on_commit[0] == what:
+            self.on_commit[1]()
+
+    def sleep(self, seconds: float) -> None:
+        self.ask(Step(CLOCK, f"sleep {seconds:g}", True))
+        self.world.clock.move(seconds)
+
+    def begin(self) -> None:
+        """Run up to the first step."""
+        assert self.script is not None
+        self._greenlet = _Actor(self._run, self.world.hub)
+        self._greenlet.process = self
+        self._greenlet.switch(None)
+
+    def go(self, action: str) -> None:
+        self.pending = None
+        if self._greenlet is None:  # it took the place of one that died in the midst of a step
+            self.world._begin(self)
+        else:
+            self._greenlet.switch(action)
+
+    def _run(self, _: object) -> None:
+        assert self.script is not None
+        try:
+            self.script(self)
+        except Exception as error:  # the world is told, whatever it is
+            self.world.blame(f"{self.name} ended by {error!r}")
+            self.world.errors.append(error)
+        self.pending = None
+
+    def die(self) -> None:
+        """End this process where it is; nothing of it ever runs again."""
+        self.is_dead = True
+        self.pending = None
+        if getcurrent() is self._greenlet and not self.world.is_quiet:
+            self.world.died(self)
+            self.world.hub.switch()
+        raise GreenletExit
+
+    def bury(self) -> None:
+        """Unwind a dead or ended actor: its calls find it dead, and change nothing."""
+        self.is_dead = True
+        if self._greenlet is not None and not self._greenlet.dead:
+            with self.world.quietly():
+                self._greenlet.throw(GreenletExit)
+
+
+class _Actor(greenlet):
+    """A greenlet that knows its process."""
+
+    process: Process
+
+
+class Clock:
+    """Seconds since the epoch, as the schedule says."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> float:
+        return self.now
+
+    def move(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def settings_of(options: dict[str, Any]) -> Settings:
+    """Settings for all processes of a world, with a clock that it moves."""
+    return Settings.load({
+        "clock": Clock(), "rng": _Same(), "chunk_tokens": 16, "cache_mb": 4,
+        "lease_seconds": LEASE, **options,
+    })  # fmt: skip
+
+
+class _Same(random.Random):
+    """No jitter: a schedule is the same each time that it is run."""
+
+    def random(self) -> float:
+        return 0.5
+
+
+class World:
+    """One run: the disk, the index, the processes, and the judge."""
+
+    def __init__(self, disk: Disk, index: str, settings: Settings) -> None:
+        self.disk = disk
+        self.index_name = index
+        self.index_state = IndexState()
+        self.clock: Clock = settings.clock  # type: ignore[assignment]
+        self.oracle = Oracle()
+        self.hub = getcurrent()
+        self.actors: dict[str, Process] = {}
+        self.gone: list[Process] = []
+        self.happened: list[Happened] = []
+        self.errors: list[Exception] = []
+        self.settings = settings
+        self.is_quiet = True
+        self.restarts = True
+        """whether an actor begins again after a crash"""
+        self.wrong: list[str] = []
+        self.tokens = 0
+        self.on_power_cut: Callable[[], None] = lambda: None
+        self.after_step: Callable[[Process, Step, Access], None] | None = None
+
+    # opening
+    def open(self, process: Process) -> Evervec:
+        connections = DiskConnections(self.disk, process.ask, process.committed)
+        _opening.append(connections)
+        store = open_store("memory:", self.settings)
+        _opening.pop()
+        store.wait = lambda seen, timeout: _wait(process, timeout)  # type: ignore[method-assign]
+        index = self._open_index(process, store)
+        first, second = Embedder(process), Embedder(process, DIMENSIONS_2)
+        try:
+            ev = Evervec(store, index, first, "default", self.settings)
+            ev.models.add(second)
+        except VersionMismatch:  # the change of model is over
+            ev = Evervec(store, index, second, "default", self.settings)
+            ev.models.add(first)
+        ev.queue.worker = process.name
+        return ev
+
+    def _open_index(self, process: Process, store: Any) -> Index:
+        if self.index_name == "own":
+            return open_index(None, store, self.settings)
+        return open_located(
+            store,
+            lambda url: ModelIndex(lambda: self.index_state, process.ask, self.clock),
+            ModelIndex.url,
+            reindex=False,
+            is_there=lambda url: True,
+            priority=0,
+        )
+
+    @contextmanager
+    def quietly(self) -> Iterator[None]:
+        """Inside, steps are taken without asking."""
+        before, self.is_quiet = self.is_quiet, True
+        try:
+            yield
+        finally:
+            self.is_quiet = before
+
+    def process(self, name: str, script: Script | None = None) -> Process:
+        return Process(self, name, script)
+
+    def blame(self, what: str) -> None:
+        self.wrong.append(what)
+
+    # running
+    def run(self, actors: dict[str, Script], decide: Decide) -> bool:
+        """Move the actors until all have ended; False when `decide` gave up."""
+        for name, script in actors.items():
+            self.actors[name] = self.process(name, script)
+        self.is_quiet = False
+        try:
+            for actor in self.actors.values():
+                self._begin(actor)
+            while waiting := [a for a in self.actors.values() if a.pending is not None]:
+                choice = decide(self, waiting)
+                if choice is None:
+                    return False
+                self._perform(choice)
+        finally:
+            self.is_quiet = True
+        return True
+
+    def drain_by(self, script: Script) -> None:
+        """Run one more actor by itself, as often as it dies; the schedule does not show it."""
+        happened, restarts = list(self.happened), self.restarts
+        self.restarts = True
+        self.run({"last": script}, lambda _, waiting: Choice(waiting[0].name))
+        self.happened, self.restarts = happened, restarts
+
+    def _begin(self, actor: Process) -> None:
+        with self.quietly():
+            assert actor.ev
+        actor.begin()
+
+    def _perform(self, choice: Choice) -> None:
+        actor = self.actors[choice.actor]
+        step = actor.pending
+        assert step is not None
+        self.happened.append(Happened(choice, step))
+        self.disk.begin()
+        state = self.index_state
+        state.reads = state.writes = False
+        if choice.action == CRASH:
+            self._crash(actor)
+        elif choice.action == POWER:
+            self._cut_power()
+        elif choice.action == PAUSE:
+            self.clock.move(LEASE + 1)
+        else:
+            actor.go(choice.action)
+        self.access = self._touched(choice)
+        told = state.digest() if state.reads else 0
+        actor.seen = hash((actor.seen, choice.action, step, self.disk.conn.seen, told))
+        if self.after_step is not None:
+            self.after_step(actor, step, self.access)
+
+    def digest(self, known: dict[str, int], written: int) -> tuple[int, dict[str, int]]:
+        """A hash of the whole state, and of each table, from those of the state before."""
+        tables = self.disk.conn.digests(written, known)
+        actors = tuple((a.name, a.pending, a.seen) for a in self.actors.values())
+        state = (
+            self.clock.now, self.index_state.digest(), actors, len(self.wrong),
+            tuple(sorted(tables.items())),
+        )  # fmt: skip
+        return hash(state), tables
+
+    def _touched(self, choice: Choice) -> Access:
+        if choice.action in (PAUSE, POWER):
+            return Access(EVERYTHING, EVERYTHING, True)
+        reads, writes, _ = self.disk.touched()
+        index = self.index_state
+        return Access(
+            reads | index.reads * INDEX_BIT,
+            writes | index.writes * INDEX_BIT,
+            choice.action != GO,
+        )
+
+    def _crash(self, actor: Process) -> None:
+        actor.is_dead = True
+        actor.pending = None
+        self.died(actor)
+
+    def died(self, actor: Process) -> None:
+        """The process is gone; another one takes its place, if the actor goes on."""
+        self.gone.append(actor)
+        if self.restarts and actor.script is not None:
+            again = self.process(actor.name, actor.script)
+            again.state = actor.state
+            again.tokens = actor.tokens
+            again.seen = actor.seen
+            self.actors[actor.name] = again
+            if getcurrent() is self.hub:
+                self._begin(again)
+            else:
+                again.pending = Step(CLOCK, "starts", False)
+
+    def _cut_power(self) -> None:
+        self.disk.cut_power()
+        self.on_power_cut()
+        for actor in list(self.actors.values()):
+            if actor.pending is not None:
+                self._crash(actor)
+
+    def end(self) -> None:
+        """Unwind whatever is left of the actors."""
+        self.is_quiet = True
+        for process in (*self.gone, *self.actors.values()):
+            process.bury()
+
+
+def _wait(process: Process, timeout: float) -> int:
+    """Nobody is woken: waiting is a step, and time goes on."""
+    if timeout > 0:
+        process.sleep(timeout)
+    return 0
+
+
+class _Inline:
+    """A thread that does all of its work when it is started."""
+
+    def __init__(self, target: Callable[[], None], **_: object) -> None:
+        self._target = target
+
+    def start(self) -> None:
+        self._target()
+
+    def is_alive(self) -> bool:
+        return False
+
+    def join(self, timeout: float | None = None) -> None:
+        """It has ended."""
+
+
+class _Idle(_Inline):
+    """A thread that never gets a turn: the heartbeat of a worker whose machine is busy."""
+
+    def start(self) -> None:
+        """Nothing is done."""
+
+
+def _with_threads(threads: type[_Inline]) -> SimpleNamespace:
+    return SimpleNamespace(Thread=threads, Lock=threading.Lock, Event=threading.Event)
+
+
+_world: World | None = None
+_monotonic = time.monotonic
+_sleep = time.sleep
+_token = secrets.token_urlsafe
+_bits = secrets.randbits
+
+
+@contextmanager
+def ruling(world: World) -> Iterator[None]:
+    """Inside, time, tokens and the provider's probe are this world's."""
+    global _world
+    before, _world = _world, world
+    try:
+        yield
+    finally:
+        _world = before
+
+
+@contextmanager
+def ruled() -> Iterator[None]:
+    """Inside, worlds can be run: what evervec asks of time and chance goes through them."""
+    with (
+        mock.patch.multiple(time, monotonic=_now, sleep=_asleep),
+        mock.patch.multiple(
+            secrets, token_urlsafe=_new_token, token_hex=_new_token, randbits=_number
+        ),
+        mock.patch("evervec.provider.threading", _with_threads(_Inline)),
+        mock.patch("evervec.heartbeat.threading", _with_threads(_Idle)),
+        mock.patch("evervec.stores.sqlite.store._open", lambda *_: _opening[-1]),
+    ):
+        yield
+
+
+_opening: list[DiskConnections] = []
+
+
+def _now() -> float:
+    return _monotonic() if _world is None else _world.clock.now - START + 1e6
+
+
+def _asleep(seconds: float) -> None:
+    process = getattr(getcurrent(), "process", None)
+    if process is not None:
+        process.sleep(seconds)
+    elif _world is not None:
+        _world.clock.move(seconds)
+    else:
+        _sleep(seconds)
+
+
+def _number(bits: int = 32) -> int:
+    process = getattr(getcurrent(), "process", None)
+    if process is not None:
+        process.tokens += 1
+        return hash((process.name, process.tokens)) & 0xFFFFFFFF
+    if _world is None:
+        return _bits(bits)
+    _world.tokens += 1
+    return _world.tokens
+
+
+def _new_token(size: int = 16) -> str:
+    return f"token-{_number()}" if _world is not None else _token(size)
