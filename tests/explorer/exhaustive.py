@@ -76,7 +76,7 @@ class Exhaustive:
                 last.tables if last else {}, world.access.writes if last else 0
             )
             node = _Node(self._enabled(world, waiting), sleep, Choice(""), tables=tables)
-            digest = hash((digest, len(node.enabled)))
+            digest = hash((digest, len(node.enabled)))  # which tells how many faults are left
             choice = node.next()
             if choice is None or self._is_known(digest, frozenset(sleep)):
                 return None
@@ -85,9 +85,14 @@ class Exhaustive:
             depth += 1
             return choice
 
-        result = self.stage.run(decide)
-        if depth > 0 and depth == len(self._path) and result.problems is not None:
-            self._path[-1].access = result.world.access
+        def is_known(world: World) -> bool:
+            if depth > 0:
+                self._path[depth - 1].access = world.access
+            last = self._path[-1] if self._path else None
+            digest, _ = world.digest(last.tables if last else {}, world.access.writes)
+            return self._is_known(hash((digest, "end")), frozenset())
+
+        result = self.stage.run(decide, is_known)
         return result
 
     def _is_known(self, digest: int, sleep: frozenset[Choice]) -> bool:
@@ -103,6 +108,7 @@ class Exhaustive:
         found = [Choice(p.name) for p in waiting]
         if faults < self.stage.scope.most_faults:
             found += [Choice(p.name, f) for p in waiting for f in self.stage.scope.allowed(p)]
+            found += self.stage.scope.of_all
         return found
 
     def _backtrack(self) -> bool:

@@ -86,6 +86,11 @@ class Judge:
             self.tickets.append((key, ticket, place))
             self.oracle._tickets.append((key.tenant, ticket))
 
+    def digest(self) -> int:
+        """A hash of all that is to be judged."""
+        history = sorted((key, tuple(states)) for key, states in self.history.items())
+        return hash((repr(history), repr(self.tickets), repr(self.undone), repr(self._synced)))
+
     # on the way
     def search(self, p: Process, ev: Evervec, key: Key, since: tuple[Ticket, int] | None) -> None:
         """Search for a record as its tenant, and see that what is found was true at some moment of

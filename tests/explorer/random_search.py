@@ -23,9 +23,10 @@ def walk(scope: Scope, rng: random.Random, length: int) -> Decide:
     def decide(world: World, waiting: list[Process]) -> Choice:
         p = pick(len(world.happened), waiting)
         if len(world.happened) in faults:
-            allowed = scope.allowed(p)
+            allowed = [Choice(p.name, fault) for fault in scope.allowed(p)]
+            allowed += scope.of_all * (1 + len(allowed) // 4)
             if allowed:
-                return Choice(p.name, rng.choice(allowed))
+                return rng.choice(allowed)
             faults.add(len(world.happened) + 1)
         return Choice(p.name, GO)
 

@@ -12,13 +12,16 @@ from explorer.actors import Op, Table, apply, drain, work_once
 from explorer.disk import Disk
 from explorer.judge import Judge
 from explorer.steps import (
-    AWAY, CRASH, GO, INDEX, LOST, PART, PAUSE, POWER, PROVIDER, STORE, Choice,
+    AWAY, CRASH, GO, INDEX, LOST, PART, PAUSE, POWER, PROVIDER, STORE, WORLD, Choice, Step,
 )  # fmt: skip
 from explorer.world import Process, Script, World, ruling, settings_of
 
 ANY = (CRASH, PAUSE, LOST, AWAY, POWER)
 """faults that every step may meet"""
 MANY = (*ANY, PART)
+OF_ALL = (PAUSE, POWER)
+_WRITERS = ("application", "table")
+"""a crash of theirs is only fewer changes"""
 Decide = Callable[[World, list[Process]], Choice | None]
 
 
@@ -49,17 +52,25 @@ class Scope:
         """The faults that the next step of an actor may meet."""
         step = p.pending
         assert step is not None
-        writer = p.name.startswith(("application", "table"))
-        return [
-            fault
-            for fault in self.faults
-            if (fault != PART or (step.resource == INDEX and step.writes))
-            and (fault not in (LOST, AWAY) or step.resource in (STORE, INDEX, PROVIDER))
-            and (fault != LOST or step.writes)  # else the same as if it had been away
-            and not (writer and fault in (CRASH, PAUSE))  # fewer changes, or the same ones later
-            # with one attempt, a claim that is not heard of is a crash that spends it
-            and not (fault == LOST and step.what == "claim" and self.options.get("max_attempts"))
-        ]
+        return [fault for fault in self.faults if self._may_meet(p.name, step, fault)]
+
+    def _may_meet(self, actor: str, step: Step, fault: str) -> bool:
+        if fault == CRASH:  # between two writes it makes no difference where
+            return step.writes and not actor.startswith(_WRITERS)
+        if fault == PART:
+            return step.resource == INDEX and step.writes
+        if fault in OF_ALL or step.resource not in (STORE, INDEX, PROVIDER):
+            return False
+        if fault == LOST:
+            # of a read it is the same as if the store had been away; with a single attempt, a
+            # claim that is not heard of is a crash that spends it
+            return step.writes and not (step.what == "claim" and "max_attempts" in self.options)
+        return True
+
+    @property
+    def of_all(self) -> list[Choice]:
+        """The faults that happen to all processes at once."""
+        return [Choice(WORLD, fault) for fault in dict.fromkeys(self.faults) if fault in OF_ALL]
 
 
 class Stage:
@@ -86,8 +97,10 @@ class Stage:
         self._now = world.clock.now
         self.disk.keep()
 
-    def run(self, decide: Decide) -> "Result":
-        """One schedule, up to the verdict."""
+    def run(
+        self, decide: Decide, is_known: Callable[[World], bool] = lambda world: False
+    ) -> "Result":
+        """One schedule, up to the verdict; `is_known`: the verdict of this end is known."""
         self._runs += 1
         self.disk.reset()
         world = World(self.disk, self.scope.index, self.settings)
@@ -97,9 +110,10 @@ class Stage:
         world.index_state = self._index.copy()
         judge = Judge(world, self._judge)
         judge.failing = set(self.scope.failing)
+        world.told = judge.digest
         with ruling(world):
             try:
-                if not world.run(self._scripts(judge), decide):
+                if not world.run(self._scripts(judge), decide) or is_known(world):
                     return Result(world, None)
                 if self.scope.failing:
                     world.drain_by(actors.last_worker(judge))

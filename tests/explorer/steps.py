@@ -11,7 +11,7 @@ PART = "part"
 POWER = "power"
 FAULTS = {
     CRASH: "its process is killed here, before this step",
-    PAUSE: "stands still here for longer than a lease lasts",
+    PAUSE: "time goes on for longer than a lease lasts, while all stand where they are",
     LOST: "the step is carried out, but its answer is lost",
     AWAY: "cannot be reached: the step is not carried out",
     PART: "the index takes a part of the batch, then fails",
@@ -21,6 +21,10 @@ FAULTS = {
 STORE, INDEX, PROVIDER, CLOCK = "store", "index", "provider", "clock"
 EVERYTHING = -1
 """an access to all resources"""
+
+
+WORLD = "world"
+"""the actor of what happens to all processes at once"""
 
 
 class Choice(NamedTuple):

@@ -30,7 +30,7 @@ from evervec.settings import Settings
 from explorer.disk import INDEX_BIT, Disk, DiskConnections
 from explorer.model_index import IndexState, ModelIndex
 from explorer.steps import (
-    AWAY, CLOCK, CRASH, EVERYTHING, GO, LOST, PAUSE, POWER, PROVIDER, Access, Choice, Happened,
+    AWAY, CLOCK, CRASH, EVERYTHING, GO, LOST, POWER, PROVIDER, WORLD, Access, Choice, Happened,
     Step,
 )  # fmt: skip
 from support.oracle import Oracle
@@ -217,6 +217,9 @@ class World:
         """whether an actor begins again after a crash"""
         self.wrong: list[str] = []
         self.tokens = 0
+        self.told: Callable[[], int] = lambda: 0
+        """a hash of what the judge knows"""
+        self.access = Access()
         self.on_power_cut: Callable[[], None] = lambda: None
         self.after_step: Callable[[Process, Step, Access], None] | None = None
 
@@ -296,6 +299,9 @@ class World:
         actor.begin()
 
     def _perform(self, choice: Choice) -> None:
+        if choice.actor == WORLD:
+            self._befall(choice)
+            return
         actor = self.actors[choice.actor]
         step = actor.pending
         assert step is not None
@@ -305,10 +311,6 @@ class World:
         state.reads = state.writes = False
         if choice.action == CRASH:
             self._crash(actor)
-        elif choice.action == POWER:
-            self._cut_power()
-        elif choice.action == PAUSE:
-            self.clock.move(LEASE + 1)
         else:
             actor.go(choice.action)
         self.access = self._touched(choice)
@@ -317,19 +319,28 @@ class World:
         if self.after_step is not None:
             self.after_step(actor, step, self.access)
 
+    def _befall(self, choice: Choice) -> None:
+        """What happens to all processes at once."""
+        self.happened.append(Happened(choice, Step(WORLD, choice.action, True)))
+        if choice.action == POWER:
+            self._cut_power()
+        else:
+            self.clock.move(LEASE + 1)
+        self.access = Access(EVERYTHING, EVERYTHING, True)
+
     def digest(self, known: dict[str, int], written: int) -> tuple[int, dict[str, int]]:
         """A hash of the whole state, and of each table, from those of the state before."""
         tables = self.disk.conn.digests(written, known)
-        actors = tuple((a.name, a.pending, a.seen) for a in self.actors.values())
+        actors = tuple(
+            (a.name, a.pending, a.seen) for a in self.actors.values() if a.pending is not None
+        )
         state = (
-            self.clock.now, self.index_state.digest(), actors, len(self.wrong),
+            self.clock.now, self.index_state.digest(), actors, len(self.wrong), self.told(),
             tuple(sorted(tables.items())),
         )  # fmt: skip
         return hash(state), tables
 
     def _touched(self, choice: Choice) -> Access:
-        if choice.action in (PAUSE, POWER):
-            return Access(EVERYTHING, EVERYTHING, True)
         reads, writes, _ = self.disk.touched()
         index = self.index_state
         return Access(

@@ -1,0 +1,62 @@
+"""`python -m explorer`: try schedules for a while; 1 when one broke a promise."""
+
+import argparse
+import multiprocessing
+import os
+import random
+import sys
+import time
+
+from explorer.exploring import Explorer, Tally
+
+
+def main() -> int:
+    args = _arguments()
+    seed = args.seed if args.seed is not None else random.randrange(10**6)
+    count = args.processes
+    print(f"exploring for {args.minutes:g} min in {count} processes, seed {seed}", flush=True)
+    began = time.monotonic()
+    total = Tally()
+    work = [(args, seed, number) for number in range(count)]
+    with multiprocessing.get_context("fork").Pool(count) as pool:
+        for tally in pool.imap_unordered(_explore, work):
+            total.ended += tally.ended
+            total.cut += tally.cut
+            total.by_chance += tally.by_chance
+            total.whole += tally.whole
+            total.failures += tally.failures
+            if total.failures and args.stop_at_first:
+                pool.terminate()
+                break
+    seconds = time.monotonic() - began
+    for failure in total.failures:
+        print(f"\n{failure}")
+    print(
+        f"{total.tried:,} schedules in {seconds:.0f} s, {total.tried / seconds:.0f} a second: "
+        f"{total.ended:,} ran to their end ({total.by_chance:,} by chance), {total.cut:,} came to "
+        f"a state that was explored before; every schedule of {total.whole} small scopes; "
+        f"{len(total.failures)} failures"
+    )
+    return 1 if total.failures else 0
+
+
+def _explore(work: tuple[argparse.Namespace, int, int]) -> Tally:
+    args, seed, number = work
+    most = 1 if args.stop_at_first else args.failures
+    explorer = Explorer(seed, number, args.processes, most, args.changes)
+    return explorer.explore(60 * args.minutes)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="explorer", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=1.0, help="how long (default 1)")
+    parser.add_argument("--seed", type=int, help="of what is done by chance; default: a new one")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--changes", type=int, default=3, help="of a small scope, at most")
+    parser.add_argument("--failures", type=int, default=3, help="for a process to end after")
+    parser.add_argument("--stop-at-first", action="store_true", help="end with the first failure")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

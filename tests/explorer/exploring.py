@@ -1,0 +1,138 @@
+"""Exploring for a while: small scopes one by one and wholly, large ones by chance, in turns."""
+
+import gc
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from explorer.exhaustive import Exhaustive
+from explorer.large import large_scope
+from explorer.random_search import walk
+from explorer.replaying import Shrunk
+from explorer.scopes import Result, Scope, Stage
+from explorer.script import told
+from explorer.small import small_scopes
+from explorer.world import ruled
+
+_clock = time.monotonic
+_WALKS = 40
+"""schedules of one large scope"""
+_SLICE = 1.0
+"""seconds for which the exhaustive search goes on at a time"""
+
+
+@dataclass
+class Tally:
+    """What one process has tried."""
+
+    ended: int = 0
+    """schedules that ran to their end and were judged"""
+    cut: int = 0
+    """schedules that came to a state from which everything was tried before"""
+    by_chance: int = 0
+    """of those that ended: of large scopes, by chance"""
+    whole: int = 0
+    """small scopes of which every schedule was tried"""
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def tried(self) -> int:
+        return self.ended + self.cut
+
+
+class Explorer:
+    """One process's share: every `of`-th small scope, and seeds of its own."""
+
+    def __init__(
+        self,
+        seed: int,
+        number: int = 0,
+        of: int = 1,
+        most_failures: int = 1,
+        changes: int = 3,
+        make: Callable[[Scope], Stage] = Stage,
+    ) -> None:
+        self.tally = Tally()
+        self._seed = seed
+        self._number, self._of = number, of
+        self._most = most_failures
+        self._changes = changes
+        self._make = make
+        self._made = 0
+
+    @property
+    def is_over(self) -> bool:
+        return len(self.tally.failures) >= self._most
+
+    def explore(self, seconds: float) -> Tally:
+        end = _clock() + seconds
+        logging.disable(logging.CRITICAL)
+        gc.collect()
+        gc.disable()
+        try:
+            with ruled():
+                ways = [self._small(), self._by_chance(), self._small_by_chance()]
+                while _clock() < end and not self.is_over and ways:
+                    for way in list(ways):
+                        self._go_on(way, min(end, _clock() + _SLICE), ways)
+                        gc.collect()
+        finally:
+            gc.enable()
+            logging.disable(logging.NOTSET)
+        return self.tally
+
+    def _go_on(self, way: Iterator[None], end: float, ways: list[Iterator[None]]) -> None:
+        while _clock() < end and not self.is_over:
+            if next(way, way) is way:
+                ways.remove(way)
+                return
+
+    # ways
+    def _small(self) -> Iterator[None]:
+        """All schedules of the small scopes, the smallest first."""
+        for place, scope in enumerate(small_scopes(self._changes)):
+            if place % self._of != self._number:
+                continue
+            search = Exhaustive(self._make(scope))
+            cut = 0
+            for result in search.results():
+                self.tally.cut += search.cut - cut
+                cut = search.cut
+                self._note(scope, result, f"exhaustive, small scope {place}")
+                yield
+            self.tally.cut += search.cut - cut
+            self.tally.whole += 1
+
+    def _by_chance(self) -> Iterator[None]:
+        while True:
+            rng = self._next_rng()
+            yield from self._walks(large_scope(rng), rng)
+
+    def _small_by_chance(self) -> Iterator[None]:
+        """The end of the list of small scopes, long before it is its turn."""
+        scopes = list(small_scopes(self._changes))
+        while True:
+            rng = self._next_rng()
+            yield from self._walks(rng.choice(scopes), rng)
+
+    def _next_rng(self) -> random.Random:
+        self._made += 1
+        self._name = f"seed {self._seed}, process {self._number} of {self._of}, scope {self._made}"
+        return random.Random(f"{self._seed}/{self._number}/{self._made}")
+
+    def _walks(self, scope: Scope, rng: random.Random) -> Iterator[None]:
+        stage, length, name = self._make(scope), 60, self._name
+        for number in range(_WALKS):
+            result = stage.run(walk(scope, rng, length))
+            length = max(10, len(result.world.happened))
+            self.tally.by_chance += 1
+            self._note(scope, result, f"{name}, schedule {number}")
+            yield
+
+    def _note(self, scope: Scope, result: Result, source: str) -> None:
+        self.tally.ended += 1
+        if result.problems and not self.is_over:
+            shrunk = Shrunk(scope, result.choices, self._make)
+            self.tally.failures.append(told(shrunk, source))
