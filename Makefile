@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test long pairs check bench clean
+.PHONY: help demo test long pairs explore check bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ long: $(VENV)/.dev  ## run the tests that take minutes
 
 pairs: $(VENV)/.dev  ## run every test on every store with every index
 	$(BIN)/pytest -n $(JOBS) --dist worksteal --every-pair $(TESTS) $(ARGS)
+
+explore: $(VENV)/.dev  ## try schedules and faults, for a minute
+	@PYTHONPATH=tests $(BIN)/python -m explorer $(ARGS)
 
 check: $(VENV)/.dev  ## lint, format, types, layers and security
 	$(BIN)/ruff check

@@ -5,7 +5,13 @@ from typing import Any, TypeVar
 
 from evervec import Evervec
 from evervec.batch import Batch
-from evervec.errors import EmbedderError, IndexUnavailable, InvalidTransition, StoreError
+from evervec.errors import (
+    EmbedderError,
+    IndexUnavailable,
+    InvalidArgument,
+    InvalidTransition,
+    StoreError,
+)
 from evervec.model import Job
 from explorer.disk import DiskConnections
 from explorer.judge import Judge
@@ -27,6 +33,8 @@ TEXTS = {
 KIND, ROW = "note", "row"
 AROUND = (StoreError, IndexUnavailable)
 """what a worker waits out"""
+_ENOUGH = 30
+"""turns, after which a job that still kills its worker would do so for ever"""
 _PATIENCE = 6
 """times that a worker tries the same again"""
 
@@ -119,6 +127,8 @@ def apply(judge: Judge, p: Process, ev: Evervec, op: Op) -> None:
     key = Key(tenant, KIND, id)
     if what in ("add", "boxed"):
         text = TEXTS[more[0]]
+        if what == "boxed":
+            judge.boxed.add((key, text))
         judge.change(
             p, key, Wanted(text, {}), "save",
             lambda: mine.add(KIND, text, id=id, boxed=what == "boxed"),
@@ -175,7 +185,10 @@ class Table:
             if text is None:
                 conn.execute("delete from texts where id = ?", (id,))
             else:
-                conn.execute("insert into texts values (?, ?) on conflict (id) do update set body = excluded.body", (id, text))
+                conn.execute(
+                    "insert into texts values (?, ?) on conflict (id) do update set body = excluded.body",
+                    (id, text),
+                )
             self._judge.set(Key("default", ROW, id), None if text is None else Wanted(text, {}))
 
 
@@ -186,6 +199,8 @@ def searcher(judge: Judge, keys: Sequence[tuple[str, str, str]], rounds: int) ->
         for key in (Key(*parts) for parts in keys):
             mine = [(t, place) for k, t, place in judge.tickets if k == key]
             judge.search(p, p.ev, key, mine[-1] if mine else None)
+            if key.kind == KIND:
+                judge.check_box(p.ev, key)
         judge.check_undone(p.ev)
 
     return _turns(turn, rounds)
@@ -244,8 +259,8 @@ def migrator(judge: Judge, steps: int, retires: bool) -> Script:
                     under_way.retire()
             else:
                 ev.migrations.step()
-        except InvalidTransition:
-            return
+        except (InvalidArgument, InvalidTransition):
+            return  # there is nothing to change, or not yet
 
     return _turns(turn, steps)
 
@@ -257,24 +272,40 @@ def last_worker(judge: Judge) -> Script:
         judge.world.clock.move(LEASE + 1)
         while work_once(p.ev, 256):
             pass
+        stats = p.ev.store.stats(None)
+        if not stats.pending + stats.processing:
+            p.state["turns"] = _ENOUGH
 
-    return _turns(turn, 30)
+    return _turns(turn, _ENOUGH)
+
+
+def _work_off(world: World, ev: Evervec) -> None:
+    """Do what is due."""
+    for _ in range(_ENOUGH):
+        if not work_once(ev, 256):
+            return
+    world.blame("work never ends: the same jobs come again and again")
 
 
 def drain(world: World) -> Evervec:
     """Faults have stopped: a new process does all that is left."""
     p = world.process("drain")
     ev = p.ev
+    if len(world.happened) >= world.most_steps:
+        world.blame("the actors never end")
     for wait in (0.0, LEASE + 1, LEASE + 1, 400.0, 400.0, 400.0):
         world.clock.move(wait)
-        while work_once(ev, 256):
-            pass
-        while ev.housekeeping.backfill_tables() or ev.migrations.step():
-            while work_once(ev, 256):
-                pass
-        stats = ev.store.stats(None)
-        if not stats.pending + stats.processing:
+        _work_off(world, ev)
+        for _ in range(_ENOUGH):
+            if not (ev.housekeeping.backfill_tables() or ev.migrations.step()):
+                break
+            _work_off(world, ev)
+        stats, versions = ev.store.stats(None), ev.store.collections()
+        if not stats.pending + stats.processing and not any(
+            c.state in ("building", "retired") for c in versions
+        ):
             break
+    world.clock.move(400.0)  # whatever pauses because something was away goes on
     return ev
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from explorer.scopes import Result, Stage
-from explorer.steps import GO, Access, Choice
+from explorer.steps import GO, NOTHING, Access, Choice
 from explorer.world import Process, World
 
 
@@ -21,7 +21,7 @@ class _Node:
     sleep: dict[Choice, Access]
     chosen: Choice
     done: dict[Choice, Access] = field(default_factory=dict)
-    access: Access = Access()
+    access: Access = NOTHING
     tables: dict[str, int] = field(default_factory=dict)
 
     def next(self) -> Choice | None:
@@ -77,13 +77,13 @@ class Exhaustive:
             )
             node = _Node(self._enabled(world, waiting), sleep, Choice(""), tables=tables)
             digest = hash((digest, len(node.enabled)))  # which tells how many faults are left
-            choice = node.next()
-            if choice is None or self._is_known(digest, frozenset(sleep)):
+            first = node.next()
+            if first is None or self._is_known(digest, frozenset(sleep)):
                 return None
-            node.chosen = choice
+            node.chosen = first
             self._path.append(node)
             depth += 1
-            return choice
+            return first
 
         def is_known(world: World) -> bool:
             if depth > 0:
@@ -92,8 +92,7 @@ class Exhaustive:
             digest, _ = world.digest(last.tables if last else {}, world.access.writes)
             return self._is_known(hash((digest, "end")), frozenset())
 
-        result = self.stage.run(decide, is_known)
-        return result
+        return self.stage.run(decide, is_known)
 
     def _is_known(self, digest: int, sleep: frozenset[Choice]) -> bool:
         """Whether all that would be tried from a state was tried from it before."""

@@ -17,7 +17,7 @@ from explorer.small import small_scopes
 from explorer.world import ruled
 
 _clock = time.monotonic
-_WALKS = 40
+_WALKS = 60
 """schedules of one large scope"""
 _SLICE = 1.0
 """seconds for which the exhaustive search goes on at a time"""
@@ -73,9 +73,9 @@ class Explorer:
         gc.disable()
         try:
             with ruled():
-                ways = [self._small(), self._by_chance(), self._small_by_chance()]
+                ways = [self._small(), self._by_chance()]
                 while _clock() < end and not self.is_over and ways:
-                    for way in list(ways):
+                    for way in ways:
                         self._go_on(way, min(end, _clock() + _SLICE), ways)
                         gc.collect()
         finally:
@@ -92,15 +92,17 @@ class Explorer:
     # ways
     def _small(self) -> Iterator[None]:
         """All schedules of the small scopes, the smallest first."""
-        for place, scope in enumerate(small_scopes(self._changes)):
-            if place % self._of != self._number:
-                continue
+        scopes = small_scopes(self._changes, random.Random(self._seed))
+        for place in range(self._number, len(scopes), self._of):
+            scope = scopes[place]
             search = Exhaustive(self._make(scope))
             cut = 0
             for result in search.results():
                 self.tally.cut += search.cut - cut
                 cut = search.cut
-                self._note(scope, result, f"exhaustive, small scope {place}")
+                self._note(
+                    scope, result, f"all schedules of small scope {place}, seed {self._seed}"
+                )
                 yield
             self.tally.cut += search.cut - cut
             self.tally.whole += 1
@@ -109,13 +111,6 @@ class Explorer:
         while True:
             rng = self._next_rng()
             yield from self._walks(large_scope(rng), rng)
-
-    def _small_by_chance(self) -> Iterator[None]:
-        """The end of the list of small scopes, long before it is its turn."""
-        scopes = list(small_scopes(self._changes))
-        while True:
-            rng = self._next_rng()
-            yield from self._walks(rng.choice(scopes), rng)
 
     def _next_rng(self) -> random.Random:
         self._made += 1

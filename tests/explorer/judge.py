@@ -28,6 +28,10 @@ class Judge:
         self.undone: list[tuple[Key, Ticket, int]] = []
         """adds in transactions that were rolled back, and what `touched` was then"""
         self._synced: tuple[dict[Key, Wanted], dict[Key, int]] = ({}, {})
+        self.boxed: set[tuple[Key, str]] = set()
+        """texts that were added in a box"""
+        self.table: str | None = None
+        """whether verify is to be asked of this table when it is not followed"""
         self.failing: set[str] = set()
         """ids of records that cannot be embedded, and must fail alone"""
         if before is not None:
@@ -47,7 +51,8 @@ class Judge:
         wanted, lengths = self._synced
         for key, states in self.history.items():
             kept = lengths.get(key, 1)
-            for _, ticket, place in [t for t in self.tickets if t[0] == key and t[2] >= kept]:
+            undone = [t[1] for t in self.tickets if t[0] == key and t[2] >= kept]
+            for ticket in undone:
                 self.world.blame(f"{key}: seq {ticket.seq} was acknowledged, and the cut undid it")
             if len(states) > kept:
                 del states[kept:]
@@ -116,7 +121,7 @@ class Judge:
             known = self.history[Key(key.tenant, hit.kind, hit.id)]
             if not any(w is not None and hit.text in w.text for w in known):
                 self.world.blame(f"{key.tenant} is shown {hit.text[:30]!r}, which is not theirs")
-        if found and all(w is None for w in self.history[key][begun:]):
+        if found and key.kind == "note" and all(w is None for w in self.history[key][begun:]):
             self.world.blame(f"{key}: is deleted, and a search finds it")
         if must_be_found and not found and all(w is not None for w in possible):
             self.world.blame(f"{key}: its ticket is settled, and a search does not find it")
@@ -124,6 +129,22 @@ class Judge:
             similar = max(hit.similarity or 0.0 for hit in found)
             if similar < SAME and possible[0].text == text and "\n" not in text:
                 self.world.blame(f"{key}: its ticket is settled, and a search finds older vectors")
+
+    def check_box(self, ev: Evervec, key: Key) -> None:
+        """What comes out of a box has its vectors."""
+        mine, states = ev.of(key.tenant), len(self.history[key])
+        got = mine.get(key.kind, key.id)
+        if got is None or (key, got.text) not in self.boxed or not self._only_boxed(key, got.text):
+            return
+        hits = mine.search(got.text, 10, kind=key.kind, mode="semantic")
+        found = any(hit.id == key.id for hit in hits)
+        if hits.via == "semantic" and not found and states == len(self.history[key]):
+            self.world.blame(f"{key}: came out of its box without vectors")
+
+    def _only_boxed(self, key: Key, text: str) -> bool:
+        """Whether a record had this text for the first time out of a box, and nothing before."""
+        texts = [w.text for w in self.history[key] if w is not None]
+        return texts == [text]
 
     def check_undone(self, ev: Evervec) -> None:
         """What was rolled back is never said to be done."""
@@ -146,6 +167,26 @@ class Judge:
             return bool(self.failing) and "jobs are left" in problem.what
         return problem.key.id in self.failing
 
+    def _verify_without_triggers(self, ev: Evervec) -> list[str]:
+        """A table that is no longer followed, or no longer there, is never said to be in step."""
+        conn, found = self.world.disk.conn, []
+        rows = conn.execute(
+            "select name from sqlite_schema where type = 'trigger' and tbl_name = ?", (self.table,)
+        ).fetchall()
+        ways = {
+            "has lost its triggers": [f'drop trigger "{name}"' for (name,) in rows],
+            "was renamed": [f"alter table {self.table} rename to elsewhere"],
+        }
+        for what, statements in ways.items():
+            conn.execute("savepoint broken")
+            for statement in statements:
+                conn.execute(statement)
+            if ev.verify(all_tenants=True).clean:
+                found.append(f"verify does not see that a table {what}")
+            conn.execute("rollback to broken")
+            conn.execute("release broken")
+        return found
+
     def verify(self, ev: Evervec, is_wrong: bool) -> list[str]:
         """Whether `verify` says what the oracle says, of this state and of one that is broken."""
         report = ev.verify(all_tenants=True)
@@ -154,6 +195,8 @@ class Judge:
         if self.failing:
             return []
         found = [] if report.complete else [f"verify finds what is not so: {report}"]
+        if self.table:
+            found += self._verify_without_triggers(ev)
         if self.world.index_name == "model" and (entries := self.world.index_state.entries):
             place, entry = next(((p, e) for p, e in entries.items() if e.points), (None, None))
             if place is not None and entry is not None:

@@ -4,6 +4,7 @@ A schedule says who goes on, step by step. What it names and is not there is pas
 it ends the actors go on one after the other: so any part of a schedule is a schedule again.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -75,6 +76,7 @@ class Shrunk:
         self._tries = tries
         self._stage = make(scope)
         self.result = self._run(self.choices)
+        self._alike = _likes(self.result)
         if self.result.problems:
             self._shrink()
 
@@ -86,9 +88,10 @@ class Shrunk:
         if self._tries <= 0:
             return False
         result = self._run(choices)
-        if result.problems:
-            self.choices, self.result = list(choices), result
-        return bool(result.problems)
+        if not self._alike & _likes(result):
+            return False
+        self.choices, self.result = list(choices), result
+        return True
 
     def _shrink(self) -> None:
         before = -1
@@ -122,10 +125,19 @@ class Shrunk:
                 stage = self._make(smaller)
                 self._tries -= 1
                 result = stage.run(following(smaller, self.choices))
-                if result.problems:
+                if self._alike & _likes(result):
                     self.scope, self._stage, self.result = smaller, stage, result
                     again = True
                     break
+
+
+def _likes(result: Result) -> set[str]:
+    """What is wrong, without names and numbers: a shorter schedule must fail in the same way."""
+    return {
+        re.sub(r"[\d'\"]+", "", problem.split(": ", 1)[-1])[:24]
+        for problem in result.problems or ()
+        if not problem.startswith("(")
+    }
 
 
 def _smaller(scope: Scope) -> Iterator[Scope]:
@@ -138,9 +150,7 @@ def _smaller(scope: Scope) -> Iterator[Scope]:
                 fewer: tuple[Op, ...] = given[0][:place] + given[0][place + 1 :]
                 yield replace(scope, actors={**scope.actors, name: (make, fewer, *given[1:])})
         elif given and isinstance(given[0], int) and given[0] > 1:
-            yield replace(
-                scope, actors={**scope.actors, name: (make, given[0] - 1, *given[1:])}
-            )
+            yield replace(scope, actors={**scope.actors, name: (make, given[0] - 1, *given[1:])})
     for place in range(len(scope.before)):
         yield replace(scope, before=scope.before[:place] + scope.before[place + 1 :])
     if scope.restarts:

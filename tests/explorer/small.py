@@ -1,10 +1,12 @@
 """The small scopes, of which every schedule is tried."""
 
+import random
 from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 from explorer.actors import Op
-from explorer.scopes import Scope
+from explorer.scopes import ANY, Scope
 
 CHANGES: list[Op] = [
     ("add", "1", "A"), ("add", "1", "B"), ("delete", "1"), ("boxed", "1", "A"),
@@ -14,18 +16,29 @@ ROWS: list[Op] = [("row", "1", "A"), ("row", "1", "B"), ("row", "1", None)]
 INDEXES = ("model", "own")
 
 
-def small_scopes(most: int = 3) -> Iterator[Scope]:
-    """Two workers, one record, up to so many changes, one fault: short ones first. The texts may
-    return to what they were, a record may go and come again, and one that is boxed is opened."""
-    for count in range(1, most + 1):
+def small_scopes(most: int = 3, rng: random.Random | None = None) -> list[Scope]:
+    """Two workers, one record, up to so many changes, one fault. The texts may return to what they
+    were, a record may go and come again, and one that is boxed is opened. In the order in which
+    they are tried: two changes without a fault first, which take least time; then one change with
+    a fault, and so on, each group in an order by chance."""
+    ordered: list[Scope] = []
+    for count, faults in ((1, 0), (2, 0), (1, 1), (3, 0), (2, 1), (3, 1)):
+        group = list(_scopes(count, faults)) if count <= most else []
+        if rng is not None:
+            rng.shuffle(group)
+        ordered += group
+    return ordered
+
+
+def _scopes(count: int, faults: int) -> Iterator[Scope]:
+    for index in INDEXES:
         for ops in product(CHANGES, repeat=count):
-            for index in INDEXES:
-                for there in ((), (("add", "1", "A"),)):
-                    yield _scope(index, (("add", "0", "C"), *there), ("application", ops), None)
+            for there in ((), (("add", "1", "A"),)):
+                before = (("add", "0", "C"), *there)
+                yield _scope(index, before, ("application", ops), None, faults)
         for ops in product(ROWS, repeat=count):
-            for index in INDEXES:
-                for rows in ((), (("1", "A"),)):
-                    yield _scope(index, (), ("table", ops), rows)
+            for rows in ((("0", "C"),), (("0", "C"), ("1", "A"))):
+                yield _scope(index, (), ("table", ops), rows, faults)
 
 
 def _scope(
@@ -33,7 +46,9 @@ def _scope(
     before: tuple[Op, ...],
     writer: tuple[str, tuple[Op, ...]],
     rows: tuple[tuple[str, str], ...] | None,
+    faults: int,
 ) -> Scope:
     name = "application" if rows is None else "table"
     workers = {"worker1": ("worker", 1), "worker2": ("worker", 1)}
-    return Scope(index, {**workers, name: writer}, before, table=rows)
+    actors: dict[str, tuple[Any, ...]] = {**workers, name: writer}
+    return Scope(index, actors, before, ANY if faults else (), faults, table=rows)

@@ -59,6 +59,9 @@ class Access(NamedTuple):
         )
 
 
+NOTHING = Access()
+
+
 class Happened(NamedTuple):
     """One line of a schedule that was run."""
 

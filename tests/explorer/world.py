@@ -30,7 +30,18 @@ from evervec.settings import Settings
 from explorer.disk import INDEX_BIT, Disk, DiskConnections
 from explorer.model_index import IndexState, ModelIndex
 from explorer.steps import (
-    AWAY, CLOCK, CRASH, EVERYTHING, GO, LOST, POWER, PROVIDER, WORLD, Access, Choice, Happened,
+    AWAY,
+    CLOCK,
+    CRASH,
+    EVERYTHING,
+    GO,
+    LOST,
+    POWER,
+    PROVIDER,
+    WORLD,
+    Access,
+    Choice,
+    Happened,
     Step,
 )  # fmt: skip
 from support.oracle import Oracle
@@ -97,9 +108,12 @@ class Process:
 
     @property
     def ev(self) -> Evervec:
-        if self._ev is None:
-            with self.world.quietly():
-                self._ev = self.world.open(self)
+        return self.open() if self._ev is None else self._ev
+
+    def open(self) -> Evervec:
+        """Open store and index, which is no part of the schedule."""
+        with self.world.quietly():
+            self._ev = self.world.open(self)
         return self._ev
 
     def ask(self, step: Step) -> str:
@@ -213,6 +227,8 @@ class World:
         self.errors: list[Exception] = []
         self.settings = settings
         self.is_quiet = True
+        self.most_steps = 4000
+        """more are a circle"""
         self.restarts = True
         """whether an actor begins again after a crash"""
         self.wrong: list[str] = []
@@ -282,6 +298,8 @@ class World:
                 if choice is None:
                     return False
                 self._perform(choice)
+                if len(self.happened) >= self.most_steps:
+                    break
         finally:
             self.is_quiet = True
         return True
@@ -294,8 +312,7 @@ class World:
         self.happened, self.restarts = happened, restarts
 
     def _begin(self, actor: Process) -> None:
-        with self.quietly():
-            assert actor.ev
+        actor.open()
         actor.begin()
 
     def _perform(self, choice: Choice) -> None:
@@ -444,12 +461,17 @@ def ruled() -> Iterator[None]:
         ),
         mock.patch("evervec.provider.threading", _with_threads(_Inline)),
         mock.patch("evervec.heartbeat.threading", _with_threads(_Idle)),
-        mock.patch("evervec.stores.sqlite.store._open", lambda *_: _opening[-1]),
+        mock.patch("evervec.stores.sqlite.store._open", _connections),
     ):
         yield
 
 
 _opening: list[DiskConnections] = []
+
+
+def _connections(*_: object) -> DiskConnections:
+    """Of the process that is being opened."""
+    return _opening[-1]
 
 
 def _now() -> float:

@@ -1,0 +1,91 @@
+"""The explorer in a bounded form, and proof that it can see what it looks for."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+
+from evervec.index_writer import IndexWriter
+from explorer.exhaustive import Exhaustive
+from explorer.exploring import Explorer
+from explorer.replaying import Line, Shrunk, compressed, expanded, replay
+from explorer.scopes import ANY, Result, Scope, Stage
+from explorer.script import told
+from explorer.small import small_scopes
+from explorer.steps import Choice
+from explorer.world import ruled
+
+TWO_WORKERS = {"worker1": ("worker", 1), "worker2": ("worker", 1)}
+
+
+def test_a_few_seconds_of_exploring_find_nothing() -> None:
+    tally = Explorer(seed=1).explore(6.0)
+    assert tally.failures == []
+    assert tally.by_chance > 0
+    assert tally.tried > tally.by_chance
+
+
+@pytest.mark.parametrize("index", ["model", "own"])
+def test_every_schedule_of_a_small_scope_is_tried(index: str) -> None:
+    scope = Scope(
+        index,
+        {**TWO_WORKERS, "application": ("application", (("add", "1", "B"),))},
+        (("add", "0", "C"), ("add", "1", "A")),
+        (),
+        0,
+    )
+    with ruled():
+        search = Exhaustive(Stage(scope))
+        assert [r.problems for r in search.results() if r.problems] == []
+    assert search.is_over
+    assert search.runs > 2
+
+
+def test_a_schedule_is_the_same_each_time_it_is_run() -> None:
+    scope = next(s for s in small_scopes(2) if s.most_faults)
+    with ruled():
+        stage = Stage(scope)
+        runs = [_digest(result) for result in _first(stage, 20)]
+        again = [_digest(result) for result in _first(stage, 20)]
+    assert runs == again
+
+
+def _first(stage: Stage, count: int) -> Iterator[Result]:
+    return islice(Exhaustive(stage).results(), count)
+
+
+def _digest(result: Result) -> list[Choice]:
+    return result.choices
+
+
+def test_the_explorer_finds_records_that_an_index_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a look at what the index lacks, and with a ledger that is never in doubt, a record
+    that is deleted and added again is gone."""
+    monkeypatch.setattr(IndexWriter, "_embed_again", lambda self, finishes: None)
+    monkeypatch.setattr("evervec.stores.sql.ending.Ending.fence", _fence_without_doubt)
+    scope = Scope(
+        "model",
+        {**TWO_WORKERS, "application": ("application", (("delete", "1"), ("add", "1", "A")))},
+        (("add", "1", "A"),),
+        ANY,
+        1,
+    )
+    with ruled():
+        failed = next(r for r in Exhaustive(Stage(scope)).results() if r.problems)
+        shrunk = Shrunk(scope, failed.choices)
+    assert len(shrunk.choices) < len(failed.choices)
+    said = told(shrunk, "a test")
+    assert "assert replay(scope, schedule) == []" in said
+    assert replay(shrunk.scope, compressed(shrunk.choices))
+
+
+def _fence_without_doubt(self, jobs, lease, above=0):  # type: ignore[no-untyped-def]
+    with self.db.writing(durable=True) as conn:
+        held = self._renew(conn, jobs, lease)
+        number = self.fresh_number(conn)
+    return number, [job.job_id in held for job in jobs]
+
+
+def test_a_schedule_is_written_down_shortly_and_read_back() -> None:
+    lines: list[Line] = [("worker1", 3), ("worker1", "crash"), ("worker2", 2), ("world", "pause")]
+    assert compressed(expanded(lines)) == lines
