@@ -140,7 +140,6 @@ def apply(judge: Judge, p: Process, ev: Evervec, op: Op) -> None:
     elif what == "row":
         Table(judge).write(p, id, more[0])
     elif key in judge.oracle.wanted:  # else it would be for a loader that nobody has
-        judge.touched[key] += 1
         mine.queue.enqueue(KIND, id)
 
 

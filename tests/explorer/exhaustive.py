@@ -49,15 +49,16 @@ class Exhaustive:
         """states, with what was left out from each"""
 
     def results(self) -> Iterator[Result]:
-        """One schedule after the other, until all were tried."""
+        """One schedule after the other, until all were tried; those that were cut have no
+        verdict."""
         while not self.is_over:
             result = self._run()
             if result.problems is None:
                 self.cut += 1
             else:
                 self.runs += 1
-                yield result
             self.is_over = not self._backtrack()
+            yield result
 
     def _run(self) -> Result:
         depth = 0

@@ -5,16 +5,17 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from explorer.exhaustive import Exhaustive
 from explorer.large import large_scope
 from explorer.random_search import walk
 from explorer.replaying import Shrunk
+from explorer.ruling import ruled
 from explorer.scopes import Result, Scope, Stage
 from explorer.script import told
 from explorer.small import small_scopes
-from explorer.world import ruled
 
 _clock = time.monotonic
 _WALKS = 60
@@ -42,6 +43,20 @@ class Tally:
         return self.ended + self.cut
 
 
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Without logs, and without the garbage collector, which would look at everything each time."""
+    logging.disable(logging.CRITICAL)
+    gc.collect()
+    gc.disable()
+    try:
+        with ruled():
+            yield
+    finally:
+        gc.enable()
+        logging.disable(logging.NOTSET)
+
+
 class Explorer:
     """One process's share: every `of`-th small scope, and seeds of its own."""
 
@@ -67,20 +82,25 @@ class Explorer:
         return len(self.tally.failures) >= self._most
 
     def explore(self, seconds: float) -> Tally:
+        """Go on until the time is over."""
         end = _clock() + seconds
-        logging.disable(logging.CRITICAL)
-        gc.collect()
-        gc.disable()
-        try:
-            with ruled():
-                ways = [self._small(), self._by_chance()]
-                while _clock() < end and not self.is_over and ways:
-                    for way in ways:
-                        self._go_on(way, min(end, _clock() + _SLICE), ways)
-                        gc.collect()
-        finally:
-            gc.enable()
-            logging.disable(logging.NOTSET)
+        with _undisturbed():
+            ways = [self._small(), self._by_chance()]
+            while _clock() < end and not self.is_over and ways:
+                for way in ways:
+                    self._go_on(way, min(end, _clock() + _SLICE), ways)
+                    gc.collect()
+        return self.tally
+
+    def explore_some(self, scopes: int, walks: int) -> Tally:
+        """All schedules of the first small scopes, and so many of large ones by chance."""
+        with _undisturbed():
+            small, large = self._small(), self._by_chance()
+            while self.tally.whole < scopes and not self.is_over:
+                next(small)
+            for _ in range(walks):
+                if not self.is_over:
+                    next(large)
         return self.tally
 
     def _go_on(self, way: Iterator[None], end: float, ways: list[Iterator[None]]) -> None:
@@ -96,15 +116,12 @@ class Explorer:
         for place in range(self._number, len(scopes), self._of):
             scope = scopes[place]
             search = Exhaustive(self._make(scope))
-            cut = 0
             for result in search.results():
-                self.tally.cut += search.cut - cut
-                cut = search.cut
-                self._note(
-                    scope, result, f"all schedules of small scope {place}, seed {self._seed}"
-                )
+                if result.problems is None:
+                    self.tally.cut += 1
+                else:
+                    self._note(scope, result, f"all schedules of small scope {place}")
                 yield
-            self.tally.cut += search.cut - cut
             self.tally.whole += 1
 
     def _by_chance(self) -> Iterator[None]:

@@ -90,7 +90,7 @@ def _tables(rng: random.Random) -> Scope:
     }  # fmt: skip
     return Scope(
         _index(rng), actors, (("add", "0", "C"),), rng.choice(((), ANY, (CRASH, PAUSE), (PAUSE,))),
-        rng.randint(0, 2), restarts=True, table=rows,
+        rng.randint(1, 2), restarts=True, table=rows,
     )  # fmt: skip
 
 

@@ -9,26 +9,41 @@ import random
 from collections.abc import Callable
 
 from explorer.scopes import Scope
-from explorer.steps import GO, Choice
+from explorer.steps import PAUSE, Choice
 from explorer.world import Process, World
 
 Decide = Callable[[World, list[Process]], Choice]
 
 
 def walk(scope: Scope, rng: random.Random, length: int) -> Decide:
-    """A way through a scope by chance; `length`: about how many steps it has."""
-    faults = {rng.randrange(length) for _ in range(rng.randint(0, scope.most_faults))}
+    """A way through a scope by chance; `length`: about how many steps it has. A fault comes at a
+    step by its number among all, or among those that write, where most is at stake. Who was about
+    to go on at a pause is often passed by the others afterwards."""
+    among_writes = rng.random() < 0.6
+    most = max(2, length // 3) if among_writes else length
+    faults = {rng.randrange(most) for _ in range(rng.randint(0, scope.most_faults))}
     pick = _by_chance(rng) if rng.random() < 0.5 else _by_priority(rng, length)
+    passed, until, writes = "", 0, -1
 
     def decide(world: World, waiting: list[Process]) -> Choice:
-        p = pick(len(world.happened), waiting)
-        if len(world.happened) in faults:
+        nonlocal passed, until, writes
+        number = len(world.happened)
+        others = [p for p in waiting if p.name != passed] if number < until else []
+        p = pick(number, others or waiting)
+        assert p.pending is not None
+        writes += p.pending.writes
+        place = writes if among_writes else number
+        if place in faults and (p.pending.writes or not among_writes):
+            faults.discard(place)
             allowed = [Choice(p.name, fault) for fault in scope.allowed(p)]
             allowed += scope.of_all * (1 + len(allowed) // 4)
-            if allowed:
-                return rng.choice(allowed)
-            faults.add(len(world.happened) + 1)
-        return Choice(p.name, GO)
+            if not allowed:
+                return Choice(p.name)
+            choice = rng.choice(allowed)
+            if choice.action == PAUSE:
+                passed, until = p.name, number + rng.choice((0, 10, 25, 50))
+            return choice
+        return Choice(p.name)
 
     return decide
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from explorer.actors import Op
+from explorer.ruling import ruled
 from explorer.scopes import Result, Scope, Stage
 from explorer.steps import GO, WORLD, Choice
-from explorer.world import Process, World, ruled
+from explorer.world import Process, World
 
 Line = tuple[str, int | str]
 """an actor, and how many steps it goes on or which fault its next step meets"""

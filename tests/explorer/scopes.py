@@ -11,6 +11,7 @@ from explorer import actors
 from explorer.actors import Op, Table, apply, drain, work_once
 from explorer.disk import Disk
 from explorer.judge import Judge
+from explorer.ruling import ruling
 from explorer.steps import (
     AWAY,
     CRASH,
@@ -26,7 +27,7 @@ from explorer.steps import (
     Choice,
     Step,
 )  # fmt: skip
-from explorer.world import Process, Script, World, ruling, settings_of
+from explorer.world import Process, Script, World, settings_of
 
 ANY = (CRASH, PAUSE, LOST, AWAY, POWER)
 """faults that every step may meet"""

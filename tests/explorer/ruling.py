@@ -1,0 +1,143 @@
+"""Time and chance of a world: what evervec asks of them goes through here."""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Protocol
+from unittest import mock
+
+from greenlet import getcurrent
+
+from explorer.disk import DiskConnections
+
+START = 1_800_000_000.0
+
+
+class Clock:
+    """Seconds since the epoch, as the schedule says."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> float:
+        return self.now
+
+    def move(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Ruled(Protocol):
+    """What is known of a world here."""
+
+    clock: Clock
+    tokens: int
+
+
+class _Inline:
+    """A thread that does all of its work when it is started."""
+
+    def __init__(self, target: Callable[[], None], **_: object) -> None:
+        self._target = target
+
+    def start(self) -> None:
+        self._target()
+
+    def is_alive(self) -> bool:
+        return False
+
+    def join(self, timeout: float | None = None) -> None:
+        """It has ended."""
+
+
+class _Idle(_Inline):
+    """A thread that never gets a turn: the heartbeat of a worker whose machine is busy."""
+
+    def start(self) -> None:
+        """Nothing is done."""
+
+
+def _with_threads(threads: type[_Inline]) -> SimpleNamespace:
+    return SimpleNamespace(Thread=threads, Lock=threading.Lock, Event=threading.Event)
+
+
+_world: Ruled | None = None
+_monotonic = time.monotonic
+_sleep = time.sleep
+_token = secrets.token_urlsafe
+_bits = secrets.randbits
+
+
+@contextmanager
+def ruling(world: Ruled) -> Iterator[None]:
+    """Inside, time, tokens and the provider's probe are this world's."""
+    global _world
+    before, _world = _world, world
+    try:
+        yield
+    finally:
+        _world = before
+
+
+@contextmanager
+def ruled() -> Iterator[None]:
+    """Inside, worlds can be run: what evervec asks of time and chance goes through them."""
+    with (
+        mock.patch.multiple(time, monotonic=_now, sleep=_asleep),
+        mock.patch.multiple(
+            secrets, token_urlsafe=_new_token, token_hex=_new_token, randbits=_number
+        ),
+        mock.patch("evervec.provider.threading", _with_threads(_Inline)),
+        mock.patch("evervec.heartbeat.threading", _with_threads(_Idle)),
+        mock.patch("evervec.stores.sqlite.store._open", _connections),
+    ):
+        yield
+
+
+_opening: list[DiskConnections] = []
+
+
+@contextmanager
+def opening(connections: DiskConnections) -> Iterator[None]:
+    """Inside, a store in memory is one over these connections."""
+    _opening.append(connections)
+    try:
+        yield
+    finally:
+        _opening.pop()
+
+
+def _connections(*_: object) -> DiskConnections:
+    """Of the process that is being opened."""
+    return _opening[-1]
+
+
+def _now() -> float:
+    return _monotonic() if _world is None else _world.clock.now - START + 1e6
+
+
+def _asleep(seconds: float) -> None:
+    process = getattr(getcurrent(), "process", None)
+    if process is not None:
+        process.sleep(seconds)
+    elif _world is not None:
+        _world.clock.move(seconds)
+    else:
+        _sleep(seconds)
+
+
+def _number(bits: int = 32) -> int:
+    process = getattr(getcurrent(), "process", None)
+    if process is not None:
+        process.tokens += 1
+        return hash((process.name, process.tokens)) & 0xFFFFFFFF
+    if _world is None:
+        return _bits(bits)
+    _world.tokens += 1
+    return _world.tokens
+
+
+def _new_token(size: int = 16) -> str:
+    return f"token-{_number()}" if _world is not None else _token(size)
