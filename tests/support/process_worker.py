@@ -59,6 +59,8 @@ class Orders:
     """the name of a provider, in place of the embedder that makes trouble by itself"""
     leaps: str = ""
     """the file of a clock that the test moves"""
+    given: dict[str, Any] = field(default_factory=dict)
+    """what other programs than this one are told"""
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
