@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test long pairs check bench clean
+.PHONY: help demo test long pairs chaos check bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ long: $(VENV)/.dev  ## run the tests that take minutes
 
 pairs: $(VENV)/.dev  ## run every test on every store with every index
 	$(BIN)/pytest -n $(JOBS) --dist worksteal --every-pair $(TESTS) $(ARGS)
+
+chaos: $(VENV)/.dev  ## break fleets of processes at random, and judge what is left
+	@PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
 
 check: $(VENV)/.dev  ## lint, format, types, layers and security
 	$(BIN)/ruff check

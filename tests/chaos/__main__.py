@@ -46,7 +46,10 @@ def main(args: list[str] | None = None) -> int:
     for name in pairs:
         if stop.is_set():
             break
-        good &= _weather(name, seed, 60 * given.minutes / len(pairs), given, stop, storms)
+        try:
+            good &= _weather(name, seed, 60 * given.minutes / len(pairs), given, stop, storms)
+        except KeyboardInterrupt:
+            return 130
     print("\n".join(["", *report.verdicts(storms), "", f"seed {seed}"]), flush=True)
     if given.write:
         when = datetime.now(UTC).date().isoformat()
@@ -95,7 +98,7 @@ def _weather(
             good = _is_good(storm)
         print("\n".join(["", f"{name}:", *report.faults_of(storm)]), flush=True)
         if given.keep or not good:
-            _tell(storm, folder)
+            _tell(storm)
     finally:
         pair.close()
         if good and not given.keep:
@@ -105,18 +108,20 @@ def _weather(
 
 def _is_good(storm: Storm) -> bool:
     verdict = storm.verdict
+    if not (verdict.acknowledged and storm.injected):
+        raise AssertionError("nothing was written, or no fault came: this run says nothing")
     return not verdict.problems and verdict.agree and not storm.gave_up
 
 
-def _tell(storm: Storm, folder: Path) -> None:
+def _tell(storm: Storm) -> None:
     verdict = storm.verdict
-    keep(folder, verdict, [*storm.told, *storm.gave_up, *storm.dead])
+    keep(storm.pair, verdict, [*storm.told, *storm.gave_up, *storm.dead])
     print(f"oracle: {verdict.oracle}; verify: {verdict.verify}")
     for problem in verdict.problems[:20]:
         print(f"- {problem}")
     for log in storm.gave_up:
         print(f"- a worker ended by itself: {log.strip().splitlines()[-1:]}")
-    print(f"histories of the records: {folder}", flush=True)
+    print(f"histories of the records: {storm.pair.folder}", flush=True)
 
 
 if __name__ == "__main__":

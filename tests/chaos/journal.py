@@ -160,7 +160,7 @@ class Writes:
             for write in writes:
                 oracle.note(key, str(write))
         for key, what in self.wrong:
-            oracle.blame(key, what)
+            oracle.blame(key, what, "stale")
 
     def _resolve(self, key: Key, answered: list[Write], oracle: Oracle, ev: Evervec) -> None:
         """A write without an answer counts if it may have been the last one and the record is as

@@ -1,5 +1,6 @@
 """The verdict once faults have stopped: by the oracle, and by `verify` beside it."""
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -110,7 +111,11 @@ def _is_settled(ev: Evervec, pair: Pair) -> bool:
     return all(c.state != "retired" for c in ev.store.collections())
 
 
-def keep(folder: Path, verdict: Verdict, told: Iterable[str]) -> None:
+def keep(pair: Pair, verdict: Verdict, told: Iterable[str]) -> None:
     """What is needed to find the cause."""
+    folder = pair.folder
+    if isinstance(pair.place, Path) and pair.place.parent != folder:  # on a disk that goes away
+        for file in pair.place.parent.glob(f"{pair.place.name}*"):
+            shutil.copy(file, folder)
     (folder / "problems.txt").write_text(verdict.explained + "\n")
     (folder / "faults.txt").write_text("\n".join(told) + "\n")

@@ -107,10 +107,10 @@ class Oracle:
         with self._lock:
             self._seen[key].append(Event(time.monotonic() - self._began, what))
 
-    def blame(self, key: Key | None, what: str) -> None:
+    def blame(self, key: Key | None, what: str, sort: str = "lost") -> None:
         """Something was seen to be wrong while work went on."""
         with self._lock:
-            self._went_wrong.append(Problem(key, what))
+            self._went_wrong.append(Problem(key, what, sort))
             if key is not None:
                 self.note(key, f"WRONG: {what}")
 
@@ -321,7 +321,9 @@ class Oracle:
         for hit in hits:
             other = Key(key.tenant, hit.kind, hit.id)
             if other not in self.wanted or hit.text not in self.wanted[other].text:
-                yield Problem(other, f"a search by {key.tenant} shows {shortened(hit.text)}", "stale")
+                yield Problem(
+                    other, f"a search by {key.tenant} shows {shortened(hit.text)}", "stale"
+                )
 
 
 class Application:

@@ -33,9 +33,7 @@ def _slow(orders: Orders) -> str:
 class Child:
     """A process that says where it stands. All waits end with a clear failure."""
 
-    def __init__(
-        self, orders: Orders, log: Path, program: str = _PROGRAM, knows: str = ""
-    ) -> None:
+    def __init__(self, orders: Orders, log: Path, program: str = _PROGRAM, knows: str = "") -> None:
         """`knows`: a module that its program finds imported already."""
         self._log = log
         self._closed = False
