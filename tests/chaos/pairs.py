@@ -27,7 +27,7 @@ from support.table_writer import Table
 
 PAIRS = ("postgresql+qdrant", "postgresql+pgvector", "sqlite+lancedb", "sqlite")
 LEASE = 1.0
-FINE = Behaviour(words=True, latency=0.003)
+FINE = Behaviour(words=True, latency=0.03)
 """a provider whose vectors the oracle can make itself"""
 BAD_DAYS: dict[str, Callable[[], dict[str, Any]]] = {
     "provider: down": lambda: {"down": True},
@@ -71,7 +71,8 @@ class Pair:
 
     def _postgres(self) -> str:
         # its own user has to reach it, so it cannot be in a folder of ours
-        folder = Path(tempfile.gettempdir()) / f"evervec-chaos-postgres-{os.getpid()}"
+        name = f"evervec-chaos-{os.getpid()}-{self.name.rpartition('+')[2]}"
+        folder = Path(tempfile.gettempdir()) / name
         settings = {"max_connections": "200", "wal_writer_delay": "'10s'", "fsync": "off"}
         self._server = postgres.Server(folder, **settings)
         self._cleanup.callback(postgres.remove, folder)

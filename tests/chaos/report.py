@@ -24,7 +24,7 @@ def verdicts(storms: Iterable[Storm]) -> list[str]:
     """What came of it."""
     head = (
         "pair", "minutes", "faults", "writes acknowledged", "without an answer", "table changes",
-        "records at the end", *SORTS, "dead letters", "longest recovery, s", "oracle", "verify",
+        "migration steps", "records at the end", *SORTS, "dead letters", "longest recovery, s", "oracle", "verify",
     )  # fmt: skip
     rows = []
     for storm in storms:
@@ -32,7 +32,7 @@ def verdicts(storms: Iterable[Storm]) -> list[str]:
         rows.append((
             storm.pair.name, f"{storm.seconds / 60:.1f}", str(storm.injected.total()),
             str(verdict.acknowledged), str(verdict.unknown), str(storm.table_changes),
-            str(verdict.records), *(str(verdict.counts[sort]) for sort in SORTS),
+            str(storm.migration_steps), str(verdict.records), *(str(verdict.counts[sort]) for sort in SORTS),
             str(len(storm.dead)), _seconds(max(storm.recovery.longest.values(), default=None)),
             verdict.oracle, verdict.verify,
         ))  # fmt: skip

@@ -1,6 +1,7 @@
 """One pair under fault: workers, applications, and what befalls them and their servers."""
 
 import random
+import re
 import threading
 import time
 import traceback
@@ -42,9 +43,10 @@ class Crew:
     def _journal(self, name: str) -> Path:
         return self._pair.folder / f"{name.replace(' ', '-')}.jsonl"
 
-    def noted(self, name: str, word: str) -> int:
-        """How often one of them noted something that ends so."""
-        return sum(note.endswith(word) for _, note in Writes.read([self._journal(name)]).notes)
+    def noted(self, name: str, pattern: str) -> int:
+        """How often one of them noted something like that."""
+        notes = Writes.read([self._journal(name)]).notes
+        return sum(bool(re.search(pattern, note)) for _, note in notes)
 
     def begin(self, *, repairs: bool) -> None:
         self._repairs = repairs
@@ -106,6 +108,7 @@ class Storm:
         self.recovery = Recovery(pair.open)
         self.seconds = 0.0
         self.table_changes = 0
+        self.migration_steps = 0
         self._chance = random.Random(f"{seed} {pair.name}")
         self._start = start
         self._crew = Crew(pair, start, seed, records)
@@ -140,8 +143,8 @@ class Storm:
             self._calm.set()
             for thread in threads:
                 thread.join()
-            self._crew.end()
             self.recovery.over("end of a lap")
+            self._crew.end()
             self._replace_ended()
             if self._error:
                 raise self._error
@@ -149,7 +152,8 @@ class Storm:
             about = f"seed {self.seed}, pair {self.pair.name}"
             self.verdict = judge(self.pair, self._crew.journals, about, patience)
             self.dead += self.verdict.dead
-            self.table_changes = self._crew.noted("table", "commit")
+            self.table_changes = self._crew.noted("table", "commit$")
+            self.migration_steps = self._crew.noted("migrator", "^(begun|building|switched|rolled)")
             self._replace_ended()
 
     def recovery_of_lap(self) -> Recovery:
@@ -188,7 +192,7 @@ class Storm:
             "migrator: SIGKILL": lambda: self._crew.kill("migrator"),
             "operator: SIGKILL": lambda: self._crew.kill("operator"),
         }
-        weights = (3, 3, 3, 3, 4, 1, 2, 1)
+        weights = (3, 3, 3, 5, 4, 1, 2, 1)
         while not self._calm.wait(chance.uniform(0.05, 0.8)):
             self._crew.check()
             (name,) = chance.choices(list(faults), weights)
@@ -200,7 +204,7 @@ class Storm:
     def _strike_servers(self, chance: random.Random) -> None:
         faults = self.pair.faults()
         groups = sorted({name.partition(":")[0] for name in faults})
-        while not self._calm.wait(chance.uniform(0.3, 2.0)):
+        while not self._calm.wait(chance.uniform(0.5, 3.0)):
             group = chance.choice(groups)
             name = chance.choice([n for n in faults if n.startswith(group)])
             self._inject(name, lambda name=name: faults[name](chance))  # type: ignore[misc]

@@ -45,7 +45,7 @@ def test_a_fleet_on_one_file_survives_until_ctrl_c_and_leaves_no_process_behind(
     faults, acknowledged = int(cells[2]), int(cells[3])
     assert faults > 0
     assert acknowledged > 20
-    assert cells[7:11] == ["0"] * 4, said
+    assert cells[8:12] == ["0"] * 4, said
     assert cells[-2:] == ["all right", "complete"]
     assert _running(mark) == []
 

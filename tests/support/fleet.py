@@ -10,8 +10,10 @@ from support.fault_checks import freeze
 from support.places import Place
 from support.processes import Child, Start
 
-POINTS = ["loading", "embedding", "applying", "applied", "finished"]
+POINTS = ["loading", "embedding", "applying", "applied", "finishing", "finished"]
 """where a worker stands: it has claimed, it has read, and then before and after each write"""
+_UNLOCKED = ["loading", "embedding", "finishing", "finished"]
+"""where it has no transaction open, if the index is written in the store's own"""
 
 
 class Fleet:
@@ -82,8 +84,7 @@ class Fleet:
     def freeze_at(self) -> None:
         """The same; then it does what it was about to do, and is killed."""
         # where the index is written in the store's own transaction, others would wait for its locks
-        points = POINTS[:2] + POINTS[4:] if self._joined else POINTS
-        point, victim = self._one_at_a_point(points)
+        point, victim = self._one_at_a_point(_UNLOCKED if self._joined else POINTS)
         with suppress(AssertionError):  # it is held at its point, with or without this
             self._stop(victim)
         self._past_the_lease()
