@@ -27,8 +27,10 @@ from support.table_writer import Table
 
 PAIRS = ("postgresql+qdrant", "postgresql+pgvector", "sqlite+lancedb", "sqlite")
 LEASE = 1.0
-FINE = Behaviour(words=True, latency=0.03)
-"""a provider whose vectors the oracle can make itself"""
+FINE = Behaviour(words=True, latency=0.15)
+"""a provider whose vectors the oracle can make itself; it takes its time, so that a worker that
+was stopped meets others which are at work for the same records"""
+AT_ONCE = FINE.changed({"latency": 0.0})
 BAD_DAYS: dict[str, Callable[[], dict[str, Any]]] = {
     "provider: down": lambda: {"down": True},
     "provider: 429": lambda: {"storm_until": time.time() + 2.0},
@@ -108,6 +110,10 @@ class Pair:
             for tenant in TENANTS:
                 ev.of(tenant).delete("note", "gone")
         first.close()
+
+    def hurry(self, *, hurried: bool) -> None:
+        """Whether the provider answers at once: the judge asks it often, and one after the other."""
+        self.provider.behaviour = AT_ONCE if hurried else FINE
 
     def open(self) -> Evervec:
         return evervec.open(self.store, index=self.index, embedder="auto", **self.settings)

@@ -130,6 +130,7 @@ class Storm:
         """Faults for so long, or until somebody stops it; then the verdict."""
         began = time.monotonic()
         self._calm.clear()
+        self.pair.hurry(hurried=False)
         with self.recovery_of_lap():
             self._crew.begin(repairs=self._chance.random() < 0.5)
             threads = [
@@ -149,6 +150,7 @@ class Storm:
             if self._error:
                 raise self._error
             self.seconds += time.monotonic() - began
+            self.pair.hurry(hurried=True)
             about = f"seed {self.seed}, pair {self.pair.name}"
             self.verdict = judge(self.pair, self._crew.journals, about, patience)
             self.dead += self.verdict.dead
