@@ -32,7 +32,7 @@ def main(args: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=4.0, help="for all pairs together")
     parser.add_argument("--pair", action="append", choices=PAIRS, help="only this one; repeat it")
     parser.add_argument("--seed", type=int, help="repeats the choices of an earlier run")
-    parser.add_argument("--records", type=int, default=20, help="of each application and tenant")
+    parser.add_argument("--records", type=int, default=60, help="of each application and tenant")
     parser.add_argument("--keep", action="store_true", help="journals and logs of good runs too")
     parser.add_argument("--write", type=Path, help="a page to put the tables into")
     given = parser.parse_args(args)

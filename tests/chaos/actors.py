@@ -28,6 +28,7 @@ from support.texts import by_turns
 
 TENANTS = ("default", "other")
 KIND = "note"
+_AT_ONCE = 8
 MODELS = (("text-embedding-3-small", 64), ("text-embedding-3-large", 48))
 ERRORS = (EvervecError, psycopg.Error, sqlite3.Error, OSError)
 """what a program meets while the engines are under fault"""
@@ -44,7 +45,8 @@ def models(orders: Orders) -> list[OpenAIEmbedder]:
 
 
 class Author:
-    """An application: some records are its own, and others are everybody's."""
+    """An application: some records are its own, and others are everybody's. It is at a few of its
+    own at a time, and moves on: what was damaged is not made good by the next change."""
 
     def __init__(self, ev: Evervec, orders: Orders, chance: random.Random) -> None:
         self._chance = chance
@@ -54,9 +56,17 @@ class Author:
         self._own = [f"{orders.given['name']}-{n}" for n in range(orders.given["records"])]
         self._shared = [f"shared-{n}" for n in range(4)]
         self._edition = chance.randrange(10**6)
+        self._begin = chance.randrange(len(self._own))
+
+    @property
+    def _recent(self) -> list[str]:
+        """Those that it is at."""
+        count = len(self._own)
+        return [self._own[(self._begin + n) % count] for n in range(min(_AT_ONCE, count))]
 
     def step(self) -> None:
         dice = self._chance.random()
+        self._begin += self._chance.random() < 0.15
         if dice < 0.1:
             self._bulk()
         elif dice < 0.2:
@@ -66,7 +76,7 @@ class Author:
                 self._one()
 
     def _key(self) -> Key:
-        ids = self._shared if self._chance.random() < 0.1 else self._own
+        ids = self._shared if self._chance.random() < 0.1 else self._recent
         return Key(self._chance.choice(TENANTS), KIND, self._chance.choice(ids))
 
     def _draft(self, id: str) -> tuple[str, dict[str, Any]]:
@@ -117,7 +127,7 @@ class Author:
     def _bulk(self) -> None:
         """Several records in several transactions; those before an error are acknowledged."""
         tenant = self._chance.choice(TENANTS)
-        ids = self._chance.sample(self._own, min(len(self._own), self._chance.choice((5, 12))))
+        ids = self._recent
         drafts = []
         for id in ids:
             text, metadata = self._draft(id)
@@ -134,7 +144,7 @@ class Author:
         """Two records in a transaction of the application's own, which may be rolled back."""
         tenant = self._chance.choice(TENANTS)
         undone, names, tickets = self._chance.random() < 0.3, list[str](), list[Ticket]()
-        ids = sorted(self._chance.sample(self._own, 2))
+        ids = sorted(self._chance.sample(self._recent, 2))
         try:
             with closing(connect(self._store)) as conn:
                 for id in ids:

@@ -54,7 +54,7 @@ class Pair:
         self._cleanup = ExitStack()
         self.provider = self._cleanup.enter_context(ProviderProcess(FINE))
         self.settings: dict[str, Any] = {
-            **SETTINGS, "lease_seconds": LEASE, "max_attempts": 10, "add_batch": 5,
+            **SETTINGS, "lease_seconds": LEASE, "max_attempts": 10, "add_batch": 5, "batch_size": 3,
             "openai_url": self.provider.openai_url, "openai_key": "sk-any",
             "provider_seconds": 1.5, "query_seconds": 1.5, "connect_seconds": 2.0,
             "qdrant_seconds": 3.0, "backfill_priority": 0, "drain_seconds": 5.0,

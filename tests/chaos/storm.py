@@ -95,7 +95,7 @@ class Crew:
 class Storm:
     """Laps on one pair: faults and writes for a while, then calm, then a verdict."""
 
-    def __init__(self, pair: Pair, start: Start, seed: int, *, records: int = 20) -> None:
+    def __init__(self, pair: Pair, start: Start, seed: int, *, records: int = 60) -> None:
         self.pair = pair
         self.seed = seed
         self.injected: Counter[str] = Counter()
@@ -194,7 +194,7 @@ class Storm:
             "migrator: SIGKILL": lambda: self._crew.kill("migrator"),
             "operator: SIGKILL": lambda: self._crew.kill("operator"),
         }
-        weights = (3, 3, 3, 5, 4, 1, 2, 1)
+        weights = (3, 3, 3, 8, 4, 1, 2, 1)
         while not self._calm.wait(chance.uniform(0.05, 0.8)):
             self._crew.check()
             (name,) = chance.choices(list(faults), weights)
