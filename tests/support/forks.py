@@ -90,7 +90,8 @@ class Fork:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it ended just now, and its keeper will tell
+                os.kill(self.pid, number)
 
     def freeze(self) -> None:
         """Stop it where it is, as a debugger or a suspended machine would."""
