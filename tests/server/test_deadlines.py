@@ -269,7 +269,7 @@ def test_the_process_ends_when_the_time_to_drain_is_over(slow: Served, ev: Everv
     drain = Drain(app.state.service, app.state.inside, whole_process=True, leave=leave)
     with asking(slow, slow.key(), 1):
         until(lambda: turns(slow).running == 1)
-        loop = next(iter(app.state.service.calls))._over.get_loop()
+        loop = app.state.inside._tending[0].get_loop()
         loop.call_soon_threadsafe(drain.begin)
         loop.call_soon_threadsafe(drain.begin)  # the second signal: at once
         assert left.wait(PATIENCE)
