@@ -34,7 +34,8 @@ from support.job_states import ERROR, LATER, MOST, OLD, RANKS, SOON, TOKEN, ever
 @pytest.mark.parametrize("name", EVENTS)
 def test_an_event_does_to_every_job_what_the_rules_say(bench: Bench, name: str) -> None:
     event = EVENTS[name]
-    rows = bench.plant(Planted((job,), state) for job in event.jobs() for state in event.records)
+    jobs = [job for job in event.jobs() if not bench.told or (job is not None and job.held)]
+    rows = bench.plant(Planted((job,), state) for job in jobs for state in event.records)
     answers = event.apply(bench, rows)
     found = bench.read()
     before, expected = {}, {}
@@ -87,9 +88,10 @@ def test_a_claim_takes_what_is_due_and_counts_the_attempt(bench: Bench) -> None:
 
 
 def few_states() -> list[JobState]:
-    """Where one call changes one job: of those that never crashed, each with one rank."""
+    """Where one call changes one job: with a text or a box, of one rank, that never crashed."""
     rank = RANKS[1][:2]
-    return [s for s in every_state() if (s.priority, s.scheduled_for) == rank and not s.crashes]
+    some = [s for s in every_state() if (s.priority, s.scheduled_for) == rank and not s.crashes]
+    return [s for s in some if s.op in (Op.EMBED, Op.OPEN)]
 
 
 def test_retry_and_cancel_refuse_what_is_not_theirs(bench: Bench) -> None:

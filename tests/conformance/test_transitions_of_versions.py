@@ -3,7 +3,7 @@
 The first version serves. Each pair of states that the rules tell apart is one record.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -73,15 +73,26 @@ def pairs_of_debts() -> list[Jobs]:
 
 
 def pairs_of_boxes() -> list[Jobs]:
-    """Where the one is older than the other, and where it is newer."""
-    some = [None, *few("pending", "held", "overtaken", "done", "failed")]
-    pairs = product(some, some)
-    return [
-        pair
-        for a, b in pairs
-        if any(job and job.op in (Op.OPEN, Op.LOAD) for job in (a, b))
-        for pair in ((moved(a), b), (a, moved(b)))
-    ]
+    some = [None, *few("pending", "overtaken", "done", "failed")]
+    return list(_older_and_newer(product(some, some)))
+
+
+def opened_first() -> list[Jobs]:
+    """The first is in hand."""
+    some = [None, *few("pending", "overtaken", "done")]
+    return list(_older_and_newer(product(few("held", "overtaken"), some)))
+
+
+def opened_second() -> list[Jobs]:
+    return [jobs[::-1] for jobs in opened_first()]
+
+
+def _older_and_newer(pairs: Iterable[Jobs]) -> Iterator[Jobs]:
+    """Pairs with a box or a row, where the one is older than the other, and where it is newer."""
+    for a, b in pairs:
+        if any(job and job.op in (Op.OPEN, Op.LOAD) for job in (a, b)):
+            yield moved(a), b
+            yield a, moved(b)
 
 
 class Before(NamedTuple):
@@ -284,15 +295,16 @@ EVENTS: dict[str, Event] = {
         lambda bench, rows: bench.store.purge_orphans(len(rows)),
         orphaned, pairs_of_boxes, _AGES, "",
     ),
-    "opening by who serves": (opening(0), opened(0), pairs_of_boxes, _LIVE, "building"),
-    "opening by another": (opening(1), opened(1), pairs_of_boxes, _AGES, "standby"),
+    "opening by who serves": (opening(0), opened(0), opened_first, _LIVE, "building"),
+    "opening by another": (opening(1), opened(1), opened_second, _AGES, "standby"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EVENTS)
 def test_an_event_does_to_both_versions_what_the_rules_say(bench: Bench, name: str) -> None:
     apply, after, pairs, records, second = EVENTS[name]
-    rows = bench.plant((Planted(jobs, *record) for jobs in pairs() for record in records), second)
+    chosen = [jobs for jobs in pairs() if not bench.told or any(job and job.held for job in jobs)]
+    rows = bench.plant((Planted(jobs, *record) for jobs in chosen for record in records), second)
     apply(bench, rows)
     found = bench.read()
     before, expected = {}, dict[tuple[int, int], JobState | None]()

@@ -23,7 +23,7 @@ from evervec.transitions import (
     to_reopen,
 )
 from support.job_bench import BOX, KIND, TEXT, Bench, Planted
-from support.job_states import LOST, OLD, SOON, TOKEN, every_state, expired
+from support.job_states import LOST, OLD, RANKS, SOON, TOKEN, every_state, expired
 from support.world import START
 
 NOW, LEASE, DELAY = START, 30.0, SOON - START
@@ -63,6 +63,12 @@ def _ids(rows: Sequence[Planted]) -> list[str]:
 # changes
 def with_none() -> list[JobState | None]:
     return [None, *every_state()]
+
+
+def ranked_two_ways() -> list[JobState | None]:
+    """For events that look at the record's state too."""
+    ranks = {rank[:2] for rank in RANKS[:2]}
+    return [s for s in with_none() if s is None or (s.priority, s.scheduled_for) in ranks]
 
 
 def save(text: str, hash: bytes | None, **more: Any) -> Apply:
@@ -130,35 +136,27 @@ def added_again(before: Before) -> JobState | None:
 
 
 CHANGES = {
-    "add": Event(
-        save("slate", b"new"), lambda b: asked(b, Op.EMBED), jobs=with_none, records=STATES
-    ),
+    "add": Event(save("slate", b"new"), lambda b: asked(b, Op.EMBED), jobs=with_none),
     "add of the same": Event(save(TEXT, None), added_again, jobs=with_none),
     "boxed add": Event(
-        save("slate", b"new", boxed=True),
-        lambda b: asked(b, Op.OPEN, box=True),
-        jobs=with_none,
-        records=STATES,
+        save("slate", b"new", boxed=True), lambda b: asked(b, Op.OPEN, box=True), jobs=with_none
+    ),
+    "enqueue of a row, and table change": Event(
+        enqueue(loaded=True), lambda b: enqueued(b, loaded=True), jobs=with_none
     ),
     "delete": Event(
         lambda bench, rows: bench.store.delete("default", KIND, _ids(rows)),
-        deleted,
-        jobs=with_none,
-        records=STATES,
-    ),
-    "enqueue of a row, and table change": Event(
-        enqueue(loaded=True), lambda b: enqueued(b, loaded=True), jobs=with_none, records=STATES
+        deleted, jobs=ranked_two_ways, records=STATES,
     ),
     "enqueue": Event(
-        enqueue(loaded=False), lambda b: enqueued(b, loaded=False), jobs=with_none, records=STATES
+        enqueue(loaded=False),
+        lambda b: enqueued(b, loaded=False), jobs=ranked_two_ways, records=STATES,
     ),
     "enqueue of what nobody can read": Event(
         enqueue(loaded=False, owing=False),
-        lambda b: enqueued(b, loaded=False, owing=False),
-        jobs=with_none,
-        records=STATES,
+        lambda b: enqueued(b, loaded=False, owing=False), jobs=ranked_two_ways, records=STATES,
     ),
-    "reopen": Event(reopen, reopened, jobs=with_none, records=STATES),
+    "reopen": Event(reopen, reopened, jobs=ranked_two_ways, records=STATES),
     "reopen and forget": Event(reopen_and_forget, reopened, jobs=with_none),
 }  # fmt: skip
 
