@@ -1,8 +1,8 @@
 """What becomes of a job when something meets it: the whole machine, once.
 
-A job is the sync state of one record for one embedding version. The functions here are pure and
-are the rule; the engines say the same in SQL, a batch at a time, and `tests/conformance/
-test_transitions.py` compares the two for every state that can exist. Three ideas explain most:
+The functions are pure, and are the rule. The engines say the same in SQL, a batch at a time;
+`tests/conformance/test_transitions.py` compares the two for every state that can exist. Three ideas
+explain most:
 
 * A debt never shrinks. A row that must be read (`Op.LOAD`) or a box that must be opened
   (`Op.OPEN`) stays so until that is done; only newer content takes its place.
@@ -73,12 +73,8 @@ class JobState:
 
     def finished_by(self, token: str | None, claimed_seq: int | None) -> bool:
         """That finish was taken before, and its answer lost: it is answered again, not done."""
-        return (
-            not self.held
-            and token is not None
-            and self.token == token
-            and (self.finished_seq or -1) >= (claimed_seq or 0)
-        )
+        same = not self.held and token is not None and self.token == token
+        return same and (self.finished_seq or -1) >= (claimed_seq or 0)
 
 
 class Ask(NamedTuple):
@@ -102,11 +98,7 @@ def put(job: JobState | None, ask: Ask) -> JobState:
         )  # fmt: skip
     waits = job.status is PENDING or (job.held and job.overtaken)
     asked = replace(
-        job,
-        op=ask.op,
-        seq=ask.seq,
-        boxed=ask.boxed,
-        max_attempts=ask.max_attempts,
+        job, op=ask.op, seq=ask.seq, boxed=ask.boxed, max_attempts=ask.max_attempts,
         # what was urgent stays urgent until it is done
         priority=max(job.priority, ask.priority) if job.status in (PENDING, PROCESSING)
         else ask.priority,
@@ -179,10 +171,8 @@ def join(job: JobState | None, serving: JobState | None) -> JobState | None:
     """A version that is begun gets the rows that the serving one has yet to load; what is live
     it gets by reopen, and boxes when they are opened."""
     if job is None and serving is not None and serving.op is Op.LOAD and serving.reads:
-        return put(None, Ask(
-            serving.op, serving.seq, serving.scheduled_for, False, serving.priority,
-            serving.max_attempts,
-        ))  # fmt: skip
+        due, priority = serving.scheduled_for, serving.priority
+        return put(None, Ask(Op.LOAD, serving.seq, due, False, priority, serving.max_attempts))
     return job
 
 

@@ -254,6 +254,11 @@ def as_claimed() -> list[JobState]:
     return [job for job in every_state() if job.held and not job.overtaken]
 
 
+def claimed_together() -> list[JobState]:
+    """The same, and something came since for some of them."""
+    return [job for job in every_state() if job.held]
+
+
 def of_two_claims() -> list[JobState]:
     return [*every_state(), *expired(every_state())]
 
@@ -304,6 +309,13 @@ LEASES = {
         is_done,
         noted("done"),
         jobs=as_claimed,
+    ),
+    "finish of a claim that was overtaken in part": Event(
+        finishing("claimed"),
+        if_held(lambda job: finish(job, job.claimed_seq or 0, NOW)),
+        is_done,
+        noted("done"),
+        jobs=claimed_together,
     ),
     "finish of what came since": Event(
         finishing("latest"),
