@@ -110,10 +110,11 @@ def put(job: JobState | None, ask: Ask) -> JobState:
     return replace(asked, status=PENDING, attempts=0, crashes=0, error=None, completed_at=None)
 
 
-# What a request asks of each version. New content (add, boxed add, delete) takes the place of a
-# debt, because it is newer than what the debt would read. An add asks every version to EMBED, a
-# delete asks every version to DELETE. A boxed add asks the version that serves to OPEN, and the
-# others nothing: the record appears when the version that serves has it, and they are told then.
+# What a request asks of each version. New content takes the place of a debt, because it is newer
+# than what the debt would read: an add asks every version to EMBED, a delete to DELETE. A boxed add
+# asks the version that serves to OPEN, and the others nothing: the record appears when that one has
+# it, and they are told then. An add of what is there asks nothing, unless the job failed or has a
+# box that would replace it; nor does a delete of what neither is there nor will be read.
 
 
 class Work(NamedTuple):
