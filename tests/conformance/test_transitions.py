@@ -28,7 +28,18 @@ from evervec.transitions import (
 )
 from support.job_bench import FRESH, Bench, Planted, differences
 from support.job_events import EVENTS, LEASE, NOW, Before
-from support.job_states import ERROR, LATER, MOST, OLD, RANKS, SOON, TOKEN, every_state, impossible
+from support.job_states import (
+    ERROR,
+    LATER,
+    MOST,
+    OLD,
+    RANKS,
+    SOON,
+    TOKEN,
+    by_two_ranks,
+    every_state,
+    impossible,
+)
 
 
 @pytest.mark.parametrize("name", EVENTS)
@@ -55,7 +66,7 @@ def test_an_event_does_to_every_job_what_the_rules_say(bench: Bench, name: str) 
 
 
 def test_a_claim_takes_what_is_due_and_counts_the_attempt(bench: Bench) -> None:
-    rows = bench.plant(Planted((job,)) for job in every_state())
+    rows = bench.plant(Planted((job,)) for job in by_two_ranks())
     given = dict[int, Job]()
     for suspects in (False, True):
         while jobs := bench.store.claim(len(rows), worker="worker", lease=LEASE, suspects=suspects):
