@@ -156,7 +156,8 @@ def _add_undone(judge: Judge, p: Process, ev: Evervec, key: Key, text: str) -> N
         conn.execute("rollback to caller")
         conn.execute("release caller")
         db.disk.is_open = False
-    if ticket.enqueued:
+    # what comes out of a box has the seq of its latest job, which may be larger than this ticket's
+    if ticket.enqueued and not any(boxed == key for boxed, _ in judge.boxed):
         judge.undone.append((key, ticket, judge.touched[key]))
 
 

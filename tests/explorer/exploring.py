@@ -18,7 +18,7 @@ from explorer.script import told
 from explorer.small import small_scopes
 
 _clock = time.monotonic
-_WALKS = 60
+_WALKS = 20
 """schedules of one large scope"""
 _SLICE = 1.0
 """seconds for which the exhaustive search goes on at a time"""

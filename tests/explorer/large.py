@@ -19,16 +19,24 @@ def large_scope(rng: random.Random) -> Scope:
     )
 
 
+_MOTIFS = (
+    ("add A",), ("add B",), ("add", ), ("delete",), ("boxed",), ("enqueue",),
+    ("add B", "add A"), ("delete", "add A"), ("delete", "boxed"), ("boxed", "add B"),
+    ("undone", "enqueue"),
+)  # fmt: skip
+"""what applications do to one record, one change after the other: much of it comes back"""
+
+
 def _ops(rng: random.Random, count: int, ids: str, tenants: tuple[str, ...] = ()) -> list[Op]:
     ops: list[Op] = []
-    for _ in range(count):
-        what = rng.choice(("add", "add", "add", "delete", "delete", "boxed", "enqueue", "undone"))
-        op: Op = (what, rng.choice(ids))
-        if what in ("add", "boxed", "undone"):
-            op += (rng.choice(TEXTS[:2] if rng.random() < 0.7 else TEXTS),)
-        if tenants and (tenant := rng.choice(tenants)) != "default":
-            op += (tenant,)
-        ops.append(op)
+    while len(ops) < count:
+        id, tenant = rng.choice(ids), rng.choice(tenants or ("default",))
+        for motif in rng.choice(_MOTIFS):
+            what, _, text = motif.partition(" ")
+            op: Op = (what, id)
+            if what in ("add", "boxed", "undone"):
+                op += (text or rng.choice(TEXTS),)
+            ops.append(op if tenant == "default" else (*op, tenant))
     return ops
 
 

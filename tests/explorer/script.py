@@ -53,10 +53,10 @@ def as_test(shrunk: Shrunk) -> str:
         for f in fields(Scope)
         if getattr(shrunk.scope, f.name) != f.default
     )
-    steps = ",\n".join(f"        {line!r}" for line in compressed(shrunk.choices))
+    steps = "".join(f"        {line!r},\n" for line in compressed(shrunk.choices))
     return (
         "def test_a_schedule_that_failed() -> None:\n"
         f"    scope = Scope(\n{scope},\n    )\n"
-        f"    schedule: list[Line] = [\n{steps},\n    ]\n"
+        f"    schedule: list[Line] = [\n{steps}    ]\n"
         "    assert replay(scope, schedule) == []\n"
     )
