@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test long pairs check bench clean
+.PHONY: help demo test long pairs mutants check bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ long: $(VENV)/.dev  ## run the tests that take minutes
 
 pairs: $(VENV)/.dev  ## run every test on every store with every index
 	$(BIN)/pytest -n $(JOBS) --dist worksteal --every-pair $(TESTS) $(ARGS)
+
+mutants: $(VENV)/.dev  ## plant defects one at a time, and say which test finds each
+	@PYTHONPATH=tests $(BIN)/python -m mutants --jobs $(JOBS) $(ARGS)
 
 check: $(VENV)/.dev  ## lint, format, types, layers and security
 	$(BIN)/ruff check

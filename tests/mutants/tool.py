@@ -1,0 +1,152 @@
+"""Mutation testing of the modules that decide what becomes of a record.
+
+mutmut makes the mutants: each function is copied once for every small change, and a switch in the
+process says which copy is called. It would start pytest for each of them, which takes seconds. Here
+pytest collects its tests once and forks for each mutant (`forking`), which takes a tenth of that.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from mutants.patches import ROOT, copy_source
+
+MODULES = (
+    "queue", "transitions", "pipeline", "index_writer", "verify", "comparing", "drafts", "kinds",
+    "bounds", "writing", "filters",
+)  # fmt: skip
+WORK = ROOT / "build" / "mutants"
+LEAST = 90.0
+"""the score, in per cent of all mutants, below which it fails"""
+SURVIVORS = Path(__file__).parent / "survivors.md"
+TESTS = ("tests/unit", "tests/conformance")
+_NOT_ON = ("postgres", "pgvector", "duckdb", "lancedb", "edge", "sqlite-qdrant", "openai", "ollama")
+_TOO_LONG = ("hundred_thousand", "ten_megabytes", "linear_patterns", "text_ranking", "test_visible")
+_TIMING = re.compile(r"^    @STAGES\.timing\(.*\)\n", re.MULTILINE)
+"""mutmut leaves decorated functions alone, and this one only measures"""
+
+
+def run_tool(names: Sequence[str], jobs: int) -> int:
+    """Make and try the mutants of some modules; 1 if too many survive."""
+    there = [m for m in names or MODULES if (ROOT / f"src/evervec/{m}.py").exists()]
+    if unknown := set(names) - set(there):
+        print(f"there is no module {', '.join(sorted(unknown))}; there are {', '.join(MODULES)}")
+        return 2
+    began = time.monotonic()
+    mutants = make_mutants(there)
+    print(f"{len(mutants)} mutants of {len(there)} modules", flush=True)
+    if not _try_all(mutants, jobs):
+        return 2
+    results: dict[str, str] = json.loads((WORK / "results.json").read_text())
+    return _report(mutants, results, time.monotonic() - began)
+
+
+def make_mutants(modules: Sequence[str]) -> dict[str, str]:
+    """Write a copy of the library with all mutants in it; what each changes, by its name."""
+    from mutmut.mutation.file_mutation import mutate_file_contents
+
+    _leave_prose_alone()
+    subprocess.run(["rm", "-rf", str(WORK)], check=True)
+    WORK.mkdir(parents=True)
+    copy_source(WORK)
+    mutants: dict[str, str] = {}
+    for module in modules:
+        path = WORK / f"src/evervec/{module}.py"
+        made = mutate_file_contents(path.name, _TIMING.sub("", path.read_text()))
+        path.write_text(made.code)
+        lines, spans = made.code.splitlines(), made.line_span_by_function_name
+        for name in made.mutant_names:
+            old, new = spans[name.partition("__mutmut_")[0] + "__mutmut_orig"], spans[name]
+            mutants[f"evervec.{module}.{name}"] = _change(
+                lines[old.start - 1 : old.end], lines[new.start - 1 : new.end]
+            )
+    (WORK / "mutants.json").write_text(json.dumps(mutants))
+    return mutants
+
+
+def _leave_prose_alone() -> None:
+    """Change no text with blanks in it: that is what people read, and no behaviour."""
+    from mutmut.mutation import mutators
+
+    def operator_string(node: Any) -> Iterator[Any]:
+        if " " not in getattr(node, "value", ""):
+            yield from mutators.operator_string(node)
+
+    mutators.mutation_operators[:] = [  # type: ignore[index]
+        (kind, operator_string if operator is mutators.operator_string else operator)
+        for kind, operator in mutators.mutation_operators
+    ]
+
+
+def _change(old: Sequence[str], new: Sequence[str]) -> str:
+    """What a mutant changes, in one line; the first line of a function is its name."""
+    changed = [
+        line
+        for line in difflib.unified_diff(old[1:], new[1:], lineterm="", n=0)
+        if line[:1] in "+-" and line[:3] not in ("+++", "---")
+    ]
+    if not changed:  # a parameter's default, in the first line
+        changed = ["-" + old[0], "+" + re.sub(r"__mutmut_\d+", "__mutmut_orig", new[0])]
+    gone = " ".join(line[1:].strip() for line in changed if line[0] == "-")
+    come = " ".join(line[1:].strip() for line in changed if line[0] == "+")
+    return f"{gone} -> {come}"
+
+
+def _try_all(mutants: dict[str, str], jobs: int) -> bool:
+    unwanted = " and ".join(f"not {word}" for word in (*_NOT_ON, *_TOO_LONG))
+    path = os.pathsep.join(map(str, (WORK / "src", ROOT / "tests")))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "mutants.forking", "-q", "-n", "0", "-s",
+         "-p", "no:cacheprovider", "-k", unwanted, *TESTS],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": path, "MUTANTS_WORK": str(WORK), "MUTANTS_JOBS": str(jobs)},
+        check=False,
+    )  # fmt: skip
+    return done.returncode == 0
+
+
+def _report(mutants: dict[str, str], results: dict[str, str], seconds: float) -> int:
+    """Print the score of each module, and of all; name what survived and is not known."""
+    harmless = known_survivors()
+    made, found = Counter[str](), Counter[str]()
+    new = []
+    for name, change in mutants.items():
+        module, function = function_of(name)
+        made[module] += 1
+        if results.get(name, "survived") != "survived":
+            found[module] += 1
+        elif (f"{module}.{function}", change) not in harmless:
+            new.append(f"{module}.{function}: {change}")
+    print(f"\n{'module':14} {'mutants':>7} {'found':>6} {'score':>7}")
+    for module in made:
+        score = 100 * found[module] / made[module]
+        print(f"{module:14} {made[module]:7} {found[module]:6} {score:6.1f}%")
+    score = 100 * found.total() / made.total()
+    print(f"{'all':14} {made.total():7} {found.total():6} {score:6.1f}%  in {seconds:.0f} s")
+    (WORK / "survivors.txt").write_text("\n".join(sorted(new)) + "\n")
+    if new:
+        print(f"{len(new)} survivors are not in {SURVIVORS.name}: see {WORK / 'survivors.txt'}")
+    return 0 if score >= LEAST else 1
+
+
+def function_of(name: str) -> tuple[str, str]:
+    """Module and function of a mutant."""
+    _, module, mangled = name.split(".")
+    function = mangled.partition("__mutmut_")[0]
+    return module, function.removeprefix("x_").removeprefix("xǁ").replace("ǁ", ".")
+
+
+def known_survivors() -> set[tuple[str, str]]:
+    """Those of `survivors.md`: function and change."""
+    rows = re.findall(r"^\| `(\S+)` \| `` (.+?) `` \|", SURVIVORS.read_text(), re.MULTILINE)
+    return {(function, change) for function, change in rows}
