@@ -46,6 +46,7 @@ def try_patch(patch: Patch | None, tests: tuple[str, ...], select: str = "") -> 
     """Run tests on the library with a defect, or as it is; who found it, and what went wrong."""
     command = [
         sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider",
+        "-p", "no:schemathesis",
         "-rfE", "--tb=no", "--no-header", *(["-k", select] if select else []), *tests,
     ]  # fmt: skip
     try:

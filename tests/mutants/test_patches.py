@@ -72,11 +72,10 @@ def test_a_header_that_lacks_something_is_refused(
         read_patch(path)
 
 
-def test_a_defect_is_found_by_its_test_and_none_where_there_is_none() -> None:
+def test_a_defect_is_found_by_its_test() -> None:
     patch = read_patch(FOLDER / "backoff_without_cap.patch")
     found = try_patch(patch, ("tests/unit/test_retry.py",))
     assert found == ("tests/unit/test_retry.py::test_waits_double_until_the_cap", "")
-    assert try_patch(None, ("tests/unit/test_retry.py",)) == ("", "")
 
 
 def test_a_survivor_is_known_by_its_function_and_its_change() -> None:

@@ -34,6 +34,7 @@ _NOT_ON = ("postgres", "pgvector", "duckdb", "lancedb", "edge", "sqlite-qdrant",
 _TOO_LONG = ("hundred_thousand", "ten_megabytes", "linear_patterns", "text_ranking", "test_visible")
 _TIMING = re.compile(r"^    @STAGES\.timing\(.*\)\n", re.MULTILINE)
 """mutmut leaves decorated functions alone, and this one only measures"""
+_MANGLED = re.compile(r"__mutmut_(?:orig|\d+)")
 
 
 def run_tool(names: Sequence[str], jobs: int) -> int:
@@ -89,14 +90,13 @@ def _leave_prose_alone() -> None:
 
 
 def _change(old: Sequence[str], new: Sequence[str]) -> str:
-    """What a mutant changes, in one line; the first line of a function is its name."""
+    """What a mutant changes, in one line."""
+    before, after = ([_MANGLED.sub("", line) for line in lines] for lines in (old, new))
     changed = [
         line
-        for line in difflib.unified_diff(old[1:], new[1:], lineterm="", n=0)
+        for line in difflib.unified_diff(before, after, lineterm="", n=0)
         if line[:1] in "+-" and line[:3] not in ("+++", "---")
     ]
-    if not changed:  # a parameter's default, in the first line
-        changed = ["-" + old[0], "+" + re.sub(r"__mutmut_\d+", "__mutmut_orig", new[0])]
     gone = " ".join(line[1:].strip() for line in changed if line[0] == "-")
     come = " ".join(line[1:].strip() for line in changed if line[0] == "+")
     return f"{gone} -> {come}"
