@@ -11,7 +11,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(__file__).parent / "patches"
-KEYS = {"Breaks", "Finding", "Explorer", "Tests", "Select"}
+KEYS = {"Breaks", "Finding", "Explorer", "Tests", "Select", "Seconds"}
+SECONDS = 110.0
+"""for the tests of one defect, below the time after which a single test shows where it hangs"""
 _FILE = re.compile(r"^--- a/(\S+)$", re.MULTILINE)
 
 
@@ -31,6 +33,8 @@ class Patch:
     """files, or tests in them, that could see it"""
     select: str
     """an expression for `pytest -k`, to keep the tests few; may be empty"""
+    seconds: float
+    """after which its tests are taken to hang, which tells of it too"""
     explorer: bool
     """the explorer must find it too"""
     files: tuple[str, ...]
@@ -68,7 +72,8 @@ def read_patch(path: Path) -> Patch:
         raise BadPatch(f"{path.name}: changes {', '.join(files) or 'nothing'}, not files in src/")
     tests = tuple(said.get("Tests", "").split())
     select = said.get("Select", "")
-    return Patch(path.stem, path, said["Breaks"], tests, select, explorer, files)
+    seconds = float(said.get("Seconds", SECONDS))
+    return Patch(path.stem, path, said["Breaks"], tests, select, seconds, explorer, files)
 
 
 def all_patches() -> list[Patch]:

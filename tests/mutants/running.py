@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mutants.patches import ROOT, BadPatch, Patch, copy_source
+from mutants.patches import ROOT, SECONDS, BadPatch, Patch, copy_source
 
-SECONDS = 110.0
-"""for the tests of one defect; below the time after which a single test shows where it hangs"""
 EXPLORER_MINUTES = 2
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+(?: [^-\s]\S*)*)", re.MULTILINE)
 
@@ -49,10 +47,11 @@ def try_patch(patch: Patch | None, tests: tuple[str, ...], select: str = "") -> 
         "-p", "no:schemathesis",
         "-rfE", "--tb=no", "--no-header", *(["-k", select] if select else []), *tests,
     ]  # fmt: skip
+    seconds = patch.seconds if patch else SECONDS
     try:
-        done = _run_with(patch, command, SECONDS)
+        done = _run_with(patch, command, seconds)
     except subprocess.TimeoutExpired:
-        return f"time limit ({SECONDS:.0f} s)", ""
+        return f"time limit ({seconds:.0f} s)", ""
     said = done.stdout.decode(errors="replace")
     failed = _FAILED.search(said)
     if done.returncode == 0:

@@ -1,17 +1,17 @@
 """The gate before a provider: shut for all workers of a store, tried by one, opened for all."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from evervec import Evervec, Status
+from evervec import Evervec, ProviderUnavailable, Status
 from evervec.embedders.base import PROBE
 from support.processes import until
 from support.provider import EVERY_CALL, EVERY_TEXT, Behaviour, ProviderServer
-from support.world import KIND, START, Clock, add_all, job_of, work
+from support.world import KIND, START, Clock, World, add_all, job_of, work
 
 Open = Callable[..., Evervec]
 TEXTS = [f"text {n}" for n in range(20)]
@@ -141,6 +141,21 @@ def test_who_has_not_been_there_finds_the_gate_shut(
     assert work(third).processed == 0
     assert server.seen().calls == calls
     assert third.queue.stats().gate == two[0].queue.stats().gate
+
+
+def test_a_call_that_was_about_to_begin_finds_the_gate_shut(file_world: World) -> None:
+    ready, other = file_world.ev.provider, file_world.open().provider
+    assert ready.ready()
+
+    def away(_: Sequence[str]) -> None:
+        raise ProviderUnavailable("the provider is away")
+
+    file_world.embedder.before = away
+    with pytest.raises(ProviderUnavailable):
+        other.embed(["one"])
+    with pytest.raises(ProviderUnavailable):
+        ready.embed(["two"])
+    assert file_world.embedder.texts == ["one"]
 
 
 def test_another_model_has_a_gate_of_its_own(
