@@ -9,6 +9,7 @@ the timeouts that it gives to others.
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -167,7 +168,7 @@ class _Watch:
         number = next(self._numbers)
         with self._lock:
             self._watched[number] = (ends, interrupt)
-            if self._thread is None or not self._thread.is_alive():  # the first, or after a fork
+            if self._thread is None:
                 self._start()
         if not self._wanted.is_set():
             self._wanted.set()
@@ -176,6 +177,10 @@ class _Watch:
     def remove(self, number: int) -> None:
         with self._lock:
             del self._watched[number]
+
+    def forked(self) -> None:
+        """In a new process there is no thread yet, and nothing is registered."""
+        self.__init__()  # type: ignore[misc]
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name="evervec-deadline", daemon=True)
@@ -200,6 +205,8 @@ class _Watch:
 
 
 _watch = _Watch()
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_watch.forked)
 
 
 class interrupting:  # noqa: N801 - used as a function

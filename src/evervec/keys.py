@@ -41,7 +41,10 @@ class Role(StrEnum):
     @property
     def rank(self) -> int:
         """Higher for whoever may do more."""
-        return tuple(Role).index(self)
+        return _RANKS[self]
+
+
+_RANKS = {role: rank for rank, role in enumerate(Role)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,6 +252,10 @@ class Settings:
         "of these, connections or requests of one client: an IPv4 address, or an IPv6 network /64",
         least=1,
     )
+    server_client_rate: float = _setting(
+        100.0, "connections a second that one client may open, after as many as it may have",
+        least=0.01,
+    )  # fmt: skip
     server_header_kb: float = _setting(
         32.0, "largest request line and headers together, in KiB", least=0.25
     )

@@ -130,7 +130,8 @@ LIMITER = Counter(
 )
 REFUSED = Counter(
     "evervec_refused_requests_total",
-    "Requests refused because too many were under way: of their tenant, or in all",
+    "Requests refused because too many were under way, of their tenant or in all, or because "
+    "their tenant asked for more than its share",
     "bound",
 )
 QUOTAS = Counter(

@@ -250,7 +250,7 @@ def test_a_service_that_stops_breaks_off_what_does_not_end(slow: Served, ev: Eve
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(slow.http().post, "/v1/search", json=SEARCH) for _ in range(4)]
         until(lambda: turns(slow).running == 4)
-        loop = next(iter(service.calls))._over.get_loop()
+        loop = slow.app.state.inside._tending[0].get_loop()
         loop.call_soon_threadsafe(service.break_off)
         answers = [one.result() for one in asked]
     assert {answer.status_code for answer in answers} == {503}
@@ -269,7 +269,7 @@ def test_the_process_ends_when_the_time_to_drain_is_over(slow: Served, ev: Everv
     drain = Drain(app.state.service, app.state.inside, whole_process=True, leave=leave)
     with asking(slow, slow.key(), 1):
         until(lambda: turns(slow).running == 1)
-        loop = next(iter(app.state.service.calls))._over.get_loop()
+        loop = slow.app.state.inside._tending[0].get_loop()
         loop.call_soon_threadsafe(drain.begin)
         loop.call_soon_threadsafe(drain.begin)  # the second signal: at once
         assert left.wait(PATIENCE)

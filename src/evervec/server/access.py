@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import Depends, Query
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from evervec.audit import EVERY_TENANT
@@ -27,10 +27,10 @@ from evervec.limits.limiter import Allowance, Limiter
 from evervec.queue import Queue
 from evervec.server.answers import LINES
 from evervec.server.problems import Problem, is_known, problem_of
-from evervec.server.requests import App, Message, Receive, Scope, Send
+from evervec.server.requests import App, Message, Receive, Scope, Send, headers_of
 from evervec.server.trust import is_local
 from evervec.stores.values import StoredEntry
-from evervec.telemetry import LIMITER
+from evervec.telemetry import LIMITER, REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -41,6 +41,8 @@ T = TypeVar("T")
 
 _BODY_OF_ONE = 65_536
 """bytes of a body that are counted as one more request"""
+_MOST_HELD, _HELD_SECONDS = 500, 1.0
+"""refusals that are kept back at once, and for how long"""
 _UNTOLD = 16
 """requests that one with a body of unknown length is counted as"""
 OPEN_PATHS = frozenset(
@@ -90,6 +92,7 @@ class Access:
         self._app = app
         self._service = service
         self._most_bytes = int(service.ev.settings.server_body_mb * 1e6)
+        self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # without the place where another application has mounted this one
@@ -98,10 +101,12 @@ class Access:
             await self._app(scope, receive, send)
             return
         try:
-            headers = Headers(scope=scope)
+            headers = headers_of(scope)
             caller = scope["caller"] = await self._caller(scope, headers)
             limits = await self._limits(caller, self._cost(path, headers))
         except Problem as problem:
+            if problem.status_code == 429:
+                await self._hold()
             await problem.response(scope["request_id"])(scope, receive, send)
             return
         if caller.key is None:
@@ -114,20 +119,19 @@ class Access:
     ) -> None:
         """Answer as long as the key is good. Lines that have begun to go out end with the problem
         as the last one; any other answer is cut."""
-        started = lines = False
+        started: Message | None = None
 
         async def sending(message: Message) -> None:
-            nonlocal started, lines
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                started, lines = True, headers.get("content-type") == LINES
-                headers.update(limits)
+            nonlocal started
+            started = started or message
             await send(message)
 
+        scope["answer_headers"].update(limits)
         watch = self._service.revocations.begin(key.id)
         try:
             await self._app(scope, receive, sending)
         except asyncio.CancelledError:
+            lines = started and Headers(raw=started["headers"]).get("content-type") == LINES
             if not watch.revoked or (started and not lines):
                 raise
             watch.forgive()
@@ -150,9 +154,22 @@ class Access:
         limits = _limit_headers(limiter, allowance)
         if not allowance:
             raise _too_often(limits, allowance)
+        if not self._service.shares.take(caller.tenant, cost):
+            REFUSED.add(1, "share")
+            raise _too_much(limits)
         return limits
 
-    def _cost(self, path: str, headers: Headers) -> int:
+    async def _hold(self) -> None:
+        """Keep a refusal back for a moment while the service is busy, so that a client that
+        asks again at once does so less often."""
+        if self._service.shares.busy and self._held < _MOST_HELD:
+            self._held += 1
+            try:
+                await asyncio.sleep(_HELD_SECONDS)
+            finally:
+                self._held -= 1
+
+    def _cost(self, path: str, headers: Mapping[str, str]) -> int:
         """As how many requests one counts: a long body takes longer to read. A batch is read in
         its tenant's turns, line by line, and what is too long is not read."""
         if path.endswith("/batch"):
@@ -163,7 +180,7 @@ class Access:
         size = int(length[:16])
         return 1 if size > self._most_bytes else 1 + size // _BODY_OF_ONE
 
-    async def _caller(self, scope: Scope, headers: Headers) -> Caller:
+    async def _caller(self, scope: Scope, headers: Mapping[str, str]) -> Caller:
         scheme, _, text = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and text:
             key = await self._service.find_key(text.strip())
@@ -200,6 +217,15 @@ def _limit_headers(limiter: Limiter, allowance: Allowance) -> dict[str, str]:
         "RateLimit-Policy": f'"agent";q={limiter.burst};w={window}',
         "RateLimit": f'"agent";r={allowance.remaining};t={wait}',
     }
+
+
+def _too_much(limits: dict[str, str]) -> Problem:
+    return Problem(
+        429,
+        "the service is busy, and this tenant asks for more than its share: come again in 1 s",
+        error="more than its share",
+        headers={**limits, "Retry-After": "1"},
+    )
 
 
 def _too_often(limits: dict[str, str], allowance: Allowance) -> Problem:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from starlette.datastructures import MutableHeaders
-
 from evervec.server.problems import Problem
-from evervec.server.requests import App, Message, Receive, Scope, Send
+from evervec.server.requests import App, Receive, Scope, Send
 from evervec.telemetry import REFUSED
 
 if TYPE_CHECKING:
@@ -43,15 +41,10 @@ class Admission:
             await problem.response(scope["request_id"])(scope, receive, send)
             return
         self._under_way[tenant] += 1
-
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                left = self._most_of_one - self._under_way[tenant]
-                MutableHeaders(scope=message)["Concurrent-Requests-Remaining"] = str(left)
-            await send(message)
-
+        left = self._most_of_one - self._under_way[tenant]
+        scope["answer_headers"]["Concurrent-Requests-Remaining"] = str(left)
         try:
-            await self._app(scope, receive, sending)
+            await self._app(scope, receive, send)
         finally:
             self._under_way[tenant] -= 1
             if not self._under_way[tenant]:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Protocol
 
+from evervec.limits.limiter import MemoryLimiter
 from evervec.server.problems import Problem
 from evervec.server.trust import Proxies
 from evervec.settings import Settings
@@ -65,6 +66,9 @@ class Connections:
         self._proxies = Proxies(settings.trusted_proxies)
         self._all = _Room(most or settings.server_connections)
         self._most_of_client = settings.server_client_connections
+        self._new = MemoryLimiter(
+            settings.server_client_rate, settings.server_client_connections, clock
+        )
         self._by_client: dict[str, _Room] = {}
         self._rooms: dict[Connection, tuple[_Room, ...]] = {}
         self._swept = clock()
@@ -78,7 +82,10 @@ class Connections:
         sockets carry many clients: only the total bounds them."""
         rooms = [self._all]
         if peer is not None and not self._proxies.trust(peer):
-            rooms.insert(0, self._room_of(client_network(peer)))
+            client = client_network(peer)
+            if not self._new.allow(client):
+                return self._too_often()
+            rooms.insert(0, self._room_of(client))
         for room in rooms:
             if room.count >= room.most:
                 waiting = room.longest_waiting()
@@ -122,14 +129,26 @@ class Connections:
     def _room_of(self, client: str) -> _Room:
         return self._by_client.get(client) or _Room(self._most_of_client, client)
 
-    def _refused(self, room: _Room) -> Problem:
+    def _too_often(self) -> Problem:
+        self._tell("one client opens too many (server_client_rate)")
+        return Problem(
+            429,
+            f"this client opens more than {self._new.rate:g} connections a second "
+            "(server_client_rate): keep them open, and use them again",
+            headers={"Retry-After": "1"},
+        )
+
+    def _tell(self, why: str) -> None:
         now = self.clock()
+        if now - self._told > _TOLD_AGAIN:
+            self._told = now
+            log.warning("connections are refused: %s", why)
+
+    def _refused(self, room: _Room) -> Problem:
         in_all = room is self._all
         name = "server_connections" if in_all else "server_client_connections"
         whose = "this service has" if in_all else "this client has"
-        if now - self._told > _TOLD_AGAIN:
-            self._told = now
-            log.warning("connections are refused: %d are in use (%s)", room.most, name)
+        self._tell(f"{room.most} are in use ({name})")
         return Problem(
             503 if in_all else 429,
             f"{whose} {room.most:,} connections in use ({name}): try again later",

@@ -13,12 +13,10 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from starlette.datastructures import Headers
-
 from evervec.deadlines import Deadline, bounded
 from evervec.errors import DeadlineExceeded
 from evervec.server.problems import Problem
-from evervec.server.requests import App, Message, Receive, Scope, Send
+from evervec.server.requests import App, Message, Receive, Scope, Send, headers_of
 from evervec.settings import Settings
 
 T = TypeVar("T")
@@ -26,8 +24,10 @@ T = TypeVar("T")
 HEADER = "request-timeout"
 GONE = "the client closed the connection before it was answered"
 STOPPING = "the service stops, and has broken this off; nothing was changed: ask again"
-_LISTEN_AFTER = 0.1
-"""seconds that work may take before the end of its client's connection is listened for"""
+_LOOK = 0.1
+"""seconds between two looks at all requests under way"""
+_SOON = 2 * _LOOK
+"""seconds from which on the end of a deadline is awaited exactly"""
 _GRACE = 1.0
 """seconds that a thread has to end its work once the deadline is over"""
 
@@ -48,9 +48,13 @@ class Call:
         """by the client: then it holds for waits too"""
         self._receive = receive
         self._read = False
+        self._waits = False
+        """whether it waited for a thread at an earlier look: most requests are over by the next"""
         self._listening: asyncio.Future[Message] | None = None
-        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """done when the request is ended before its time"""
+        self._ended = asyncio.Event()
+        """set when the request is ended before its time"""
+        self._awaited: dict[asyncio.Future[Any], Callable[[], bool]] = {}
+        """what threads do for it, and how to withdraw that"""
 
     async def receive(self) -> Message:
         """The body, as the application reads it."""
@@ -69,8 +73,8 @@ class Call:
     def cancel(self, why: str) -> None:
         """End the request now, in its threads too."""
         self.deadline.cancel(why)
-        if not self._over.done():
-            self._over.set_result(None)
+        self._ended.set()
+        self._end()
 
     def close(self) -> None:
         if self._listening is not None:
@@ -89,36 +93,55 @@ class Call:
     async def pause(self, seconds: float, ends: asyncio.Event) -> None:
         """Wait; less if `ends` is set, the deadline is over or the client is gone."""
         self.listen()
-        waits = asyncio.ensure_future(ends.wait())
+        waits = [asyncio.ensure_future(event.wait()) for event in (ends, self._ended)]
         try:
-            await self._ends(waits, seconds)
+            await asyncio.wait(
+                waits,
+                timeout=min(seconds, self.deadline.left),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
         finally:
-            waits.cancel()
+            for wait in waits:
+                wait.cancel()
 
     async def outcome(self, future: asyncio.Future[T], withdraw: Callable[[], bool]) -> T:
         """What a thread gave, or `DeadlineExceeded`. Work that has not begun is withdrawn."""
+        self._awaited[future] = withdraw
+        if (left := self.deadline.left) < _SOON:
+            asyncio.get_running_loop().call_later(left, self.look)
         try:
-            if not await self._ends(future, _LISTEN_AFTER):
-                self.listen()
-                await self._ends(future, math.inf)
-            if not future.done():
-                if withdraw():
-                    raise self._too_late("nothing was done, because others were served first")
-                await asyncio.wait({future}, timeout=_GRACE)
-            if not future.done():
-                raise self._too_late("a change may still be made")
+            return await future
         except asyncio.CancelledError:
             withdraw()
             self.cancel(STOPPING)
             raise
-        return future.result()
+        finally:
+            self._awaited.pop(future, None)
 
-    async def _ends(self, future: asyncio.Future[Any], most: float) -> bool:
-        """Wait for work until it is done, the client gone or the deadline over."""
-        events: set[asyncio.Future[Any]] = {future, self._over}
-        limit = min(most, self.deadline.left)
-        await asyncio.wait(events, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-        return future.done()
+    def look(self) -> None:
+        """Listen to a client that waits for work, or end the request when its time is over."""
+        if self.deadline.over:
+            self._end()
+        elif self._awaited:
+            if self._waits:
+                self.listen()
+            self._waits = True
+
+    def _end(self) -> None:
+        """Have the request answered that it is too late."""
+        for future, withdraw in list(self._awaited.items()):
+            if future.done():
+                continue
+            if withdraw():
+                why = "nothing was done, because others were served first"
+                future.set_exception(self._too_late(why))
+            else:
+                del self._awaited[future]
+                asyncio.get_running_loop().call_later(_GRACE, self._give_up, future)
+
+    def _give_up(self, future: asyncio.Future[Any]) -> None:
+        if not future.done():
+            future.set_exception(self._too_late("a change may still be made"))
 
     def _too_late(self, what: str) -> DeadlineExceeded:
         """The deadline's error, with what became of the request."""
@@ -127,7 +150,8 @@ class Call:
 
 
 class Deadlines:
-    """The layer that gives each request its deadline."""
+    """The layer that gives each request its deadline, and looks after them all together: a timer
+    for each of them takes a sixth of the time of a small request."""
 
     def __init__(self, app: App, settings: Settings, calls: set[Call]) -> None:
         self._app = app
@@ -135,12 +159,13 @@ class Deadlines:
         self._most = settings.server_most_seconds
         self._calls = calls
         """those under way, for whoever has to end them"""
+        self._looking = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get(HEADER)
+        given = headers_of(scope).get(HEADER)
         try:
             seconds = self._usual if given is None else self._asked(given)
         except Problem as problem:
@@ -148,6 +173,8 @@ class Deadlines:
             return
         call = Call(Deadline(seconds), receive, chosen=given is not None)
         self._calls.add(call)
+        if not self._looking:
+            self._look_later()
         token = _call.set(call)
         try:
             with bounded(call.deadline):
@@ -156,6 +183,16 @@ class Deadlines:
             _call.reset(token)
             self._calls.discard(call)
             call.close()
+
+    def _look_later(self) -> None:
+        self._looking = bool(self._calls)
+        if self._looking:
+            asyncio.get_running_loop().call_later(_LOOK, self._look)
+
+    def _look(self) -> None:
+        for call in list(self._calls):
+            call.look()
+        self._look_later()
 
     def _asked(self, given: str) -> float:
         """The seconds that a client allows."""

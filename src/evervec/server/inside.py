@@ -37,7 +37,9 @@ class Inside:
         for _ in range(self._count):
             self._workers.append(self._service.ev.worker().__enter__())
         loop = asyncio.get_running_loop()
-        for tend in (self._service.tend, self._service.revocations.tend):
+        for tend in (
+            self._service.tend, self._service.revocations.tend, self._service.shares.tend,
+        ):  # fmt: skip
             self._tending.append(loop.create_task(tend()))
         atexit.register(self._drain)  # where no lifespan does
 

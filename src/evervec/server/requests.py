@@ -6,16 +6,15 @@ import asyncio
 import difflib
 import json
 import logging
+import random
 import re
 import time
-import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any
 
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -62,8 +61,10 @@ class Requests:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("x-request-id", "")
-        id = scope["request_id"] = given if _SANE_ID.fullmatch(given) else uuid.uuid4().hex
+        headers = headers_of(scope)
+        given = headers.get("x-request-id", "")
+        id = scope["request_id"] = given if _SANE_ID.fullmatch(given) else new_request_id()
+        added = scope["answer_headers"] = {}
         REQUEST_ID.set(id)
         # routes see the path as it was sent, so that an id may hold a slash as %2F
         scope["path"] = scope["raw_path"].decode("ascii", "replace")
@@ -74,7 +75,7 @@ class Requests:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = _completed(message.get("headers", ()), id)
+                message["headers"] = _completed(message.get("headers", ()), id, added)
                 if body.may_go_on:
                     message["headers"].append((b"connection", b"close"))
             elif body.may_go_on and not message.get("more_body", False):
@@ -84,8 +85,7 @@ class Requests:
             await send(message)
 
         try:
-            traceparent = Headers(scope=scope).get("traceparent")
-            with traced(scope["method"], traceparent) as name:
+            with traced(scope["method"], headers.get("traceparent")) as name:
                 await self._app(scope, self._bounded(scope, body.receive), sending)
                 name(getattr(scope.get("route"), "path_format", ""))
         except ClientDisconnect:
@@ -111,7 +111,7 @@ class Requests:
             return receive
         most = _LARGEST_DELIVERY if path.startswith(_PUSH) else self._most_bytes
         left = most
-        declared = Headers(scope=scope).get("content-length", "")
+        declared = headers_of(scope).get("content-length", "")
 
         async def receiving() -> Message:
             nonlocal left
@@ -126,11 +126,31 @@ class Requests:
         return receiving
 
 
-def _completed(headers: Iterable[tuple[bytes, bytes]], id: str) -> list[tuple[bytes, bytes]]:
-    """The headers of an answer, with those that every answer has."""
+def headers_of(scope: Scope) -> dict[str, str]:
+    """The headers of a request, of each name the first. They are read once for all layers: each
+    look into Starlette's costs as much as all of this."""
+    found: dict[str, str] | None = scope.get("evervec.headers")
+    if found is None:
+        found = {k.decode("latin-1"): v.decode("latin-1") for k, v in reversed(scope["headers"])}
+        scope["evervec.headers"] = found
+    return found
+
+
+def new_request_id() -> str:
+    """A name for a request. It opens nothing, so it need not come from the system's own source of
+    randomness, which takes longer than all else that is done with it."""
+    return f"{random.getrandbits(128):032x}"
+
+
+def _completed(
+    headers: Iterable[tuple[bytes, bytes]], id: str, added: Mapping[str, str]
+) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer, with those that layers added (`answer_headers` in the scope) and
+    those that every answer has."""
     given = list(headers)
     names = {name for name, _ in given}
     given.append((b"x-request-id", id.encode()))
+    given += [(name.lower().encode(), value.encode()) for name, value in added.items()]
     return given + [pair for pair in SECURITY_HEADERS if pair[0] not in names]
 
 
@@ -149,7 +169,7 @@ class _Body:
     """
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
-        headers = Headers(scope=scope)
+        headers = headers_of(scope)
         sent = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
         self.may_go_on = sent and scope.get("http_version", "1.1") < "2"
         self._receive = receive

@@ -27,6 +27,7 @@ from evervec.model import Status, Ticket
 from evervec.server.deadlines import STOPPING, Call, current_call
 from evervec.server.repeats import Names
 from evervec.server.revocation import Revocations
+from evervec.server.shares import Shares
 from evervec.server.together import Together
 from evervec.server.turns import Turns
 from evervec.settings import Settings
@@ -73,6 +74,7 @@ class Service:
         self.names = Names(ev.store, ev.settings)
         self.every_queue = ev.queue_of(None)
         self.stopping = asyncio.Event()
+        self.shares = Shares()
         self.calls: set[Call] = set()
         """requests under way"""
         self.under_way: Counter[str] = Counter()
@@ -204,7 +206,8 @@ class Service:
     async def find_key(self, text: str) -> Key | None:
         """Whose key it is, as of this moment; None for what opens nothing."""
         if self.ev.store.reads_at_once:  # a thread would take longer than the read
-            return self._find_all([text])[0]
+            with bounded(None):  # and so would the watch over a deadline
+                return self._find_all([text])[0]
         return await self._find_key(text)
 
     def _find_all(self, texts: Sequence[str]) -> list[Key | None]:

@@ -1,0 +1,46 @@
+"""While the service is busy no tenant gets more than its share."""
+
+from evervec.server.shares import Shares
+from support.world import Clock
+
+
+def taken(shares: Shares, tenant: str, tries: int, cost: int = 1) -> int:
+    return sum(shares.take(tenant, cost) for _ in range(tries))
+
+
+def test_nobody_is_refused_while_the_service_keeps_up() -> None:
+    shares = Shares(Clock(1000.0))
+    shares.late(0.01)
+    assert not shares.busy
+    assert taken(shares, "a", 5000) == 5000
+
+
+def test_a_tenant_alone_may_have_everything() -> None:
+    shares = Shares(Clock(1000.0))
+    shares.late(1.0)
+    assert taken(shares, "a", 5000) == 5000
+
+
+def test_beside_others_a_tenant_gets_little_more_than_they_do() -> None:
+    shares = Shares(Clock(1000.0))
+    shares.late(1.0)
+    others = [f"tenant {n}" for n in range(9)]
+    for _ in range(40):
+        assert all(shares.take(tenant, 1) for tenant in others)
+        taken(shares, "greedy", 50)
+    assert shares._now["greedy"] <= 3 * 40
+    assert all(shares._now[tenant] == 40 for tenant in others)
+
+
+def test_costs_count_and_are_forgotten() -> None:
+    clock = Clock(1000.0)
+    shares = Shares(clock)
+    shares.late(1.0)
+    assert taken(shares, "other", 3) == 3
+    assert taken(shares, "a", 10, cost=100) == 1
+    assert taken(shares, "other", 3) == 3
+    clock.move(2)
+    shares.late(1.0)
+    assert shares.take("a", 100)
+    clock.move(2.5)
+    assert not shares.busy
