@@ -185,9 +185,7 @@ class Queue:
                 Failure(
                     job,
                     _storable(error),
-                    None
-                    if permanent or job.attempts >= job.max_attempts
-                    else now + backoff(job.attempts, self._settings),
+                    None if permanent else now + backoff(job.attempts, self._settings),
                     self.worker,
                 )
                 for job, error, permanent in failures

@@ -1,10 +1,12 @@
 """Suites about the store alone run once for each store, not again for each index over it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from support.engines import apart
+from support.engines import OWN_PAIRS, apart
+from support.job_bench import Bench
 from support.qstash import CRON_SECRET, CURRENT_KEY, TOKEN, Broker, broker
 from support.service import Served, serving
 from support.world import World
@@ -46,3 +48,22 @@ def qstash(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
 def served(world: World) -> Iterator[Served]:
     with serving() as serve:
         yield serve(world.ev)
+
+
+_BENCHES = [(pair, False) for pair in OWN_PAIRS] + [
+    (pair, True) for pair in OWN_PAIRS if pair[0] == "postgres"
+]
+
+
+@pytest.fixture(
+    scope="module", params=_BENCHES, ids=[pair[0] + "-told" * told for pair, told in _BENCHES]
+)
+def bench(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    """A store of each engine for jobs in any state; PostgreSQL also with leases that only their
+    claims tell."""
+    pair, told = request.param
+    world = World(pair, Path(tmp_path_factory.mktemp("bench")))
+    yield Bench(world, told=told)
+    world.close()

@@ -124,6 +124,29 @@ def test_a_version_being_built_gets_what_waits(owing: Owing, moment: str) -> Non
     owing.oracle.check(ev)
 
 
+@pytest.mark.parametrize("ends", ["waits", "failed"])
+def test_a_version_being_built_gets_a_live_record_while_its_box_is_closed(
+    world: World, ends: str
+) -> None:
+    """It would be missing from searches once that version serves."""
+    ev = world.ev
+    ev.add("note", FIRST, id="live")
+    work(ev)
+    ev.add("note", SECOND, id="live", boxed=True, delay=3600)
+    if ends == "failed":
+        world.clock.move(3601)
+        (job,) = ev.queue.claim(1)
+        ev.queue.fail(job, "it is bad", permanent=True)
+    migration = ev.migrate("hashing:32")
+    build(ev)
+    migration.switch()
+    (serving,) = [c for c in ev.store.collections() if c.state == "serving"]
+    assert serving.spec is not None
+    assert serving.spec.dimensions == 32
+    (record,) = ev.records("note")
+    assert (record.text, record.embedded) == (FIRST, True)
+
+
 @parametrized(EACH)
 def test_an_enqueue_leaves_what_waits_as_it_is(owing: Owing) -> None:
     """By a process that knows nothing of how these records are fetched."""

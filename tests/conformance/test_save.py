@@ -58,6 +58,12 @@ def test_the_longest_tenant_kind_and_id_fit_together_and_longer_ones_are_refused
     assert [record.id for record in ev.records(KIND)] == ["1"]
 
 
+def test_two_drafts_of_one_record_in_a_batch_have_the_same_job(world: World) -> None:
+    texts = ("first", "second")
+    tickets = list(world.ev.add_many(KIND, ({"id": "1", "text": text} for text in texts)))
+    assert {ticket.job_id for ticket in tickets} == {job_of(world.ev, "1").job_id}
+
+
 def test_a_record_without_a_weight_counts_as_one_and_without_times_as_now(world: World) -> None:
     world.ev.add(KIND, "the text", id=1)
     record = world.ev.get(KIND, 1)

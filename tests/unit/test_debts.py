@@ -3,10 +3,10 @@
 import pytest
 
 from evervec.model import Op
-from evervec.stores.sql.records import Owed, debt
+from evervec.transitions import Work, debt
 
-BOX = Owed(Op.OPEN, "box")
-ROW = Owed(Op.LOAD)
+BOX = Work(Op.OPEN, "box")
+ROW = Work(Op.LOAD)
 
 
 @pytest.mark.parametrize("asked", list(Op))
@@ -20,15 +20,15 @@ ROW = Owed(Op.LOAD)
         ([BOX, BOX], BOX),
     ],
 )
-def test_what_was_to_be_read_stays_to_be_read(asked: Op, owed: list[Owed], wanted: Owed) -> None:
+def test_what_was_to_be_read_stays_to_be_read(asked: Op, owed: list[Work], wanted: Work) -> None:
     assert debt(asked, owed) == wanted
 
 
 @pytest.mark.parametrize("asked", list(Op))
 def test_without_debts_it_is_as_asked(asked: Op) -> None:
-    assert debt(asked, []) == Owed(asked)
+    assert debt(asked, []) == Work(asked)
 
 
 @pytest.mark.parametrize("owed", [[], [BOX], [ROW], [BOX, ROW]])
-def test_a_row_that_is_to_be_loaded_now_is_loaded(owed: list[Owed]) -> None:
+def test_a_row_that_is_to_be_loaded_now_is_loaded(owed: list[Work]) -> None:
     assert debt(Op.EMBED, owed, is_loaded=True) == ROW

@@ -124,7 +124,8 @@ class Finish(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A claimed job that failed: it waits until `retry_at`, or for ever when that is None."""
+    """A claimed job that failed: it waits until `retry_at`, or for ever when that is None or no
+    attempt is left."""
 
     job: Job
     error: str

@@ -152,7 +152,7 @@ where j.record = n.record and j.version = n.version
 returning j.record, j.version
 
 -- name: owed
--- what jobs have yet to read; see `debt` in stores/sql/records.py
+-- what jobs have yet to read; see `debt` in transitions.py
 select record, op, box from evervec_jobs
 where record in (select unnest($1::bigint[])) and op in ('load', 'open') and status <> 'done'
 
@@ -223,7 +223,8 @@ where place = 1 or upto <= $2
 order by place
 
 -- name: standing
-select job_id, token, status, seq, finished_seq, attempts, max_attempts
+select job_id, status, op, seq, claimed_seq, finished_seq, token, attempts, max_attempts, crashes,
+       box is not null, priority, scheduled_for, error, completed_at, started_at, lease_expires_at
 from evervec_jobs
 where job_id in (select unnest($1::bigint[]))
 
@@ -304,7 +305,7 @@ select unnest($1::bigint[]), unnest($2::varchar[]), unnest($3::bigint[]), unnest
 -- name: put_back
 update evervec_jobs as j
 set status = n.status, scheduled_for = n.due, attempts = n.attempts,
-    crashes = j.crashes + n.crashes, error = n.error, completed_at = n.completed_at, token = null,
+    crashes = n.crashes, error = n.error, completed_at = n.completed_at, token = null,
     lease_expires_at = null
 from (
     select unnest($1::varchar[]) as status, unnest($2::double[]) as due,
@@ -317,8 +318,9 @@ where j.job_id = n.job_id
 update evervec_jobs as j
 set status = 'pending',
     attempts = case when j.seq > j.claimed_seq then 0 else greatest(j.attempts - 1, 0) end,
-    error = coalesce($1, j.error), scheduled_for = coalesce($2, j.scheduled_for), token = null,
-    lease_expires_at = null
+    error = coalesce($1, j.error), token = null, lease_expires_at = null,
+    scheduled_for = case when j.seq > j.claimed_seq then j.scheduled_for
+                         else coalesce($2, j.scheduled_for) end
 from (select unnest($3::bigint[]) as job_id, unnest($4::varchar[]) as token) as n
 where j.job_id = n.job_id and j.token = n.token and j.status = 'processing'
 returning j.job_id

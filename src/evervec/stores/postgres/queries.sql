@@ -189,6 +189,9 @@ on conflict (record, version) do update set
     (scheduled_for, attempts, crashes, error, completed_at, status) = (
         select case
                    when now.waits or j.status = 'processing' and j.seq > j.claimed_seq
+                       or now.held and exists (  -- a claim alone may tell what it was claimed for
+                           select 1 from evervec.claims as c
+                           where c.seqs[array_position(c.job_ids, j.job_id)] < j.seq)
                        then least(j.scheduled_for, excluded.scheduled_for)
                    else excluded.scheduled_for end,
                case when now.held then j.attempts else 0 end,
@@ -205,7 +208,7 @@ on conflict (record, version) do update set
                     = (j.tenant, -j.priority::bigint, j.scheduled_for, j.job_id)) as ready) as stands) as now)
 
 -- name: owed
--- what jobs have yet to read; see `debt` in stores/sql/records.py
+-- what jobs have yet to read; see `debt` in transitions.py
 select record, op, box from evervec.jobs
 where record = any ($1::bigint[]) and op in ('load', 'open') and status <> 'done'
 
@@ -297,7 +300,8 @@ order by place
 
 -- name: standing
 -- in the order of their keys, so that two bulk finishes never wait for each other
-select job_id, token, status, seq, finished_seq, attempts, max_attempts
+select job_id, status, op, seq, claimed_seq, finished_seq, token, attempts, max_attempts, crashes,
+       box is not null, priority, scheduled_for, error, completed_at, started_at, lease_expires_at
 from evervec.jobs
 where job_id = any ($1::bigint[])
 order by job_id
@@ -429,7 +433,7 @@ select * from unnest(
 -- name: put_back
 update evervec.jobs as j
 set status = n.status, scheduled_for = n.due, attempts = n.attempts,
-    crashes = j.crashes + n.crashes, error = n.error, completed_at = n.completed_at, token = null,
+    crashes = n.crashes, error = n.error, completed_at = n.completed_at, token = null,
     lease_expires_at = null
 from unnest($1::text[], $2::double precision[], $3::integer[], $4::integer[], $5::text[],
             $6::double precision[], $7::bigint[])
@@ -440,8 +444,9 @@ where j.job_id = n.job_id
 update evervec.jobs as j
 set status = 'pending',
     attempts = case when j.seq > j.claimed_seq then 0 else greatest(j.attempts - 1, 0) end,
-    error = coalesce($1, j.error), scheduled_for = coalesce($2, j.scheduled_for), token = null,
-    lease_expires_at = null
+    error = coalesce($1, j.error), token = null, lease_expires_at = null,
+    scheduled_for = case when j.seq > j.claimed_seq then j.scheduled_for
+                         else coalesce($2, j.scheduled_for) end
 from unnest($3::bigint[], $4::text[]) as n (job_id, token)
 where j.job_id = n.job_id and coalesce(j.token = n.token and j.status = 'processing', false)
 returning j.job_id

@@ -433,6 +433,45 @@ begin
 end
 $$;
 
+-- With `retry_in` seconds it waits for another try, if one is left; without, it is a dead letter.
+-- What overtook the claim waits at its own time. Where it went, or null when the token was no longer
+-- good.
+create or replace function evervec.fail_embedding_queue_item(
+    job bigint, given_token text, reason text, retry_in double precision default null
+) returns text
+language plpgsql
+as $$
+declare
+    now double precision := evervec.now_seconds();
+    held evervec.jobs;
+    ended text;
+begin
+    perform evervec.write_leases(array[given_token], array[job]);
+    select j.* into held from evervec.jobs as j
+    where j.job_id = job and j.token = given_token and j.status = 'processing' for update;
+    if not found then
+        return null;
+    end if;
+    ended := case
+        when held.seq > held.claimed_seq then 'pending'  -- a newer version starts anew
+        when retry_in is null or held.attempts >= held.max_attempts then 'failed'
+        else 'pending' end;
+    update evervec.jobs as j
+    set status = ended, error = reason, token = null, lease_expires_at = null,
+        attempts = case when j.seq > j.claimed_seq then 0 else j.attempts end,
+        scheduled_for = case when j.seq > j.claimed_seq then j.scheduled_for
+                             else now + case when ended = 'failed' then 0 else retry_in end end,
+        completed_at = case when ended = 'failed' then now end
+    where j.job_id = job;
+    insert into evervec.attempts
+        (record, tenant, version, attempt, seq, started_at, finished_at, outcome, worker, error)
+    values (held.record, held.tenant, held.version, held.attempts, held.claimed_seq,
+            held.started_at, now, case when ended = 'failed' then 'failed' else 'retry' end,
+            held.worker, reason);
+    return ended;
+end
+$$;
+
 -- A token is a key of a short life: the key that it was made from, and as a JSON list the kinds that
 -- it is for (null: all).
 alter table evervec.keys add column parent text;

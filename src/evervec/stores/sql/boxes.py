@@ -18,6 +18,7 @@ from evervec.stores.sql.batches import retried
 from evervec.stores.sql.engine import Connection, Engine
 from evervec.stores.sql.records import NewJob, Row, pack_box
 from evervec.stores.values import Draft, Finish
+from evervec.transitions import follows_box, takes_box
 
 
 class NextJob(NamedTuple):
@@ -44,9 +45,8 @@ class _Rival(NamedTuple):
     job_seq: int | None
 
     def wants(self, seq: int) -> bool:
-        """Whether it still has to open a box of that seq: nothing newer came."""
-        newer_box = self.op == Op.OPEN and (self.job_seq or 0) > seq
-        return self.serves and self.seq <= seq and not newer_box
+        """Whether it still has to open a box of that seq."""
+        return self.serves and takes_box(self.seq, self.op, self.job_seq, seq)
 
 
 class Boxes(Engine):
@@ -97,7 +97,11 @@ class Boxes(Engine):
             plan = Draft("", "", b"", priority=job.priority, max_attempts=job.max_attempts)
             versions = rivals[job.record]
             if any(v.serves and v.version == job.version for v in versions):
-                others = [v.version for v in versions if v.version != job.version]
+                others = [
+                    v.version
+                    for v in versions
+                    if v.version != job.version and follows_box(v.op, v.job_seq, f.seq)
+                ]
                 op, box = Op.EMBED, None
             else:
                 elsewhere.add(job.job_id)

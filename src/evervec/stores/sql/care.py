@@ -10,6 +10,7 @@ from evervec.model import Job, Status
 from evervec.stores.sql.boxes import Boxes
 from evervec.stores.sql.engine import EVERYONE, Connection
 from evervec.stores.values import JOBLESS
+from evervec.transitions import CANCELLED, RETRIED
 
 
 class Care(Boxes):
@@ -18,7 +19,7 @@ class Care(Boxes):
     def retry(self, tenant: str | None, job_id: int) -> None:
         with self.db.writing(durable=True) as conn:
             job = self._job(conn, tenant, job_id)
-            if job.status is not Status.FAILED:
+            if job.status not in RETRIED:
                 raise InvalidTransition(
                     f"job {job_id} is {job.status}; only a failed job can be retried"
                 )
@@ -36,7 +37,7 @@ class Care(Boxes):
     def cancel(self, tenant: str | None, job_id: int) -> None:
         with self.db.writing(durable=True) as conn:
             job = self._job(conn, tenant, job_id)
-            if job.status not in (Status.PENDING, Status.FAILED):
+            if job.status not in CANCELLED:
                 raise InvalidTransition(
                     f"job {job_id} is {job.status}; only a pending or failed job can be "
                     "cancelled: delete its record instead"

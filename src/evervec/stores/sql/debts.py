@@ -1,20 +1,22 @@
 """Jobs that are asked for again, with what they still have to read.
 
 Enqueue, repair, backfill, a migration and a lost lease bring no content of their own. What a
-record's jobs have yet to read, a row or a box, stays to be read: `records.debt` is the rule.
+record's jobs have yet to read, a row or a box, stays to be read: `transitions.debt` is the rule.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from evervec.model import Op
 from evervec.stores.sql.batches import retried
 from evervec.stores.sql.boxes import Boxes
 from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.records import NewJob, Owed, Row, debt, op_to_reopen
+from evervec.stores.sql.records import NewJob, Row
 from evervec.stores.values import Draft
+from evervec.transitions import Work, beside_box, debt, to_reopen
 
 
 class Debts(Boxes):
@@ -26,12 +28,34 @@ class Debts(Boxes):
         """Jobs that bring no content, as the debts of their records make them. Call it once
         nobody else can change the records."""
         records = self.listed({row.record for row, _, _ in jobs})
-        owed: dict[int, list[Owed]] = defaultdict(list)
+        owed: dict[int, list[Work]] = defaultdict(list)
         for record, op, box in conn.execute(self.sql.owed, (records,)).fetchall():
-            owed[record].append(Owed(Op(op), box))
+            owed[record].append(Work(Op(op), box))
         return [
             (row, *debt(op, owed.get(row.record, ()), is_loaded=is_loaded)) for row, op, _ in jobs
         ]
+
+    def put_enqueued(
+        self,
+        conn: Connection,
+        tenant: str,
+        targets: list[int],
+        now: float,
+        jobs: list[NewJob],
+        *,
+        is_loaded: bool,
+    ) -> None:
+        """Jobs with their debts. A box is for the version that serves, and the others get what
+        `beside_box` says."""
+        owing = self.with_debts(conn, jobs, is_loaded=is_loaded)
+        self._put_jobs(conn, tenant, targets, now, owing)
+        if len(targets) > 1:
+            beside = [
+                (replace(row, job_ids=row.job_ids[1:]), op, None)
+                for (row, asked, _), (_, op_owed, _) in zip(jobs, owing, strict=True)
+                if op_owed is Op.OPEN and (op := beside_box(asked))
+            ]
+            self._put_jobs(conn, tenant, targets[1:], now, beside)
 
     @retried
     def reopen(
@@ -45,7 +69,7 @@ class Debts(Boxes):
             alike: dict[tuple[str, str], list[NewJob]] = defaultdict(list)
             for record, tenant, kind, state in found:
                 row = Row("", record=record, draft=Draft("", "", b"", priority=priority))
-                alike[tenant, kind].append((row, op_to_reopen(state), None))
+                alike[tenant, kind].append((row, to_reopen(state), None))
             for (tenant, kind), jobs in alike.items():
                 self._reopen(conn, tenant, kind, version, now, jobs)
             if forget:
@@ -64,13 +88,15 @@ class Debts(Boxes):
         now: float,
         jobs: list[NewJob],
     ) -> None:
-        """What is read again may have changed, so all versions of the record read it again."""
+        """A row that is read again may have changed, so all versions of the record read it again.
+        A box is for the version that serves."""
         again, read = list[NewJob](), list[NewJob]()
-        for job in self.with_debts(conn, jobs):
-            (read if job[1] in (Op.LOAD, Op.OPEN) else again).append(job)
-        targets = [version]
-        if read:
-            targets = [row[0] for row in conn.execute(self.sql.targets, (kind,)).fetchall()]
+        targets = [row[0] for row in conn.execute(self.sql.targets, (kind,)).fetchall()]
+        for asked, job in zip(jobs, self.with_debts(conn, jobs), strict=True):
+            if job[1] is Op.OPEN and version != targets[0]:
+                again.append(asked)
+            else:
+                (read if job[1] is Op.LOAD else again).append(job)
         for versions, group in (([version], again), (targets, read)):
             numbers = self.numbers(conn, len(group) * (1 + len(versions)))
             for row, _, _ in group:

@@ -17,17 +17,16 @@ from evervec.stores.sql.boxes import Boxes
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.jobs import (
     JobRow,
-    Standing,
-    after_crash,
-    after_failure,
     attempt_row,
     check_read,
     done_row,
     holds,
+    standing_of,
     unread,
     was_finished,
 )
 from evervec.stores.values import Apply, ChunksMissing, Failure, Finish
+from evervec.transitions import JobState, expire, fail
 
 
 class Ending(Boxes):
@@ -137,11 +136,11 @@ class Ending(Boxes):
                 if not holds(standing, f.job):
                     ends.append(None)
                     continue
-                end, due, spent = after_failure(standing[f.job.job_id], f.job, f.retry_at, now)
-                back.append(_put_back_row(f.job, end, due, spent, 0, f.error, now))
-                outcome = Outcome.FAILED if end is Status.FAILED else Outcome.RETRY
+                end = fail(standing[f.job.job_id], f.error, f.retry_at, now)
+                back.append(_put_back_row(f.job, end))
+                outcome = Outcome.FAILED if end.status is Status.FAILED else Outcome.RETRY
                 attempts.append(attempt_row(f.job, outcome, f.worker, f.error, now))
-                ends.append(end)
+                ends.append(end.status)
             self.each(conn, self.sql.put_back, back)
             self._add_attempts(conn, attempts)
         self.wake()
@@ -155,10 +154,13 @@ class Ending(Boxes):
         with self.db.writing(durable=False) as conn:
             now = self.moment(conn)
             back, attempts = [], []
-            for job in self.jobs_of(conn, self._expired(conn, now, threshold, tenant, limit)):
-                end, spent, error = after_crash(job)
-                back.append(_put_back_row(job, end, now, spent, 1, error, now))
-                attempts.append(attempt_row(job, Outcome.CRASHED, job.worker or "", error, now))
+            jobs = self.jobs_of(conn, self._expired(conn, now, threshold, tenant, limit))
+            standing = self._written(conn, jobs)
+            for job in jobs:
+                end = expire(standing[job.job_id], now)
+                back.append(_put_back_row(job, end))
+                crashed = attempt_row(job, Outcome.CRASHED, job.worker or "", end.error, now)
+                attempts.append(crashed)
             self.each(conn, self.sql.put_back, back)
             self._add_attempts(conn, attempts)
             ended = self.listed(row[-1] for row in back)
@@ -185,19 +187,23 @@ class Ending(Boxes):
     def write_leases(self, conn: Connection, jobs: Sequence[Job]) -> None:
         """Write to jobs what only their claims tell of them, where that is so."""
 
-    def _standing(self, conn: Connection, jobs: Sequence[Job]) -> dict[int, Standing]:
-        """The rows of jobs, which nobody else changes until the transaction ends."""
+    def _standing(self, conn: Connection, jobs: Sequence[Job]) -> dict[int, JobState]:
+        """Jobs as they are, which nobody else changes until the transaction ends."""
         self.write_leases(conn, jobs)
+        return self._written(conn, jobs)
+
+    def _written(self, conn: Connection, jobs: Sequence[Job]) -> dict[int, JobState]:
         rows = conn.execute(self.sql.standing, (self.listed(job.job_id for job in jobs),))
-        return {row[0]: Standing._make(row) for row in rows}
+        return dict(map(standing_of, rows))
 
     def _add_attempts(self, conn: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         cleaned = [(*row[:-1], row[-1] and row[-1].replace("\0", " ")) for row in rows]
         self.each(conn, self.sql.add_attempts, cleaned)
 
 
-def _put_back_row(
-    job: Job, end: Status, due: float, attempts: int, crashes: int, error: str, now: float
-) -> tuple[Any, ...]:
-    completed = now if end is Status.FAILED else None
-    return end.value, due, attempts, crashes, error.replace("\0", " "), completed, job.job_id
+def _put_back_row(job: Job, end: JobState) -> tuple[Any, ...]:
+    error = (end.error or "").replace("\0", " ")
+    return (
+        end.status.value, end.scheduled_for, end.attempts, end.crashes, error, end.completed_at,
+        job.job_id,
+    )  # fmt: skip

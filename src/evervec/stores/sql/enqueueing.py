@@ -9,8 +9,9 @@ from evervec.model import EnqueueResult
 from evervec.stores.sql.batches import retried
 from evervec.stores.sql.changes import Changes, stub_values
 from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.records import NewJob, Row, op_to_enqueue
+from evervec.stores.sql.records import NewJob, Row
 from evervec.stores.values import Draft
+from evervec.transitions import to_enqueue
 
 
 class Enqueueing(Changes):
@@ -102,10 +103,11 @@ class Enqueueing(Changes):
                 row.record = row.seq
                 stubs.append(stub_values(row, tenant, kind, now))
             results[id] = EnqueueResult(row.job_id, not known)
-            jobs.append((row, op_to_enqueue(row, loaded), None))
+            jobs.append((row, to_enqueue(row.state, loaded), None))
         lost = self._insert(db, tenant, kind, stubs)
         jobs = [job for job in jobs if job[0].id not in lost]
         if owing:
-            jobs = self.with_debts(db, jobs, is_loaded=loaded)
-        self._put_jobs(db, tenant, targets, now, jobs)
+            self.put_enqueued(db, tenant, targets, now, jobs, is_loaded=loaded)
+        else:
+            self._put_jobs(db, tenant, targets, now, jobs)
         return lost

@@ -12,6 +12,7 @@ from evervec.errors import InvalidTransition
 from evervec.model import Job, Op, Outcome, Status, as_datetime, quick_maker
 from evervec.stores.ledger import unpack_chunks
 from evervec.stores.values import Finish, Loaded, Unreadable
+from evervec.transitions import JobState
 
 JobRow = tuple[Any, ...]  # the columns of `job_columns` or `claim_columns`, in that order
 
@@ -80,7 +81,7 @@ def leased_jobs(names: Mapping[int, str], rows: Iterable[JobRow], lease: Lease) 
 
 def company(crashes: int, attempts: int, max_attempts: int, limit: int) -> int:
     """How many may be claimed together with a job: fewer after each crash of its worker, and
-    none once a crash would bury it (see `after_crash`)."""
+    none once a crash would bury it (see `transitions.expire`)."""
     if crashes and attempts + 1 >= max_attempts:
         return 1
     shrunk: int = limit // CRASH_SHRINKS_BY**crashes
@@ -99,38 +100,22 @@ def together(rows: list[JobRow], limit: int) -> list[JobRow]:
     return [row for row in rows if row[-1] == crashes and companions(row) == most][:most]
 
 
-class Standing(NamedTuple):
-    """A job's row at the moment its holder comes back to it."""
-
-    job_id: int
-    token: str | None
-    status: str
-    seq: int
-    finished_seq: int | None
-    attempts: int
-    max_attempts: int
+def standing_of(row: JobRow) -> tuple[int, JobState]:
+    """A job's number and state, from a row of `standing`."""
+    job_id, status, op, *rest = row
+    return job_id, JobState(_STATUS[status], _OP[op], *rest)
 
 
-def holds(standing: Mapping[int, Standing], job: Job) -> bool:
+def holds(standing: Mapping[int, JobState], job: Job) -> bool:
     row = standing.get(job.job_id)
-    return (
-        row is not None
-        and row.status == Status.PROCESSING
-        and job.token is not None
-        and row.token == job.token
-    )
+    return row is not None and row.held_by(job.token)
 
 
-def was_finished(standing: Mapping[int, Standing], finish: Finish) -> bool:
+def was_finished(standing: Mapping[int, JobState], finish: Finish) -> bool:
     """The same finish came before: its answer was lost, not its work."""
-    row = standing.get(finish.job.job_id)
-    return (
-        row is not None
-        and row.status != Status.PROCESSING
-        and finish.job.token is not None
-        and row.token == finish.job.token
-        and (row.finished_seq or -1) >= (finish.job.claimed_seq or 0)
-    )
+    job = finish.job
+    row = standing.get(job.job_id)
+    return row is not None and row.finished_by(job.token, job.claimed_seq)
 
 
 def must_last(finishes: Iterable[Finish]) -> bool:
@@ -182,28 +167,6 @@ def attempt_row(
 
 def _began(job: Job) -> float | None:
     return job.started_at.timestamp() if job.started_at else None
-
-
-def after_failure(row: Standing, job: Job, retry_at: float | None, now: float) -> tuple[Any, ...]:
-    """Where a failed job goes: its status, when it is due, and the attempts that it has spent."""
-    if row.seq > (job.claimed_seq or 0):  # a newer version starts anew
-        return Status.PENDING, now, 0
-    if retry_at is None:
-        return Status.FAILED, now, row.attempts
-    return Status.PENDING, retry_at, row.attempts
-
-
-def after_crash(job: Job) -> tuple[Status, int, str]:
-    """Where a job goes whose worker died: its status, the attempts it has spent, and why.
-
-    Only a job that was claimed alone is known to have killed its worker. A first crash says
-    nothing of the job, so it never ends the last attempt: the job gets one more, alone.
-    """
-    error = f"its worker stopped answering in attempt {job.attempts}"
-    if job.seq > (job.claimed_seq or 0):
-        return Status.PENDING, 0, error
-    spent = job.crashes > 0 and job.attempts >= job.max_attempts
-    return Status.FAILED if spent else Status.PENDING, job.attempts, error
 
 
 def loaded(row: tuple[Any, ...]) -> Loaded | Unreadable:

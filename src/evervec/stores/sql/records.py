@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from evervec.model import Op, Status, Ticket, quick_maker
 from evervec.stores.values import Draft
@@ -68,7 +68,8 @@ class Row:
     def take(self, numbers: Iterator[int], targets: int) -> None:
         """A new seq, and numbers for the jobs that it may need."""
         self.seq = next(numbers)
-        self.job_ids = tuple(islice(numbers, targets))
+        fresh = tuple(islice(numbers, targets))
+        self.job_ids = self.job_ids or fresh  # of two drafts of a batch both tell the same job
         self.job_id = self.job_id or self.job_ids[0]
 
     @property
@@ -207,39 +208,6 @@ def stub_of(row: Row, tenant: str, kind: str, seq: int, now: float) -> tuple[Any
         row.record, tenant, kind, row.id, "hidden", seq, seq, None, 1.0, now, now, row.version,
         None, "{}", None, "",
     )  # fmt: skip
-
-
-def op_to_enqueue(row: Row, is_loaded: bool) -> Op:
-    """What is to be done for a record as it stands, before its debts."""
-    return (
-        Op.LOAD if is_loaded else {"live": Op.EMBED, "deleted": Op.DELETE}.get(row.state, Op.LOAD)
-    )
-
-
-def op_to_reopen(state: str) -> Op:
-    """What is to be done for a record whose points are in doubt, before its debts."""
-    return Op.EMBED if state == "live" else Op.DELETE
-
-
-class Owed(NamedTuple):
-    """What an unfinished job still has to read: the row behind its record, or its box."""
-
-    op: Op
-    box: str | None = None
-
-
-def debt(asked: Op, owed: Iterable[Owed], *, is_loaded: bool = False) -> Owed:
-    """What a job has to do that is asked for again: by enqueue, repair, backfill, a migration
-    or a lost lease. None of these brings content, so what was to be read stays to be read: a
-    row, or else a box. Only new content (add, boxed add, delete) takes the place of a debt.
-
-    A row is newer than any box, because it is read when the job is done. `owed`: by all
-    versions of the record, because one of them may have read what another has not.
-    """
-    debts = {one.op: one for one in owed}
-    if is_loaded or Op.LOAD in debts:
-        return Owed(Op.LOAD)
-    return debts.get(Op.OPEN, Owed(asked))
 
 
 def scope(tenant: str) -> str:

@@ -150,8 +150,7 @@ class Changes(Engine, Debts, Tenants):
             due = now + draft.delay
             attempts = draft.max_attempts or default
             reached = targets[:1] if op is Op.OPEN else targets  # who serves opens it
-            for place, version in enumerate(reached):
-                job_id = row.seq + 1 + place if place else row.job_id
+            for job_id, version in zip(row.job_ids, reached, strict=False):
                 values.append(
                     (job_id, row.record, version, tenant, op.value, draft.priority, due, row.seq,
                      attempts, now, box, draft.trace)

@@ -8,10 +8,11 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from evervec.model import EnqueueResult
-from evervec.stores.sql.records import NewJob, Row, op_to_enqueue, stub_of
+from evervec.stores.sql.records import NewJob, Row, stub_of
 from evervec.stores.sqlite.changes import Changes
 from evervec.stores.sqlite.engine import SQL, listed
 from evervec.stores.values import Draft
+from evervec.transitions import to_enqueue
 
 
 class _Batch(NamedTuple):
@@ -76,17 +77,19 @@ class Enqueueing(Changes):
                 stubs.append(stub_of(row, tenant, kind, number, now))
             if row.draft is None:  # once for each record of the batch
                 results.append(EnqueueResult(row.job_id or number + 1, not row.job_id))
-                row.seq, row.job_id, row.draft = number, row.job_id or number + 1, plan
+                row.take(iter(range(number, number + step)), len(targets))
+                row.draft = plan
                 number += step
-                jobs.append((row, op_to_enqueue(row, loaded), None))
+                jobs.append((row, to_enqueue(row.state, loaded), None))
             else:
                 results.append(EnqueueResult(row.job_id, False))
         if stubs:
             db.executemany(SQL.insert_record, stubs)
             db.execute(SQL.count_new, (tenant, kind, len(stubs), 0))
         if owing:
-            jobs = self.with_debts(db, jobs, is_loaded=loaded)
-        self._put_jobs(db, tenant, targets, now, jobs)
+            self.put_enqueued(db, tenant, targets, now, jobs, is_loaded=loaded)
+        else:
+            self._put_jobs(db, tenant, targets, now, jobs)
         return results
 
     def _enqueue_new(self, db: sqlite3.Connection, batch: _Batch) -> list[EnqueueResult] | None:

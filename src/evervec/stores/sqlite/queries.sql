@@ -134,7 +134,7 @@ on conflict (record, version) do update set
     status = iif(status = 'processing', 'processing', 'pending')
 
 -- name: owed
--- what jobs have yet to read; see `debt` in stores/sql/records.py
+-- what jobs have yet to read; see `debt` in transitions.py
 select record, op, box from evervec_jobs
 where record in (select value from json_each(?)) and op in ('load', 'open') and status <> 'done'
 
@@ -213,7 +213,8 @@ left join evervec_ledger as l
     on l.record = j.record and l.version = j.version and l.doubt is null
 
 -- name: standing
-select job_id, token, status, seq, finished_seq, attempts, max_attempts
+select job_id, status, op, seq, claimed_seq, finished_seq, token, attempts, max_attempts, crashes,
+       box is not null, priority, scheduled_for, error, completed_at, started_at, lease_expires_at
 from evervec_jobs
 where job_id in (select value from json_each(?))
 
@@ -270,14 +271,15 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: put_back
 update evervec_jobs
-set status = ?, scheduled_for = ?, attempts = ?, crashes = crashes + ?, error = ?,
+set status = ?, scheduled_for = ?, attempts = ?, crashes = ?, error = ?,
     completed_at = ?, token = null, lease_expires_at = null, later = 1
 where job_id = ?
 
 -- name: release
 update evervec_jobs
 set status = 'pending', attempts = iif(seq > claimed_seq, 0, max(attempts - 1, 0)),
-    error = coalesce(?1, error), scheduled_for = coalesce(?2, scheduled_for),
+    error = coalesce(?1, error),
+    scheduled_for = iif(seq > claimed_seq, scheduled_for, coalesce(?2, scheduled_for)),
     later = later or ?2 is not null, token = null, lease_expires_at = null
 where job_id = ?3 and token = ?4 and status = 'processing'
 
