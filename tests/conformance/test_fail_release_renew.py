@@ -122,9 +122,9 @@ def test_a_renewed_lease_lasts_another_term(world: World) -> None:
     world.ev.add(KIND, "alpha", id="1")
     job = claim_one(world.ev)
     for _ in range(3):
-        world.clock.move(50)
-        world.ev.queue.renew(job)
+        world.clock.move(59)
         assert world.ev.queue.recover_stuck() == 0
+        world.ev.queue.renew(job)
     world.clock.move(61)
     assert world.ev.queue.recover_stuck() == 1
 

@@ -27,11 +27,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--tool", action="store_true", help="run mutmut over modules (names: of modules) instead"
     )
+    parser.add_argument(
+        "--again", action="store_true", help="with --tool: only what survived the last time"
+    )
     given = parser.parse_args(arguments)
     if given.tool:
         from mutants.tool import run_tool
 
-        return run_tool(given.name, given.jobs)
+        return run_tool(given.name, given.jobs, again=given.again)
     chosen = _chosen(all_patches(), given.name)
     if not chosen:
         parser.error(f"no mutant is named {' or '.join(given.name)}")

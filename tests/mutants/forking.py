@@ -46,10 +46,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool:
     work = Path(os.environ["MUTANTS_WORK"])
-    mutants: dict[str, str] = json.loads((work / "mutants.json").read_text())
+    mutants: list[str] = json.loads((work / "mutants.json").read_text())
     began = time.monotonic()
-    if not (work / "seen.json").exists():
-        _fork(lambda: _look(session, work / "seen.json"), 1800.0).wait(1800.0)
+    _fork(lambda: _look(session, work / "seen.json"), 1800.0).wait(1800.0)
     seen: dict[str, tuple[float, list[str]]] = json.loads((work / "seen.json").read_text())
     chosen = _choose(seen)
     print(f"\n{len(seen)} tests see {len(chosen)} functions, in {time.monotonic() - began:.0f} s")

@@ -41,18 +41,26 @@ _TIMING = re.compile(r"^    @STAGES\.timing\(.*\)\n", re.MULTILINE)
 _MANGLED = re.compile(r"__mutmut_(?:orig|\d+)")
 
 
-def run_tool(names: Sequence[str], jobs: int) -> int:
-    """Make and try the mutants of some modules; 1 if too many survive."""
+def run_tool(names: Sequence[str], jobs: int, *, again: bool = False) -> int:
+    """Make and try the mutants of some modules; 1 if too many survive. `again`: try only what
+    survived the last time, or was not tried, and leave the rest as it was found then."""
+    before: dict[str, str] = {}
+    if again and (WORK / "results.json").exists():
+        before = json.loads((WORK / "results.json").read_text())
     there = [m for m in names or MODULES if (ROOT / f"src/evervec/{m}.py").exists()]
     if unknown := set(names) - set(there):
         print(f"there is no module {', '.join(sorted(unknown))}; there are {', '.join(MODULES)}")
         return 2
     began = time.monotonic()
     mutants = make_mutants(there)
-    print(f"{len(mutants)} mutants of {len(there)} modules", flush=True)
-    if not _try_all(mutants, jobs):
+    found = {name: end for name, end in before.items() if end != "survived" and name in mutants}
+    left = [name for name in mutants if name not in found]
+    print(f"{len(mutants)} mutants of {len(there)} modules, {len(left)} to try", flush=True)
+    (WORK / "mutants.json").write_text(json.dumps(left))
+    if not _try_all(jobs):
         return 2
-    results: dict[str, str] = json.loads((WORK / "results.json").read_text())
+    results = found | json.loads((WORK / "results.json").read_text())
+    (WORK / "results.json").write_text(json.dumps(results, indent=1))
     return _report(mutants, results, time.monotonic() - began)
 
 
@@ -75,7 +83,6 @@ def make_mutants(modules: Sequence[str]) -> dict[str, str]:
             mutants[f"evervec.{module}.{name}"] = _change(
                 lines[old.start - 1 : old.end], lines[new.start - 1 : new.end]
             )
-    (WORK / "mutants.json").write_text(json.dumps(mutants))
     return mutants
 
 
@@ -106,7 +113,7 @@ def _change(old: Sequence[str], new: Sequence[str]) -> str:
     return f"{gone} -> {come}"
 
 
-def _try_all(mutants: dict[str, str], jobs: int) -> bool:
+def _try_all(jobs: int) -> bool:
     unwanted = " and ".join(f"not {word}" for word in (*_NOT_ON, *_LEFT_OUT))
     path = os.pathsep.join(map(str, (WORK / "src", ROOT / "tests")))
     done = subprocess.run(
