@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evervec import Evervec, ProviderUnavailable, Status
+from evervec import Evervec, ProviderUnavailable, RateLimited, Status
 from evervec.embedders.base import PROBE
 from support.processes import until
 from support.provider import EVERY_CALL, EVERY_TEXT, Behaviour, ProviderServer
@@ -430,21 +430,23 @@ def test_a_limit_that_does_not_say_for_how_long_is_tried_at_growing_intervals(
     assert gate.state == "limited"
 
 
-def test_a_longer_pause_is_not_shortened_by_another_call_that_met_it(
-    two: tuple[Evervec, Evervec], server: ProviderServer, clock: Clock
-) -> None:
-    first, second = two
-    server.behave(storm_until=clock.now + 30)
-    jobs = second.pipeline.claim(256)
-    batch, _ = second.pipeline.prepare(jobs)
-    first.add(KIND, "more", id="more")
-    work(first)
-    server.behave(storm_until=clock.now + 5)
-    second.pipeline.embed(batch)
-    gate = first.queue.stats().gate
+def test_a_longer_pause_is_not_shortened_by_another_call_that_met_it(file_world: World) -> None:
+    """Both calls are under way when the first is refused."""
+    first, second = file_world.ev.provider, file_world.open().provider
+
+    def refuse(texts: Sequence[str]) -> None:
+        if texts == ["second"]:
+            with pytest.raises(RateLimited):
+                first.embed(["first"])
+        raise RateLimited(30 if texts == ["first"] else 5, "too many calls")
+
+    file_world.embedder.before = refuse
+    with pytest.raises(RateLimited):
+        second.embed(["second"])
+    assert file_world.embedder.texts == ["second", "first"]
+    gate = first.gate()
     assert gate is not None
-    assert gate.until == clock.now + 30
-    assert second.pipeline.write(batch).released == 20
+    assert gate.until == file_world.clock.now + 30
 
 
 # ---- back to work, but not all at once
