@@ -142,7 +142,7 @@ def test_numbers_and_uuids_are_ids() -> None:
     most = 3 * LONGEST_ID
     assert record_id((1 << most) - 1) == str((1 << most) - 1)
     assert f"of {most + 1} bits" in refusal(record_id, 1 << most)
-    assert "must be text, not bool" in refusal(record_id, True)
+    assert refusal(record_id, True) == "id: must be text, not bool"
     assert "must be text, not float" in refusal(record_id, 1.5)
 
 
@@ -194,6 +194,8 @@ def test_text_title_and_data_have_bounds_of_their_own() -> None:
     assert refusal(make_draft, "x", {}, SETTINGS, data="z" * 21) == (
         "data: has 21 characters; at most 20 are allowed (text_chars)"
     )
+    assert refusal(make_draft, 5, {}, SETTINGS) == "text: must be text, not int"
+    assert refusal(make_draft, "x", {"title": 5}, SETTINGS) == "title: must be text, not int"
     make_draft("x" * 21, {"title": "y" * 11}, None, data="z" * 21)  # it was accepted before
 
 
@@ -289,6 +291,10 @@ def test_a_filter_is_read_into_conditions() -> None:
         ({"": 1}, "filter: a field is a name, not ''"),
         ({2: 1}, "filter: a field is a name, not 2"),
         ({"\ud800": 1}, 'filter: "a field\'s name" has half a surrogate pair'),
+        ({"a": {"ne": "\ud800"}}, "filter: 'a' has half a surrogate pair"),
+        ({"a": {"gt": "\ud800"}}, "filter: 'a' has half a surrogate pair"),
+        ({"a": {"in": ["\ud800"]}}, "filter: 'a' has half a surrogate pair"),
+        ({"a": ["\ud800"]}, "filter: 'a' has half a surrogate pair"),
         ({"a": "\ud800"}, "filter: 'a' has half a surrogate pair"),
         ({"a": {"gt": None}}, "filter: 'a'.gt needs a number or text, not None"),
         ({"a": {"lt": True}}, "filter: 'a'.lt needs a number or text, not True"),
