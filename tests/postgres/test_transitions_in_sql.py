@@ -10,7 +10,7 @@ from evervec.transitions import JobState, fail, finish, release, renew, retry
 from support import postgres
 from support.job_bench import Bench, Planted, differences
 from support.job_events import LEASE, NOW
-from support.job_states import RANKS, SOON, TOKEN, every_state
+from support.job_states import SOON, TOKEN, by_two_ranks
 from support.world import World
 
 
@@ -24,11 +24,8 @@ def bench(
 
 
 def some_states() -> list[JobState]:
-    """A box may not be finished in SQL; two ranks are enough here."""
-    ranks = {rank[:2] for rank in RANKS[:2]}
-    return [
-        s for s in every_state() if (s.priority, s.scheduled_for) in ranks and s.op is not Op.OPEN
-    ]
+    """A box may not be finished in SQL."""
+    return [job for job in by_two_ranks() if job.op is not Op.OPEN]
 
 
 CALLS: dict[str, tuple[str, Callable[[JobState], JobState]]] = {

@@ -9,6 +9,7 @@ import pytest
 
 from evervec import Evervec, ProviderUnavailable, RateLimited, Status
 from evervec.embedders.base import PROBE
+from evervec.limits import gate
 from support.processes import until
 from support.provider import EVERY_CALL, EVERY_TEXT, Behaviour, ProviderServer
 from support.world import KIND, START, Clock, World, add_all, job_of, work
@@ -169,15 +170,19 @@ def test_another_model_has_a_gate_of_its_own(
     assert work(ollama).processed == 1
 
 
-def tries_too(server: ProviderServer, first: Evervec, second: Evervec, clock: Clock | None) -> bool:
+def tries_too(
+    server: ProviderServer,
+    first: Evervec,
+    second: Evervec,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> bool:
     """Whether the second asks the provider while a probe of the first is under way."""
     server.behave(slots=0)
     calls = server.seen().calls
     one, other = (threading.Thread(target=ev.provider.ready) for ev in (first, second))
     one.start()
     until(lambda: server.seen().calls == calls + 1)
-    if clock is not None:
-        clock.move(100)
+    meanwhile()
     other.start()
     until(lambda: not other.is_alive() or server.seen().calls > calls + 1)
     asked = server.seen().calls > calls + 1
@@ -203,14 +208,49 @@ def waiting(opened: Open, server: ProviderServer, clock: Clock) -> tuple[Evervec
 def test_only_one_opening_tries_at_a_time(
     waiting: tuple[Evervec, Evervec], server: ProviderServer
 ) -> None:
-    assert not tries_too(server, *waiting, clock=None)
+    assert not tries_too(server, *waiting)
+
+
+def probe_lock(ev: Evervec) -> str:
+    holder = ev.store.lock_holder(f"probe {ev.provider.name}")
+    assert holder is not None
+    return holder.token
 
 
 def test_only_one_tries_at_a_time_however_long_it_takes(
-    waiting: tuple[Evervec, Evervec], server: ProviderServer, clock: Clock
+    waiting: tuple[Evervec, Evervec],
+    server: ProviderServer,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A provider that hangs holds up a probe for as long as a call may take, and again."""
-    assert not tries_too(server, *waiting, clock=clock)
+    monkeypatch.setattr(gate, "_HELD", 0.2)
+
+    def long_after() -> None:
+        seen = set[str]()
+        while len(seen) < 6:  # each time almost until the lock expires
+            clock.move(0.19)
+            seen.add(probe_lock(waiting[0]))
+            until(lambda: probe_lock(waiting[0]) not in seen, "the lock to be renewed")
+
+    assert not tries_too(server, *waiting, long_after)
+
+
+def test_a_worker_killed_while_it_tries_keeps_the_others_waiting_for_seconds_only(
+    waiting: tuple[Evervec, Evervec],
+    server: ProviderServer,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However long a call may take: nobody waits for a probe whose process is gone."""
+    first, second = waiting
+    assert first.settings.provider_seconds == 60
+
+    def killed() -> None:
+        monkeypatch.setattr(first.store, "lock", lambda *_: None)  # it renews nothing any more
+        clock.move(5.1)
+
+    assert tries_too(server, first, second, killed)
 
 
 def test_the_gate_is_open_before_another_may_try(
@@ -238,7 +278,7 @@ def test_the_gate_is_open_before_another_may_try(
 def test_two_workers_of_one_opening_do_not_try_at_once_either(
     waiting: tuple[Evervec, Evervec], server: ProviderServer
 ) -> None:
-    assert not tries_too(server, waiting[0], waiting[0], clock=None)
+    assert not tries_too(server, waiting[0], waiting[0])
 
 
 def test_when_the_one_who_tried_is_gone_another_tries(

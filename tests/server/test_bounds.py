@@ -1,6 +1,7 @@
 """What a client sends has bounds, whatever the route: a problem document that names the bound."""
 
 import base64
+import gzip
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -408,3 +409,15 @@ def test_a_long_body_counts_as_several_requests(ev: Evervec, serve: Serve) -> No
         assert left.startswith('"agent";r=2;')
         assert http.post("/v1/records", json={"kind": "note", "text": text}).status_code == 202
         assert http.get("/v1/jobs").status_code == 429
+
+
+@pytest.mark.parametrize("path", ["/v1/records", "/v1/search", "/v1/records/batch"])
+def test_a_compressed_body_is_refused(served: Served, path: str) -> None:
+    kind = "application/x-ndjson" if path.endswith("batch") else "application/json"
+    answer = served.http(served.key()).post(
+        path,
+        content=gzip.compress(b'{"kind": "note", "text": "tea", "query": "tea"}'),
+        headers={"Content-Type": kind, "Content-Encoding": "gzip"},
+    )
+    assert answer.status_code == 415
+    assert "Content-Encoding: gzip" in answer.json()["detail"]

@@ -6,18 +6,16 @@ When all of that stops, the oracle and `verify` agree that everything is as it w
 """
 
 import random
-import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
-import psycopg
 import pytest
 
 import evervec.migrations
-from evervec import Evervec, InvalidTransition, Kind, StoreError, WaitTimeout
+from evervec import Evervec, Kind, StoreError
+from support.migrating import Migrating
 from support.oracle import Application, Key, Oracle, Wanted
-from support.stress import SECONDS, Editor, Site, Threads, Unhurried, passage, settle
+from support.stress import SECONDS, Editor, Site, Threads, Unhurried, settle
+from support.table_writer import Table
+from support.texts import passage
 
 SHORT = 2.0
 TENANTS = ("default", "other")
@@ -28,74 +26,6 @@ PAIRS = [
 SHORT_PAIRS = [("sqlite", "qdrant-edge"), ("postgres", "pgvector")]
 MODELS = ("hashing:64", "hashing:48", "hashing:32")
 TEMPLATES = ("{head}: {body}", "{body} ({head})", "{head}")
-
-
-class Table:
-    """An application's table, which knows nothing of evervec."""
-
-    kind = "item"
-
-    def __init__(self, site: Site, chance: random.Random) -> None:
-        self._chance = chance
-        self._is_file = site.store_name == "sqlite"
-        self._url = site.store
-        self._edition = 0
-        with self._connected() as conn:
-            conn.execute("create table items (id integer primary key, body text, team text)")
-            for id in range(20):
-                conn.execute(f"insert into items values {self._row(id)}")
-
-    @contextmanager
-    def _connected(self) -> Iterator[Any]:
-        conn: Any = (
-            sqlite3.connect(self._url, isolation_level=None, timeout=60)
-            if self._is_file
-            else psycopg.connect(self._url, autocommit=True)
-        )
-        try:
-            yield conn
-        finally:
-            conn.close()
-
-    def _row(self, id: int) -> str:
-        self._edition += 1
-        edition = self._chance.choice((0, 1, self._edition))  # some texts come back
-        return f"({id}, '{passage(f'{id} {edition}')}', '{self._chance.choice(TENANTS)}')"
-
-    def change(self) -> None:
-        """One transaction of a few statements."""
-        with self._connected() as conn:
-            conn.execute("begin immediate" if self._is_file else "begin")
-            for _ in range(self._chance.choice((1, 1, 4))):
-                conn.execute(self._statement())
-            conn.execute("rollback" if self._chance.random() < 0.1 else "commit")
-
-    def _statement(self) -> str:
-        id, dice = self._chance.randrange(20), self._chance.random()
-        if dice < 0.5:
-            return (
-                f"insert into items values {self._row(id)} on conflict (id) do update "
-                "set body = excluded.body"
-            )
-        if dice < 0.65:
-            return f"update items set team = '{self._chance.choice(TENANTS)}' where id = {id}"
-        if dice < 0.8:
-            return f"delete from items where id = {id}"
-        if dice < 0.9:
-            self._edition += 1
-            return f"update items set id = {100 + self._edition} where id = {id}"
-        if dice < 0.93:
-            return "delete from items" if self._is_file else "truncate items"
-        return f"delete from items where id >= 100 or id between {id} and {id + 3}"
-
-    def rows(self) -> dict[Key, Wanted]:
-        with self._connected() as conn:
-            found = conn.execute("select id, body, team from items").fetchall()
-        return {Key(team, self.kind, str(id)): Wanted(body, {}) for id, body, team in found}
-
-    def drop(self) -> None:
-        with self._connected() as conn:
-            conn.execute("drop table items")
 
 
 class Pages:
@@ -139,38 +69,6 @@ class Pages:
         }
 
 
-class Migrating:
-    """Somebody who cannot decide on a model."""
-
-    def __init__(self, ev: Evervec, chance: random.Random) -> None:
-        self._ev = ev
-        self._chance = chance
-        self.told: list[str] = []
-
-    def decide(self) -> None:
-        """The next step of a migration, whichever is possible."""
-        migration = self._ev.migration()
-        try:
-            if migration is None:
-                model = self._chance.choice(MODELS)
-                self._ev.migrate(model, switch=self._chance.random() < 0.3)
-                self.told.append(f"begun {model}")
-                return
-            state, dice = migration.status().state, self._chance.random()
-            if state == "building" and dice < 0.2:
-                migration.cancel()
-            elif state == "building":
-                migration.wait(2.0)
-                migration.switch(timeout=2.0)
-            elif state == "switched":
-                (migration.rollback if dice < 0.4 else migration.retire)()
-            elif state == "rolled back":
-                (migration.switch if dice < 0.5 else migration.cancel)()
-            self.told.append(f"{state}: {migration.version} {dice:.2f}")
-        except (InvalidTransition, WaitTimeout) as error:
-            self.told.append(f"not now: {error}")
-
-
 @pytest.mark.parametrize(
     ("site", "form"),
     [
@@ -194,7 +92,9 @@ def test_all_that_can_happen_at_once_leaves_everything_as_it_was_written_last(
     # at the priority of live work, so that versions are built while that goes on
     options = {"embedder": Unhurried(64, seed, 0.003), "backfill_priority": 0}
     with site.open(**options) as ev, site.open(**options) as other:
-        table, pages, migrating = Table(site, own()), Pages(ev, oracle, own()), Migrating(ev, own())
+        table, pages = Table(site.store, own(), TENANTS), Pages(ev, oracle, own())
+        migrating = Migrating(ev, own(), MODELS)
+        table.create()
         ev.attach("items", kind=table.kind, text="body", tenant="team")
         editors = [
             Editor(

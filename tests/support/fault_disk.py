@@ -116,13 +116,21 @@ def _unmount(folder: Path) -> None:
 
 
 @contextmanager
-def small_disk(folder: Path, monkeypatch: pytest.MonkeyPatch, size: str = "12m") -> Iterator[Disk]:
+def mounted(folder: Path, size: str = "256m") -> Iterator[SmallDisk]:
+    """A real disk, where one can be had."""
     folder.mkdir()
-    if not mounts():
-        yield StintedDisk(folder, monkeypatch)
-        return
     assert _mount(folder, size)
     try:
         yield SmallDisk(folder)
     finally:
         _unmount(folder)
+
+
+@contextmanager
+def small_disk(folder: Path, monkeypatch: pytest.MonkeyPatch, size: str = "12m") -> Iterator[Disk]:
+    if mounts():
+        with mounted(folder, size) as disk:
+            yield disk
+        return
+    folder.mkdir()
+    yield StintedDisk(folder, monkeypatch)

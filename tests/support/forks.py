@@ -50,7 +50,7 @@ class Fork:
         environ: Mapping[str, str] | None = None,
         knows: str = "",
     ) -> None:
-        """`knows` is one more module that it finds imported already."""
+        """`knows`: more modules, parted by commas, that it finds imported already."""
         self._talk, theirs = socket.socketpair()
         program = [module, list(args), str(folder or Path.cwd()), dict(environ or os.environ)]
         with theirs:
@@ -90,7 +90,8 @@ class Fork:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it ended just now, and its keeper will tell
+                os.kill(self.pid, number)
 
     def freeze(self) -> None:
         """Stop it where it is, as a debugger or a suspended machine would."""
@@ -126,8 +127,11 @@ def _mother(knows: str) -> socket.socket:
 
 
 def main() -> None:
-    for name in filter(None, (*_KNOWN, sys.argv.pop())):
+    # Qdrant's client imports it where it is installed, and so onnxruntime, which starts threads
+    sys.modules["fastembed"] = None  # type: ignore[assignment]
+    for name in filter(None, (*_KNOWN, *sys.argv.pop().split(","))):
         import_module(name)
+    del sys.modules["fastembed"]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how keepers end
     with socket.socket(fileno=os.dup(0)) as asked:
         while files := socket.recv_fds(asked, 1, 4)[1]:

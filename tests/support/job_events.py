@@ -23,7 +23,7 @@ from evervec.transitions import (
     to_reopen,
 )
 from support.job_bench import BOX, KIND, TEXT, Bench, Planted
-from support.job_states import LOST, OLD, RANKS, SOON, TOKEN, every_state, expired
+from support.job_states import LOST, OLD, SOON, TOKEN, by_two_ranks, every_state, expired
 from support.world import START
 
 NOW, LEASE, DELAY = START, 30.0, SOON - START
@@ -52,7 +52,7 @@ class Event(NamedTuple):
     answer: Callable[[JobState], object] | None = None
     attempt: Callable[[JobState], tuple[str, int, int] | None] = lambda _: None
     """what is noted of it: outcome, attempt and seq"""
-    jobs: Callable[[], Sequence[JobState | None]] = every_state
+    jobs: Callable[[], Sequence[JobState | None]] = by_two_ranks
     records: tuple[str, ...] = ("live",)
 
 
@@ -65,10 +65,9 @@ def with_none() -> list[JobState | None]:
     return [None, *every_state()]
 
 
-def ranked_two_ways() -> list[JobState | None]:
+def fewer_with_none() -> list[JobState | None]:
     """For events that look at the record's state too."""
-    ranks = {rank[:2] for rank in RANKS[:2]}
-    return [s for s in with_none() if s is None or (s.priority, s.scheduled_for) in ranks]
+    return [None, *by_two_ranks()]
 
 
 def save(text: str, hash: bytes | None, **more: Any) -> Apply:
@@ -146,17 +145,17 @@ CHANGES = {
     ),
     "delete": Event(
         lambda bench, rows: bench.store.delete("default", KIND, _ids(rows)),
-        deleted, jobs=ranked_two_ways, records=STATES,
+        deleted, jobs=fewer_with_none, records=STATES,
     ),
     "enqueue": Event(
         enqueue(loaded=False),
-        lambda b: enqueued(b, loaded=False), jobs=ranked_two_ways, records=STATES,
+        lambda b: enqueued(b, loaded=False), jobs=fewer_with_none, records=STATES,
     ),
     "enqueue of what nobody can read": Event(
         enqueue(loaded=False, owing=False),
-        lambda b: enqueued(b, loaded=False, owing=False), jobs=ranked_two_ways, records=STATES,
+        lambda b: enqueued(b, loaded=False, owing=False), jobs=fewer_with_none, records=STATES,
     ),
-    "reopen": Event(reopen, reopened, jobs=ranked_two_ways, records=STATES),
+    "reopen": Event(reopen, reopened, jobs=fewer_with_none, records=STATES),
     "reopen and forget": Event(reopen_and_forget, reopened, jobs=with_none),
 }  # fmt: skip
 
@@ -251,16 +250,16 @@ def fencing(bench: Bench, rows: Sequence[Planted]) -> Sequence[bool]:
 
 def as_claimed() -> list[JobState]:
     """Held, and nothing came since: what a whole batch mostly is."""
-    return [job for job in every_state() if job.held and not job.overtaken]
+    return [job for job in by_two_ranks() if job.held and not job.overtaken]
 
 
 def claimed_together() -> list[JobState]:
     """The same, and something came since for some of them."""
-    return [job for job in every_state() if job.held]
+    return [job for job in by_two_ranks() if job.held]
 
 
 def of_two_claims() -> list[JobState]:
-    return [*every_state(), *expired(every_state())]
+    return [*by_two_ranks(), *expired(by_two_ranks())]
 
 
 def recovering(threshold: float | None = None) -> Apply:
@@ -301,7 +300,7 @@ LEASES = {
         if_held(lambda job: finish(job, job.claimed_seq or 0, NOW)),
         is_done,
         noted("done"),
-        jobs=lambda: [job for job in every_state() if job.op is not Op.OPEN],
+        jobs=lambda: [job for job in by_two_ranks() if job.op is not Op.OPEN],
     ),
     "finish of a whole claim": Event(
         finishing("claimed"),

@@ -108,6 +108,13 @@ def every_state() -> tuple[JobState, ...]:
     return tuple(state for state in made if impossible(state) is None)
 
 
+@cache
+def by_two_ranks() -> tuple[JobState, ...]:
+    """For events that compare neither priorities nor times: one rank ahead, one behind."""
+    ranks = {rank[:2] for rank in RANKS[:2]}
+    return tuple(s for s in every_state() if (s.priority, s.scheduled_for) in ranks)
+
+
 def expired(states: Iterable[JobState]) -> list[JobState]:
     """The leased ones of them, with leases that ran out, of another claim."""
     return [replace(s, token=LOST, lease_expires_at=OLD) for s in states if s.held]

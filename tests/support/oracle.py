@@ -63,6 +63,8 @@ class Problem(NamedTuple):
 
     key: Key | None
     what: str
+    sort: str = "lost"
+    """lost, stale, doubled or resurrected"""
 
     def __str__(self) -> str:
         return f"{self.key or 'the store'}: {self.what}"
@@ -105,10 +107,10 @@ class Oracle:
         with self._lock:
             self._seen[key].append(Event(time.monotonic() - self._began, what))
 
-    def blame(self, key: Key | None, what: str) -> None:
+    def blame(self, key: Key | None, what: str, sort: str = "lost") -> None:
         """Something was seen to be wrong while work went on."""
         with self._lock:
-            self._went_wrong.append(Problem(key, what))
+            self._went_wrong.append(Problem(key, what, sort))
             if key is not None:
                 self.note(key, f"WRONG: {what}")
 
@@ -207,7 +209,7 @@ class Oracle:
                 listed.update((Key(tenant, r.kind, r.id), r) for r in page)
             wanted = {key: w for key, w in self.wanted.items() if key.tenant == tenant}
             for key in listed.keys() - wanted.keys():
-                yield Problem(key, "is listed, but was deleted or never written")
+                yield Problem(key, "is listed, but was deleted or never written", "resurrected")
             for key, want in wanted.items():
                 if key not in listed:
                     yield Problem(key, "is not listed")
@@ -219,6 +221,7 @@ class Oracle:
                         key,
                         f"is {shortened(got.text)} {got.metadata}, not {shortened(want.text)} "
                         f"{dict(want.metadata)}",
+                        "stale",
                     )
                 elif not got.embedded:
                     yield Problem(key, "is said not to be embedded")
@@ -232,7 +235,7 @@ class Oracle:
         found = [p for c in _in_use(ev) for p in self._of_collection(ev, c)]
         known = {c.version for c in ev.store.collections()}
         found.extend(
-            Problem(None, f"the index holds points of no known version: {stray}")
+            Problem(None, f"the index holds points of no known version: {stray}", "resurrected")
             for stray in ev.index.strays(known, None)
         )
         return found
@@ -250,23 +253,26 @@ class Oracle:
         for point in held:
             record = names.get(point.record)
             if record is None:
-                yield Problem(None, f"points of record {point.record}, which is not live, {said}")
+                what = f"points of record {point.record}, which is not live, {said}"
+                yield Problem(None, what, "resurrected")
                 continue
             points[Key(point.tenant, record.kind, record.id)][point.hash] += 1
             if not point.sound:
-                yield Problem(Key(point.tenant, record.kind, record.id), f"a bad vector {said}")
+                key = Key(point.tenant, record.kind, record.id)
+                yield Problem(key, f"a bad vector {said}", "stale")
         wanted = {key: w for key, w in self.wanted.items() if key.kind == c.kind}
         for key in points.keys() - wanted.keys():
-            yield Problem(key, f"{points[key].total()} points of what should not be there {said}")
+            what = f"{points[key].total()} points of what should not be there {said}"
+            yield Problem(key, what, "resurrected")
         for key, want in wanted.items():
             pieces, _ = chunk(chunker, want.title, want.text)
             needed, there = {piece.hash for piece in pieces}, points[key]
             if missing := len(needed - there.keys()):
                 yield Problem(key, f"{missing} of its {len(needed)} points are missing {said}")
             if extra := len(there.keys() - needed):
-                yield Problem(key, f"{extra} points of another text {said}")
+                yield Problem(key, f"{extra} points of another text {said}", "stale")
             if doubled := there.total() - len(there):
-                yield Problem(key, f"{doubled} points are there more than once {said}")
+                yield Problem(key, f"{doubled} points are there more than once {said}", "doubled")
 
     # searches
     def _of_search(self, ev: Evervec) -> Iterator[Problem]:
@@ -301,7 +307,7 @@ class Oracle:
         if not similar or max(similar) < SAME:
             yield Problem(key, f"the index does not find {shortened(piece)} {said}: {similar}")
         if max(numbers.values(), default=0) > 1:
-            yield Problem(key, f"a search finds a record more than once {said}")
+            yield Problem(key, f"a search finds a record more than once {said}", "doubled")
 
     def _hit(
         self, ev: Evervec, key: Key, piece: str, limit: int, where: dict[str, Any] | None
@@ -310,11 +316,14 @@ class Oracle:
         mine = [hit for hit in hits if hit.id == key.id]
         if len(mine) != 1 or (mine[0].similarity or 0) < SAME:
             seen = [(hit.id, hit.similarity) for hit in mine]
-            yield Problem(key, f"a search does not find {shortened(piece)} once: {seen}")
+            sort = "doubled" if len(mine) > 1 else "lost"
+            yield Problem(key, f"a search does not find {shortened(piece)} once: {seen}", sort)
         for hit in hits:
             other = Key(key.tenant, hit.kind, hit.id)
             if other not in self.wanted or hit.text not in self.wanted[other].text:
-                yield Problem(other, f"a search by {key.tenant} shows {shortened(hit.text)}")
+                yield Problem(
+                    other, f"a search by {key.tenant} shows {shortened(hit.text)}", "stale"
+                )
 
 
 class Application:

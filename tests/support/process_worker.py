@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 import evervec
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.model import Change
+from evervec.provider import Provider
 from evervec.stores.values import Apply, Finish
 from support.leaps import leaping
 
@@ -59,6 +60,8 @@ class Orders:
     """the name of a provider, in place of the embedder that makes trouble by itself"""
     leaps: str = ""
     """the file of a clock that the test moves"""
+    given: dict[str, Any] = field(default_factory=dict)
+    """what other programs than this one are told"""
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
@@ -195,6 +198,8 @@ def announce_writes(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
         return load(jobs, budget)
 
     def announced_finish(finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
+        if stage.pauses_at("finishing"):
+            stage.reach("finishing", " ".join(f.job.record_id for f in finishes))
         held: list[bool] = finish(finishes, apply)
         stage.reach("finished", " ".join(f.job.record_id for f in finishes), held=held)
         return held
@@ -215,6 +220,13 @@ def announce_writes(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
         stage.reach("renewed", f"in {threading.current_thread().name}", held=held)
         return held
 
+    def announced_embed(self: Provider, texts: Sequence[str], *given: Any) -> Any:
+        stage.reach("embedding", "\n".join(texts), texts=len(texts))
+        return embed(self, texts, *given)
+
+    if orders.embedder:  # it cannot say so itself
+        embed = Provider.embed
+        Provider.embed = announced_embed  # type: ignore[method-assign, assignment]
     ev.queue.renew_many = announced_renew  # type: ignore[method-assign]
     index.apply = announced_apply  # type: ignore[method-assign]
     store.finish = announced_finish

@@ -18,11 +18,14 @@ _PATIENCE = 60.0
 
 
 _SLOW = {"duckdb": "evervec.stores.duckdb", "lancedb": "lance_namespace",
-         "qdrant": "evervec.indexes.qdrant"}  # fmt: skip
+         "qdrant": "evervec.indexes.qdrant.client"}  # fmt: skip
 """what takes long to import of the engines that few children use"""
 
 
-def _knows(orders: Orders) -> str:
+_PROGRAM = "support.process_worker"
+
+
+def _slow(orders: Orders) -> str:
     index, store = (orders.index or "").partition(":")[0], orders.store.partition(":")[0]
     return _SLOW.get(index) or _SLOW.get(store, "")
 
@@ -30,15 +33,16 @@ def _knows(orders: Orders) -> str:
 class Child:
     """A process that says where it stands. All waits end with a clear failure."""
 
-    def __init__(self, orders: Orders, log: Path) -> None:
+    def __init__(self, orders: Orders, log: Path, program: str = _PROGRAM, knows: str = "") -> None:
+        """`knows`: a module that its program finds imported already."""
         self._log = log
+        self._closed = False
         heard, self._told = os.pipe()
         listened, said = os.pipe()
         with log.open("wb") as errors:
             files = (heard, said, errors.fileno())
-            self._process = Fork(
-                "support.process_worker", [orders.dump()], files, knows=_knows(orders)
-            )
+            known = ",".join(filter(None, (_slow(orders), knows)))
+            self._process = Fork(program, [orders.dump()], files, knows=known)
         os.close(heard)
         os.close(said)
         self._listened = os.fdopen(listened, "rb")
@@ -142,6 +146,9 @@ class Child:
         return self.seen
 
     def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         if self.running:
             self.kill()
         self._reader.join(_PATIENCE)
@@ -157,9 +164,11 @@ def children(folder: Path) -> Iterator[Start]:
     """Starts children that do not outlive the block."""
     started: list[Child] = []
 
-    def start(do: str, store: object, **orders: Any) -> Child:
+    def start(
+        do: str, store: object, *, program: str = _PROGRAM, knows: str = "", **orders: Any
+    ) -> Child:
         log = folder / f"child-{len(started)}.log"
-        child = Child(Orders(do, str(store), **orders), log)
+        child = Child(Orders(do, str(store), **orders), log, program, knows)
         started.append(child)
         return child
 

@@ -4,7 +4,6 @@
 `EVERVEC_STRESS_SEED` repeats the choices of an earlier run, as far as threads allow.
 """
 
-import hashlib
 import os
 import random
 import threading
@@ -24,6 +23,7 @@ from evervec.embedders.hashing import HashingEmbedder
 from support.engines import INDEXES, STORES
 from support.oracle import SAME, Application, Key, Oracle, shortened
 from support.places import Place
+from support.texts import by_turns
 
 SECONDS = float(os.environ.get("EVERVEC_STRESS_SECONDS", "60"))
 SETTINGS: dict[str, Any] = {
@@ -131,12 +131,6 @@ def settle(ev: Evervec, oracle: Oracle, seconds: float = _PATIENCE) -> None:
     oracle.blame(None, f"work did not come to an end within {seconds:g} s")
 
 
-def passage(about: str) -> str:
-    """A paragraph that fills a chunk by itself; no other has its words."""
-    letters = hashlib.sha256(about.encode()).hexdigest()
-    return " ".join(letters[at : at + 6] for at in range(0, 42, 6)) + "."
-
-
 class Editor:
     """An application that changes a few records, whose texts keep coming back to what they were.
 
@@ -200,17 +194,8 @@ class Editor:
         return self._app.add(id, text, metadata=metadata, boxed=dice > 0.9)
 
     def _texts(self, id: str) -> list[str]:
-        """The texts that a record has by turns: some share paragraphs, and one is always new."""
-        one, two, three, four = (passage(f"{id} {n}") for n in range(4))
         self._edition += 1
-        return [
-            "\n\n".join((one, two, three)),
-            "\n\n".join((one, two, three)),
-            "\n\n".join((one, four, three)),
-            "\n\n".join((four,)),
-            "\n\n".join((three, one, two, four)),
-            passage(f"{id} edition {self._edition}"),
-        ]
+        return by_turns(id, self._edition)
 
     # reading one's own writes
     def read(self, id: str) -> None:

@@ -1,14 +1,16 @@
 """The matrix in memory gives what brute force gives, whatever was added and forgotten."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from evervec import DeadlineExceeded, deadline
+from evervec.indexes import coarse
 from evervec.indexes import matrix as matrices
 from evervec.indexes.matrix import Matrix
 from support.world import Clock
@@ -56,6 +58,17 @@ MOVES = st.lists(
 )
 
 
+@pytest.fixture(params=["exact", "rounded"])
+def first(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compare all exactly, or those that the rounded form leaves, however few they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matrices, "_MANY", 1 if request.param == "rounded" else 1 << 60)
+        patch.setattr(matrices, "_MOST_EXACT", 1)
+        yield
+
+
+@pytest.mark.usefixtures("first")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(MOVES, st.none() | st.sets(st.integers(0, 14), max_size=6))
 def test_it_gives_what_brute_force_gives(
     moves: list[tuple[str, Any]], among: set[int] | None
@@ -149,6 +162,42 @@ def wide(count: int) -> tuple[Matrix, NDArray[np.float32]]:
     return matrix, rows
 
 
+@given(st.integers(0, 10**6), st.sampled_from([1, 3, 64, 384]), st.floats(0.0, 12.0))
+def test_rough_scores_are_off_by_no_more_than_they_say(seed: int, size: int, spikes: float) -> None:
+    """Also for vectors of which few numbers are large, and for a query that is no unit vector."""
+    random = np.random.default_rng(seed)
+    rows = random.standard_normal((50, size)) * np.exp(spikes * random.standard_normal((50, size)))
+    rows[0] = 0
+    rows = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)).astype("f4")
+    asked = (3 * random.standard_normal(size)).astype("f4")
+    scores, off = coarse.rough_scores(coarse.rounded(rows), asked)
+    _, (step,), _ = coarse.rounded(asked[None])
+    exact = rows.astype("f8") @ asked.astype("f8")
+    assert np.abs(scores * float(step) - exact).max() <= off * float(step)
+
+
+def test_without_simsimd_all_are_compared_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrices, "_MANY", 1)
+    monkeypatch.setattr(coarse, "simsimd", None)
+    matrix = Matrix(SIZE)
+    append(matrix, list(range(1, 101)), list(range(1, 101)))
+    assert len(matrix.nearest(unit(5), 7)) == 7
+    assert not matrix._rows.is_rounded
+
+
+def test_where_most_may_be_the_best_all_are_compared_exactly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(matrices, "_MANY", 1)
+    matrix = Matrix(SIZE)
+    same = unit(1).tobytes()
+    numbers = list(range(1, 2001))
+    matrix.append(numbers, numbers, [hash_of(n) for n in numbers], [same] * len(numbers))
+    matrix.discard([7])
+    found = matrix.nearest(unit(1), 1999)
+    assert sorted(found.records) == [n for n in numbers if n != 7]
+
+
 @pytest.mark.parametrize("limit", [1, 30, 3000])
 def test_many_rows_give_what_one_product_gives(limit: int) -> None:
     matrix, rows = wide(70_001)
@@ -165,6 +214,7 @@ def test_many_rows_are_multiplied_in_this_thread_and_under_the_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """BLAS would use every core for each of several searches; and nothing interrupts it."""
+    monkeypatch.setattr(matrices, "_MANY", 1 << 60)
     matrix, rows = wide(70_001)
     plain, sizes, clock = matrices._row_products, list[int](), Clock(0.0)
 

@@ -3,7 +3,8 @@
 Rows stay in order of their point number, so new ones are appended and gone ones are
 found by bisection, marked, and squeezed out once they are many. Scores are one
 matrix product, in the thread that searches: BLAS would spread it over all cores, and searches
-that run side by side then wait for each other's threads.
+that run side by side then wait for each other's threads. Where vectors are many, those that
+cannot be among the nearest are left out first (`coarse`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evervec.deadlines import check
+from evervec.indexes import coarse
 from evervec.indexes.base import Matches
 
 HASH = np.dtype("V16")
@@ -23,6 +25,10 @@ _SMALL = 400_000
 100,000 vectors of 256, on 2 cores: `@` 6.3 ms, with one BLAS thread 14 ms, `vecdot` 3.3 ms."""
 _ROWS = 1 << 15
 """between two looks at the deadline"""
+_MANY = 4_000_000
+"""numbers from which on vectors are kept rounded as well"""
+_MOST_EXACT = 8
+"""if more than one in so many has to be compared exactly, all are: in order that is faster"""
 _SPARSE = 64
 """how many times more scores there are than wanted, before a bound is looked for first"""
 
@@ -37,6 +43,9 @@ class _Rows(NamedTuple):
     records: NDArray[np.int64]
     hashes: NDArray[np.void]
     alive: NDArray[np.bool_]
+    codes: NDArray[np.int8]
+    steps: NDArray[np.float32]
+    """the rounded form; its rows have no numbers where vectors are few"""
 
     def resized(self, capacity: int, keep: slice | NDArray[np.int64]) -> _Rows:
         arrays = []
@@ -49,6 +58,19 @@ class _Rows(NamedTuple):
             size = len(kept)
         return _Rows(size, *arrays)
 
+    @property
+    def is_rounded(self) -> bool:
+        return bool(self.codes.shape[1])
+
+    def round(self, start: int, end: int) -> float:
+        """Make the rounded form of rows; how much was lost of one of them at most."""
+        lost = 0.0
+        for first in range(start, end, _ROWS):
+            some = slice(first, min(first + _ROWS, end))
+            self.codes[some], self.steps[some], off = coarse.rounded(self.vectors[some])
+            lost = max(lost, off)
+        return lost
+
 
 class Matrix:
     """A growing block of unit vectors with their point and record numbers and hashes."""
@@ -56,6 +78,7 @@ class Matrix:
     def __init__(self, dimensions: int) -> None:
         self.dimensions = dimensions
         self._dead = 0
+        self._lost = 0.0
         self._rows = _Rows(
             0,
             np.empty((0, dimensions), np.float32),
@@ -63,13 +86,15 @@ class Matrix:
             np.empty(0, np.int64),
             np.empty(0, HASH),
             np.empty(0, np.bool_),
+            np.empty((0, 0), np.int8),
+            np.empty(0, np.float32),
         )
 
     def fork(self) -> Matrix:
         """The same rows, to be changed unnoticed by those who search this one meanwhile. Only
         the latest fork may be changed."""
         other = Matrix(self.dimensions)
-        other._dead = self._dead
+        other._dead, other._lost = self._dead, self._lost
         other._rows = self._rows._replace(alive=self._rows.alive.copy())
         return other
 
@@ -98,6 +123,11 @@ class Matrix:
         block = np.frombuffer(b"".join(vectors), "<f4")
         rows.vectors[start:end] = block.reshape(len(points), self.dimensions)
         rows.alive[start:end] = True
+        if rows.is_rounded:
+            self._lost = max(self._lost, rows.round(start, end))
+        elif end * self.dimensions >= _MANY and coarse.simsimd:
+            rows = rows._replace(codes=np.empty((len(rows.points), self.dimensions), np.int8))
+            self._lost = rows.round(0, end)
         self._rows = rows._replace(size=end)
 
     def discard(self, points: Sequence[int]) -> None:
@@ -122,15 +152,15 @@ class Matrix:
     ) -> Matches:
         """The best chunk of each of the `limit` nearest records, of those in `among` if given."""
         rows, some_dead = self._rows, self._dead > 0
-        size = rows.size
-        scores = _products(rows.vectors[:size], vector)
+        size, lost = rows.size, self._lost  # which is never less than that of these rows
+        scores = _Coarse(rows, vector, lost) if rows.is_rounded else _Exact(rows, vector)
         if some_dead:
-            scores[~rows.alive[:size]] = -np.inf
+            scores.leave_out(~rows.alive[:size])
         if among is not None:
-            scores[~np.isin(rows.records[:size], among)] = -np.inf
+            scores.leave_out(~np.isin(rows.records[:size], among))
         take = limit
         while True:
-            near, places = _top(scores, take)
+            near, places = scores.best(take)
             if some_dead or among is not None:
                 count = np.count_nonzero(near > -np.inf)
                 near, places = near[:count], places[:count]
@@ -144,6 +174,45 @@ class Matrix:
             if all_seen or len(records) >= limit:
                 return Matches(records, near.tolist(), _Hashes(rows.hashes, places))
             take *= 4
+
+
+class _Exact:
+    """The scores of all rows."""
+
+    def __init__(self, rows: _Rows, vector: NDArray[np.float32]) -> None:
+        self._scores = _products(rows.vectors[: rows.size], vector)
+
+    def leave_out(self, these: NDArray[np.bool_]) -> None:
+        self._scores[these] = -np.inf
+
+    def best(self, count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The largest scores and their places, largest first."""
+        return _top(self._scores, count)
+
+
+class _Coarse:
+    """Rough scores of all rows, and exact ones of those that may be the best."""
+
+    def __init__(self, rows: _Rows, vector: NDArray[np.float32], lost: float) -> None:
+        check()
+        size = rows.size
+        self._vectors, self._vector = rows.vectors[:size], vector
+        codes = (rows.codes[:size], rows.steps[:size], lost)
+        self._scores, self._off = coarse.rough_scores(codes, vector)
+
+    def leave_out(self, these: NDArray[np.bool_]) -> None:
+        self._scores[these] = -np.inf
+
+    def best(self, count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The largest scores and their places, largest first."""
+        least = max(_bound(self._scores, count) - 2 * self._off, np.finfo(np.float32).min)
+        some = np.flatnonzero(self._scores >= least)
+        if len(some) * _MOST_EXACT > len(self._scores):
+            scores = _products(self._vectors, self._vector)
+            scores[self._scores == -np.inf] = -np.inf
+            return _top(scores, count)
+        near, places = _sorted(_products(self._vectors[some], self._vector), count)
+        return near, some.take(places)
 
 
 class _Hashes(Sequence[bytes]):
@@ -189,13 +258,20 @@ else:  # before NumPy 2
 def _top(scores: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """The largest scores and their places, largest first."""
     if count * _SPARSE < len(scores):
-        # of so many groups, the best of each: as many scores as wanted are at least their bound
-        groups = 4 * count
-        best = scores[: len(scores) // groups * groups].reshape(groups, -1).max(axis=1)
-        some = np.flatnonzero(scores >= np.partition(best, groups - count)[groups - count])
+        some = np.flatnonzero(scores >= _bound(scores, count))
         near, places = _sorted(scores.take(some), count)
         return near, some.take(places)
     return _sorted(scores, count)
+
+
+def _bound(scores: NDArray[np.float32], count: int) -> Any:
+    """A score that at least `count` reach, and not many more."""
+    groups = 4 * count
+    if groups * 2 > len(scores):
+        return np.partition(scores, -count)[-count] if count < len(scores) else -np.inf
+    # the best of each group: as many scores as wanted are at least their bound
+    best = scores[: len(scores) // groups * groups].reshape(groups, -1).max(axis=1)
+    return np.partition(best, groups - count)[groups - count]
 
 
 def _sorted(

@@ -15,10 +15,10 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 
-from evervec.errors import EmbedderError, ProviderUnavailable, RateLimited
+from evervec.errors import EmbedderError, ProviderUnavailable, RateLimited, StoreError
 from evervec.reports import Gate
 from evervec.settings import Settings
 from evervec.stores.base import Store
@@ -30,6 +30,9 @@ NOBODYS_FAULT = (ProviderUnavailable, RateLimited)
 _LONGEST_PAUSE = 60.0
 _LONGEST_SPREAD = 10.0
 _NARROW_FOR = 60.0
+_HELD = 5.0
+"""seconds for which a worker that tries the provider keeps others from it, unless it renews that:
+if it is killed meanwhile, another one tries it so much later"""
 
 
 class Gatekeeper:
@@ -81,22 +84,43 @@ class Gatekeeper:
             return False
         if gate is None:
             return True
-        lock = f"probe {self._name}"
-        # each try is a holder of its own, for as long as a provider that hangs can take
-        token = self._store.lock(
-            lock, secrets.token_hex(8), 3 * self._settings.provider_seconds + 60
-        )
-        if token is None:
-            return False
-        try:
-            probe()
-            self.open()  # before the lock is given back: nobody else needs to try it
-        except NOBODYS_FAULT as error:
-            self.shut(error, again=True)
-            return False
-        finally:
-            self._store.unlock(lock, token)
+        with self._alone() as alone:
+            if not alone:
+                return False
+            try:
+                probe()
+                self.open()  # before the lock is given back: nobody else needs to try it
+            except NOBODYS_FAULT as error:
+                self.shut(error, again=True)
+                return False
         return True
+
+    @contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Whether this is the only try at the moment. Its lock is renewed while the block runs,
+        for as long as a provider that hangs can take."""
+        lock, holder = f"probe {self._name}", secrets.token_hex(8)  # each try is one of its own
+        token = self._store.lock(lock, holder, _HELD)
+        if token is None:
+            yield False
+            return
+        tokens, over = [token], threading.Event()
+
+        def renew() -> None:
+            while not over.wait(_HELD / 3):
+                with suppress(StoreError):
+                    if renewed := self._store.lock(lock, holder, _HELD):
+                        tokens.append(renewed)
+
+        thread = threading.Thread(target=renew, name="evervec-probe-lock", daemon=True)
+        thread.start()
+        try:
+            yield True
+        finally:
+            over.set()
+            thread.join()  # a renewal after the release would take the lock again
+            with suppress(StoreError):  # it expires by itself
+                self._store.unlock(lock, tokens[-1])
 
     def shut(self, error: EmbedderError, *, again: bool = False) -> None:
         """Keep all workers away for as long as the provider asks, else longer each time that it

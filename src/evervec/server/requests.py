@@ -239,13 +239,24 @@ def _parameters(dependant: Dependant) -> set[str]:
 
 def check_media_type(request: Request) -> None:
     """Refuse a body that is not named JSON; there may be none."""
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    empty = request.headers.get("content-length", "0" if not given else "") == "0"
-    if empty and "transfer-encoding" not in request.headers:
+    headers = headers_of(request.scope)
+    given = headers.get("content-type", "").partition(";")[0].strip().lower()
+    empty = headers.get("content-length", "0" if not given else "") == "0"
+    if empty and "transfer-encoding" not in headers:
         return
+    check_encoding(request)
     if given != "application/json" and not given.endswith("+json"):
         raise Problem(
             415, f"the body must be JSON (Content-Type: application/json), not {given or 'unnamed'}"
+        )
+
+
+def check_encoding(request: Request) -> None:
+    """Refuse a compressed body: little of it can become much."""
+    given = headers_of(request.scope).get("content-encoding", "identity").strip().lower()
+    if given not in ("", "identity"):
+        raise Problem(
+            415, f"the body is compressed (Content-Encoding: {given[:40]}): send it as it is"
         )
 
 

@@ -90,6 +90,8 @@ class Service:
         self._choosing = threading.Lock()
         self._bounded: set[str] = set()
         self._has_keys = False
+        self._unknown: list[tuple[str, asyncio.Future[Key | None]]] = []
+        """keys that requests came with, before they are looked up"""
         self._used: dict[str, float] = {}
 
     def of(self, tenant: str) -> Evervec:
@@ -205,10 +207,27 @@ class Service:
 
     async def find_key(self, text: str) -> Key | None:
         """Whose key it is, as of this moment; None for what opens nothing."""
-        if self.ev.store.reads_at_once:  # a thread would take longer than the read
-            with bounded(None):  # and so would the watch over a deadline
-                return self._find_all([text])[0]
-        return await self._find_key(text)
+        if not self.ev.store.reads_at_once:
+            return await self._find_key(text)
+        # A thread would take longer than the read. Requests that came in together share one.
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[Key | None] = loop.create_future()
+        self._unknown.append((text, found))
+        if len(self._unknown) == 1:
+            loop.call_soon(self._find_now, context=contextvars.Context())  # under no deadline
+        return await found
+
+    def _find_now(self) -> None:
+        asked, self._unknown = self._unknown, []
+        try:
+            keys: Sequence[Key | Exception | None] = self._find_all([text for text, _ in asked])
+        except Exception as error:  # noqa: BLE001 - it is for the requests
+            keys = [error] * len(asked)
+        for (_, future), key in zip(asked, keys, strict=True):
+            if isinstance(key, Exception):
+                _tell(future, future.set_exception, key)
+            else:
+                _tell(future, future.set_result, key)
 
     def _find_all(self, texts: Sequence[str]) -> list[Key | None]:
         found = self.keys.check(set(texts))

@@ -25,7 +25,7 @@ from evervec.server.answers import LINES
 from evervec.server.deadlines import current_call
 from evervec.server.problems import Problem, documented, problem_of
 from evervec.server.repeats import IdempotencyKey, made_id
-from evervec.server.requests import CheckedRoute, Receive, Scope, Send
+from evervec.server.requests import CheckedRoute, Receive, Scope, Send, check_encoding
 from evervec.server.routes.records import draft_of, read_record
 from evervec.server.schemas.records import RecordIn, TicketOut
 from evervec.server.streams import Incoming, Spool
@@ -80,6 +80,7 @@ async def batch(
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in _NDJSON:
         raise Problem(415, f"a batch is NDJSON (Content-Type: {LINES}), not {given or 'unnamed'}")
+    check_encoding(request)
     writer = _Batch(view, kind, idempotency_key)
     writer.check_declared(request)
     spool = Spool()
