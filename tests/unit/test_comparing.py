@@ -216,6 +216,7 @@ def test_texts_are_read_only_where_that_is_needed() -> None:
     [
         ({"a": 1.0}, '{"a": 1}', True),
         ({"a": [1, {"b": 2.0}]}, '{"a": [1.0, {"b": 2}]}', True),
+        ({"a": float(2**53)}, f'{{"a": {2**53 + 1}}}', True),  # as an engine of floats has it
         ({"a": 2}, '{"a": 1}', False),
         ({"a": True}, '{"a": true}', True),
         ({"a": "1"}, '{"a": 1}', False),
