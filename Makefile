@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test long pairs explore chaos check bench clean
+.PHONY: help demo test long pairs explore mutants chaos check bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ pairs: $(VENV)/.dev  ## run every test on every store with every index
 
 explore: $(VENV)/.dev  ## try schedules and faults, for a minute
 	@PYTHONPATH=tests $(BIN)/python -m explorer $(ARGS)
+
+mutants: $(VENV)/.dev  ## plant defects one at a time, and say which test finds each
+	@PYTHONPATH=tests $(BIN)/python -m mutants --jobs $(JOBS) $(ARGS)
 
 chaos: $(VENV)/.dev  ## break fleets of processes at random, and judge what is left
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)

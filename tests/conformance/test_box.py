@@ -166,6 +166,21 @@ def test_an_open_update_while_a_box_is_processed_is_not_undone_by_it(world: Worl
     assert_in_step(world.ev, {"1": "open"})
 
 
+def test_nor_is_an_open_update_of_a_record_that_was_there_before(world: World) -> None:
+    world.ev.add(KIND, "before", id="1")
+    work(world.ev)
+    world.ev.add(KIND, "boxed", id="1", boxed=True)
+    batch, _ = world.ev.pipeline.prepare(world.ev.pipeline.claim(1))
+    world.ev.add(KIND, "open", id="1")
+    world.ev.pipeline.embed(batch)
+    world.ev.pipeline.write(batch)
+    record = world.ev.get(KIND, "1")
+    assert record is not None
+    assert record.text == "open"
+    work(world.ev)
+    assert_in_step(world.ev, {"1": "open"})
+
+
 def test_the_present_content_again_takes_a_waiting_box_back(world: World) -> None:
     world.ev.add(KIND, "zebra", id="1")
     work(world.ev)

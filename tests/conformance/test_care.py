@@ -209,6 +209,7 @@ def test_purged_history_spares_what_a_job_still_needs(world: World) -> None:
     world.ev.store.purge_history(world.clock.now)
     work(world.ev)
     assert held(world.ev).keys() == {("default", "box", "2")}
+    assert world.ev.queue.stats().pending == 0
 
 
 def test_jobs_are_listed_by_status(world: World) -> None:

@@ -1,8 +1,11 @@
 """Deleting: gone from every answer at once, from the index soon, and for good."""
 
+from pathlib import Path
+
 import pytest
 
 from evervec import LeaseLost, Status
+from support.engines import OWN_PAIRS
 from support.world import (
     KIND,
     World,
@@ -177,3 +180,23 @@ def test_a_cancelled_removal_is_found_and_mended_by_verify(world: World) -> None
     world.ev.queue.cancel(world.ev.delete(KIND, "1").job_id)
     assert world.ev.verify(repair=True).orphaned == 1
     assert_in_step(world.ev, {})
+
+
+@pytest.mark.parametrize("pair", OWN_PAIRS, ids="-".join)
+def test_what_was_read_before_a_delete_is_not_written_once_the_record_is_back(
+    pair: tuple[str, str], tmp_path: Path
+) -> None:
+    world = World(pair, tmp_path)
+    try:
+        world.ev.add(KIND, "alpha", id="1")
+        batch, _ = world.ev.pipeline.prepare(world.ev.pipeline.claim(1))
+        world.ev.pipeline.embed(batch)
+        world.ev.delete(KIND, "1")
+        world.ev.add(KIND, "beta", id="1")
+        world.ev.pipeline.write(batch)
+        assert held(world.ev) == {}
+        assert [hit.id for hit in world.ev.search("alpha", mode="semantic")] == []
+        work(world.ev)
+        assert_in_step(world.ev, {"1": "beta"})
+    finally:
+        world.close()

@@ -82,6 +82,26 @@ def test_only_the_holder_can_fail_release_or_renew(world: World) -> None:
     assert world.ev.queue.get(held.job_id) == held
 
 
+def test_one_that_lost_its_lease_changes_nothing_of_a_lease_that_was_renewed(world: World) -> None:
+    world.ev.add(KIND, "alpha", id="1")
+    lost = claim_one(world.ev)
+    world.clock.move(61)
+    world.ev.queue.recover_stuck()
+    held = claim_one(world.ev)
+    world.ev.queue.renew(held)  # which writes it to the job, where a claim alone did not
+    before = world.ev.queue.get(held.job_id)
+    for move in (
+        world.ev.queue.release,
+        world.ev.queue.renew,
+        world.ev.queue.finish,
+        lambda job: world.ev.queue.fail(job, "x"),
+    ):
+        with pytest.raises(LeaseLost):
+            move(lost)
+        assert world.ev.queue.get(held.job_id) == before
+    world.ev.queue.finish(held)
+
+
 def test_a_release_gives_the_attempt_back(world: World) -> None:
     world.ev.add(KIND, "alpha", id="1")
     world.ev.queue.release(claim_one(world.ev))
@@ -122,9 +142,9 @@ def test_a_renewed_lease_lasts_another_term(world: World) -> None:
     world.ev.add(KIND, "alpha", id="1")
     job = claim_one(world.ev)
     for _ in range(3):
-        world.clock.move(50)
-        world.ev.queue.renew(job)
+        world.clock.move(59)
         assert world.ev.queue.recover_stuck() == 0
+        world.ev.queue.renew(job)
     world.clock.move(61)
     assert world.ev.queue.recover_stuck() == 1
 

@@ -95,6 +95,16 @@ def test_a_job_is_claimed_with_fewer_others_after_each_crash(world: World) -> No
     assert sizes == [1] * 4
 
 
+@pytest.mark.parametrize(("max_attempts", "company"), [(2, 1), (3, 4)])
+def test_a_job_whose_next_crash_would_be_its_last_is_claimed_alone(
+    world: World, max_attempts: int, company: int
+) -> None:
+    for n in range(64):
+        world.ev.add(KIND, f"text {n}", id=n, max_attempts=max_attempts)
+    assert len(crash(world, 64)) == 64
+    assert len(world.ev.queue.claim(64)) == company
+
+
 def test_a_crash_on_an_older_version_spends_nothing_of_the_newer_one(world: World) -> None:
     world.ev.add(KIND, "alpha", id="1", max_attempts=1)
     claim_one(world.ev)

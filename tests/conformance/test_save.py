@@ -1,11 +1,12 @@
 """Saving: a record and its job together, only what changed, only the latest version."""
 
+from contextlib import closing
 from datetime import UTC, datetime
 from random import Random
 
 import pytest
 
-from evervec import InvalidArgument, InvalidRecord, Status, Ticket
+from evervec import EvervecError, InvalidArgument, InvalidRecord, Status, Ticket
 from evervec.drafts import LONGEST_ID, LONGEST_NAME, make_draft
 from evervec.errors import ValueRefused
 from evervec.stores.values import Draft
@@ -369,3 +370,15 @@ def test_add_many_ends_at_a_record_that_the_store_refuses(
         next(tickets)
     assert refused.value.position == 3
     assert {record.text for record in world.ev.records()} == {"a", "b", "c"}
+
+
+def test_a_record_whose_job_is_refused_is_not_saved(file_world: World) -> None:
+    with closing(file_world.connect()) as conn:
+        conn.execute(
+            "create trigger no_jobs before insert on evervec_jobs "
+            "begin select raise(abort, 'no jobs today'); end"
+        )
+    with pytest.raises(EvervecError, match="no jobs today"):
+        file_world.ev.add(KIND, "alpha", id="1")
+    assert file_world.ev.get(KIND, "1") is None
+    assert file_world.ev.search("alpha", mode="text") == []

@@ -138,3 +138,26 @@ def test_text_scores_do_not_depend_on_other_tenants(world: World) -> None:
     for count in (3, 2000):
         add_all(other, KIND, *(f"lemon lemon granite number {n} " * 9 for n in range(count)))
         assert scores() == before
+
+
+def test_what_others_have_leaves_room_for_the_tenants_own(world: World, other: Evervec) -> None:
+    other.add(KIND, "a zebra, and 東京都は日本の首都です", id="mine")
+    work(world.ev)
+    add_all(world.ev, KIND, *["zebra 日本の首都"] * 20)
+    work(world.ev)
+    for mode, query in (("text", "zebra"), ("text", "本の"), ("semantic", "zebra")):
+        assert [hit.id for hit in other.search(query, k=1, mode=mode)] == ["mine"]
+
+
+def test_ids_that_another_tenant_has_are_new_beside_ids_of_ones_own(
+    world: World, other: Evervec
+) -> None:
+    other.add(KIND, "mine", id="mine")
+    add_all(other, KIND, "zero")
+    list(other.add_many(KIND, [{"id": id, "text": f"new {id}"} for id in ("mine", "0", "1")]))
+    tickets = other.store.delete("other", KIND, ["mine", "bad"])
+    assert [ticket.accepted for ticket in tickets] == [True, False]
+    work(world.ev)
+    assert {r.id: r.text for r in other.records()} == {"0": "new 0", "1": "new 1"}
+    texts = {"0": "alpha beta", "1": "alpha gamma", "bad": "alpha delta"}
+    assert {r.id: r.text for r in world.ev.records()} == texts

@@ -46,6 +46,31 @@ def lost_leases(world: World, ev: Evervec, disk: Disk) -> None:
     settle(world, ev)
 
 
+def test_what_was_acknowledged_outlives_a_power_cut(tmp_path: Path) -> None:
+    world = World(("sqlite", "sqlite"), tmp_path)
+    disk = Disk(Path(STORES["sqlite"].url(tmp_path)))
+    ev = world.ev
+    list(ev.add_many("note", [{"id": id, "text": "before"} for id in ("gone", "failed")]))
+    work(ev)
+    steps: list[Callable[[Evervec], object]] = [
+        lambda ev: ev.add("note", "added", id="added"),
+        lambda ev: list(ev.add_many("note", ["one of many"])),
+        lambda ev: ev.add("note", "boxed", id="boxed", boxed=True),
+        lambda ev: ev.delete("note", "gone"),
+        lambda ev: ev.queue.enqueue("note", "failed"),
+    ]
+    for step in steps:
+        disk.watch(ev)
+        step(ev)
+        records, jobs = ev.records(), ev.queue.jobs()
+        ev.close()
+        disk.cut_power()
+        ev = world.open()
+        assert ev.records() == records
+        assert ev.queue.jobs() == jobs
+    world.close()
+
+
 @pytest.mark.parametrize("asked", [repair, lost_leases])
 @pytest.mark.parametrize("index", ["qdrant", "qdrant-edge", "lancedb"])
 def test_changes_after_a_power_cut_reach_an_index_that_is_ahead_of_the_store(

@@ -259,7 +259,9 @@ def test_nobody_comes_between_a_look_and_a_write_where_the_engine_has_no_guards(
 
         def held_up(*given: Any) -> Any:
             answer = ask(*given)
-            other = threading.Thread(target=come_between)
+            if threading.current_thread().name == "other":  # nobody comes between that one
+                return answer
+            other = threading.Thread(target=come_between, name="other")
             other.start()
             other.join()
             between.append(method)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import psycopg
 import pytest
 
 from evervec import Status
@@ -84,6 +85,27 @@ def test_a_lease_can_be_renewed_and_given_back_and_is_lost_in_time(world: World,
     world.clock.move(11)
     assert world.ev.queue.recover_stuck() == 1
     assert not call(url, "finish", job, token)
+
+
+def test_another_token_ends_nothing_of_a_lease_that_was_renewed(world: World, url: str) -> None:
+    world.ev.add(KIND, "alpha", id="1")
+    ((job, token, *_),) = claim(url)
+    assert call(url, "renew", job, token, 100.0)  # which writes the lease to the job
+    assert not call(url, "finish", job, "wrong")
+    assert job_of(world.ev, "1").status is Status.PROCESSING
+    assert call(url, "finish", job, token)
+
+
+def test_a_boxed_record_is_not_finished_unread(world: World, url: str) -> None:
+    world.ev.add(KIND, "alpha", id="1", boxed=True)
+    ((job, token, *_),) = claim(url)
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="not read yet"):
+        call(url, "finish", job, token)
+    assert call(url, "release", job, token)
+    work(world.ev)
+    record = world.ev.get(KIND, "1")
+    assert record is not None
+    assert record.embedded
 
 
 def test_a_paused_queue_gives_nothing_and_a_suspect_comes_alone(world: World, url: str) -> None:

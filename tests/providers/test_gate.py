@@ -1,18 +1,18 @@
 """The gate before a provider: shut for all workers of a store, tried by one, opened for all."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from evervec import Evervec, Status
+from evervec import Evervec, ProviderUnavailable, RateLimited, Status
 from evervec.embedders.base import PROBE
 from evervec.limits import gate
 from support.processes import until
 from support.provider import EVERY_CALL, EVERY_TEXT, Behaviour, ProviderServer
-from support.world import KIND, START, Clock, add_all, job_of, work
+from support.world import KIND, START, Clock, World, add_all, job_of, work
 
 Open = Callable[..., Evervec]
 TEXTS = [f"text {n}" for n in range(20)]
@@ -142,6 +142,21 @@ def test_who_has_not_been_there_finds_the_gate_shut(
     assert work(third).processed == 0
     assert server.seen().calls == calls
     assert third.queue.stats().gate == two[0].queue.stats().gate
+
+
+def test_a_call_that_was_about_to_begin_finds_the_gate_shut(file_world: World) -> None:
+    ready, other = file_world.ev.provider, file_world.open().provider
+    assert ready.ready()
+
+    def away(_: Sequence[str]) -> None:
+        raise ProviderUnavailable("the provider is away")
+
+    file_world.embedder.before = away
+    with pytest.raises(ProviderUnavailable):
+        other.embed(["one"])
+    with pytest.raises(ProviderUnavailable):
+        ready.embed(["two"])
+    assert file_world.embedder.texts == ["one"]
 
 
 def test_another_model_has_a_gate_of_its_own(
@@ -455,21 +470,23 @@ def test_a_limit_that_does_not_say_for_how_long_is_tried_at_growing_intervals(
     assert gate.state == "limited"
 
 
-def test_a_longer_pause_is_not_shortened_by_another_call_that_met_it(
-    two: tuple[Evervec, Evervec], server: ProviderServer, clock: Clock
-) -> None:
-    first, second = two
-    server.behave(storm_until=clock.now + 30)
-    jobs = second.pipeline.claim(256)
-    batch, _ = second.pipeline.prepare(jobs)
-    first.add(KIND, "more", id="more")
-    work(first)
-    server.behave(storm_until=clock.now + 5)
-    second.pipeline.embed(batch)
-    gate = first.queue.stats().gate
+def test_a_longer_pause_is_not_shortened_by_another_call_that_met_it(file_world: World) -> None:
+    """Both calls are under way when the first is refused."""
+    first, second = file_world.ev.provider, file_world.open().provider
+
+    def refuse(texts: Sequence[str]) -> None:
+        if texts == ["second"]:
+            with pytest.raises(RateLimited):
+                first.embed(["first"])
+        raise RateLimited(30 if texts == ["first"] else 5, "too many calls")
+
+    file_world.embedder.before = refuse
+    with pytest.raises(RateLimited):
+        second.embed(["second"])
+    assert file_world.embedder.texts == ["second", "first"]
+    gate = first.gate()
     assert gate is not None
-    assert gate.until == clock.now + 30
-    assert second.pipeline.write(batch).released == 20
+    assert gate.until == file_world.clock.now + 30
 
 
 # ---- back to work, but not all at once

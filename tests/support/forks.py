@@ -106,7 +106,8 @@ class Fork:
 def _mother(knows: str) -> socket.socket:
     """The way to this process's own mother of forks, which ends with it."""
     ours, theirs = socket.socketpair()
-    path = os.pathsep.join([str(_TESTS.parent / "src"), str(_TESTS)])
+    given = os.environ.get("PYTHONPATH", "")  # first: a planted defect is in a copy of the library
+    path = os.pathsep.join(filter(None, [given, str(_TESTS.parent / "src"), str(_TESTS)]))
     # a process with threads must not be forked, and numpy would start some
     environ = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
     with theirs:

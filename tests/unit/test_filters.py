@@ -216,6 +216,24 @@ def test_the_meaning_by_example(
     assert bool(any_ev.records("example", filter=wanted)) is found
 
 
+@pytest.mark.parametrize(
+    ("op", "found"),
+    [
+        ("gt", [False, False, True]),
+        ("gte", [False, True, True]),
+        ("lt", [True, False, False]),
+        ("lte", [True, True, False]),
+    ],
+)
+def test_ranges_have_the_ends_that_they_say(any_ev: Evervec, op: str, found: list[bool]) -> None:
+    for values, bound in (((4, 5, 6), 5), (("a", "b", "c"), "b")):
+        for value, fits in zip(values, found, strict=True):
+            wanted = {"a": {op: bound}}
+            any_ev.add("range", "x", id="1", metadata={"a": value})
+            assert bool(any_ev.records("range", filter=wanted)) is fits
+            assert evervec_matches({"a": value}, parse_filter(wanted)) is fits
+
+
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(METADATA, FILTERS)
 def test_every_engine_answers_what_the_meaning_says(

@@ -1,9 +1,11 @@
 """Housekeeping: retention by the clock, the operators' log lines, alerts once an episode."""
 
 import logging
+from pathlib import Path
 
 import pytest
 
+from support.vectors import change
 from support.world import DAY, KIND, World, add_all, assert_in_step, claim_one, fail_for_good, work
 
 
@@ -152,3 +154,19 @@ def test_who_loses_the_lead_on_the_way_leaves_the_rest_to_his_follower(memory: W
     housekeeping.steps = (slow, lambda: taken.append("the next"))
     assert not sweep(memory)
     assert taken == ["slow"]
+
+
+def test_the_tombstones_of_an_index_stay_as_long_as_the_history(tmp_path: Path) -> None:
+    world = World(("memory", "qdrant-memory"), tmp_path)
+    ticket = world.ev.add(KIND, "alpha", id="1")
+    work(world.ev)
+    (collection,) = world.ev.store.collections()
+    (held,) = world.ev.index.held(collection.version, None, 0, None)
+    world.ev.delete(KIND, "1")
+    work(world.ev)
+    late = change(collection.version, held.record, ticket.seq, ["alpha"])
+    world.clock.move(7 * DAY - 1)
+    sweep(world)
+    world.ev.index.apply([late])
+    assert world.ev.index.held(collection.version, None, 0, None) == []
+    world.close()

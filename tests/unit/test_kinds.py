@@ -9,8 +9,9 @@ import pytest
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from evervec import ContentChunker, InvalidArgument, InvalidRecord, Kind
+from evervec import ContentChunker, InvalidArgument, InvalidRecord, Kind, Rescore, Settings
 from evervec.chunking import Span
+from evervec.stores.values import KindSpec
 from support.world import World, hashes_of, held, job_of, work
 
 DECISION = "decision"
@@ -254,3 +255,83 @@ def test_a_chunker_that_raises_fails_its_record_alone(memory: World) -> None:
 def test_only_kinds_can_be_registered(memory: World) -> None:
     with pytest.raises(InvalidArgument, match="Kind"):
         memory.ev.register("decision")  # type: ignore[arg-type]
+
+
+# ---- what others have to know of a kind
+
+
+class Words:
+    """A chunker of the caller's own."""
+
+    spec = "words"
+
+    def split(self, text: str) -> list[Span]:
+        return [(0, len(text))]
+
+
+class Renamed(ContentChunker):
+    """One that only bears the name of a known chunker."""
+
+
+def test_a_kind_says_how_it_cuts_and_whether_that_needs_its_code() -> None:
+    usual = ContentChunker(64)
+    assert Kind("k").spec(usual) == KindSpec(usual.spec, app=False)
+    known = ContentChunker(32)
+    assert Kind("k", chunker=known).spec(usual) == KindSpec(known.spec, app=False)
+    assert Kind("k", chunker=Words()).spec(usual) == KindSpec("words", app=True)
+    assert Kind("k", chunker=Renamed(32)).spec(usual) == KindSpec(known.spec, app=True)
+    assert Kind("k", load=lambda id: id).spec(usual) == KindSpec(usual.spec, app=True)
+
+
+class Shout:
+    """Something else that can be called."""
+
+    def __call__(self, value: Any) -> str:
+        return str(value).upper()
+
+
+class Whisper(Shout):
+    pass
+
+
+def test_a_kind_is_known_by_how_it_renders_its_text() -> None:
+    kinds = [
+        Kind("k"),
+        Kind("k", text="{a}"),
+        Kind("k", text="{b}"),
+        Kind("k", text=lambda v: f"one {v}"),
+        Kind("k", text=lambda v: f"two {v}"),
+        Kind("k", text=lambda v: v.upper()),
+        Kind("k", text=lambda v: v.lower()),
+        Kind("k", text=lambda v: (lambda: v + 1)()),  # noqa: PLC3002 - code within code
+        Kind("k", text=lambda v: (lambda: v + 2)()),  # noqa: PLC3002
+        Kind("k", text=Shout()),
+        Kind("k", text=Whisper()),
+    ]
+    assert len({kind.fingerprint() for kind in kinds}) == len(kinds)
+    assert Kind("k", text=Shout()).fingerprint() == Kind("other", text=Shout()).fingerprint()
+    assert Kind("k", text="{a}").fingerprint() == Kind("k", text="{a}", weight=0.5).fingerprint()
+
+
+def test_only_what_was_rendered_is_kept_beside_its_text() -> None:
+    settings = Settings()
+    assert Kind("k").draft({"text": "x"}, {}, settings).data is None
+    assert Kind("k", text="{a}").draft({"a": "x"}, {}, settings).data == '{"a":"x"}'
+    assert Kind("k", text=lambda v: v).draft("x", {}, settings).data is None
+    assert (
+        Kind("k", model=Order).draft(Order("x", 2), {}, settings).data == '{"text":"x","total":2}'
+    )
+
+
+def test_fields_within_fields_are_those_of_a_template() -> None:
+    for template in ("{total.real}", "{total[0]}", "{total[0].x}", "{total:>5} {text}"):
+        Kind("k", model=Order, text=template)
+    with pytest.raises(InvalidArgument, match=r"uses a field 'sum' .*; it has text, total"):
+        Kind("k", model=Order, text="{sum[0]}")
+
+
+def test_age_takes_days() -> None:
+    assert Rescore(days=0.5).days == 0.5
+    for days in (0, -1.0, float("nan")):
+        with pytest.raises(InvalidArgument, match=f"days must be more than 0, not {days!r}"):
+            Rescore(days=days)

@@ -1,0 +1,1 @@
+"""Planted defects, and who finds them: `python -m mutants`."""

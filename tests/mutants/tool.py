@@ -1,0 +1,200 @@
+"""Mutation testing of the modules that decide what becomes of a record.
+
+mutmut makes the mutants: each function is copied once for every small change, and a switch in the
+process says which copy is called. It would start pytest for each of them, which takes seconds. Here
+pytest collects its tests once and forks for each mutant (`forking`), which takes a tenth of that.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from mutants.patches import ROOT, copy_source
+
+TESTS = {
+    "queue": "unit/test_bad_input unit/test_pipeline unit/test_housekeeping unit/test_attempts "
+    "conformance/test_claim conformance/test_fail_release_renew conformance/test_care "
+    "conformance/test_finish conformance/test_enqueue conformance/test_recover "
+    "conformance/test_stats conformance/test_work_by_hand conformance/test_serving "
+    "conformance/test_tenants conformance/test_box conformance/test_save providers/test_spending",
+    "transitions": "unit/test_transitions unit/test_debts conformance/test_owing_jobs "
+    "conformance/test_recover conformance/test_finish conformance/test_fail_release_renew",
+    "pipeline": "unit/test_pipeline unit/test_progress unit/test_attempts unit/test_verify "
+    "conformance/test_enqueue conformance/test_box conformance/test_quotas conformance/test_finish "
+    "conformance/test_traces conformance/test_migrate conformance/test_work_by_hand "
+    "providers/test_spending providers/test_vector_cache providers/test_budget",
+    "index_writer": "conformance/test_fences conformance/test_changes_during_a_write "
+    "conformance/test_owing_jobs conformance/test_finish conformance/test_dropped_versions",
+    "verify": "unit/test_verify conformance/test_verify conformance/test_verify_beside_work "
+    "conformance/test_sabotage conformance/test_tenants",
+    "comparing": "unit/test_comparing unit/test_verify conformance/test_verify",
+    "drafts": "unit/test_exact_bounds unit/test_drafts unit/test_bad_input unit/test_kinds",
+    "kinds": "unit/test_kinds unit/test_backfill unit/test_bounds",
+    "bounds": "unit/test_exact_bounds",
+    "writing": "unit/test_writing unit/test_drafts unit/test_bad_input conformance/test_save "
+    "conformance/test_quotas conformance/test_box",
+    "filters": "unit/test_exact_bounds unit/test_filters",
+}
+"""by module, the files of tests that are about it"""
+MODULES = tuple(TESTS)
+WORK = ROOT / "build" / "mutants"
+LEAST = 90.0
+"""the score, in per cent of all mutants, below which it fails"""
+SURVIVORS = Path(__file__).parent / "survivors.md"
+_NOT_ON = ("postgres", "pgvector", "duckdb", "lancedb", "edge", "sqlite-qdrant", "openai", "ollama")
+_LEFT_OUT = ("hundred_thousand", "ten_megabytes")
+"""they take long"""
+_TIMING = re.compile(r"^    @STAGES\.timing\(.*\)\n", re.MULTILINE)
+"""mutmut leaves decorated functions alone, and this one only measures"""
+_MANGLED = re.compile(r"__mutmut_(?:orig|\d+)")
+
+
+def run_tool(names: Sequence[str], jobs: int, *, again: bool = False) -> int:
+    """Make and try the mutants of some modules; 1 if too many survive. `again`: try only what
+    survived the last time, or was not tried, and leave the rest as it was found then."""
+    before: dict[str, str] = {}
+    if again and (WORK / "results.json").exists():
+        before = json.loads((WORK / "results.json").read_text())
+    there = [m for m in names or MODULES if (ROOT / f"src/evervec/{m}.py").exists()]
+    if unknown := set(names) - set(there):
+        print(f"there is no module {', '.join(sorted(unknown))}; there are {', '.join(MODULES)}")
+        return 2
+    began = time.monotonic()
+    mutants = make_mutants(there)
+    found = {name: end for name, end in before.items() if end != "survived" and name in mutants}
+    left = [name for name in mutants if name not in found]
+    print(f"{len(mutants)} mutants of {len(there)} modules, {len(left)} to try", flush=True)
+    (WORK / "mutants.json").write_text(json.dumps(left))
+    if not _try_all(there, jobs):
+        return 2
+    results = found | json.loads((WORK / "results.json").read_text())
+    (WORK / "results.json").write_text(json.dumps(results, indent=1))
+    return _report(mutants, results, time.monotonic() - began)
+
+
+def make_mutants(modules: Sequence[str]) -> dict[str, str]:
+    """Write a copy of the library with all mutants in it; what each changes, by its name."""
+    from mutmut.mutation.file_mutation import mutate_file_contents
+
+    _leave_prose_alone()
+    subprocess.run(["rm", "-rf", str(WORK)], check=True)
+    WORK.mkdir(parents=True)
+    copy_source(WORK)
+    mutants: dict[str, str] = {}
+    for module in modules:
+        path = WORK / f"src/evervec/{module}.py"
+        source = _TIMING.sub("", path.read_text())
+        made = mutate_file_contents(path.name, source, None, _reports(source))
+        path.write_text(made.code)
+        lines, spans = made.code.splitlines(), made.line_span_by_function_name
+        for name in made.mutant_names:
+            old, new = spans[name.partition("__mutmut_")[0] + "__mutmut_orig"], spans[name]
+            mutants[f"evervec.{module}.{name}"] = _change(
+                lines[old.start - 1 : old.end], lines[new.start - 1 : new.end]
+            )
+    return mutants
+
+
+def _reports(source: str) -> set[int]:
+    """Where statements begin that only write to the log or count: they are left alone too."""
+    calls = (
+        node.value.func
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    )
+    return {
+        call.lineno
+        for call in calls
+        if isinstance(call, ast.Attribute)
+        and isinstance(call.value, ast.Name)
+        and (call.value.id == "log" or call.value.id.isupper())
+    }
+
+
+def _leave_prose_alone() -> None:
+    """Change no text with blanks in it: that is what people read, and no behaviour."""
+    from mutmut.mutation import mutators
+
+    def operator_string(node: Any) -> Iterator[Any]:
+        if " " not in getattr(node, "value", ""):
+            yield from mutators.operator_string(node)
+
+    mutators.mutation_operators[:] = [  # type: ignore[index]
+        (kind, operator_string if operator is mutators.operator_string else operator)
+        for kind, operator in mutators.mutation_operators
+    ]
+
+
+def _change(old: Sequence[str], new: Sequence[str]) -> str:
+    """What a mutant changes, in one line."""
+    before, after = ([_MANGLED.sub("", line) for line in lines] for lines in (old, new))
+    changed = [
+        line
+        for line in difflib.unified_diff(before, after, lineterm="", n=0)
+        if line[:1] in "+-" and line[:3] not in ("+++", "---")
+    ]
+    gone = " ".join(line[1:].strip() for line in changed if line[0] == "-")
+    come = " ".join(line[1:].strip() for line in changed if line[0] == "+")
+    return f"{gone} -> {come}"
+
+
+def _try_all(modules: Sequence[str], jobs: int) -> bool:
+    unwanted = " and ".join(f"not {word}" for word in (*_NOT_ON, *_LEFT_OUT))
+    files = sorted({f"tests/{file}.py" for module in modules for file in TESTS[module].split()})
+    path = os.pathsep.join(map(str, (WORK / "src", ROOT / "tests")))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "mutants.forking", "-q", "-n", "0", "-s", "--tb=native",
+         "-p", "no:cacheprovider", "-k", unwanted, *files],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": path, "MUTANTS_WORK": str(WORK), "MUTANTS_JOBS": str(jobs)},
+        check=False,
+    )  # fmt: skip
+    return done.returncode == 0
+
+
+def _report(mutants: dict[str, str], results: dict[str, str], seconds: float) -> int:
+    """Print the score of each module, and of all; name what survived and is not known."""
+    harmless = known_survivors()
+    made, found = Counter[str](), Counter[str]()
+    new = []
+    for name, change in mutants.items():
+        module, function = function_of(name)
+        made[module] += 1
+        if results.get(name, "survived") != "survived":
+            found[module] += 1
+        elif (f"{module}.{function}", change) not in harmless:
+            new.append(f"{module}.{function}: {change}")
+    print(f"\n{'module':14} {'mutants':>7} {'found':>6} {'score':>7}")
+    for module in made:
+        score = 100 * found[module] / made[module]
+        print(f"{module:14} {made[module]:7} {found[module]:6} {score:6.1f}%")
+    score = 100 * found.total() / made.total()
+    print(f"{'all':14} {made.total():7} {found.total():6} {score:6.1f}%  in {seconds:.0f} s")
+    (WORK / "survivors.txt").write_text("\n".join(sorted(new)) + "\n")
+    if new:
+        print(f"{len(new)} survivors are not in {SURVIVORS.name}: see {WORK / 'survivors.txt'}")
+    return 0 if score >= LEAST else 1
+
+
+def function_of(name: str) -> tuple[str, str]:
+    """Module and function of a mutant."""
+    _, module, mangled = name.split(".")
+    function = mangled.partition("__mutmut_")[0]
+    return module, function.removeprefix("x_").removeprefix("xǁ").replace("ǁ", ".")
+
+
+def known_survivors() -> set[tuple[str, str]]:
+    """Those of `survivors.md`: function and change."""
+    rows = re.findall(r"^\| `(\S+)` \| `` (.+?) `` \|", SURVIVORS.read_text(), re.MULTILINE)
+    return {(function, change) for function, change in rows}

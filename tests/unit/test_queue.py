@@ -1,0 +1,207 @@
+"""The queue's own part: what it checks, how it signs and what it passes on."""
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from evervec import InvalidArgument, InvalidRecord, Job, LeaseLost, Outcome, Status
+from evervec.drafts import LONGEST_ID, LONGEST_NAME
+from evervec.queue import Queue, moment, worker_name
+from support.world import DAY, KIND, START, World, add_all, claim_one, fail_for_good, job_of, work
+
+
+@pytest.fixture
+def queue(memory: World) -> Queue:
+    return memory.ev.queue
+
+
+def refusal(call: Any, *args: Any, **kwargs: Any) -> str:
+    with pytest.raises((InvalidArgument, InvalidRecord)) as refused:
+        call(*args, **kwargs)
+    return str(refused.value)
+
+
+def test_every_end_of_a_claim_is_signed(memory: World, queue: Queue) -> None:
+    add_all(memory.ev, KIND, *"abc")
+    jobs = queue.claim(3)
+    assert {job.worker for job in jobs} == {queue.worker} == {worker_name()}
+    queue.finish(jobs[0])
+    assert queue.finish_many([jobs[1]]) == [True]
+    queue.fail(jobs[2], "no")
+    for job in jobs:
+        (attempt,) = queue.history(KIND, job.record_id)
+        assert attempt.worker == queue.worker
+
+
+def test_options_reach_the_job(memory: World, queue: Queue) -> None:
+    made = [
+        queue.enqueue(KIND, 1, priority=5, delay=9.0, max_attempts=3),
+        *queue.enqueue_many(KIND, [2], priority=5, delay=9.0, max_attempts=3),
+    ]
+    for result in made:
+        assert result.is_new
+        job = queue.get(result.job_id or 0)
+        assert job is not None
+        assert (job.priority, job.max_attempts) == (5, 3)
+        assert job.scheduled_for.timestamp() == START + 9
+    plain = queue.get(queue.enqueue(KIND, 3).job_id or 0)
+    assert plain is not None
+    assert (plain.priority, plain.scheduled_for.timestamp()) == (0, START)
+
+
+def test_bad_ids_are_told_at_their_places(queue: Queue) -> None:
+    results = queue.enqueue_many(KIND, ["a", None, 7, "", "b"])  # type: ignore[list-item]
+    assert [bool(result.job_id) for result in results] == [True, False, True, False, True]
+    assert [result.is_new for result in results] == [True, False, True, False, True]
+    assert results[1].error == "id: is missing"
+    assert results[3].error == "id: is empty"
+    assert [result.error for result in results[::2]] == [None] * 3
+    assert queue.enqueue_many(KIND, []) == []
+    only_bad = queue.enqueue_many(KIND, [None])  # type: ignore[list-item]
+    assert [result.error for result in only_bad] == ["id: is missing"]
+
+
+def test_names_and_numbers_are_checked_by_name(queue: Queue) -> None:
+    long = "x" * (LONGEST_NAME + 1)
+    for call in (queue.enqueue, queue.status, queue.history):
+        assert refusal(call, long, "1").startswith("kind: has 257 bytes")
+        assert refusal(call, KIND, None) == "id: is missing"
+        assert refusal(call, KIND, "x" * (LONGEST_ID + 1)).startswith("id: has 2049 bytes")
+    assert refusal(queue.enqueue_many, "", ["1"]) == "kind: is empty"
+    assert refusal(queue.jobs, kind="").startswith("kind: ")
+    assert refusal(queue.jobs, id="").startswith("id: ")
+    assert queue.jobs(id="x" * LONGEST_ID) == []
+    assert refusal(queue.jobs, id="x" * (LONGEST_ID + 1)).startswith("id: has 2049 bytes")
+    assert refusal(queue.jobs, limit=0).startswith("limit must be")
+    assert refusal(queue.jobs, after=-1).startswith("after must be a whole number from 0 to")
+    assert queue.jobs(after=0) == queue.jobs(after=(1 << 63) - 1) == []
+    assert refusal(queue.jobs, after=1 << 63).startswith("after must be")
+    assert "there are pending, processing, done, failed" in refusal(queue.jobs, status="lost")
+    for by_number in (queue.get, queue.retry, queue.cancel, lambda n: queue.set_priority(n, 1)):
+        assert refusal(by_number, -1).startswith("a job's number must be a whole number from 0")
+    assert queue.get(0) is None
+    assert refusal(queue.set_priority, 0, None) == "priority must be a whole number, not None"
+    assert refusal(queue.retry_failed, -1).startswith("max_retries must be")
+    assert queue.retry_failed(0) == 0
+
+
+def test_what_is_about_one_tenant_needs_one(memory: World) -> None:
+    all_of_them = memory.ev.queue_of(None)
+    wanted = "this is about one tenant's records: name the tenant"
+    assert refusal(all_of_them.enqueue, KIND, 1) == wanted
+    assert refusal(all_of_them.history, KIND, 1) == wanted
+
+
+def test_jobs_are_found_by_all_that_is_asked(memory: World, queue: Queue) -> None:
+    add_all(memory.ev, KIND, *"abc")
+    memory.ev.add("other", "d", id="0")
+    fail_for_good(memory.ev, "1")
+    assert [(j.kind, j.record_id) for j in queue.jobs(status="failed")] == [(KIND, "1")]
+    assert [j.record_id for j in queue.failed()] == ["1"]
+    assert queue.failed(limit=1) == queue.failed()
+    assert {j.kind for j in queue.jobs(id="0")} == {KIND, "other"}
+    assert [j.record_id for j in queue.jobs(kind="other")] == ["0"]
+    everything = queue.jobs()
+    assert len(everything) == 4
+    assert queue.jobs(limit=2) == everything[:2]
+    assert queue.jobs(after=everything[1].job_id) == everything[2:]
+    found = queue.status(KIND, 0)
+    assert found is not None
+    assert (found.kind, found.record_id) == (KIND, "0")
+    assert queue.status("other", 1) is None
+
+
+def test_a_failure_waits_or_ends_and_says_so(
+    memory: World, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_all(memory.ev, KIND, *"ab")
+    first, second = queue.claim(2)
+    lost = Job(**{**_fields(first), "token": "another"})
+    with caplog.at_level(logging.INFO, "evervec"):
+        ends = queue.fail_many([(first, "one", False), (second, "two", True), (lost, "x", False)])
+    assert ends == [Status.PENDING, Status.FAILED, None]
+    tried, dead = caplog.records
+    assert tried.getMessage() == f"job {first.job_id} is tried again: one"
+    assert dead.getMessage() == (
+        f"Embedding failed permanently: {KIND} '{second.record_id}' after 1 attempts: two"
+    )
+    assert (job_of(memory.ev, first.record_id).error, queue.failed()[0].error) == ("one", "two")
+    assert queue.history(KIND, second.record_id)[0].outcome is Outcome.FAILED
+
+
+def _fields(job: Job) -> dict[str, Any]:
+    return {name: getattr(job, name) for name in job.__dataclass_fields__}
+
+
+def test_one_that_lost_its_lease_is_told_of_which_job(memory: World, queue: Queue) -> None:
+    memory.ev.add(KIND, "alpha", id="1")
+    job = claim_one(memory.ev)
+    queue.release(job)
+    for move in (queue.finish, queue.release, queue.renew, lambda j: queue.fail(j, "x")):
+        with pytest.raises(LeaseLost, match=rf"token of job {job.job_id} \({KIND} '1'\)"):
+            move(job)
+
+
+def test_a_release_may_say_why_and_when(memory: World, queue: Queue) -> None:
+    memory.ev.add(KIND, "alpha", id="1")
+    assert queue.release_many([claim_one(memory.ev)]) == [True]
+    assert job_of(memory.ev, "1").error is None
+    assert queue.release_many([claim_one(memory.ev)], "away \ud800") == [True]
+    assert job_of(memory.ev, "1").error == "away \\ud800"
+    assert queue.postpone(claim_one(memory.ev), "no loader")
+    job = job_of(memory.ev, "1")
+    assert (job.error, job.scheduled_for.timestamp(), job.attempts) == ("no loader", START + 30, 0)
+    assert queue.claim(1) == []
+
+
+def test_purges_take_an_age_or_a_moment(memory: World, queue: Queue) -> None:
+    assert moment(timedelta(seconds=5), lambda: 100.0) == 95.0
+    assert moment(datetime.fromtimestamp(7, UTC), lambda: 100.0) == 7.0
+    assert refusal(moment, 5, lambda: 0.0) == "older_than must be a timedelta or a datetime, not 5"
+    add_all(memory.ev, KIND, *"ab")
+    work(memory.ev)
+    memory.ev.add(KIND, "c", id="2")
+    fail_for_good(memory.ev, "2")
+    memory.clock.move(DAY)
+    assert queue.purge_done(timedelta(days=2)) == queue.purge_dead(timedelta(days=2)) == 0
+    assert queue.purge_done(timedelta(hours=1)) == 2
+    assert [job.record_id for job in queue.jobs()] == ["2"]
+    assert queue.purge_dead(timedelta(hours=1)) == 1
+    assert queue.jobs() == []
+
+
+def test_stuck_jobs_are_counted_and_the_dead_among_them_told(
+    memory: World, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory.ev.add(KIND, "alpha", id="1", max_attempts=1)
+    add_all(memory.ev, "other", *"ab")
+    other = memory.tenant("other")
+    other.add(KIND, "beta", id="1")
+    for _ in range(2):
+        assert len(queue.claim(10)) >= 1
+        memory.clock.move(61)
+        assert queue.recover_stuck() >= 1
+        while queue.claim(10):
+            pass
+        assert queue.recover_stuck(timedelta(seconds=30)) == 0
+        memory.clock.move(31)
+        queue.recover_stuck(timedelta(seconds=30))
+    assert [record.levelname for record in caplog.records].count("ERROR") >= 1
+    assert queue.failed()[0].error == "its worker stopped answering in attempt 2"
+
+
+def test_a_pause_is_of_all_or_of_ones_own(memory: World, queue: Queue) -> None:
+    other = memory.tenant("other")
+    memory.ev.add(KIND, "alpha", id="1")
+    other.add(KIND, "beta", id="2")
+    queue.pause(own=True)
+    assert [job.tenant for job in queue.claim(5)] == ["other"]
+    queue.resume(own=True)
+    queue.pause()
+    assert queue.claim(5) == []
+    queue.resume(own=True)
+    assert queue.claim(5) == []
+    queue.resume()
+    assert [job.tenant for job in queue.claim(5)] == ["default"]
