@@ -214,6 +214,7 @@ def test_the_meaning_by_example(
 ) -> None:
     any_ev.add("example", "x", id="1", metadata=metadata)
     assert bool(any_ev.records("example", filter=wanted)) is found
+    assert evervec_matches(metadata, parse_filter(wanted)) is found
 
 
 @pytest.mark.parametrize(
