@@ -550,33 +550,46 @@ select value from evervec_meta where key = 'counter'
 select block from evervec_text_data where id = 1
 
 -- name: text_sizes
-select s.sz
-from evervec_text as t
-cross join evervec_text_docsize as s on s.id = t.rowid
-where evervec_text match ?
-order by t.rowid desc limit ?
+select json_group_array(hex(sz)) from (
+    select s.sz
+    from evervec_text as t
+    cross join evervec_text_docsize as s on s.id = t.rowid
+    where evervec_text match ?
+    order by t.rowid desc limit ?
+)
 
 -- name: count_text
 select count(*) from evervec_text where evervec_text match ?
 
 -- name: score_text
-select t.rowid, -bm25(evervec_text, 0.0, 2.0, 1.0), s.sz
-from evervec_text as t
-cross join evervec_text_docsize as s on s.id = t.rowid
-where evervec_text match ?
+-- all rows in one: each row that is stepped to costs a turn among the threads of the process
+with scored as materialized (
+    select t.rowid as record, -bm25(evervec_text, 0.0, 2.0, 1.0) as score, s.sz as size
+    from evervec_text as t
+    cross join evervec_text_docsize as s on s.id = t.rowid
+    where evervec_text match ?
+)
+select json_group_array(json_array(record, score, hex(size))) from scored
 
 -- name: score_text_most
 -- with what a record would have in which the term occurs without end
-select t.rowid, -bm25(evervec_text, 0.0, 2.0, 1.0), s.sz, -bm25(evervec_text, 0.0, 1e18, 1e18)
-from evervec_text as t
-cross join evervec_text_docsize as s on s.id = t.rowid
-where evervec_text match ?
+with scored as materialized (
+    select t.rowid as record, -bm25(evervec_text, 0.0, 2.0, 1.0) as score, s.sz as size,
+        -bm25(evervec_text, 0.0, 1e18, 1e18) as most
+    from evervec_text as t
+    cross join evervec_text_docsize as s on s.id = t.rowid
+    where evervec_text match ?
+)
+select json_group_array(json_array(record, score, hex(size), most)) from scored
 
 -- name: score_text_among
-select t.rowid, -bm25(evervec_text, 0.0, 2.0, 1.0), s.sz
-from evervec_text as t
-cross join evervec_text_docsize as s on s.id = t.rowid
-where evervec_text match ? and +t.rowid in (select value from json_each(?))
+with scored as materialized (
+    select t.rowid as record, -bm25(evervec_text, 0.0, 2.0, 1.0) as score, s.sz as size
+    from evervec_text as t
+    cross join evervec_text_docsize as s on s.id = t.rowid
+    where evervec_text match ? and +t.rowid in (select value from json_each(?))
+)
+select json_group_array(json_array(record, score, hex(size))) from scored
 
 -- name: passing
 select r.record from evervec_records as r

@@ -12,9 +12,11 @@ ones are looked up only in those that can.
 from __future__ import annotations
 
 import heapq
+import json
 import math
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 from evervec.deadlines import check
 from evervec.stores.sqlite.engine import SQL, listed
@@ -73,8 +75,8 @@ class Ranking:
         self._own, self._usual = counts.of(state, scope, self._count_own)
 
     def _count_own(self) -> _Own:
-        sample = self._conn.execute(SQL.text_sizes, (self._scope, _SAMPLE)).fetchall()
-        usual = sum(self._sizes[packed] for (packed,) in sample) / max(len(sample), 1)
+        sample = self._rows_of(SQL.text_sizes, self._scope, _SAMPLE)
+        usual = sum(map(self._sizes.__getitem__, sample)) / max(len(sample), 1)
         return self._count(self._scope), usual
 
     def best(self, terms: Iterable[str], limit: int, passes: Passes | None) -> Scores:
@@ -142,18 +144,23 @@ class Ranking:
             return [
                 (record, round(score / (most - score) * (least + by_size * sizes[packed])),
                  sizes[packed])
-                for record, score, packed, most in self._conn.execute(SQL.score_text_most, (match,))
+                for record, score, packed, most in self._rows_of(SQL.score_text_most, match)
             ]  # fmt: skip
         if among is None:
-            rows = self._conn.execute(SQL.score_text, (match,))
+            rows = self._rows_of(SQL.score_text, match)
         else:
-            rows = self._conn.execute(SQL.score_text_among, (match, listed(among)))
+            rows = self._rows_of(SQL.score_text_among, match, listed(among))
         most = shared * _MOST
         return [
             (record, round(score / (most - score) * (least + by_size * sizes[packed])),
              sizes[packed])
             for record, score, packed in rows
         ]  # fmt: skip
+
+    def _rows_of(self, statement: str, *values: object) -> list[Any]:
+        """The rows of a statement that packs them into one."""
+        rows: list[Any] = json.loads(self._conn.execute(statement, values).fetchone()[0])
+        return rows
 
     def _count(self, match: str) -> int:
         check()
@@ -186,11 +193,11 @@ def _varints(packed: bytes) -> list[int]:
     return numbers
 
 
-class _Sizes(dict[bytes, int]):
-    """The words of a record, all columns together, by what FTS5 keeps of it."""
+class _Sizes(dict[str, int]):
+    """The words of a record, all columns together, by what FTS5 keeps of it, in hexadecimal."""
 
-    def __missing__(self, packed: bytes) -> int:
-        size = self[packed] = sum(_varints(packed))
+    def __missing__(self, packed: str) -> int:
+        size = self[packed] = sum(_varints(bytes.fromhex(packed)))
         return size
 
 
