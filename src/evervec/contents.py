@@ -75,7 +75,7 @@ class Contents:
         """Title and text to embed; no text: its points are to go."""
         draft = None
         if loaded.op is Op.OPEN:
-            draft = self._open(item.job, loaded.box)
+            draft = self._open(item.job, loaded)
         elif loaded.op is Op.LOAD:
             draft = self._fetch(item.job) if row is None else _read(self._settings, *row)
             item.gone = draft is None
@@ -94,21 +94,23 @@ class Contents:
         """The record that a job lets appear when it is done; None: its row is gone. `Refused`
         where it cannot be had."""
         if loaded.op is Op.OPEN:
-            return self._open(job, loaded.box)
+            return self._open(job, loaded)
         row = None if self._loader(job.kind) else self._tables.rows_of([job]).get(job.job_id)
         return self._fetch(job) if row is None else _read(self._settings, *row)
 
-    def _open(self, job: Job, box: str | None) -> Draft:
+    def _open(self, job: Job, loaded: Loaded) -> Draft:
         try:
-            content = json.loads(box or "")
+            content = json.loads(loaded.box or "")
             content["metadata"] = json.loads(content["metadata"])
             options = {**content, "id": job.record_id, "boxed": True}
-            return make_draft(options.pop("text"), options, None, options.pop("data"))
+            draft = make_draft(options.pop("text"), options, None, options.pop("data"))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise Refused(
                 f"the boxed record cannot be read ({describe(error)}); add it again",
                 permanent=True,
             ) from error
+        draft.box_seq = loaded.box_seq
+        return draft
 
     def _fetch(self, job: Job) -> Draft | None:
         load = self._loader(job.kind)

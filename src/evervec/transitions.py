@@ -122,17 +122,19 @@ class Work(NamedTuple):
 
     op: Op
     box: str | None = None
+    box_seq: int = 0
+    """of the add that filled the box"""
 
 
 def debt(asked: Op, owed: Iterable[Work], *, is_loaded: bool = False) -> Work:
     """What a job has to do that is asked for again by somebody who brings no content: enqueue,
     repair, backfill, a migration, a lost lease. A row is newer than any box, because it is read
     when the job is done. `owed`: by all versions of the record that still read (`reads`), because
-    one of them may have read what another has not."""
-    debts = {one.op: one for one in owed}
-    if is_loaded or Op.LOAD in debts:
-        return Work(Op.LOAD)
-    return debts.get(Op.OPEN, Work(asked))
+    one of them may have read what another has not. Of two boxes the newer one counts. A box keeps
+    its own seq, whatever its job gets: it is no newer for being asked for again."""
+    debts = sorted(owed, key=lambda one: (one.op is Op.LOAD, one.box_seq))
+    newest = debts[-1] if debts else Work(asked)
+    return Work(Op.LOAD) if is_loaded or newest.op is Op.LOAD else newest
 
 
 def to_enqueue(state: str, is_loaded: bool) -> Op:

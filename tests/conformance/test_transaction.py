@@ -96,6 +96,32 @@ def test_a_ticket_of_what_was_rolled_back_never_settles(joined_world: World) -> 
     assert ev.store.settled([(ev.tenant, tickets[0])]) == [Status.DONE]  # a later change
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_a_box_that_is_asked_for_again_settles_nothing_newer(
+    joined_world: World, there: bool
+) -> None:
+    """Its job has a later number then, but what comes out of it is as old as its add."""
+    ev = joined_world.ev
+    if there:
+        ev.add(KIND, "alpha", id="1")
+        work(ev)
+    boxed = ev.add(KIND, "beta", id="1", boxed=True)
+    with closing(joined_world.connect()) as conn:
+        undone = ev.add(KIND, "gamma", id="1", conn=conn)
+        conn.rollback()
+    ev.queue.enqueue(KIND, "1")
+    asked = [(ev.tenant, ticket) for ticket in (boxed, undone)]
+    assert ev.store.settled(asked) == [None, None]
+    assert not ev.store.is_saved(*asked[1])
+    work(ev)
+    assert ev.store.settled(asked) == [Status.DONE, None]
+    assert ev.get(KIND, "1").seq == boxed.seq  # type: ignore[union-attr]
+    assert_in_step(ev, {"1": "beta"})
+    ev.add(KIND, "delta", id="1")
+    work(ev)
+    assert ev.store.settled(asked) == [Status.DONE, Status.DONE]  # a later change
+
+
 def test_identical_adds_of_which_the_first_is_rolled_back_leave_a_job(joined_world: World) -> None:
     ev = joined_world.ev
     with closing(joined_world.connect()) as conn:

@@ -156,8 +156,7 @@ def _add_undone(judge: Judge, p: Process, ev: Evervec, key: Key, text: str) -> N
         conn.execute("rollback to caller")
         conn.execute("release caller")
         db.disk.is_open = False
-    # what comes out of a box has the seq of its latest job, which may be larger than this ticket's
-    if ticket.enqueued and not any(boxed == key for boxed, _ in judge.boxed):
+    if ticket.enqueued:
         judge.undone.append((key, ticket, judge.touched[key]))
 
 
@@ -253,7 +252,7 @@ def migrator(judge: Judge, steps: int, retires: bool) -> Script:
         ev, number = p.ev, p.state["turns"]
         try:
             if number == 1 or ev.migrations.current() is None:
-                ev.migrate(Embedder(p, DIMENSIONS_2), version="second", switch=True)
+                begin_migration(p, switch=True)
             elif number == steps and retires:
                 if (under_way := ev.migration()) and under_way.status().state == "serving":
                     under_way.retire()
@@ -263,6 +262,11 @@ def migrator(judge: Judge, steps: int, retires: bool) -> Script:
             return  # there is nothing to change, or not yet
 
     return _turns(turn, steps)
+
+
+def begin_migration(p: Process, *, switch: bool) -> None:
+    """To the other model; `switch`: it serves as soon as it has all."""
+    p.ev.migrate(Embedder(p, DIMENSIONS_2), version="second", switch=switch)
 
 
 def last_worker(judge: Judge) -> Script:

@@ -23,6 +23,7 @@ INDEX_BIT = 1
 """stands for an index apart from the store, among the bits of tables"""
 _NOTHING = (0, 0)
 _WRITES = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
+_CHANGES_SCHEMA = ("create", "drop", "alter")
 _LOOKS_AT_NO_TABLE = ("savepoint", "release", "rollback", "pragma", "begin", "commit")
 
 Ask = Callable[[Step], str]
@@ -37,6 +38,7 @@ class _Watched(sqlite3.Connection):
         self.reads = self.writes = self.seen = 0
         self.row_factory = self._row
         self._masks: dict[str, tuple[int, int]] = {}
+        self._is_new_schema = False
         self._bits: dict[str, int] = {}
 
     def _row(self, cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -84,10 +86,17 @@ class _Watched(sqlite3.Connection):
             super().execute(f"explain {sql}", values).fetchall()
         finally:
             self.set_authorizer(None)
-        if sql.lstrip().lower().startswith(("create", "drop", "alter")):
-            writes = EVERYTHING
+        if sql.lstrip().lower().startswith(_CHANGES_SCHEMA):
+            self._is_new_schema = True
+            return EVERYTHING, EVERYTHING
         self._masks[sql] = (reads, writes)
         return reads, writes
+
+    def learn_anew(self) -> None:
+        """After a change of the schema: a statement may write more by triggers that are new."""
+        if self._is_new_schema:
+            self._masks.clear()
+            self._is_new_schema = False
 
     def _bit(self, table: str) -> int:
         return self._bits.setdefault(table, 2 << len(self._bits))
@@ -129,12 +138,14 @@ class Disk:
         a change of the schema all statements would have to be prepared again."""
         if self.conn.in_transaction:
             self.conn.execute("commit")
+        self.conn.learn_anew()
         self.conn.execute("savepoint kept")
         self._sync()
 
     def reset(self) -> None:
         """As it was at the last `keep`."""
         self.conn.execute("rollback to kept")
+        self.conn.learn_anew()
         self._synced = 0
         self.is_open = False
         self._sync()

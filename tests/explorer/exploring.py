@@ -18,10 +18,10 @@ from explorer.script import told
 from explorer.small import small_scopes
 
 _clock = time.monotonic
-_WALKS = 20
+_WALKS = 30
 """schedules of one large scope"""
-_SLICE = 1.0
-"""seconds for which the exhaustive search goes on at a time"""
+_SLICES = (1.0, 2.0)
+"""seconds for which the exhaustive search and that by chance go on at a time"""
 
 
 @dataclass
@@ -85,10 +85,10 @@ class Explorer:
         """Go on until the time is over."""
         end = _clock() + seconds
         with _undisturbed():
-            ways = [self._small(), self._by_chance()]
-            while _clock() < end and not self.is_over and ways:
-                for way in ways:
-                    self._go_on(way, min(end, _clock() + _SLICE), ways)
+            ways = dict(zip((self._small(), self._by_chance()), _SLICES, strict=True))
+            while _clock() < end and not self.is_over:
+                for way, at_once in list(ways.items()):
+                    self._go_on(way, min(end, _clock() + at_once), ways)
                     gc.collect()
         return self.tally
 
@@ -103,10 +103,10 @@ class Explorer:
                     next(large)
         return self.tally
 
-    def _go_on(self, way: Iterator[None], end: float, ways: list[Iterator[None]]) -> None:
+    def _go_on(self, way: Iterator[None], end: float, ways: dict[Iterator[None], float]) -> None:
         while _clock() < end and not self.is_over:
             if next(way, way) is way:
-                ways.remove(way)
+                del ways[way]
                 return
 
     # ways

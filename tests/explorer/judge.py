@@ -9,8 +9,12 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from evervec import Evervec, Status, Ticket
+from explorer.steps import Access, Step
 from explorer.world import Process, World
 from support.oracle import SAME, Key, Oracle, Problem, Wanted
+
+_DECISIVE = ("finish", "switch_versions", "drop_version", "pass_boxes_on")
+"""transactions after which something is found that was not, or the other way round"""
 
 
 class Judge:
@@ -34,6 +38,7 @@ class Judge:
         """whether verify is to be asked of this table when it is not followed"""
         self.failing: set[str] = set()
         """ids of records that cannot be embedded, and must fail alone"""
+        self._onlooker = world.process("onlooker")
         if before is not None:
             self.history.update({k: list(v) for k, v in before.history.items()})
             self.tickets += before.tickets
@@ -97,6 +102,24 @@ class Judge:
         return hash((repr(history), repr(self.tickets), repr(self.undone), repr(self._synced)))
 
     # on the way
+    def watch(self, p: Process, step: Step, access: Access) -> None:
+        """Look at all that is promised while versions change, whoever made the step."""
+        if step.what not in _DECISIVE or not access.writes:
+            return
+        with self.world.quietly():
+            ev = self._onlooker.ev
+            asked = [(key.tenant, ticket) for key, ticket, _ in self.tickets]
+            for (key, ticket, _), end in zip(self.tickets, ev.store.settled(asked), strict=True):
+                if end is Status.FAILED and key.id not in self.failing:
+                    self.world.blame(
+                        f"{key}: its ticket of seq {ticket.seq} is said to have failed"
+                    )
+            for key in {key for key, _ in self.boxed}:
+                self.check_box(ev, key)
+            for key in list(self.oracle.wanted) if step.what == "switch_versions" else ():
+                mine = [(t, place) for k, t, place in self.tickets if k == key]
+                self.search(p, ev, key, mine[-1] if mine else None)
+
     def search(self, p: Process, ev: Evervec, key: Key, since: tuple[Ticket, int] | None) -> None:
         """Search for a record as its tenant, and see that what is found was true at some moment of
         the search; `since`: not older than this acknowledged change, if it is settled."""

@@ -8,32 +8,46 @@ needs one actor to stand still for long while others pass it.
 import random
 from collections.abc import Callable
 
-from explorer.scopes import Scope
-from explorer.steps import PAUSE, Choice
+from explorer.scopes import OF_ALL, WRITERS, Scope
+from explorer.steps import INDEX, PAUSE, Choice, Step
 from explorer.world import Process, World
 
 Decide = Callable[[World, list[Process]], Choice]
+_PLACES: tuple[tuple[Callable[[Step], bool], int], ...] = (
+    (lambda step: True, 1),
+    (lambda step: step.writes, 3),
+    (lambda step: step.writes and step.resource == INDEX, 12),
+)
+"""the steps among which those that meet a fault are counted, and about how many there are of them"""
 
 
 def walk(scope: Scope, rng: random.Random, length: int) -> Decide:
     """A way through a scope by chance; `length`: about how many steps it has. A fault comes at a
-    step by its number among all, or among those that write, where most is at stake. Who was about
-    to go on at a pause is often passed by the others afterwards."""
-    among_writes = rng.random() < 0.6
-    most = max(2, length // 3) if among_writes else length
-    faults = {rng.randrange(most) for _ in range(rng.randint(0, scope.most_faults))}
+    step by its number among all, or among those that write, or that write into the index, where
+    most is at stake. Who was about to go on at a pause is often passed by the others afterwards,
+    and whoever makes changes often waits for it, or for a power cut, and a few writes more."""
+    counts, share = rng.choices(_PLACES, (1, 2, 3 if scope.index == "model" else 0))[0]
+    most = max(2, length // share)
+    # without any it is tried less often: small scopes show most of that
+    count = max(rng.randint(0, scope.most_faults), rng.randint(0, scope.most_faults))
+    faults = {rng.randrange(most) for _ in range(count)}
     pick = _by_chance(rng) if rng.random() < 0.5 else _by_priority(rng, length)
-    passed, until, writes = "", 0, -1
+    passed, until, place = "", 0, -1
+    late, left = ({p for p in scope.actors if p in WRITERS} if rng.random() < 0.7 else set()), 99
 
     def decide(world: World, waiting: list[Process]) -> Choice:
-        nonlocal passed, until, writes
+        nonlocal passed, until, place, left
         number = len(world.happened)
-        others = [p for p in waiting if p.name != passed] if number < until else []
+        held = late | ({passed} if number < until else set())
+        others = [p for p in waiting if p.name not in held]
+        if left == 0 and late:  # now is the time
+            others = [p for p in waiting if p.name in late]
+            late.clear()
         p = pick(number, others or waiting)
         assert p.pending is not None
-        writes += p.pending.writes
-        place = writes if among_writes else number
-        if place in faults and (p.pending.writes or not among_writes):
+        place += counts(p.pending)
+        left -= p.pending.writes
+        if place in faults and counts(p.pending):
             faults.discard(place)
             allowed = [Choice(p.name, fault) for fault in scope.allowed(p)]
             allowed += scope.of_all * (1 + len(allowed) // 4)
@@ -41,7 +55,9 @@ def walk(scope: Scope, rng: random.Random, length: int) -> Decide:
                 return Choice(p.name)
             choice = rng.choice(allowed)
             if choice.action == PAUSE:
-                passed, until = p.name, number + rng.choice((0, 10, 25, 50))
+                passed, until = p.name, number + rng.choice((0, 40, 60, 80))
+            if choice.action in OF_ALL:
+                left = rng.randint(0, 4)
             return choice
         return Choice(p.name)
 
@@ -52,18 +68,27 @@ _Pick = Callable[[int, list[Process]], Process]
 
 
 def _by_chance(rng: random.Random) -> _Pick:
-    """Go on with the same one for a while, then with another."""
+    """Go on with the same one for a while, then with another. Often others come in only before and
+    after a write: between two reads they seldom make a difference."""
     patience = rng.choice((0.0, 0.5, 0.8, 0.95))
-    last = ""
+    anywhere = rng.random() < 0.3
+    last, wrote = "", True
 
     def pick(_: int, waiting: list[Process]) -> Process:
-        nonlocal last
-        same = [p for p in waiting if p.name == last]
-        chosen = same[0] if same and rng.random() < patience else rng.choice(waiting)
-        last = chosen.name
+        nonlocal last, wrote
+        same = next((p for p in waiting if p.name == last), None)
+        chosen = same
+        if same is None or ((anywhere or wrote or _writes(same)) and rng.random() >= patience):
+            chosen = rng.choice(waiting)
+        assert chosen is not None
+        last, wrote = chosen.name, _writes(chosen)
         return chosen
 
     return pick
+
+
+def _writes(p: Process) -> bool:
+    return p.pending is not None and p.pending.writes
 
 
 def _by_priority(rng: random.Random, length: int) -> _Pick:

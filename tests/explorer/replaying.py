@@ -154,5 +154,7 @@ def _smaller(scope: Scope) -> Iterator[Scope]:
             yield replace(scope, actors={**scope.actors, name: (make, given[0] - 1, *given[1:])})
     for place in range(len(scope.before)):
         yield replace(scope, before=scope.before[:place] + scope.before[place + 1 :])
+    for place in range(len(scope.waiting)):
+        yield replace(scope, waiting=scope.waiting[:place] + scope.waiting[place + 1 :])
     if scope.restarts:
         yield replace(scope, restarts=False)

@@ -33,7 +33,7 @@ ANY = (CRASH, PAUSE, LOST, AWAY, POWER)
 """faults that every step may meet"""
 MANY = (*ANY, PART)
 OF_ALL = (PAUSE, POWER)
-_WRITERS = ("application", "table")
+WRITERS = ("application", "table")
 """a crash of theirs is only fewer changes"""
 Decide = Callable[[World, list[Process]], Choice | None]
 
@@ -60,6 +60,10 @@ class Scope:
     """ids of records that cannot be embedded"""
     verifies: bool = True
     """whether `verify` is asked at the end, too"""
+    waiting: tuple[Op, ...] = ()
+    """changes that are made behind those of `before`, and wait for the workers"""
+    built: bool = False
+    """a change of model began before, and the new version has all: only the switch is left"""
 
     def allowed(self, p: Process) -> list[str]:
         """The faults that the next step of an actor may meet."""
@@ -69,7 +73,7 @@ class Scope:
 
     def _may_meet(self, actor: str, step: Step, fault: str) -> bool:
         if fault == CRASH:  # between two writes it makes no difference where
-            return step.writes and not actor.startswith(_WRITERS)
+            return step.writes and not actor.startswith(WRITERS)
         if fault == PART:
             return step.resource == INDEX and step.writes
         if fault in OF_ALL or step.resource not in (STORE, INDEX, PROVIDER):
@@ -102,8 +106,13 @@ class Stage:
                 apply(judge, p, p.ev, op)
             if scope.table is not None:
                 Table(judge).attach(p, scope.table)
-            while work_once(p.ev, 256) or p.ev.housekeeping.backfill_tables():
-                pass
+            _settle(p)
+            if scope.built:
+                actors.begin_migration(p, switch=False)
+                p.ev.migrations.step()
+                _settle(p)
+            for op in scope.waiting:
+                apply(judge, p, p.ev, op)
         self._judge = judge
         self._tokens = world.tokens
         self._index = world.index_state
@@ -124,6 +133,8 @@ class Stage:
         judge = Judge(world, self._judge)
         judge.failing = set(self.scope.failing)
         world.told = judge.digest
+        if "migrator" in self.scope.actors:
+            world.after_step = judge.watch
         with ruling(world):
             try:
                 if not world.run(self._scripts(judge), decide) or is_known(world):
@@ -145,6 +156,12 @@ class Stage:
             name: getattr(actors, make)(judge, *given)
             for name, (make, *given) in self.scope.actors.items()
         }
+
+
+def _settle(p: Process) -> None:
+    """Do all work that there is."""
+    while work_once(p.ev, 256) or p.ev.housekeeping.backfill_tables():
+        pass
 
 
 @dataclass

@@ -31,6 +31,7 @@ def told(shrunk: Shrunk, source: str) -> str:
 def _before(scope: Scope) -> str:
     parts = [" ".join(map(str, op)) for op in scope.before]
     parts += [f"row {id} {text}" for id, text in scope.table or ()]
+    parts += [f"{' '.join(map(str, op))} (waits)" for op in scope.waiting]
     return ", ".join(parts) or "nothing"
 
 

@@ -6,6 +6,7 @@ from evervec.model import Op
 from evervec.transitions import Work, debt
 
 BOX = Work(Op.OPEN, "box")
+NEWER = Work(Op.OPEN, "newer box", 7)
 ROW = Work(Op.LOAD)
 
 
@@ -18,6 +19,9 @@ ROW = Work(Op.LOAD)
         ([BOX, ROW], ROW),
         ([ROW, BOX], ROW),
         ([BOX, BOX], BOX),
+        ([BOX, NEWER], NEWER),
+        ([NEWER, BOX], NEWER),
+        ([NEWER, ROW], ROW),
     ],
 )
 def test_what_was_to_be_read_stays_to_be_read(asked: Op, owed: list[Work], wanted: Work) -> None:

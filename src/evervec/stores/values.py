@@ -33,6 +33,8 @@ class Draft:
     """only if the record is still of that seq; else it is not accepted"""
     trace: str | None = None
     """the trace that its caller is in"""
+    box_seq: int = 0
+    """of the add that filled the box which it came out of"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ class Loaded:
     box: str | None = None
     trace: str | None = None
     """the trace of whoever asked for the change"""
+    box_seq: int = 0
+    """of the add that filled the box, which may be older than the job"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,12 @@ class Finish(NamedTuple):
     @property
     def seq(self) -> int:
         return self.change.seq if self.change else (self.job.claimed_seq or self.job.seq)
+
+    @property
+    def record_seq(self) -> int:
+        """Of the record that appears: what comes out of a box is as old as its add, however often
+        its job was asked for again since."""
+        return (self.reveal.box_seq if self.reveal else 0) or self.seq
 
     @property
     def place(self) -> Place:

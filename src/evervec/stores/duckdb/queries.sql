@@ -115,11 +115,11 @@ delete from evervec_words where record in (select unnest($1::bigint[]))
 -- name: insert_jobs
 insert into evervec_jobs
     (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
-     created_at, box, trace)
+     created_at, box, box_seq, trace)
 select unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::bigint[]), $1,
        unnest($6::varchar[]), 'pending', unnest($7::bigint[]), unnest($8::double[]),
        unnest($9::bigint[]), unnest($10::bigint[]), $2, unnest($11::varchar[]),
-       unnest($12::varchar[])
+       unnest($12::bigint[]), unnest($13::varchar[])
 
 -- name: replace_jobs
 -- an upsert would take four times as long as this does for jobs that are there
@@ -127,6 +127,7 @@ update evervec_jobs as j
 set op = n.op,
     seq = n.seq,
     box = n.box,
+    box_seq = n.box_seq,
     trace = n.trace,
     max_attempts = n.max_attempts,
     priority = case
@@ -147,13 +148,13 @@ from (
            unnest($3::varchar[]) as op, unnest($4::bigint[]) as priority,
            unnest($5::double[]) as scheduled_for, unnest($6::bigint[]) as seq,
            unnest($7::bigint[]) as max_attempts, unnest($8::varchar[]) as box,
-           unnest($9::varchar[]) as trace) as n
+           unnest($9::bigint[]) as box_seq, unnest($10::varchar[]) as trace) as n
 where j.record = n.record and j.version = n.version
 returning j.record, j.version
 
 -- name: owed
 -- what jobs have yet to read; see `debt` in transitions.py
-select record, op, box from evervec_jobs
+select record, op, box, coalesce(box_seq, seq) from evervec_jobs
 where record in (select unnest($1::bigint[])) and op in ('load', 'open') and status <> 'done'
 
 -- name: job_columns
@@ -207,10 +208,10 @@ where job_id in (select unnest($5::bigint[]))
 -- name: load
 -- the first so many whose texts fit together, and at least one. Of an entry in doubt nothing is
 -- known to be in the index.
-select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace
+select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq
 from (
     select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
-           j.box, j.trace, w.place,
+           j.box, j.trace, j.box_seq, w.place,
            sum(coalesce(length(r.text), 0) + coalesce(length(j.box), 0))
                over (order by w.place) as upto
     from (
@@ -583,8 +584,9 @@ where status = 'done' and ($1::varchar is null or tenant = $1)
 -- name: settled
 -- how records stand with the version that serves, and what is to come of any
 select r.tenant, r.kind, r.id, r.state, r.seq, r.born, j.status, j.finished_seq, l.seq,
-       (select max(o.seq) from evervec_jobs as o
-        where o.record = r.record and o.op in ('open', 'load')),
+       (select max(case when o.op = 'load' then o.seq else coalesce(o.box_seq, o.seq) end)
+        from evervec_jobs as o
+        where o.record = r.record and (o.op = 'load' or o.op = 'open' and o.box is not null)),
        exists (select 1 from evervec_jobs as o
                where o.record = r.record and o.status in ('pending', 'processing'))
 from (select unnest($1::varchar[]) as tenant, unnest($2::varchar[]) as kind,
@@ -793,7 +795,8 @@ limit $2
 
 -- name: stray_boxes
 -- of versions that do not serve
-select j.job_id, j.record, j.tenant, j.seq, j.priority, j.scheduled_for, j.max_attempts, j.box
+select j.job_id, j.record, j.tenant, coalesce(j.box_seq, j.seq), j.priority, j.scheduled_for,
+       j.max_attempts, j.box
 from evervec_jobs as j
 join evervec_records as r on r.record = j.record
 left join evervec_versions as v on v.version = j.version
@@ -805,7 +808,8 @@ limit $1
 
 -- name: rivals
 -- the versions that a change of each record has to reach, with the record's jobs for them
-select r.record, r.seq, v.version, v.state = 'serving', j.op, j.seq
+select r.record, r.seq, v.version, v.state = 'serving', j.op,
+       case when j.op = 'open' then coalesce(j.box_seq, j.seq) else j.seq end
 from evervec_records as r
 join evervec_versions as v on v.kind = r.kind and v.state <> 'retired'
 left join evervec_jobs as j on j.record = r.record and j.version = v.version

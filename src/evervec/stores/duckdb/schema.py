@@ -11,7 +11,7 @@ from importlib.resources import files
 from evervec.errors import StoreError
 from evervec.stores.duckdb.connections import Connections, Session
 
-LATEST = 4
+LATEST = 5
 
 
 def upgrade(db: Connections) -> None:

@@ -169,17 +169,19 @@ where r.record = n.record
 -- name: put_jobs
 insert into evervec.jobs as j
     (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
-     created_at, box, trace)
+     created_at, box, box_seq, trace)
 select n.job_id, n.record, n.version, $1, n.op, 'pending', n.priority, n.scheduled_for, n.seq,
-       n.max_attempts, $2, n.box, n.trace
+       n.max_attempts, $2, n.box, n.box_seq, n.trace
 from unnest(
     $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::integer[], $8::double precision[],
-    $9::bigint[], $10::integer[], $11::text[], $12::text[]
-) as n (job_id, record, version, op, priority, scheduled_for, seq, max_attempts, box, trace)
+    $9::bigint[], $10::integer[], $11::text[], $12::bigint[], $13::text[]
+) as n (job_id, record, version, op, priority, scheduled_for, seq, max_attempts, box, box_seq,
+    trace)
 on conflict (record, version) do update set
     op = excluded.op,
     seq = excluded.seq,
     box = excluded.box,
+    box_seq = excluded.box_seq,
     trace = excluded.trace,
     max_attempts = excluded.max_attempts,
     priority = case
@@ -209,7 +211,7 @@ on conflict (record, version) do update set
 
 -- name: owed
 -- what jobs have yet to read; see `debt` in transitions.py
-select record, op, box from evervec.jobs
+select record, op, box, coalesce(box_seq, seq) from evervec.jobs
 where record = any ($1::bigint[]) and op in ('load', 'open') and status <> 'done'
 
 -- name: job_columns
@@ -284,10 +286,10 @@ select evervec.write_leases(
 -- name: load
 -- the first so many whose texts fit together, and at least one. Of an entry in doubt nothing is
 -- known to be in the index.
-select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace
+select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq
 from (
     select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
-           j.box, j.trace, w.place,
+           j.box, j.trace, j.box_seq, w.place,
            sum(coalesce(length(r.text), 0) + coalesce(length(j.box), 0))
                over (order by w.place) as upto
     from unnest($1::bigint[]) with ordinality as w (job_id, place)
@@ -778,8 +780,9 @@ where rank < -$1::bigint and tenant <> all (array(
 -- name: settled
 -- how records stand with the version that serves, and what is to come of any
 select r.tenant, r.kind, r.id, r.state, r.seq, r.born, j.status, j.finished_seq, l.seq,
-       (select max(o.seq) from evervec.jobs as o
-        where o.record = r.record and o.op in ('open', 'load')),
+       (select max(case when o.op = 'load' then o.seq else coalesce(o.box_seq, o.seq) end)
+        from evervec.jobs as o
+        where o.record = r.record and (o.op = 'load' or o.op = 'open' and o.box is not null)),
        exists (select 1 from evervec.jobs as o
                where o.record = r.record and o.status in ('pending', 'processing'))
 from unnest($1::text[], $2::text[], $3::text[]) as k (tenant, kind, id)
@@ -964,7 +967,8 @@ limit $2
 
 -- name: stray_boxes
 -- of versions that do not serve
-select j.job_id, j.record, j.tenant, j.seq, j.priority, j.scheduled_for, j.max_attempts, j.box
+select j.job_id, j.record, j.tenant, coalesce(j.box_seq, j.seq), j.priority, j.scheduled_for,
+       j.max_attempts, j.box
 from evervec.jobs as j
 join evervec.records as r on r.record = j.record
 left join evervec.versions as v on v.version = j.version
@@ -976,7 +980,8 @@ limit $1
 
 -- name: rivals
 -- the versions that a change of each record has to reach, with the record's jobs for them
-select r.record, r.seq, v.version, v.state = 'serving', j.op, j.seq
+select r.record, r.seq, v.version, v.state = 'serving', j.op,
+       case when j.op = 'open' then coalesce(j.box_seq, j.seq) else j.seq end
 from evervec.records as r
 join evervec.versions as v on v.kind = r.kind and v.state <> 'retired'
 left join evervec.jobs as j on j.record = r.record and j.version = v.version

@@ -12,7 +12,7 @@ from importlib.resources import files
 from evervec.errors import StoreError
 from evervec.stores.postgres.connections import Connections, Session
 
-LATEST = 5
+LATEST = 6
 _LOCK = 0x65766572  # "ever"
 
 

@@ -31,6 +31,8 @@ class NextJob(NamedTuple):
     box: str | None
     plan: Draft
     """priority, delay and attempts"""
+    box_seq: int = 0
+    """of the add that filled the box"""
 
 
 class _Rival(NamedTuple):
@@ -43,6 +45,7 @@ class _Rival(NamedTuple):
     serves: bool
     op: str | None
     job_seq: int | None
+    """of the job, or of its box"""
 
     def wants(self, seq: int) -> bool:
         """Whether it still has to open a box of that seq."""
@@ -73,7 +76,7 @@ class Boxes(Engine):
         for (tenant, version), group in _by_version(jobs):
             rows = list[NewJob]()
             for job in group:
-                row = Row("", record=job.record, draft=job.plan)
+                row = Row("", record=job.record, draft=job.plan, box_seq=job.box_seq)
                 row.take(numbers, 1)
                 rows.append((row, job.op, job.box))
             self._put_jobs(conn, tenant, [version], now, rows)
@@ -100,14 +103,17 @@ class Boxes(Engine):
                 others = [
                     v.version
                     for v in versions
-                    if v.version != job.version and follows_box(v.op, v.job_seq, f.seq)
+                    if v.version != job.version and follows_box(v.op, v.job_seq, f.record_seq)
                 ]
                 op, box = Op.EMBED, None
             else:
                 elsewhere.add(job.job_id)
-                others = [v.version for v in versions if v.wants(f.seq)]
+                others = [v.version for v in versions if v.wants(f.record_seq)]
                 op, box = Op.OPEN, pack_box(draft, draft.created_at, draft.updated_at)
-            jobs += [NextJob(job.tenant, other, job.record, op, box, plan) for other in others]
+            jobs += [
+                NextJob(job.tenant, other, job.record, op, box, plan, f.record_seq)
+                for other in others
+            ]
         if jobs:
             self.put_next(conn, jobs, now)
         return [f for f in finishes if f.job.job_id not in elsewhere]
@@ -130,7 +136,7 @@ class Boxes(Engine):
                 plan = Draft("", "", b"", priority=priority, delay=max(0.0, due - now),
                              max_attempts=attempts)  # fmt: skip
                 jobs += [
-                    NextJob(tenant, rival.version, record, Op.OPEN, box, plan)
+                    NextJob(tenant, rival.version, record, Op.OPEN, box, plan, seq)
                     for rival in rivals[record]
                     if rival.wants(seq)
                 ]

@@ -171,13 +171,14 @@ class Changes(Batches, Debts, Tenants):
             for job_id, version in zip(row.job_ids, reached, strict=False):
                 values.append(
                     (job_id, row.record, version, op.value, draft.priority, due, row.seq,
-                     attempts, box, draft.trace)
+                     attempts, box, row.seq_of(box), draft.trace)
                 )  # fmt: skip
         if values:
             self._write_jobs(db, tenant, now, values)
 
     def _write_jobs(self, db: Connection, tenant: str, now: float, values: list[Values]) -> None:
-        """Each job once: job_id, record, version, op, priority, due, seq, attempts, box, trace."""
+        """Each job once: job_id, record, version, op, priority, due, seq, attempts, box, the
+        box's seq, trace."""
         db.execute(self.sql.put_jobs, (tenant, now, *columns(values)))
 
 

@@ -29,11 +29,13 @@ class Debts(Boxes):
         nobody else can change the records."""
         records = self.listed({row.record for row, _, _ in jobs})
         owed: dict[int, list[Work]] = defaultdict(list)
-        for record, op, box in conn.execute(self.sql.owed, (records,)).fetchall():
-            owed[record].append(Work(Op(op), box))
-        return [
-            (row, *debt(op, owed.get(row.record, ()), is_loaded=is_loaded)) for row, op, _ in jobs
-        ]
+        for record, op, box, box_seq in conn.execute(self.sql.owed, (records,)).fetchall():
+            owed[record].append(Work(Op(op), box, box_seq))
+        found = list[NewJob]()
+        for row, asked, _ in jobs:
+            op, box, row.box_seq = debt(asked, owed.get(row.record, ()), is_loaded=is_loaded)
+            found.append((row, op, box))
+        return found
 
     def put_enqueued(
         self,

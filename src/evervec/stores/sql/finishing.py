@@ -79,11 +79,11 @@ class Finishing(Enqueueing, Ending):
         shown: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
         for f in finishes:
             record = f.job.record
-            if record not in known or known[record][1] > f.seq:
+            if record not in known or known[record][1] > f.record_seq:
                 continue
             state, _, created_at, version, born = known[record]
             if f.reveal is not None:
-                row = Row(f.job.record_id, record, state, f.seq, created_at=created_at,
+                row = Row(f.job.record_id, record, state, f.record_seq, created_at=created_at,
                           version=version, born=born, was_live=state == "live")  # fmt: skip
                 content = (*row.content(f.reveal, now), *self._words(f.reveal))
                 shown[f.job.tenant].append((record, *content))

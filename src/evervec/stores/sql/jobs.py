@@ -171,12 +171,12 @@ def _began(job: Job) -> float | None:
 
 def loaded(row: tuple[Any, ...]) -> Loaded | Unreadable:
     """What a worker needs to know, from a row of `load`."""
-    op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace = row
+    op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq = row
     try:
         return Loaded(
             _OP[op], seq, state == "live", title, text,
             {} if metadata == "{}" else json.loads(metadata), weight, updated_at,
-            unpack_chunks(chunks), box, trace,
+            unpack_chunks(chunks), box, trace, box_seq or seq,
         )  # fmt: skip
     except (ValueError, TypeError, RecursionError) as error:
         return Unreadable(f"its metadata is not JSON: {error}")

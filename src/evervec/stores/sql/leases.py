@@ -59,8 +59,9 @@ class Leases(Finishing):
             for record, tenant, *what in found:
                 op, priority, due, seq, attempts, box = what
                 jobs[tenant].append(
-                    (next(numbers), record, version, op, priority, due, seq, attempts, box, None)
-                )
+                    (next(numbers), record, version, op, priority, due, seq, attempts, box, None,
+                     None)
+                )  # fmt: skip
             for tenant, group in jobs.items():
                 self._write_jobs(conn, tenant, now, group)
         self.wake()

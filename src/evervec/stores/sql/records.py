@@ -42,6 +42,8 @@ class Row:
     was_live: bool = False
     job_ids: tuple[int, ...] = ()
     """numbers for jobs that are new, one for each version"""
+    box_seq: int = 0
+    """of the add that filled the box of its job; 0: of this batch"""
 
     @classmethod
     def stored(cls, found: tuple[Any, ...]) -> Row:
@@ -71,6 +73,10 @@ class Row:
         fresh = tuple(islice(numbers, targets))
         self.job_ids = self.job_ids or fresh  # of two drafts of a batch both tell the same job
         self.job_id = self.job_id or self.job_ids[0]
+
+    def seq_of(self, box: str | None) -> int | None:
+        """Of the add that filled the box of its job."""
+        return None if box is None else self.box_seq or self.seq
 
     @property
     def quiet_values(self) -> tuple[Any, ...]:

@@ -27,7 +27,7 @@ class Care(Leases, care.Care):
                 SQL.put_job,
                 [
                     (number + place, record, version, tenant, op, priority, due, seq, attempts,
-                     now, box, None)
+                     now, box, None, None)
                     for place, (record, tenant, op, priority, due, seq, attempts, box)
                     in enumerate(found)
                 ],

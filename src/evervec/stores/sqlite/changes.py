@@ -153,7 +153,7 @@ class Changes(Engine, Debts, Tenants):
             for job_id, version in zip(row.job_ids, reached, strict=False):
                 values.append(
                     (job_id, row.record, version, tenant, op.value, draft.priority, due, row.seq,
-                     attempts, now, box, draft.trace)
+                     attempts, now, box, draft.trace, row.seq_of(box))
                 )  # fmt: skip
         if values:
             db.executemany(SQL.put_job, values)

@@ -48,7 +48,7 @@ class Finishing(Enqueueing, Ending):
         for f in finishes:
             job = f.job
             row = conn.execute(SQL.reveal_state, (job.record,)).fetchone()
-            if row is None or row[1] > f.seq:
+            if row is None or row[1] > f.record_seq:
                 continue
             state, _, created_at, version, born = row
             word = scope(job.tenant)
@@ -58,12 +58,12 @@ class Finishing(Enqueueing, Ending):
                 if state == "live":
                     conn.execute(SQL.delete_record, (f.seq, now, job.record))
                 continue
-            d = f.reveal
+            d, seq = f.reveal, f.record_seq
             created = created_at if state == "live" else now
             conn.execute(
                 SQL.update_record,
                 (
-                    "live", f.seq, born if state == "live" else f.seq, d.hash, d.weight,
+                    "live", seq, born if state == "live" else seq, d.hash, d.weight,
                     created if d.created_at is None else d.created_at,
                     now if d.updated_at is None else d.updated_at,
                     version, d.title, d.metadata, d.data, d.text, job.record,

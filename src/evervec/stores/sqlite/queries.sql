@@ -107,12 +107,13 @@ where r.record in (select value from json_each(?)) and r.state = 'live'
 -- name: put_job
 insert into evervec_jobs
     (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
-     created_at, box, trace, later)
-values (?1, ?2, ?3, ?4, ?5, 'pending', ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?7 > ?10)
+     created_at, box, trace, later, box_seq)
+values (?1, ?2, ?3, ?4, ?5, 'pending', ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?7 > ?10, ?13)
 on conflict (record, version) do update set
     op = excluded.op,
     seq = excluded.seq,
     box = excluded.box,
+    box_seq = excluded.box_seq,
     trace = excluded.trace,
     max_attempts = excluded.max_attempts,
     priority = case
@@ -135,7 +136,7 @@ on conflict (record, version) do update set
 
 -- name: owed
 -- what jobs have yet to read; see `debt` in transitions.py
-select record, op, box from evervec_jobs
+select record, op, box, coalesce(box_seq, seq) from evervec_jobs
 where record in (select value from json_each(?)) and op in ('load', 'open') and status <> 'done'
 
 -- name: job_columns
@@ -205,7 +206,7 @@ where job_id in (select value from json_each(?))
 -- name: load
 -- of an entry in doubt nothing is known to be in the index
 select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks, j.box,
-       j.trace
+       j.trace, j.box_seq
 from json_each(?) as wanted
 left join evervec_jobs as j on j.job_id = wanted.value
 left join evervec_records as r on r.record = j.record
@@ -523,8 +524,9 @@ select max(completed_at) from evervec_jobs where status = 'done' and (?1 is null
 -- name: settled
 -- how records stand with the version that serves, and what is to come of any
 select r.tenant, r.kind, r.id, r.state, r.seq, r.born, j.status, j.finished_seq, l.seq,
-       (select max(o.seq) from evervec_jobs as o
-        where o.record = r.record and o.op in ('open', 'load')),
+       (select max(case when o.op = 'load' then o.seq else coalesce(o.box_seq, o.seq) end)
+        from evervec_jobs as o
+        where o.record = r.record and (o.op = 'load' or o.op = 'open' and o.box is not null)),
        exists (select 1 from evervec_jobs as o
                where o.record = r.record and o.status in ('pending', 'processing'))
 from json_each(?1) as k
@@ -742,7 +744,8 @@ limit ?2
 
 -- name: stray_boxes
 -- of versions that do not serve
-select j.job_id, j.record, j.tenant, j.seq, j.priority, j.scheduled_for, j.max_attempts, j.box
+select j.job_id, j.record, j.tenant, coalesce(j.box_seq, j.seq), j.priority, j.scheduled_for,
+       j.max_attempts, j.box
 from evervec_jobs as j
 join evervec_records as r on r.record = j.record
 left join evervec_versions as v on v.version = j.version
@@ -754,7 +757,8 @@ limit ?1
 
 -- name: rivals
 -- the versions that a change of each record has to reach, with the record's jobs for them
-select r.record, r.seq, v.version, v.state = 'serving', j.op, j.seq
+select r.record, r.seq, v.version, v.state = 'serving', j.op,
+       case when j.op = 'open' then coalesce(j.box_seq, j.seq) else j.seq end
 from evervec_records as r
 join evervec_versions as v on v.kind = r.kind and v.state <> 'retired'
 left join evervec_jobs as j on j.record = r.record and j.version = v.version

@@ -13,7 +13,7 @@ from importlib.resources import files
 from evervec.errors import StoreError
 from evervec.stores.sqlite.connections import Connections
 
-LATEST = 6
+LATEST = 7
 
 
 def upgrade(db: Connections) -> None:
