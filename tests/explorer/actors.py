@@ -147,15 +147,12 @@ def _add_undone(judge: Judge, p: Process, ev: Evervec, key: Key, text: str) -> N
     """Add in the caller's own transaction, and roll it back: the ticket must never settle."""
     db: DiskConnections = ev.store.db  # type: ignore[attr-defined]
     p.ask(Step(STORE, "add, rolled back", True))
-    conn = db.disk.conn
-    conn.execute("savepoint caller")
-    db.disk.is_open = True
+    caller = db.disk.caller(p)
     try:
-        ticket = ev.add(KIND, text, id=key.id, conn=conn)
+        with caller.joined() as conn:
+            ticket = ev.add(KIND, text, id=key.id, conn=conn)
     finally:
-        conn.execute("rollback to caller")
-        conn.execute("release caller")
-        db.disk.is_open = False
+        caller.roll_back()
     # what comes out of a box has the seq of its latest job, which may be larger than this ticket's
     if ticket.enqueued and not any(boxed == key for boxed, _ in judge.boxed):
         judge.undone.append((key, ticket, judge.touched[key]))
