@@ -296,7 +296,7 @@ class DiskConnections(Connections):
 
     def reading(self) -> _Reader:
         if not self.disk.is_open:
-            action = self._ask(Step(STORE, _caller(), False))
+            action = self._ask(Step(STORE, calling_method(), False))
             if action in (AWAY, LOST):
                 raise StoreError("the store cannot be reached")
         return super().reading()
@@ -312,7 +312,7 @@ class DiskConnections(Connections):
             return
         assert not self.disk.is_open, "a transaction inside a transaction"
         self._check_open()
-        caller = _caller()
+        caller = calling_method()
         action = self._ask(Step(STORE, caller, True))
         if action == AWAY:
             raise StoreError("the store cannot be reached")
@@ -339,10 +339,13 @@ class DiskConnections(Connections):
         disk.committed(durable=durable)
 
 
-_OWN_FILES = (__file__, "contextlib.py", "batches.py", "connections.py")
+_OWN_FILES = (
+    __file__, "contextlib.py", "batches.py", "connections.py", "explorer/postgres.py",
+    "explorer/duckdb.py",
+)  # fmt: skip
 
 
-def _caller() -> str:
+def calling_method() -> str:
     """The method that asks for a transaction, for scripts."""
     frame = sys._getframe(2)
     while frame.f_code.co_filename.endswith(_OWN_FILES) and frame.f_back is not None:

@@ -20,7 +20,7 @@ def open_scope(rng: random.Random, store: str = "memory") -> Scope:
         f"worker{n + 1}": ("worker", rng.randint(1, 2), 8) for n in range(rng.randint(1, 2))
     }
     for number in range(rng.randint(1, 2) if store == "postgres" else 1):
-        actors[f"holder{number + 1}"] = (
+        actors[f"application{number + 1}"] = (
             "holder", _ops(rng, ids), rng.choice(ends), rng.randint(1, 6),
         )  # fmt: skip
     if rng.random() < 0.6:

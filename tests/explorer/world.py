@@ -297,6 +297,9 @@ class World:
                 self._perform(choice)
                 if len(self.happened) >= self.most_steps:
                     break
+            for actor in self.actors.values():
+                if actor.pending is not None:
+                    self.disk.died(actor)  # nobody is to wait for it
         finally:
             self.is_quiet = True
         return True
