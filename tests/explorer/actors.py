@@ -252,7 +252,7 @@ def migrator(judge: Judge, steps: int, retires: bool) -> Script:
             if number == 1 or ev.migrations.current() is None:
                 ev.migrate(Embedder(p, DIMENSIONS_2), version="second", switch=True)
             elif number == steps and retires:
-                if (under_way := ev.migration()) and under_way.status().state == "serving":
+                if (under_way := ev.migration()) and under_way.status().state == "switched":
                     under_way.retire()
             else:
                 ev.migrations.step()

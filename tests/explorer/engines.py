@@ -21,11 +21,15 @@ from explorer.steps import CRASH, GO, PART, POWER, WORLD, Choice, Happened
 from explorer.world import Process, World
 
 STORES = ("postgres", "duckdb")
-ENGINES = (*REAL, *STORES)
+MEMORY = "memory"
+ENGINES = (MEMORY, *REAL, *STORES)
 _EXTRA = 12
 """steps of an engine's own that an actor may take before the one that a schedule names"""
 _OF_SMALL = 60
 """schedules of a small scope from which some are taken"""
+_LEFT_OPEN = {"postgres": 0.6, "duckdb": 0.2}
+"""the share of scopes with a transaction that is left open, of which more are tried for a shorter
+time"""
 Make = Callable[[Scope], Stage]
 Tried = tuple[Scope, Result, str]
 
@@ -59,12 +63,13 @@ def schedules(engine: str, seed: str, walks: int, make: Make = Stage) -> Iterato
 def _by_chance(
     engine: str, rng: random.Random, walks: int, name: str, make: Make
 ) -> Iterator[Tried]:
-    made = open_scope(rng, engine) if rng.random() < 0.4 else large_scope(rng)
+    is_open = rng.random() < _LEFT_OPEN[engine]
+    made = open_scope(rng, engine) if is_open else large_scope(rng)
     scope = on_engine(made, engine, rng)
     if scope is None:
         return
     stage, length = make(scope), 100
-    for number in range(walks):
+    for number in range(walks // 3 if is_open else walks):
         result = stage.run(walk(scope, rng, length))
         length = max(10, len(result.world.happened))
         yield scope, result, f"{name}, schedule {number}"

@@ -84,6 +84,11 @@ class Scope:
         return True
 
     @property
+    def is_in_memory(self) -> bool:
+        """Whether no real engine has a part in it."""
+        return self.store == "memory" and self.index not in REAL
+
+    @property
     def of_all(self) -> list[Choice]:
         """The faults that happen to all processes at once."""
         return [Choice(WORLD, fault) for fault in dict.fromkeys(self.faults) if fault in OF_ALL]

@@ -2,36 +2,38 @@
 
 from collections.abc import Sequence
 
-from explorer.actors import KIND, TEXTS, Op
+from evervec.errors import InvalidArgument, InvalidTransition
+from explorer.actors import KIND, TEXTS, Op, _turns, work_once
 from explorer.disk import CallersTransaction
 from explorer.judge import Judge
 from explorer.steps import CLOCK, STORE, Step
-from explorer.world import Process, Script
+from explorer.world import DIMENSIONS_2, Embedder, Process, Script
 from support.oracle import Key, Wanted
 
 COMMIT, ROLL_BACK, PREPARE, PREPARE_BACK = "commit", "roll back", "prepare", "prepare, roll back"
 ENDS = (COMMIT, ROLL_BACK, PREPARE, PREPARE_BACK)
 
 
-def holder(judge: Judge, ops: Sequence[Op], end: str, rests: int = 2) -> Script:
-    """An application that adds and deletes in one transaction of its own, leaves it open for a
-    while, and ends it; prepared, it outlives its connection."""
+def holder(judge: Judge, ops: Sequence[Op], end: str, first: int, then: int) -> Script:
+    """An application that adds and deletes in one transaction of its own, leaves it open while
+    the others take so many steps, and ends it. Prepared, it outlives its connection. `first` and
+    `then`: how many steps of the others come before it, and between its changes and its end."""
 
     def run(p: Process) -> None:
         if p.state.setdefault("begun", False):
             return  # it died with its transaction
         p.state["begun"] = True
+        p.rests_until = first
         p.ask(Step(STORE, "an application begins a transaction", True))
         disk = p.ev.store.db.disk  # type: ignore[attr-defined]
         caller: CallersTransaction = disk.caller(p)
         made = _Made(judge, p, caller)
         for op in ops:
             made.add(op)
-            _rest(p, rests)
         if end.startswith(PREPARE):
             p.ask(Step(CLOCK, "the transaction is prepared", True))
             caller.prepare()
-            _rest(p, rests)
+        p.rests_until = len(p.world.happened) + then
         p.ask(Step(CLOCK, f"the transaction ends: {end}", True))
         if end in (COMMIT, PREPARE):
             caller.commit(made.committed)
@@ -43,9 +45,31 @@ def holder(judge: Judge, ops: Sequence[Op], end: str, rests: int = 2) -> Script:
     return run
 
 
-def _rest(p: Process, times: int) -> None:
-    for _ in range(times):
-        p.ask(Step(CLOCK, "a transaction is left open", False))
+def changer(judge: Judge, turns: Sequence[str]) -> Script:
+    """Changes to another model, gives up, begins again, retires: one thing after the other."""
+
+    def turn(p: Process) -> None:
+        what = turns[p.state["turns"] - 1]
+        under_way = p.ev.migration()
+        try:
+            if what == "migrate":
+                p.ev.migrate(Embedder(p, DIMENSIONS_2), version="second", switch=True)
+            elif what == "wait":
+                p.sleep(_GRACE)
+            elif what == "step":
+                p.ev.migrations.step()
+            elif what == "work":
+                work_once(p.ev)
+            elif under_way is not None:
+                under_way.cancel() if what == "cancel" else under_way.retire()
+        except (InvalidArgument, InvalidTransition):
+            return  # there is nothing to change, or not yet
+
+    return _turns(turn, len(turns))
+
+
+_GRACE = 6.0
+"""seconds after which what is retired goes away"""
 
 
 class _Made:

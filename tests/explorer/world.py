@@ -104,6 +104,8 @@ class Process:
     """given out to it"""
     seen: int = 0
     """a hash of all that it did and was told, which decides what it does next"""
+    rests_until: int = 0
+    """the number of the step up to which others go first"""
     lives: int = 0
     """how often it began again"""
     state: dict[str, Any] = field(default_factory=dict)
@@ -310,7 +312,7 @@ class World:
         while left:
             able = [a for a in left if self.disk.lets(a)]
             if able:
-                return able
+                return [a for a in able if a.rests_until <= len(self.happened)] or able
             if not self.disk.unblock(left):
                 self.blame(f"all wait for each other: {', '.join(a.name for a in left)}")
                 return []
