@@ -65,6 +65,8 @@ class Steered(psycopg.Connection[Any]):
     disk: "PostgresDisk"
     owner: Actor
     what = ""
+    returns = False
+    """whether it is kept when its user closes it"""
     free = 0
     """statements that belong to the step which is under way"""
 
@@ -93,6 +95,13 @@ class Steered(psycopg.Connection[Any]):
         if event & (select.POLLHUP | select.POLLERR) and not event & select.POLLIN:
             raise psycopg.OperationalError("the connection was cut")
         return (1 if event & select.POLLIN else 0) | (2 if event & select.POLLOUT else 0)
+
+    def close(self) -> None:
+        """One that is idle is kept for the next who wants one: a new one knows no tables."""
+        if self.returns and self.is_idle:
+            self.disk.take_back(self)
+        else:
+            super().close()
 
     @property
     def has_answer(self) -> bool:
@@ -133,7 +142,7 @@ class Database:
 
     def connect(self) -> Steered:
         conn = Steered.connect(
-            self.url, autocommit=True, prepare_threshold=None, options=_SETTINGS,
+            self.url, autocommit=True, prepare_threshold=2, options=_SETTINGS,
             application_name="evervec",
         )  # fmt: skip
         return conn  # type: ignore[return-value]
@@ -260,10 +269,16 @@ class PostgresDisk:
 
     def connect(self, process: Actor, what: str) -> Steered:
         """A connection that its user closes."""
-        conn = self.database.connect()
+        conn = self._free()
         conn.disk, conn.owner, conn.free, conn.what = self, process, 1, what
+        conn.returns = True
         self._others.setdefault(id(process), []).append(conn)
         return conn
+
+    def take_back(self, conn: Steered) -> None:
+        conn.returns = False
+        self._others[id(conn.owner)].remove(conn)
+        self.database.free.append(conn)
 
     def _free(self) -> Steered:
         while self.database.free:
@@ -324,6 +339,7 @@ class PostgresDisk:
             while self.admin.execute(_LEFT, (pids,)).fetchone() != (0,):
                 _sleep(0.0002)
         for conn in conns:
+            conn.returns = False
             conn.close()
 
     def caller(self, process: Actor) -> "CallersTransaction":

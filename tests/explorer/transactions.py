@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from evervec.errors import InvalidArgument, InvalidTransition
-from explorer.actors import KIND, TEXTS, Op, _turns, work_once
+from explorer.actors import AROUND, KIND, TEXTS, Op, _turns, work_once
 from explorer.disk import CallersTransaction
 from explorer.judge import Judge
 from explorer.steps import CLOCK, STORE, Step
@@ -28,8 +28,13 @@ def holder(judge: Judge, ops: Sequence[Op], end: str, first: int, then: int) -> 
         disk = p.ev.store.db.disk  # type: ignore[attr-defined]
         caller: CallersTransaction = disk.caller(p)
         made = _Made(judge, p, caller)
-        for op in ops:
-            made.add(op)
+        try:
+            for op in ops:
+                made.add(op)
+        except AROUND:  # such as a circle of waiting, which the server breaks
+            caller.roll_back()
+            made.undo()
+            return
         if end.startswith(PREPARE):
             p.ask(Step(CLOCK, "the transaction is prepared", True))
             caller.prepare()
