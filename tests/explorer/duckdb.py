@@ -19,8 +19,8 @@ from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.duckdb import DuckdbStore
 from evervec.stores.duckdb.connections import Connections, Session
-from explorer.disk import Access, Actor, calling_method
-from explorer.steps import AWAY, GO, LOST, STORE, Step
+from explorer.disk import Actor, calling_method
+from explorer.steps import AWAY, GO, LOST, STORE, Access, Step
 from support.engines import _empty_duckdb
 
 

@@ -4,7 +4,7 @@ import gc
 import logging
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +32,10 @@ _TRIES, _ENGINE_TRIES = 1500, 150
 """runs to make a schedule shorter, in memory and on a real engine"""
 
 
+def _no_time() -> dict[str, float]:
+    return defaultdict(float)
+
+
 @dataclass
 class Tally:
     """What one process has tried."""
@@ -47,7 +51,7 @@ class Tally:
     failures: list[str] = field(default_factory=list)
     on_engine: Counter[str] = field(default_factory=Counter)
     """of those by chance: on a real engine"""
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=_no_time)
     """spent on an engine"""
 
     def add(self, other: "Tally") -> None:
@@ -58,7 +62,8 @@ class Tally:
         self.whole += other.whole
         self.failures += other.failures
         self.on_engine += other.on_engine
-        self.seconds += other.seconds
+        for engine, seconds in other.seconds.items():
+            self.seconds[engine] += seconds
 
     @property
     def tried(self) -> int:

@@ -28,9 +28,9 @@ from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.postgres import PostgresStore
 from evervec.stores.postgres.connections import Connections, Session, _name
-from explorer.disk import Access, Actor, calling_method
+from explorer.disk import Actor, calling_method
 from explorer.ruling import START, Clock
-from explorer.steps import AWAY, GO, LOST, SQL, STORE, Step
+from explorer.steps import AWAY, GO, LOST, SQL, STORE, Access, Step
 from support import postgres
 
 _sleep = time.sleep
@@ -141,11 +141,10 @@ class Database:
         self.resets = 0
 
     def connect(self) -> Steered:
-        conn = Steered.connect(
+        return Steered.connect(
             self.url, autocommit=True, prepare_threshold=2, options=_SETTINGS,
             application_name="evervec",
         )  # fmt: skip
-        return conn  # type: ignore[return-value]
 
 
 @cache
@@ -186,7 +185,7 @@ class PostgresDisk:
         """What is stored now is what `reset` goes back to."""
         tables = self.admin.execute(_COLUMNS).fetchall()
         self._tables = {(schema, table) for schema, table, _ in tables}
-        self._points = dict(self.admin.execute(POINTS.tables).fetchall())
+        self._points: dict[int, str] = dict(self.admin.execute(POINTS.tables).fetchall())
         self._kept = []
         for schema, table, columns in tables:
             place = sql.SQL("{} ({})").format(

@@ -92,7 +92,9 @@ def test_nobody_needs_the_store_while_a_transaction_is_open_in_sqlite() -> None:
     assert result.problems == []
     happened = result.world.happened
     inside = [h for h in happened[1:] if h.choice.actor == "worker1"]
-    ended = next(n for n, h in enumerate(happened) if h.step.what.startswith("the transaction ends"))
+    ended = next(
+        n for n, h in enumerate(happened) if h.step.what.startswith("the transaction ends")
+    )
     first = next(n for n, h in enumerate(happened) if h in inside and h.step.resource == STORE)
     assert ended < first
 
@@ -150,5 +152,3 @@ def test_the_explorer_sees_a_record_that_a_prepared_transaction_brings_too_late(
 ) -> None:
     monkeypatch.setattr(versions.Versions, "all_know", lambda self, version, state="": True)
     assert replay(PREPARED, PREPARED_SCHEDULE)
-
-

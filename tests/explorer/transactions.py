@@ -1,10 +1,11 @@
 """Transactions of an application that are left open while others go on, then ended."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from evervec.errors import InvalidArgument, InvalidTransition
 from explorer.actors import AROUND, KIND, TEXTS, Op, _turns, work_once
-from explorer.disk import CallersTransaction
 from explorer.judge import Judge
 from explorer.steps import CLOCK, STORE, Step
 from explorer.world import DIMENSIONS_2, Embedder, Process, Script
@@ -12,6 +13,22 @@ from support.oracle import Key, Wanted
 
 COMMIT, ROLL_BACK, PREPARE, PREPARE_BACK = "commit", "roll back", "prepare", "prepare, roll back"
 ENDS = (COMMIT, ROLL_BACK, PREPARE, PREPARE_BACK)
+
+
+class OpenTransaction(Protocol):
+    """A transaction of the application's own, as each store has it."""
+
+    def joined(self) -> AbstractContextManager[Any]:
+        """Inside, the connection that it gives may be given to evervec."""
+        ...
+
+    def prepare(self) -> None: ...
+
+    def commit(self, then: Callable[[], None]) -> None:
+        """`then`: what is so as soon as it is committed."""
+        ...
+
+    def roll_back(self) -> None: ...
 
 
 def holder(judge: Judge, ops: Sequence[Op], end: str, first: int, then: int) -> Script:
@@ -26,7 +43,7 @@ def holder(judge: Judge, ops: Sequence[Op], end: str, first: int, then: int) -> 
         p.rests_until = first
         p.ask(Step(STORE, "an application begins a transaction", True))
         disk = p.ev.store.db.disk  # type: ignore[attr-defined]
-        caller: CallersTransaction = disk.caller(p)
+        caller: OpenTransaction = disk.caller(p)
         made = _Made(judge, p, caller)
         try:
             for op in ops:
@@ -80,7 +97,7 @@ _GRACE = 6.0
 class _Made:
     """What one transaction is to change."""
 
-    def __init__(self, judge: Judge, p: Process, caller: CallersTransaction) -> None:
+    def __init__(self, judge: Judge, p: Process, caller: OpenTransaction) -> None:
         self._judge, self._p, self._caller = judge, p, caller
         self._changes: list[tuple[Key, Wanted | None, object]] = []
         self._places: list[int] = []
