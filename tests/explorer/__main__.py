@@ -7,7 +7,9 @@ import random
 import sys
 import time
 
+from explorer.engines import ENGINES
 from explorer.exploring import Explorer, Tally
+from support import postgres, quick_disk
 
 
 def main() -> int:
@@ -15,20 +17,21 @@ def main() -> int:
     seed = args.seed if args.seed is not None else random.randrange(10**6)
     count = args.processes
     print(f"exploring for {args.minutes:g} min in {count} processes, seed {seed}", flush=True)
+    quick_disk.use()
+    postgres.make_folder()
+    if "postgres" in args.engines:
+        postgres.server_url()  # one server for all processes
     began = time.monotonic()
     total = Tally()
     work = [(args, seed, number) for number in range(count)]
     with multiprocessing.get_context("fork").Pool(count) as pool:
         for tally in pool.imap_unordered(_explore, work):
-            total.ended += tally.ended
-            total.cut += tally.cut
-            total.by_chance += tally.by_chance
-            total.whole += tally.whole
-            total.failures += tally.failures
+            total.add(tally)
             if total.failures and args.stop_at_first:
                 pool.terminate()
                 break
     seconds = time.monotonic() - began
+    postgres.remove_folder()
     for failure in total.failures:
         print(f"\n{failure}")
     print(
@@ -37,13 +40,16 @@ def main() -> int:
         f"a state that was explored before; every schedule of {total.whole} small scopes; "
         f"{len(total.failures)} failures"
     )
+    for engine, count in sorted(total.on_engine.items()):
+        rate = count / max(total.seconds[engine], 0.001)
+        print(f"{engine}: {count:,} schedules, {rate:.1f} a second in each process")
     return 1 if total.failures else 0
 
 
 def _explore(work: tuple[argparse.Namespace, int, int]) -> Tally:
     args, seed, number = work
     most = 1 if args.stop_at_first else args.failures
-    explorer = Explorer(seed, number, args.processes, most, args.changes)
+    explorer = Explorer(seed, number, args.processes, most, args.changes, engines=args.engines)
     return explorer.explore(60 * args.minutes)
 
 
@@ -55,7 +61,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--changes", type=int, default=3, help="of a small scope, at most")
     parser.add_argument("--failures", type=int, default=3, help="for a process to end after")
     parser.add_argument("--stop-at-first", action="store_true", help="end with the first failure")
-    return parser.parse_args()
+    parser.add_argument(
+        "--engine", choices=(*ENGINES, "all"), default="all", help="what to run on (default all)"
+    )
+    args = parser.parse_args()
+    args.engines = ENGINES if args.engine == "all" else (args.engine,)
+    return args
 
 
 if __name__ == "__main__":

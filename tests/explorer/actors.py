@@ -147,15 +147,12 @@ def _add_undone(judge: Judge, p: Process, ev: Evervec, key: Key, text: str) -> N
     """Add in the caller's own transaction, and roll it back: the ticket must never settle."""
     db: DiskConnections = ev.store.db  # type: ignore[attr-defined]
     p.ask(Step(STORE, "add, rolled back", True))
-    conn = db.disk.conn
-    conn.execute("savepoint caller")
-    db.disk.is_open = True
+    caller = db.disk.caller(p)
     try:
-        ticket = ev.add(KIND, text, id=key.id, conn=conn)
+        with caller.joined() as conn:
+            ticket = ev.add(KIND, text, id=key.id, conn=conn)
     finally:
-        conn.execute("rollback to caller")
-        conn.execute("release caller")
-        db.disk.is_open = False
+        caller.roll_back()
     if ticket.enqueued:
         judge.undone.append((key, ticket, judge.touched[key]))
 
@@ -254,7 +251,7 @@ def migrator(judge: Judge, steps: int, retires: bool) -> Script:
             if number == 1 or ev.migrations.current() is None:
                 begin_migration(p, switch=True)
             elif number == steps and retires:
-                if (under_way := ev.migration()) and under_way.status().state == "serving":
+                if (under_way := ev.migration()) and under_way.status().state == "switched":
                     under_way.retire()
             else:
                 ev.migrations.step()

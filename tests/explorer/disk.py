@@ -10,14 +10,17 @@ import os
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from evervec.errors import StoreError
+from evervec.opening import open_store
+from evervec.settings import Settings
+from evervec.stores.base import Store
 from evervec.stores.sqlite.connections import Connections, _Reader
 from evervec.stores.sqlite.schema import upgrade
-from explorer.steps import AWAY, EVERYTHING, LOST, STORE, Access, Step
+from explorer.steps import AWAY, EVERYTHING, LOST, STARTS, STORE, Access, Step
 
 INDEX_BIT = 1
 """stands for an index apart from the store, among the bits of tables"""
@@ -28,6 +31,17 @@ _LOOKS_AT_NO_TABLE = ("savepoint", "release", "rollback", "pragma", "begin", "co
 
 Ask = Callable[[Step], str]
 """waits for a turn to take a step, and tells what is to happen to it"""
+
+
+class Actor(Protocol):
+    """What is known here of a process of the world."""
+
+    name: str
+    pending: Step | None
+
+    def ask(self, step: Step) -> str: ...
+
+    def committed(self, what: str) -> None: ...
 
 
 class _Watched(sqlite3.Connection):
@@ -122,16 +136,61 @@ class _Watched(sqlite3.Connection):
 class Disk:
     """What is stored, what of it is synced, and which transaction is open."""
 
+    options: ClassVar[dict[str, Any]] = {}
+    """settings of evervec that it needs"""
+
     def __init__(self) -> None:
         self.conn = sqlite3.connect(
             ":memory:", isolation_level=None, factory=_Watched, cached_statements=1024
         )
         self.is_open = False
         """a transaction is under way"""
+        self.held_by: Actor | None = None
+        """whose transaction has been left open: SQLite has one writer"""
         self.on_sync: Callable[[], None] = lambda: None
         self._synced = 0
         upgrade(DiskConnections(self))
         self.keep()
+
+    @property
+    def seen(self) -> int:
+        """A hash of all that was read since `begin`."""
+        return self.conn.seen
+
+    def open_store(self, process: Actor, settings: Settings) -> Store:
+        """As one process has it."""
+        with opening(DiskConnections(self, process.ask, process.committed)):
+            return open_store("memory:", settings)
+
+    def is_open_for(self, process: Actor) -> bool:
+        """Whether evervec has a transaction open in this process."""
+        return self.is_open
+
+    def lets(self, process: Actor) -> bool:
+        """Whether a process can take its next step: all that need the store wait for a transaction
+        that was left open. Readers would see what was before; to wait is one of their orders."""
+        step = process.pending
+        assert step is not None
+        free = self.held_by in (None, process)
+        return free or (step.resource != STORE and step.what != STARTS)
+
+    def unblock(self, waiting: Sequence[Actor]) -> bool:
+        """Whether somebody can go on after all, where all wait."""
+        return False
+
+    def caller(self, process: Actor) -> "CallersTransaction":
+        """Begin a transaction of the application's own."""
+        return CallersTransaction(self, process)
+
+    def died(self, process: Actor) -> None:
+        """Its open transaction is gone with it."""
+        if self.held_by is process:
+            self.conn.execute("rollback to caller")
+            self.conn.execute("release caller")
+            self.held_by = None
+
+    def end(self, processes: Iterable[Actor]) -> None:
+        """The run is over."""
 
     def keep(self) -> None:
         """What is stored now is what `reset` goes back to. It is committed: after a rollback over
@@ -142,13 +201,15 @@ class Disk:
         self.conn.execute("savepoint kept")
         self._sync()
 
-    def reset(self) -> None:
-        """As it was at the last `keep`."""
+    def reset(self) -> bool:
+        """As it was at the last `keep`; False where that is no longer known."""
         self.conn.execute("rollback to kept")
         self.conn.learn_anew()
         self._synced = 0
         self.is_open = False
+        self.held_by = None
         self._sync()
+        return True
 
     def _sync(self) -> None:
         self._synced += 1
@@ -161,6 +222,7 @@ class Disk:
 
     def cut_power(self) -> None:
         """What was not synced is gone."""
+        self.held_by = None
         self.conn.execute(f"rollback to synced_{self._synced}")
 
     def begin(self) -> None:
@@ -170,6 +232,55 @@ class Disk:
     def touched(self) -> Access:
         """By the statements since `begin`."""
         return Access(self.conn.reads, self.conn.writes)
+
+
+class CallersTransaction:
+    """A transaction of the application's own, which evervec's calls are a part of."""
+
+    def __init__(self, disk: Disk, process: Actor) -> None:
+        self._disk = disk
+        self.conn = disk.conn
+        self.conn.execute("savepoint caller")
+        disk.held_by = process
+
+    @contextmanager
+    def joined(self) -> Iterator[Any]:
+        """Inside, `conn` may be given to evervec."""
+        self._disk.is_open = True
+        try:
+            yield self.conn
+        finally:
+            self._disk.is_open = False
+
+    def commit(self, then: Callable[[], None]) -> None:
+        """`then`: what is so as soon as it is committed."""
+        self.conn.execute("release caller")
+        self._disk.held_by = None
+        then()
+        self._disk.committed(durable=True)
+
+    def roll_back(self) -> None:
+        self._disk.conn.execute("rollback to caller")
+        self._disk.conn.execute("release caller")
+        self._disk.held_by = None
+
+
+_opening: list["DiskConnections"] = []
+
+
+@contextmanager
+def opening(connections: "DiskConnections") -> Iterator[None]:
+    """Inside, a store in memory is one over these connections."""
+    _opening.append(connections)
+    try:
+        yield
+    finally:
+        _opening.pop()
+
+
+def being_opened(*_: object) -> "DiskConnections":
+    """Those of the process that is being opened."""
+    return _opening[-1]
 
 
 class DiskConnections(Connections):
@@ -196,7 +307,7 @@ class DiskConnections(Connections):
 
     def reading(self) -> _Reader:
         if not self.disk.is_open:
-            action = self._ask(Step(STORE, _caller(), False))
+            action = self._ask(Step(STORE, calling_method(), False))
             if action in (AWAY, LOST):
                 raise StoreError("the store cannot be reached")
         return super().reading()
@@ -212,7 +323,7 @@ class DiskConnections(Connections):
             return
         assert not self.disk.is_open, "a transaction inside a transaction"
         self._check_open()
-        caller = _caller()
+        caller = calling_method()
         action = self._ask(Step(STORE, caller, True))
         if action == AWAY:
             raise StoreError("the store cannot be reached")
@@ -239,10 +350,13 @@ class DiskConnections(Connections):
         disk.committed(durable=durable)
 
 
-_OWN_FILES = (__file__, "contextlib.py", "batches.py", "connections.py")
+_OWN_FILES = (
+    __file__, "contextlib.py", "batches.py", "connections.py", "explorer/postgres.py",
+    "explorer/duckdb.py",
+)  # fmt: skip
 
 
-def _caller() -> str:
+def calling_method() -> str:
     """The method that asks for a transaction, for scripts."""
     frame = sys._getframe(2)
     while frame.f_code.co_filename.endswith(_OWN_FILES) and frame.f_back is not None:

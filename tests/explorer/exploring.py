@@ -4,12 +4,16 @@ import gc
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import cycle
 
+from explorer.engines import MEMORY, schedules
 from explorer.exhaustive import Exhaustive
 from explorer.large import large_scope
+from explorer.open_scopes import open_scope
 from explorer.random_search import walk
 from explorer.replaying import Shrunk
 from explorer.ruling import ruled
@@ -18,10 +22,19 @@ from explorer.script import told
 from explorer.small import small_scopes
 
 _clock = time.monotonic
-_WALKS = 30
+_WALKS, _ENGINE_WALKS = 30, 12
 """schedules of one large scope"""
-_SLICES = (1.0, 2.0)
-"""seconds for which the exhaustive search and that by chance go on at a time"""
+_LEFT_OPEN = 0.1
+"""the share of scopes with a transaction that is left open"""
+_SLICES, _ENGINE_SLICE = (1.0, 2.0), 0.7
+"""seconds for which the exhaustive search and that by chance go on at a time in memory, and the
+search on a real engine"""
+_TRIES, _ENGINE_TRIES = 1500, 150
+"""runs to make a schedule shorter, in memory and on a real engine"""
+
+
+def _no_time() -> dict[str, float]:
+    return defaultdict(float)
 
 
 @dataclass
@@ -37,6 +50,21 @@ class Tally:
     whole: int = 0
     """small scopes of which every schedule was tried"""
     failures: list[str] = field(default_factory=list)
+    on_engine: Counter[str] = field(default_factory=Counter)
+    """of those by chance: on a real engine"""
+    seconds: dict[str, float] = field(default_factory=_no_time)
+    """spent on an engine"""
+
+    def add(self, other: "Tally") -> None:
+        """What another process has tried."""
+        self.ended += other.ended
+        self.cut += other.cut
+        self.by_chance += other.by_chance
+        self.whole += other.whole
+        self.failures += other.failures
+        self.on_engine += other.on_engine
+        for engine, seconds in other.seconds.items():
+            self.seconds[engine] += seconds
 
     @property
     def tried(self) -> int:
@@ -68,6 +96,7 @@ class Explorer:
         most_failures: int = 1,
         changes: int = 3,
         make: Callable[[Scope], Stage] = Stage,
+        engines: Sequence[str] = (MEMORY,),
     ) -> None:
         self.tally = Tally()
         self._seed = seed
@@ -76,6 +105,7 @@ class Explorer:
         self._changes = changes
         self._make = make
         self._made = 0
+        self._engines = engines
 
     @property
     def is_over(self) -> bool:
@@ -84,12 +114,30 @@ class Explorer:
     def explore(self, seconds: float) -> Tally:
         """Go on until the time is over."""
         end = _clock() + seconds
+        memory = MEMORY in self._engines
         with _undisturbed():
             ways = dict(zip((self._small(), self._by_chance()), _SLICES, strict=True))
+            if not memory:
+                ways.clear()
+            real = cycle([(e, self._on(e)) for e in self._engines if e != MEMORY] or [("", None)])
             while _clock() < end and not self.is_over:
                 for way, at_once in list(ways.items()):
                     self._go_on(way, min(end, _clock() + at_once), ways)
                     gc.collect()
+                engine, others = next(real)
+                if others is not None:
+                    began = _clock()
+                    self._go_on(others, min(end, began + _ENGINE_SLICE), ways)
+                    self.tally.seconds[engine] += _clock() - began
+                    gc.collect()
+        return self.tally
+
+    def explore_engine(self, engine: str, count: int) -> Tally:
+        """So many schedules on one engine."""
+        with _undisturbed():
+            some = self._on(engine)
+            while self.tally.on_engine[engine] < count and not self.is_over:
+                next(some)
         return self.tally
 
     def explore_some(self, scopes: int, walks: int) -> Tally:
@@ -106,7 +154,7 @@ class Explorer:
     def _go_on(self, way: Iterator[None], end: float, ways: dict[Iterator[None], float]) -> None:
         while _clock() < end and not self.is_over:
             if next(way, way) is way:
-                del ways[way]
+                ways.pop(way, None)
                 return
 
     # ways
@@ -127,7 +175,17 @@ class Explorer:
     def _by_chance(self) -> Iterator[None]:
         while True:
             rng = self._next_rng()
-            yield from self._walks(large_scope(rng), rng)
+            scope = open_scope(rng) if rng.random() < _LEFT_OPEN else large_scope(rng)
+            yield from self._walks(scope, rng)
+
+    def _on(self, engine: str) -> Iterator[None]:
+        """Schedules on a real engine."""
+        seed = f"{self._seed}, process {self._number} of {self._of}"
+        for scope, result, source in schedules(engine, seed, _ENGINE_WALKS, self._make):
+            self.tally.by_chance += 1
+            self.tally.on_engine[engine] += 1
+            self._note(scope, result, source)
+            yield
 
     def _next_rng(self) -> random.Random:
         self._made += 1
@@ -146,5 +204,6 @@ class Explorer:
     def _note(self, scope: Scope, result: Result, source: str) -> None:
         self.tally.ended += 1
         if result.problems and not self.is_over:
-            shrunk = Shrunk(scope, result.choices, self._make)
+            tries = _TRIES if scope.is_in_memory else _ENGINE_TRIES
+            shrunk = Shrunk(scope, result.choices, self._make, tries)
             self.tally.failures.append(told(shrunk, source))

@@ -83,6 +83,7 @@ class Judge:
 
     def set(self, key: Key, wanted: Wanted | None) -> None:
         """A committed change."""
+        self.touched[key] += 1
         self.history[key].append(wanted)
         if wanted is None:
             self.oracle.wanted.pop(key, None)

@@ -11,7 +11,7 @@ from unittest import mock
 
 from greenlet import getcurrent
 
-from explorer.disk import DiskConnections
+from explorer.disk import being_opened
 
 START = 1_800_000_000.0
 
@@ -34,6 +34,8 @@ class Ruled(Protocol):
 
     clock: Clock
     tokens: int
+
+    def is_gone(self, life: str) -> bool: ...
 
 
 class _Inline:
@@ -59,8 +61,64 @@ class _Idle(_Inline):
         """Nothing is done."""
 
 
+class _Event(threading.Event):
+    """To wait for it is to sleep: who would set it does nothing by itself."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self.is_set() and timeout:
+            _asleep(timeout)
+        return self.is_set()
+
+
+class _Lock:
+    """A lock that actors hold, all of which are one thread. A process that died holds nothing."""
+
+    def __init__(self) -> None:
+        self._holder: object = None
+        self._depth = 0
+
+    def acquire(self, timeout: float = 0.0) -> bool:
+        me, end = getcurrent(), _now() + timeout
+        while self._is_taken(me):
+            if _now() >= end:
+                return False
+            _asleep(timeout)
+        self._depth = self._depth + 1 if self._holder is me else 1
+        self._holder = me
+        return True
+
+    def _is_taken(self, me: object) -> bool:
+        process = getattr(self._holder, "process", None)
+        gone = process is not None and process.is_dead
+        return self._depth > 0 and self._holder is not me and not gone
+
+    def release(self) -> None:
+        if self._holder is getcurrent():  # else its process died, and another took it
+            self._depth -= 1
+
+
+class _Holder:
+    """Who holds the turn to write to an index: a process of the world, not of this machine."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @classmethod
+    def here(cls, object: str) -> "_Holder":
+        process = getattr(getcurrent(), "process", None)
+        return cls("nobody" if process is None else process.life)
+
+    parse = classmethod(lambda cls, text: cls(text))
+
+    def __str__(self) -> str:
+        return self._name
+
+    def is_dead(self) -> bool:
+        return _world is not None and _world.is_gone(self._name)
+
+
 def _with_threads(threads: type[_Inline]) -> SimpleNamespace:
-    return SimpleNamespace(Thread=threads, Lock=threading.Lock, Event=threading.Event)
+    return SimpleNamespace(Thread=threads, Lock=threading.Lock, Event=_Event, RLock=_Lock)
 
 
 _world: Ruled | None = None
@@ -91,27 +149,11 @@ def ruled() -> Iterator[None]:
         ),
         mock.patch("evervec.provider.threading", _with_threads(_Inline)),
         mock.patch("evervec.heartbeat.threading", _with_threads(_Idle)),
-        mock.patch("evervec.stores.sqlite.store._open", _connections),
+        mock.patch("evervec.stores.sqlite.store._open", being_opened),
+        mock.patch("evervec.indexes.turns.threading", _with_threads(_Idle)),
+        mock.patch("evervec.indexes.turns.Holder", _Holder),
     ):
         yield
-
-
-_opening: list[DiskConnections] = []
-
-
-@contextmanager
-def opening(connections: DiskConnections) -> Iterator[None]:
-    """Inside, a store in memory is one over these connections."""
-    _opening.append(connections)
-    try:
-        yield
-    finally:
-        _opening.pop()
-
-
-def _connections(*_: object) -> DiskConnections:
-    """Of the process that is being opened."""
-    return _opening[-1]
 
 
 def _now() -> float:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from explorer import actors
+from explorer import actors, transactions
 from explorer.actors import Op, Table, apply, drain, work_once
-from explorer.disk import Disk
+from explorer.grounds import open_disk
 from explorer.judge import Judge
+from explorer.real_index import OPTIONS, REAL, RealIndex
 from explorer.ruling import ruling
 from explorer.steps import (
     AWAY,
@@ -43,7 +44,7 @@ class Scope:
     """A world of which schedules are tried."""
 
     index: str
-    """`own`, or `model` for one apart from the store"""
+    """`own`; for one apart from the store `model`, or a real one: `lancedb` or `qdrant`"""
     actors: dict[str, tuple[Any, ...]]
     """by name, the function of `explorer.actors` that makes its script, and what it is given"""
     before: tuple[Op, ...] = ()
@@ -64,6 +65,8 @@ class Scope:
     """changes that are made behind those of `before`, and wait for the workers"""
     built: bool = False
     """a change of model began before, and the new version has all: only the switch is left"""
+    store: str = "memory"
+    """`memory` for SQLite there, `postgres` or `duckdb`"""
 
     def allowed(self, p: Process) -> list[str]:
         """The faults that the next step of an actor may meet."""
@@ -85,6 +88,11 @@ class Scope:
         return True
 
     @property
+    def is_in_memory(self) -> bool:
+        """Whether no real engine has a part in it."""
+        return self.store == "memory" and self.index not in REAL
+
+    @property
     def of_all(self) -> list[Choice]:
         """The faults that happen to all processes at once."""
         return [Choice(WORLD, fault) for fault in dict.fromkeys(self.faults) if fault in OF_ALL]
@@ -95,10 +103,17 @@ class Stage:
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
-        self.disk = Disk()
-        self.settings = settings_of(scope.options)
+        self.disk = open_disk(scope.store)
+        self.real = RealIndex(scope.index) if scope.index in REAL else None
+        more = OPTIONS if self.real else {}
+        self.settings = settings_of({**more, **self.disk.options, **scope.options})
         self._runs = 0
-        world = World(self.disk, scope.index, self.settings)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make what was there before."""
+        scope = self.scope
+        world = World(self.disk, scope.index, self.settings, self.real)
         with ruling(world):
             judge = Judge(world)
             p = world.process("before")
@@ -117,15 +132,21 @@ class Stage:
         self._tokens = world.tokens
         self._index = world.index_state
         self._now = world.clock.now
+        world.end()
         self.disk.keep()
+        if self.real is not None:
+            self.real.keep()
 
     def run(
         self, decide: Decide, is_known: Callable[[World], bool] = lambda world: False
     ) -> "Result":
         """One schedule, up to the verdict; `is_known`: the verdict of this end is known."""
         self._runs += 1
-        self.disk.reset()
-        world = World(self.disk, self.scope.index, self.settings)
+        if not self.disk.reset():
+            self._prepare()
+        if self.real is not None:
+            self.real.reset()
+        world = World(self.disk, self.scope.index, self.settings, self.real)
         world.restarts = self.scope.restarts
         world.clock.now = self._now
         world.tokens = self._tokens
@@ -145,7 +166,8 @@ class Stage:
                 found = judge.problems(ev)
                 if self.scope.verifies and (found or self._runs % 8 == 1):
                     is_first = self._runs == 1  # a change of the schema costs much
-                    judge.table = "texts" if self.scope.table is not None and is_first else None
+                    can_break = self.scope.table is not None and self.scope.store == "memory"
+                    judge.table = "texts" if can_break and is_first else None
                     found += judge.verify(ev, bool(found))
                 return Result(world, found)
             finally:
@@ -153,8 +175,7 @@ class Stage:
 
     def _scripts(self, judge: Judge) -> dict[str, Script]:
         return {
-            name: getattr(actors, make)(judge, *given)
-            for name, (make, *given) in self.scope.actors.items()
+            name: _maker(make)(judge, *given) for name, (make, *given) in self.scope.actors.items()
         }
 
 
@@ -162,6 +183,14 @@ def _settle(p: Process) -> None:
     """Do all work that there is."""
     while work_once(p.ev, 256) or p.ev.housekeeping.backfill_tables():
         pass
+
+
+def _maker(name: str) -> Callable[..., Script]:
+    """Of the script that an actor has."""
+    made: Callable[..., Script] = getattr(
+        transactions if hasattr(transactions, name) else actors, name
+    )
+    return made
 
 
 @dataclass

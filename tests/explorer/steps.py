@@ -19,6 +19,10 @@ FAULTS = {
 }
 
 STORE, INDEX, PROVIDER, CLOCK = "store", "index", "provider", "clock"
+SQL = "sql"
+"""a statement inside a transaction that has begun"""
+STARTS = "starts"
+"""the first step of a process that takes the place of one that died"""
 EVERYTHING = -1
 """an access to all resources"""
 

@@ -20,20 +20,23 @@ from evervec.embedders.hashing import HashingEmbedder
 from evervec.errors import ProviderUnavailable, VersionMismatch
 from evervec.indexes.base import Index
 from evervec.location import open_located
-from evervec.opening import open_index, open_store
+from evervec.opening import open_index
 from evervec.settings import Settings
-from explorer.disk import INDEX_BIT, Disk, DiskConnections
+from explorer.disk import INDEX_BIT, Disk
 from explorer.model_index import IndexState, ModelIndex
-from explorer.ruling import Clock, opening
+from explorer.real_index import RealIndex
+from explorer.ruling import Clock
 from explorer.steps import (
     AWAY,
     CLOCK,
     CRASH,
     EVERYTHING,
     GO,
+    INDEX,
     LOST,
     POWER,
     PROVIDER,
+    STARTS,
     WORLD,
     Access,
     Choice,
@@ -47,6 +50,9 @@ DIMENSIONS, DIMENSIONS_2 = 16, 24
 """of the model that serves, and of one that it is changed to"""
 POISON = "poison"
 """a text with this word kills the process that embeds it"""
+
+OUTSIDE = (INDEX, PROVIDER)
+"""what no transaction may be open across"""
 
 Script = Callable[["Process"], None]
 """what an actor does"""
@@ -98,12 +104,20 @@ class Process:
     """given out to it"""
     seen: int = 0
     """a hash of all that it did and was told, which decides what it does next"""
+    rests_until: int = 0
+    """the number of the step up to which others go first"""
+    lives: int = 0
+    """how often it began again"""
     state: dict[str, Any] = field(default_factory=dict)
     """what outlives a crash of the actor: how far its script has come"""
 
     @property
     def ev(self) -> Evervec:
         return self.open() if self._ev is None else self._ev
+
+    @property
+    def life(self) -> str:
+        return f"{self.name}-{self.lives}"
 
     def open(self) -> Evervec:
         """Open store and index, which is no part of the schedule."""
@@ -116,7 +130,7 @@ class Process:
         world = self.world
         if self.is_dead:
             raise GreenletExit
-        if step.resource != "store" and world.disk.is_open:
+        if step.resource in OUTSIDE and world.disk.is_open_for(self):
             world.blame(f"{self.name}: {step.what} of the {step.resource} inside a transaction")
         if world.is_quiet or getcurrent() is not self._greenlet:
             return GO
@@ -196,8 +210,12 @@ class _Same(random.Random):
 class World:
     """One run: the disk, the index, the processes, and the judge."""
 
-    def __init__(self, disk: Disk, index: str, settings: Settings) -> None:
+    def __init__(
+        self, disk: Disk, index: str, settings: Settings, real: RealIndex | None = None
+    ) -> None:
+        """`real`: the engine of the index, where it is neither the store's own nor the model."""
         self.disk = disk
+        self._real = real
         self.index_name = index
         self.index_state = IndexState()
         self.clock: Clock = settings.clock  # type: ignore[assignment]
@@ -223,9 +241,7 @@ class World:
 
     # opening
     def open(self, process: Process) -> Evervec:
-        connections = DiskConnections(self.disk, process.ask, process.committed)
-        with opening(connections):
-            store = open_store("memory:", self.settings)
+        store = self.disk.open_store(process, self.settings)
         store.wait = lambda seen, timeout: _wait(process, timeout)  # type: ignore[method-assign]
         index = self._open_index(process, store)
         first, second = Embedder(process), Embedder(process, DIMENSIONS_2)
@@ -241,6 +257,8 @@ class World:
     def _open_index(self, process: Process, store: Any) -> Index:
         if self.index_name == "own":
             return open_index(None, store, self.settings)
+        if self._real is not None:
+            return self._real.open(store, self.settings, process.ask)
         return open_located(
             store,
             lambda url: ModelIndex(lambda: self.index_state, process.ask, self.clock),
@@ -274,16 +292,35 @@ class World:
         try:
             for actor in self.actors.values():
                 self._begin(actor)
-            while waiting := [a for a in self.actors.values() if a.pending is not None]:
+            while waiting := self._waiting():
                 choice = decide(self, waiting)
                 if choice is None:
                     return False
                 self._perform(choice)
                 if len(self.happened) >= self.most_steps:
                     break
+            for actor in self.actors.values():
+                if actor.pending is not None:
+                    self.disk.died(actor)  # nobody is to wait for it
         finally:
             self.is_quiet = True
         return True
+
+    def _waiting(self) -> list[Process]:
+        """Who can go on; where all wait for each other, that is to be blamed."""
+        left = [a for a in self.actors.values() if a.pending is not None]
+        while left:
+            able = [a for a in left if self.disk.lets(a)]
+            if able:
+                return [a for a in able if a.rests_until <= len(self.happened)] or able
+            if not self.disk.unblock(left):
+                self.blame(f"all wait for each other: {', '.join(a.name for a in left)}")
+                return []
+        return []
+
+    def is_gone(self, life: str) -> bool:
+        """Whether a process that was called so has died."""
+        return any(p.life == life for p in self.gone)
 
     def drain_by(self, script: Script) -> None:
         """Run one more actor by itself, as often as it dies; the schedule does not show it."""
@@ -313,7 +350,7 @@ class World:
             actor.go(choice.action)
         self.access = self._touched(choice)
         told = state.digest() if state.reads else 0
-        actor.seen = hash((actor.seen, choice.action, step, self.disk.conn.seen, told))
+        actor.seen = hash((actor.seen, choice.action, step, self.disk.seen, told))
         if self.after_step is not None:
             self.after_step(actor, step, self.access)
 
@@ -355,16 +392,18 @@ class World:
     def died(self, actor: Process) -> None:
         """The process is gone; another one takes its place, if the actor goes on."""
         self.gone.append(actor)
+        self.disk.died(actor)
         if self.restarts and actor.script is not None:
             again = self.process(actor.name, actor.script)
             again.state = actor.state
             again.tokens = actor.tokens
             again.seen = actor.seen
+            again.lives = actor.lives + 1
             self.actors[actor.name] = again
-            if getcurrent() is self.hub:
+            again.pending = Step(CLOCK, STARTS, False)
+            if getcurrent() is self.hub and self.disk.lets(again):
+                again.pending = None
                 self._begin(again)
-            else:
-                again.pending = Step(CLOCK, "starts", False)
 
     def _cut_power(self) -> None:
         self.disk.cut_power()
@@ -376,8 +415,10 @@ class World:
     def end(self) -> None:
         """Unwind whatever is left of the actors."""
         self.is_quiet = True
-        for process in (*self.gone, *self.actors.values()):
+        processes = (*self.gone, *self.actors.values())
+        for process in processes:
             process.bury()
+        self.disk.end(processes)
 
 
 def _wait(process: Process, timeout: float) -> int:

@@ -35,8 +35,8 @@ class Patch:
     """an expression for `pytest -k`, to keep the tests few; may be empty"""
     seconds: float
     """after which its tests are taken to hang, which tells of it too"""
-    explorer: bool
-    """the explorer must find it too"""
+    explorer: str
+    """the engine on which the explorer must find it too; may be empty"""
     files: tuple[str, ...]
     """what it changes, as paths from the root of the tree"""
 
@@ -62,11 +62,11 @@ def read_patch(path: Path) -> Patch:
         if not colon or key not in KEYS or key in said or not value.strip():
             raise BadPatch(f"{path.name}: header line {line!r} is not one of {sorted(KEYS)}")
         said[key] = value.strip()
-    explorer = said.get("Explorer") == "yes"
+    explorer = said.get("Explorer", "").replace("yes", "memory")
     if "Breaks" not in said:
         raise BadPatch(f"{path.name}: the header has no `Breaks:`")
     if "Tests" not in said and not explorer:
-        raise BadPatch(f"{path.name}: the header names no `Tests:`, nor `Explorer: yes`")
+        raise BadPatch(f"{path.name}: the header names no `Tests:`, nor an `Explorer:`")
     files = tuple(_FILE.findall(diff))
     if not files or any(not file.startswith("src/") for file in files):
         raise BadPatch(f"{path.name}: changes {', '.join(files) or 'nothing'}, not files in src/")

@@ -68,7 +68,9 @@ def try_patch(patch: Patch | None, tests: tuple[str, ...], select: str = "") -> 
 def explore(patch: Patch | None) -> tuple[str, str]:
     """Let the explorer look for a defect; what it found, and what went wrong."""
     minutes = str(EXPLORER_MINUTES)
+    engine = patch.explorer if patch else "memory"
     command = [sys.executable, "-m", "explorer", "--minutes", minutes, "--stop-at-first"]
+    command += ["--engine", engine]
     try:
         done = _run_with(patch, command, 60 * EXPLORER_MINUTES + 60)
     except subprocess.TimeoutExpired:

@@ -1,0 +1,154 @@
+"""Schedules on real engines, in a bounded form, and proof of what is seen there."""
+
+import pytest
+
+from evervec.stores.postgres import versions
+from explorer.engines import aligned
+from explorer.exploring import Explorer
+from explorer.replaying import Line, expanded, following, replay
+from explorer.ruling import ruled
+from explorer.scopes import Result, Scope, Stage
+from explorer.steps import STORE
+
+WORKER = {"worker1": ("worker", 1)}
+BEFORE = (("add", "0", "C"), ("add", "1", "A"))
+
+
+@pytest.mark.parametrize(
+    ("engine", "count"), [("lancedb", 3), ("qdrant", 3), ("postgres", 6), ("duckdb", 4)]
+)
+def test_some_schedules_on_an_engine_find_nothing(engine: str, count: int) -> None:
+    tally = Explorer(seed=2).explore_engine(engine, count)
+    assert tally.failures == []
+    assert tally.on_engine[engine] == count
+
+
+@pytest.mark.parametrize("index", ["lancedb", "qdrant"])
+def test_a_schedule_of_the_model_comes_to_the_same_steps_on_an_engine(index: str) -> None:
+    scope = Scope("model", {**WORKER, "application": ("application", (("add", "1", "B"),))}, BEFORE)
+    real = Scope(index, scope.actors, BEFORE)
+    schedule: list[Line] = [("application", 2), ("worker1", 40)]
+    with ruled():
+        model = Stage(scope).run(following(scope, expanded(schedule)))
+        there = Stage(real).run(aligned(real, model.world.happened))
+    assert there.problems == []
+    assert "apply" in _steps(model, "worker1")
+    steps = iter(_steps(there, "worker1"))
+    assert all(step in steps for step in _steps(model, "worker1"))
+
+
+def _steps(result: Result, actor: str) -> list[str]:
+    return [h.step.what for h in result.world.happened if h.choice.actor == actor]
+
+
+def _run(scope: Scope, schedule: list[Line]) -> Result:
+    with ruled():
+        return Stage(scope).run(following(scope, expanded(schedule)))
+
+
+def test_a_statement_that_waits_for_a_lock_lets_others_go_on() -> None:
+    scope = Scope(
+        "own",
+        {
+            **WORKER,
+            "application1": ("holder", (("add", "1", "B"),), "commit", 0, 60),
+            "application": ("application", (("add", "1", "C"),)),
+        },
+        BEFORE,
+        store="postgres",
+    )
+    result = _run(scope, [("application1", 20), ("application", 20), ("worker1", 60)])
+    assert result.problems == []
+    assert "waits for a lock" in _steps(result, "application")
+    order = [h.choice.actor for h in result.world.happened]
+    assert order.index("worker1") < max(n for n, a in enumerate(order) if a == "application1")
+
+
+def test_transactions_that_wait_for_each_other_are_told_apart_from_a_hang() -> None:
+    """The application's own mistake: the server ends one of the two, and the other commits."""
+    scope = Scope(
+        "own",
+        {
+            "application1": ("holder", (("add", "0", "B"), ("add", "1", "B")), "commit", 0, 0),
+            "application2": ("holder", (("add", "1", "D"), ("add", "0", "D")), "commit", 0, 0),
+        },
+        BEFORE,
+        store="postgres",
+    )
+    result = _run(scope, [("application1", 12), ("application2", 40), ("application1", 40)])
+    assert result.problems == []
+    ended = [h for h in result.world.happened if h.step.what.startswith("the transaction ends")]
+    assert len(ended) == 1
+
+
+def test_nobody_needs_the_store_while_a_transaction_is_open_in_sqlite() -> None:
+    scope = Scope(
+        "model",
+        {**WORKER, "application1": ("holder", (("add", "1", "B"),), "commit", 0, 60)},
+        (("add", "0", "C"),),
+        table=None,
+    )
+    result = _run(scope, [("application1", 1), ("worker1", 60)])
+    assert result.problems == []
+    happened = result.world.happened
+    inside = [h for h in happened[1:] if h.choice.actor == "worker1"]
+    ended = next(
+        n for n, h in enumerate(happened) if h.step.what.startswith("the transaction ends")
+    )
+    first = next(n for n, h in enumerate(happened) if h in inside and h.step.resource == STORE)
+    assert ended < first
+
+
+GIVEN_UP = Scope(
+    "own",
+    {
+        "application1": ("holder", (("add", "2", "A"),), "roll back", 0, 60),
+        "application2": ("holder", (("add", "1", "A"),), "commit", 40, 400),
+        "changer": ("changer", ("migrate", "step", "cancel", "wait", "step", "step")),
+    },
+    (("add", "0", "C"),),
+    (),
+    0,
+    restarts=True,
+    store="postgres",
+)
+GIVEN_UP_SCHEDULE: list[Line] = [
+    ("application1", 40), ("changer", 40), ("application2", 40), ("changer", 20),
+    ("application1", 10), ("changer", 400),
+]  # fmt: skip
+"""A change of model begins under one open transaction, is given up under another, and goes away."""
+
+PREPARED = Scope(
+    "own",
+    {
+        "application1": ("holder", (("add", "1", "A"),), "prepare", 0, 400),
+        "changer": ("changer", ("migrate", "step", "work", "step", "step", "step")),
+    },
+    (("add", "0", "C"),),
+    (),
+    0,
+    restarts=True,
+    store="postgres",
+)
+PREPARED_SCHEDULE: list[Line] = [("application1", 40), ("changer", 400)]
+
+
+@pytest.mark.parametrize(
+    ("scope", "schedule"), [(GIVEN_UP, GIVEN_UP_SCHEDULE), (PREPARED, PREPARED_SCHEDULE)]
+)
+def test_a_change_of_model_waits_for_transactions(scope: Scope, schedule: list[Line]) -> None:
+    assert replay(scope, schedule) == []
+
+
+def test_the_explorer_sees_a_version_dropped_under_a_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(versions, "_unaware", lambda version, state: f"unaware of {version}")
+    assert replay(GIVEN_UP, GIVEN_UP_SCHEDULE)
+
+
+def test_the_explorer_sees_a_record_that_a_prepared_transaction_brings_too_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(versions.Versions, "all_know", lambda self, version, state="": True)
+    assert replay(PREPARED, PREPARED_SCHEDULE)
