@@ -15,6 +15,7 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -195,7 +196,7 @@ class _Runner:
         """Those that fail without a mutant, in another order and in the time that they would get,
         tell nothing."""
         left = sorted(t for t, seconds in self._seen.seconds.items() if seconds < _LONGEST)
-        while left and (code := _wait(_fork(lambda: self._try("none", left)))):
+        while left and (code := _wait(_fork(partial(self._try, "none", left)))):
             test = (self._failed / "none").read_text()
             print(f"without a mutant it {'hangs' if code in _HANGS else 'fails'}: {test}")
             del self._seen.seconds[test]
@@ -211,7 +212,7 @@ class _Runner:
             while waiting and len(running) < int(os.environ["MUTANTS_JOBS"]):
                 name = waiting.pop()
                 tests = self._tests_for(name, mutants[name])
-                running[_fork(lambda: self._try(name, tests))] = name  # noqa: B023 - called at once
+                running[_fork(partial(self._try, name, tests))] = name
             pid, status = os.wait()
             name = running.pop(pid)
             results[name] = self._found(name, os.waitstatus_to_exitcode(status))

@@ -276,3 +276,53 @@ def test_a_box_that_cannot_be_read_is_kept_and_reported(memory: World, op: str |
     assert job_of(memory.ev, "1").status is Status.FAILED
     assert "boxed record" in (job_of(memory.ev, "1").error or "")
     assert job_of(memory.ev, "2").status is Status.DONE
+
+
+# the size of calls
+
+
+def rows_of_calls(world: World) -> list[list[int]]:
+    batch, _ = world.ev.pipeline.prepare(claim(world))
+    return [list(rows) for rows in world.ev.pipeline.calls(batch)]
+
+
+def test_a_call_has_no_more_tokens_than_the_embedder_takes(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory.embedder, "max_tokens", 4, raising=False)
+    monkeypatch.setattr(memory.embedder, "count_tokens", lambda t: len(t.split()), raising=False)
+    add_all(memory.ev, KIND, "a b", "c d", "e", "f g h", "i j k l m", "n")
+    assert rows_of_calls(memory) == [[0, 1], [2, 3], [4], [5]]
+
+
+def test_a_call_may_be_just_as_long_as_the_provider_is_quick(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory.ev.provider.pace, "characters", 8)
+    monkeypatch.setattr(memory.ev.pipeline, "memory", 1000)
+    add_all(memory.ev, KIND, "aaaa", "bbbb", "cccc", "dddd", "eeeeeeeee", "f")
+    monkeypatch.setattr(type(memory.ev.provider.pace), "of_batch", 1000)
+    assert rows_of_calls(memory) == [[0, 1], [2, 3], [4], [5]]
+
+
+def test_an_embedder_that_takes_no_text_at_once_gets_one(memory: World) -> None:
+    memory.embedder.max_batch = 0
+    add_all(memory.ev, KIND, "alpha", "beta")
+    assert rows_of_calls(memory) == [[0], [1]]
+
+
+# what is counted
+
+
+def test_a_failure_of_one_who_lost_the_lease_counts_as_lost(memory: World) -> None:
+    def choke(texts: Sequence[str]) -> None:
+        if "poison" in texts:
+            raise ValueError("choked")
+
+    memory.embedder.before = choke
+    add_all(memory.ev, KIND, "poison", "alpha")
+    jobs = claim(memory)
+    memory.clock.move(61)
+    memory.ev.queue.recover_stuck()
+    written = step(memory.ev, jobs)
+    assert (written.lost, written.succeeded, written.retried, written.failed) == (2, 0, 0, 0)
