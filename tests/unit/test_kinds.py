@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from evervec import ContentChunker, InvalidArgument, InvalidRecord, Kind, Rescore, Settings
-from evervec.chunking import Span
+from evervec.chunking import Measure, Span
 from evervec.stores.values import KindSpec
 from support.world import World, hashes_of, held, job_of, work
 
@@ -281,6 +281,8 @@ def test_a_kind_says_how_it_cuts_and_whether_that_needs_its_code() -> None:
     assert Kind("k", chunker=Words()).spec(usual) == KindSpec("words", app=True)
     assert Kind("k", chunker=Renamed(32)).spec(usual) == KindSpec(known.spec, app=True)
     assert Kind("k", load=lambda id: id).spec(usual) == KindSpec(usual.spec, app=True)
+    counted = ContentChunker(32, measure=Measure("letters", len))
+    assert Kind("k", chunker=counted).spec(usual) == KindSpec(counted.spec, app=True)
 
 
 class Shout:
@@ -335,3 +337,23 @@ def test_age_takes_days() -> None:
     for days in (0, -1.0, float("nan")):
         with pytest.raises(InvalidArgument, match=f"days must be more than 0, not {days!r}"):
             Rescore(days=days)
+
+
+@dataclass
+class Leaf:
+    title: str
+
+
+@dataclass
+class Chapter(Leaf):
+    body: str
+
+
+def test_fields_that_a_dataclass_inherits_are_its_own() -> None:
+    kind = Kind("k", model=Chapter, text="{title}: {body}")
+    assert kind.draft(Chapter("One", "alpha"), {}, Settings()).text == "One: alpha"
+
+
+def test_an_object_that_is_no_json_is_refused_as_data() -> None:
+    with pytest.raises(InvalidRecord, match=r"^data: is not JSON"):
+        Kind("k", text=lambda v: v["a"]).draft({"a": "x", "b": object()}, {}, Settings())

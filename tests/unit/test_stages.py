@@ -12,6 +12,7 @@ from evervec import IndexUnavailable, Kind, ProviderUnavailable, Status
 from evervec.batch import Cost
 from evervec.embedders.base import Embedded
 from evervec.errors import StoreError, WrongCollection
+from evervec.model import Change
 from evervec.telemetry import ATTEMPTS, CHUNKS, FRESHNESS, STAGES
 from support.traces import traced
 from support.world import KIND, Clock, World, add_all, job_of, paragraph, step, work
@@ -571,3 +572,201 @@ def test_the_trace_of_a_record_says_which_job_it_was_and_why_it_waits(memory: Wo
     assert not waits.status.is_ok
     assert waits.status.description == "no route to host"
     assert {"evervec prepare", "evervec embed", "evervec write"} <= stages
+
+
+def test_what_was_never_called_for_is_given_back_without_an_error(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha")
+    batch, _ = memory.ev.pipeline.prepare(memory.ev.pipeline.claim(1))
+    written = memory.ev.pipeline.write(batch)
+    assert (written.released, written.succeeded) == (1, 0)
+    job = job_of(memory.ev, "0")
+    assert (job.status, job.error, job.attempts) == (Status.PENDING, None, 0)
+
+
+def test_lost_ends_of_all_ways_are_counted_together(memory: World) -> None:
+    def choke(texts: Sequence[str]) -> None:
+        if "poison" in texts:
+            raise ValueError("choked")
+
+    memory.embedder.before = choke
+    add_all(memory.ev, KIND, "poison", "alpha", "beta")
+    jobs = memory.ev.pipeline.claim(3)
+    for job in jobs[:2]:
+        memory.ev.queue.release(job)
+    written = step(memory.ev, jobs)
+    assert (written.succeeded, written.lost) == (1, 2)
+
+
+def test_the_index_is_told_all_that_it_keeps_of_a_record(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Change] = []
+    apply = memory.ev.index.apply
+
+    def watched(changes: Sequence[Change], conn: Any = None) -> Any:
+        given.extend(changes)
+        return apply(changes, conn)
+
+    monkeypatch.setattr(memory.ev.index, "apply", watched)
+    first, second = paragraph("alpha"), paragraph("beta")
+    memory.ev.add(KIND, first, id="1")
+    work(memory.ev)
+    memory.ev.add(
+        KIND, f"{second}\n\n{first}", id="1", metadata={"a": 1}, weight=0.5, updated_at=77.0
+    )
+    work(memory.ev)
+    (number,) = [e.record for e in memory.ev.store.expected(None, version_of(memory), 0, 9)]
+    change = given[-1]
+    assert (change.record, change.version, change.tenant) == (number, version_of(memory), "default")
+    assert (change.kind, change.id, change.seq) == (KIND, "1", job_of(memory.ev, "1").seq)
+    assert (change.metadata, change.weight, change.updated_at) == ({"a": 1}, 0.5, 77.0)
+    assert [(point.position, point.text) for point in change.points] == [(0, second)]
+    assert list(change.kept.values()) == [1]
+
+
+def test_jobs_of_a_tenant_that_used_up_its_quota_are_given_back(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha")
+    memory.tenant("other").add(KIND, "beta", id="1")
+    jobs = memory.ev.pipeline.claim(5)
+    memory.ev.pipeline._used_up = {"default"}
+    assert step(memory.ev, jobs).succeeded == 1
+    job = job_of(memory.ev, "0")
+    assert (job.status, job.attempts) == (Status.PENDING, 0)
+    jobs = memory.ev.pipeline.claim(5)
+    assert [job.tenant for job in jobs] == ["default"], "a claim asks the store again"
+    memory.ev.pipeline._used_up = {"default"}
+    assert step(memory.ev, jobs).processed == 0
+    assert job_of(memory.ev, "0").status is Status.PENDING
+
+
+@pytest.mark.parametrize(("length", "loads"), [(50, 2), (51, 1)])
+def test_more_is_loaded_until_half_of_a_batch_is_new(
+    memory: World, monkeypatch: pytest.MonkeyPatch, length: int, loads: int
+) -> None:
+    chunker = type("Whole", (), {"spec": "whole", "split": lambda _, text: [(0, len(text))]})
+    memory.ev.register(Kind("page", chunker=chunker()))
+    memory.ev.add("page", "known " * 16, id="2")
+    work(memory.ev)
+    version = version_of(memory, "page")
+    memory.ev.add("page", "x" * length, id="1", priority=2)
+    records = [e.record for e in memory.ev.store.expected(None, version, 0, 9) if e.id == "2"]
+    memory.ev.store.reopen(version, records, forget=False)
+    monkeypatch.setattr(memory.ev.provider.pace, "characters", 100)
+    monkeypatch.setattr(memory.ev.provider.pace, "learnt", True)
+    jobs = memory.ev.pipeline.claim(5)
+    assert [job.record_id for job in jobs] == ["1", "2"]
+    batch, rest = memory.ev.pipeline.prepare(jobs)
+    assert (len(batch.items), len(rest), batch.characters) == (loads, 2 - loads, length)
+
+
+# several models
+
+
+class FakeProvider:
+    """Whether it may be called, as the test says; keeps when it was told to stop."""
+
+    def __init__(self, name: str, log: list[str], **how: Any) -> None:
+        self.name, self.log = name, log
+        self.shut, self.is_ready = how.get("shut"), how.get("ready", True)
+        self.waits = how.get("waits", 0.0)
+        self.meanwhile: Callable[[Callable[[], bool]], object] = lambda _: None
+
+    def gate(self) -> Any:
+        return self.shut
+
+    def ready(self, stopping: Callable[[], bool]) -> bool:
+        self.log.append(self.name)
+        self.meanwhile(stopping)
+        return bool(self.is_ready)
+
+
+class FakeModel:
+    def __init__(self, provider: FakeProvider) -> None:
+        self.provider = provider
+
+
+def use_models(world: World, *providers: FakeProvider) -> list[Any]:
+    models: Any = [FakeModel(provider) for provider in providers]
+    world.ev.pipeline.models = models
+    return list(models)
+
+
+def test_models_whose_gate_is_open_are_asked_first(memory: World, clock: Clock) -> None:
+    log: list[str] = []
+    shut = FakeProvider("shut", log, shut="an outage", ready=False, waits=9.0)
+    use_models(memory, shut, FakeProvider("open", log, waits=2.0))
+    stops: list[bool] = []
+
+    def hang(stopping: Callable[[], bool]) -> None:
+        stops.append(stopping())
+        clock.move(0.1)
+        stops.append(stopping())
+        clock.move(0.01)
+        stops.append(stopping())
+
+    shut.meanwhile = hang
+    assert memory.ev.pipeline.ready()
+    assert log == ["open", "shut"]
+    assert stops == [False, False, True], "the others wait for a tenth of a second"
+    assert [m.provider for m in memory.ev.pipeline._away] == [shut]
+    assert memory.ev.pipeline.waits == 2.0
+
+
+def test_when_no_model_is_ready_the_last_is_waited_for(memory: World, clock: Clock) -> None:
+    log: list[str] = []
+    first = FakeProvider("first", log, ready=False)
+    second = FakeProvider("second", log, ready=False)
+    models = use_models(memory, first, second)
+    stops: list[bool] = []
+
+    def hang(stopping: Callable[[], bool]) -> None:
+        clock.move(1000)
+        stops.append(stopping())
+
+    second.meanwhile = hang
+    assert not memory.ev.pipeline.ready()
+    assert memory.ev.pipeline._away == models
+    assert not memory.ev.pipeline.ready(lambda: True)
+    assert (log, stops) == (["first", "second"] * 2, [False, True])
+    second.is_ready = True
+    assert memory.ev.pipeline.ready()
+    assert memory.ev.pipeline._away == models[:1]
+
+
+def test_without_a_model_there_is_nothing_to_wait_for(memory: World) -> None:
+    use_models(memory)
+    assert memory.ev.pipeline.waits == 0.0
+    assert not memory.ev.pipeline.ready()
+
+
+def test_jobs_of_a_model_that_is_away_are_left_for_later(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha")
+    work(memory.ev)
+    memory.ev.migrate("hashing:32")
+    (main, other) = memory.ev.pipeline.models
+    memory.ev.add(KIND, "beta", id="0")
+    memory.ev.pipeline._away = [main]
+    claimed = memory.ev.pipeline.claim(5)
+    assert claimed
+    assert {memory.ev.pipeline._makers[job.version] for job in claimed} == {other}
+    memory.ev.pipeline._away = [main, other]
+    assert memory.ev.pipeline.claim(5) == []
+    memory.ev.pipeline._away = []
+    rest = memory.ev.pipeline.claim(5)
+    assert {memory.ev.pipeline._makers[job.version] for job in rest} == {main}
+
+
+def test_a_batch_is_of_one_model_and_the_rest_is_kept_for_later(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha", "beta")
+    work(memory.ev)
+    memory.ev.migrate("hashing:32")
+    add_all(memory.ev, KIND, "gamma", "delta")
+    jobs = list(memory.ev.pipeline.claim(9))
+    assert len(jobs) == 4
+    batch, rest = memory.ev.pipeline.prepare(jobs)
+    assert batch.model is memory.ev.pipeline._makers[jobs[0].version]
+    assert {job.version for job in batch.jobs} == {jobs[0].version}
+    assert sorted(job.job_id for job in [*batch.jobs, *rest]) == sorted(j.job_id for j in jobs)
+    assert all(job.version != jobs[0].version for job in rest)
+    assert step(memory.ev, jobs).succeeded == 4
+    assert memory.ev.verify().clean

@@ -4,14 +4,16 @@ from collections.abc import Iterable
 
 import pytest
 
+import evervec.verify
 from evervec import Chunker, Evervec, Kind, Status
 from evervec.chunking import hash_text
 from evervec.comparing import compare
 from evervec.indexes.base import Held
 from evervec.model import Chunk
 from evervec.stores.values import Expected
+from evervec.verify import verify_versions
 from support.sabotage import run_sql
-from support.world import World, add_all, work
+from support.world import KIND, World, add_all, work
 
 
 class Headings:
@@ -53,9 +55,18 @@ def test_a_chunker_that_leaves_text_out_is_asked_for_its_cuts(
 
 
 def test_without_its_chunker_a_kind_is_named_as_unchecked(elsewhere: Evervec) -> None:
+    elsewhere.add("page", TEXT, id="a job is on its way")
     report = elsewhere.verify()
     assert (report.clean, report.complete, report.checked) == (True, False, 2)
     (what,) = report.unchecked
+    assert what.startswith("page: 2 records were not compared with their texts")
+
+
+def test_what_is_unchecked_is_counted_through_all_slices(
+    elsewhere: Evervec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evervec.verify, "_SLICE", 1)
+    (what,) = elsewhere.verify().unchecked
     assert what.startswith("page: 2 records were not compared with their texts")
 
 
@@ -76,3 +87,56 @@ def test_a_record_in_doubt_is_stale_unless_a_job_settles_it() -> None:
     assert (wrong.faults, wrong.again, wrong.forget) == ({"stale"}, True, True)
     busy = doubtful._replace(job=Status.PENDING)
     assert compare([busy], held, {}) == {}
+
+
+def expected(number: int, chunks: int) -> Expected:
+    pieces = tuple(Chunk(hash_text(str(n)), n, n + 1) for n in range(chunks))
+    return Expected(number, "t", "note", str(number), True, True, True, None, pieces, 5)
+
+
+def test_a_slice_holds_so_many_chunks_unless_one_record_has_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evervec.verify, "_CHUNKS", 5)
+
+    def first_of(*chunks: int) -> int:
+        return len(evervec.verify._bounded([expected(n, c) for n, c in enumerate(chunks)]))
+
+    assert first_of(2, 3) == 2
+    assert first_of(2, 3, 1) == 2
+    assert first_of(2, 4) == 1
+    assert first_of(9, 1) == 1
+    assert first_of(9) == 1
+    assert first_of() == 0
+
+
+def test_small_slices_see_every_record_and_every_point(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evervec.verify, "_SLICE", 2)
+    add_all(memory.ev, KIND, *"abcde")
+    work(memory.ev)
+    seen: list[int] = []
+    report = memory.ev.verify(progress=seen.append)
+    assert (report.checked, report.clean, seen) == (5, True, [2, 2, 1])
+    run_sql(memory, "update evervec_records set text = 'z' where id in ('1', '2', '4')")
+    assert memory.ev.verify(repair=True).found == {"stale": 3}
+    work(memory.ev)
+    assert memory.ev.verify().complete
+
+
+def test_versions_are_compared_with_the_texts_and_left_alone(memory: World) -> None:
+    ev = memory.ev
+    add_all(ev, KIND, "alpha", "beta")
+    work(ev)
+    (version,) = [c.version for c in ev.store.collections()]
+    cutter_of = ev.pipeline.cutter_of
+    run_sql(memory, "update evervec_records set text = 'gamma' where id = '1'")
+    for _ in range(2):
+        report = verify_versions(ev.store, ev.index, cutter_of, {version})
+        assert (report.found, report.repaired, report.unchecked) == ({"stale": 1}, 0, ())
+    assert verify_versions(ev.store, ev.index, cutter_of, {version + 1}).checked == 0
+    report = verify_versions(ev.store, ev.index, cutter_of, {version}, repair=True)
+    assert (report.found, report.repaired) == ({"stale": 1}, 1)
+    work(ev)
+    assert verify_versions(ev.store, ev.index, cutter_of, {version}).clean
