@@ -170,11 +170,7 @@ class _Seen:
 
 
 def _one_pair(tests: Iterable[str], module: str) -> list[str]:
-    order = _PAIRS
-    if module == "index_writer":
-        order = _PAIRS[::-1]
-    else:  # slower, and the same to all other modules
-        tests = [test for test in tests if "qdrant" not in test]
+    order = _PAIRS[::-1] if module == "index_writer" else _PAIRS
     best: dict[str, str] = {}
     for test in sorted(tests, key=lambda t: order.index(m[0]) if (m := _PAIR.search(t)) else 0):
         best.setdefault(_PAIR.sub("", test), test)

@@ -179,7 +179,7 @@ def test_a_text_is_refused_by_its_part_and_place() -> None:
     assert check_text("title", " ", may_be_empty=True) == " "
     assert refusal(check_text, "text", "") == "text: is empty"
     assert refusal(check_text, "text", " \n") == "text: is empty"
-    assert refusal(check_text, "text", "ab\0") == "text: has a NUL character at position 2"
+    assert refusal(check_text, "text", "ab\0\0") == "text: has a NUL character at position 2"
     assert refusal(check_text, "text", 5) == "text: must be text, not int"
     said = refusal(check_text, "text", "abc\ud800")
     assert said == "text: has half a surrogate pair at position 3; decode it as UTF-8"

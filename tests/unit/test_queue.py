@@ -235,3 +235,11 @@ def test_many_ids_are_enqueued_in_batches_with_a_result_for_each(
     assert [bool(result.job_id) for result in results] == [True, False, True, True, True]
     jobs = [queue.get(result.job_id) for result in results if result.job_id]
     assert [job.record_id for job in jobs if job] == ["a", "b", "c", "d"]
+
+
+def test_a_list_has_a_hundred_jobs_unless_more_are_asked_for(queue: Queue) -> None:
+    queue.enqueue_many(KIND, range(101))
+    assert len(queue.jobs()) == 100
+    queue.fail_many([(job, "no", True) for job in queue.claim(101)])
+    assert len(queue.failed()) == 100
+    assert len(queue.failed(limit=200)) == 101

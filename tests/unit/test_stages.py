@@ -770,3 +770,32 @@ def test_a_batch_is_of_one_model_and_the_rest_is_kept_for_later(memory: World) -
     assert all(job.version != jobs[0].version for job in rest)
     assert step(memory.ev, jobs).succeeded == 4
     assert memory.ev.verify().clean
+
+
+def test_a_row_that_its_loader_no_longer_has_is_gone_with_its_points(memory: World) -> None:
+    rows: dict[str, str] = {"1": "alpha"}
+    memory.ev.register(Kind("page", load=rows.get))
+    memory.ev.queue.enqueue("page", 1)
+    work(memory.ev)
+    assert memory.ev.get("page", "1") is not None
+    rows.clear()
+    memory.ev.queue.enqueue("page", 1)
+    assert work(memory.ev).succeeded == 1
+    assert memory.ev.get("page", "1") is None
+    assert memory.ev.search("alpha") == []
+    assert memory.ev.verify().complete
+
+
+def test_all_tenants_that_used_up_their_quota_since_a_claim_are_left_alone(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory.ev.store, "hold_spent", lambda tenants: tenants)
+    monkeypatch.setattr(memory.ev.provider, "record", lambda spent: None)
+    for tenant in ("a", "b"):
+        memory.tenant(tenant).add(KIND, tenant, id="1")
+    for job in memory.ev.pipeline.claim(5):
+        batch, _ = memory.ev.pipeline.prepare([job])
+        memory.ev.pipeline.embed(batch)
+        batch.costs = [Cost(range(1), 1, 5)]
+        assert memory.ev.pipeline.write(batch).succeeded == 1
+    assert memory.ev.pipeline._used_up == {"a", "b"}
