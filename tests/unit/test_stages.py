@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,14 @@ def test_what_is_served_is_found_once_until_something_changes(memory: World) -> 
     assert pipeline.serves() is served
     memory.ev.register(Kind("page"))
     assert pipeline.serves() is not served
+
+
+def test_a_retired_version_is_not_served(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_all(memory.ev, KIND, "alpha")
+    memory.ev.pipeline.serves()
+    retired = [replace(c, state="retired") for c in memory.ev.store.collections()]
+    monkeypatch.setattr(memory.ev.store, "collections", lambda: retired)
+    assert memory.ev.pipeline.serves() == []
 
 
 def test_a_model_that_cannot_be_opened_is_asked_for_again_after_a_while(
