@@ -15,7 +15,8 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
+from hashlib import blake2b
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -25,7 +26,7 @@ import pytest
 from coverage import Coverage
 from mutmut.mutation.trampoline import set_mutant_under_test
 
-MOST_SECONDS = 5.0
+MOST_SECONDS = 8.0
 """of tests for one mutant, by the time that they take without one"""
 _LONGEST = 1.5
 """seconds of a test that may be run for each mutant"""
@@ -57,14 +58,17 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     work = Path(os.environ["MUTANTS_WORK"])
     mutants: dict[str, list[int]] = json.loads((work / "mutants.json").read_text())
     began = time.monotonic()
-    _wait(_fork(lambda: _look(session, work)))
-    seen = _Seen(json.loads((work / "seen.json").read_text()))
-    print(f"\n{len(seen.seconds)} tests looked at, in {time.monotonic() - began:.0f} s", flush=True)
+    seen = _Seen(work.with_name("mutants-seen.json"), work / "src")
+    new = [item for item in session.items if not seen.knows(item)]
+    _wait(_fork(lambda: _look(session, new, work)))
+    seen.add(json.loads((work / "seen.json").read_text()))
+    print(f"\n{len(new)} tests looked at, in {time.monotonic() - began:.0f} s", flush=True)
     _warm_up()
     gc.collect()
     gc.freeze()  # so that no fork goes through, and copies, what all of them share
     runner = _Runner(session, seen)
-    runner.leave_out_unsteady_tests()
+    runner.leave_out_unsteady(item.nodeid for item in new)
+    seen.keep(session.items)
     for count, results in enumerate(runner.try_all(mutants), 1):
         if count % 50 == 0 or count == len(mutants):  # what is known is kept if it is broken off
             (work / "results.json").write_text(json.dumps(results, indent=1))
@@ -107,14 +111,14 @@ def _wait(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _look(session: pytest.Session, work: Path) -> int:
-    """Run all tests once without a mutant: for how long each good one runs, and what it reaches."""
+def _look(session: pytest.Session, items: Iterable[pytest.Item], work: Path) -> int:
+    """Run tests once without a mutant: for how long each good one runs, and what it reaches."""
     outcome: Any = session.config.pluginmanager.get_plugin("mutants-outcome")
     set_mutant_under_test("none")
     coverage = Coverage(include=[str(work / "src/evervec/*.py")], data_file=None)
     coverage.start()
     seconds: dict[str, float] = {}
-    for item in session.items:
+    for item in items:
         outcome.failed = ""
         coverage.switch_context(item.nodeid)
         began = time.monotonic()
@@ -123,40 +127,68 @@ def _look(session: pytest.Session, work: Path) -> int:
             seconds[item.nodeid] = time.monotonic() - began
     coverage.stop()
     data = coverage.get_data()
-    lines = {Path(file).stem: data.contexts_by_lineno(file) for file in data.measured_files()}
-    (work / "seen.json").write_text(json.dumps({"seconds": seconds, "lines": lines}))
+    found: dict[str, Any] = {
+        t: {"seconds": s, "lines": defaultdict(list)} for t, s in seconds.items()
+    }
+    for file in data.measured_files():
+        for line, tests in data.contexts_by_lineno(file).items():
+            for test in found.keys() & set(tests):
+                found[test]["lines"][Path(file).stem].append(line)
+    (work / "seen.json").write_text(json.dumps(found))
     return 0
 
 
 class _Seen:
-    """What is known of the tests: how long each takes, and which lines it reaches."""
+    """What is known of the tests: how long each takes, and which lines it reaches. It is kept for
+    the next run, for as long as neither the library nor the file of the test changes."""
 
-    def __init__(self, found: dict[str, Any]) -> None:
-        self.seconds: dict[str, float] = found["seconds"]
-        self._lines: dict[str, dict[str, list[str]]] = found["lines"]
-        self._reach: Counter[str] = Counter()
-        for contexts in self._lines.values():
-            for tests in contexts.values():
-                self._reach.update(tests)
+    def __init__(self, path: Path, source: Path) -> None:
+        self._path = path
+        self._source = _digest(*sorted(file for file in source.rglob("*") if file.suffix != ".pyc"))
+        self._files: dict[str, str] = {}
+        self._tests: dict[str, Any] = {}
+        self._reaching: dict[tuple[str, int], list[str]] = defaultdict(list)
+        self.seconds: dict[str, float] = {}
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        if kept.get("source") == self._source:
+            self._files = kept["files"]
+            self.add({t: told for t, told in kept["tests"].items() if self._is_kept(_file(t))})
+
+    def _is_kept(self, file: str) -> bool:
+        return self._files.get(file) == _digest(Path(file))
+
+    def knows(self, item: pytest.Item) -> bool:
+        return self._is_kept(_file(item.nodeid))
+
+    def add(self, tests: dict[str, Any]) -> None:
+        self._tests |= tests
+        for test, told in tests.items():
+            self.seconds[test] = told["seconds"]
+            for module, lines in told["lines"].items():
+                for line in lines:
+                    self._reaching[module, line].append(test)
+
+    def keep(self, items: Iterable[pytest.Item]) -> None:
+        """Of those that are steady."""
+        files = {file: _digest(Path(file)) for file in {_file(item.nodeid) for item in items}}
+        steady = {test: self._tests[test] for test in self.seconds}
+        known = {"source": self._source, "files": self._files | files, "tests": steady}
+        self._path.write_text(json.dumps(known))
 
     def choose(self, module: str, lines: Iterable[int]) -> list[str]:
-        """The tests that are likely to tell a change of these lines, the likeliest first: each on
-        one pair of engines, and one of each file before the next of any."""
-        contexts = self._lines.get(module, {})
-        tests = {test for line in lines for test in contexts.get(str(line), ())}
+        """The tests that reach these lines, each on one pair of engines."""
+        tests = {test for line in lines for test in self._reaching.get((module, line), ())}
         quick = [test for test in tests if self.seconds.get(test, _LONGEST) < _LONGEST]
         return self._spread(_one_pair(sorted(quick), module))
 
-    def _cost(self, test: str) -> float:
-        return self._reach[test] / 10 + 200 * self.seconds[test]
-
-    def _spread(self, tests: Sequence[str]) -> list[str]:
-        rank: Counter[str] = Counter()
+    def _spread(self, tests: Iterable[str]) -> list[str]:
+        """First those of units, which are about less. Their files take turns, by the time that
+        their tests take, the quickest of each first; then the others."""
+        taken: Counter[str] = Counter()
         places = []
-        for test in sorted(tests, key=self._cost):
-            file = test.partition("::")[0]
-            places.append((rank[file], self._cost(test), test))
-            rank[file] += 1
+        for test in sorted(tests, key=lambda test: self.seconds[test]):
+            taken[_file(test)] += self.seconds[test]  # type: ignore[assignment]
+            places.append(("/unit/" not in test, taken[_file(test)], test))
         return [test for _, _, test in sorted(places)]
 
     def affordable(self, tests: Iterable[str]) -> list[str]:
@@ -188,10 +220,10 @@ class _Runner:
         self._failed = Path(os.environ["MUTANTS_WORK"]) / "failed"
         self._failed.mkdir(exist_ok=True)
 
-    def leave_out_unsteady_tests(self) -> None:
+    def leave_out_unsteady(self, tests: Iterable[str]) -> None:
         """Those that fail without a mutant, in another order and in the time that they would get,
         tell nothing."""
-        left = sorted(t for t, seconds in self._seen.seconds.items() if seconds < _LONGEST)
+        left = sorted(t for t in tests if self._seen.seconds.get(t, _LONGEST) < _LONGEST)
         while left and (code := _wait(_fork(partial(self._try, "none", left)))):
             test = (self._failed / "none").read_text()
             print(f"without a mutant it {'hangs' if code in _HANGS else 'fails'}: {test}")
@@ -215,7 +247,8 @@ class _Runner:
             yield results
 
     def _tests_for(self, name: str, lines: Iterable[int]) -> list[str]:
-        tests = self._seen.choose(name.split(".")[1], lines)
+        reaching = self._seen.choose(name.split(".")[1], lines)
+        tests = [test for test in reaching if test in self._items]
         finders = self._finders[_function(name)]
         tests.sort(key=lambda test: -finders[test])
         return self._seen.affordable(tests)
@@ -248,3 +281,16 @@ class _Runner:
 
 def _function(name: str) -> str:
     return name.partition("__mutmut_")[0]
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
+
+
+@cache
+def _digest(*files: Path) -> str:
+    whole = blake2b(digest_size=16)
+    for file in files:
+        if file.is_file():
+            whole.update(file.read_bytes())
+    return whole.hexdigest()

@@ -357,3 +357,17 @@ def test_fields_that_a_dataclass_inherits_are_its_own() -> None:
 def test_an_object_that_is_no_json_is_refused_as_data() -> None:
     with pytest.raises(InvalidRecord, match=r"^data: is not JSON"):
         Kind("k", text=lambda v: v["a"]).draft({"a": "x", "b": object()}, {}, Settings())
+
+
+@dataclass
+class Numbered:
+    id: str
+    text: str
+
+
+def test_a_model_with_an_id_names_its_record() -> None:
+    kind, settings = Kind("k", model=Numbered), Settings()
+    assert kind.draft(Numbered("7", "x"), {}, settings).id == "7"
+    assert kind.draft(Numbered("7", "x"), {"id": "8"}, settings).id == "8"
+    with pytest.raises(InvalidArgument, match=r"^kind: is empty"):
+        Kind("")

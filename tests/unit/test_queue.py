@@ -243,3 +243,13 @@ def test_a_list_has_a_hundred_jobs_unless_more_are_asked_for(queue: Queue) -> No
     queue.fail_many([(job, "no", True) for job in queue.claim(101)])
     assert len(queue.failed()) == 100
     assert len(queue.failed(limit=200)) == 101
+
+
+def test_stuck_jobs_are_taken_back_in_batches_and_counted_through_all_of_them(
+    memory: World, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_all(memory.ev, KIND, *"abc")
+    jobs = queue.claim(3)
+    batches = [jobs[:2], jobs[2:], []]
+    monkeypatch.setattr(memory.ev.store, "recover", lambda **_: batches.pop(0))
+    assert queue.recover_stuck() == 3

@@ -117,6 +117,18 @@ def test_a_kind_whose_loader_another_process_has_is_not_served(memory: World) ->
     assert [job.version for job in memory.ev.pipeline.claim(5)] == [version]
 
 
+def test_a_process_with_other_settings_cuts_as_the_store_says(tmp_path: Path) -> None:
+    world = World(("sqlite", "sqlite"), tmp_path)
+    world.ev.add(KIND, "alpha", id="1")
+    work(world.ev)
+    elsewhere = world.open(chunk_tokens=64)
+    (collection,) = elsewhere.store.collections()
+    chunker = elsewhere.pipeline.chunker_of(collection)
+    assert chunker is not None
+    assert chunker.spec == collection.chunker == "content:16-64"
+    world.close()
+
+
 def test_the_kinds_own_chunker_cuts_its_texts(memory: World) -> None:
     class Lines:
         spec = "lines"

@@ -8,7 +8,7 @@ import evervec.verify
 from evervec import Chunker, Evervec, Kind, Status
 from evervec.chunking import hash_text
 from evervec.comparing import compare
-from evervec.indexes.base import Held
+from evervec.indexes.base import Held, Stray
 from evervec.model import Chunk
 from evervec.stores.values import Expected
 from evervec.verify import verify_versions
@@ -140,3 +140,32 @@ def test_versions_are_compared_with_the_texts_and_left_alone(memory: World) -> N
     assert (report.found, report.repaired) == ({"stale": 1}, 1)
     work(ev)
     assert verify_versions(ev.store, ev.index, cutter_of, {version}).clean
+
+
+def test_points_of_several_unknown_versions_are_counted_together(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strays = [Stray(98, "default", 2), Stray(99, "default", 3)]
+    monkeypatch.setattr(memory.ev.index, "strays", lambda used, tenant: strays)
+    dropped: list[Stray] = []
+    monkeypatch.setattr(memory.ev.index, "drop_strays", dropped.extend)
+    assert memory.ev.verify().found == {"misplaced": 5}
+    assert dropped == []
+    report = memory.ev.verify(repair=True)
+    assert (report.repaired, dropped) == (5, strays)
+
+
+def test_what_is_written_again_may_be_written_before_its_tombstones_are_gone(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_all(memory.ev, KIND, "alpha", "beta", "gamma")
+    work(memory.ev)
+    (version,) = [c.version for c in memory.ev.store.collections()]
+    numbers = [e.record for e in memory.ev.store.expected(None, version, 0, 9)]
+    revived: list[tuple[int, list[int]]] = []
+    monkeypatch.setattr(memory.ev.index, "revive", lambda v, records: revived.append((v, records)))
+    run_sql(memory, "update evervec_records set text = text || '!' where id <> '1'")
+    memory.ev.verify()
+    assert revived == []
+    memory.ev.verify(repair=True)
+    assert revived == [(version, [numbers[0], numbers[2]])]
