@@ -32,14 +32,15 @@ TESTS = {
     "conformance/test_tenants conformance/test_box conformance/test_save providers/test_spending",
     "transitions": "unit/test_transitions unit/test_debts conformance/test_owing_jobs "
     "conformance/test_recover conformance/test_finish conformance/test_fail_release_renew",
-    "pipeline": "unit/test_stages unit/test_pipeline unit/test_progress unit/test_attempts "
+    "pipeline": "unit/test_served_versions unit/test_versions_that_wait unit/test_batch_sizes "
+    "unit/test_batch_outcomes unit/test_pipeline unit/test_progress unit/test_attempts "
     "unit/test_verify faults/test_17_unreadable_jobs "
     "conformance/test_enqueue conformance/test_box conformance/test_quotas conformance/test_finish "
     "conformance/test_traces conformance/test_migrate conformance/test_work_by_hand "
     "conformance/test_attached_tables conformance/test_fairness "
     "providers/test_spending providers/test_vector_cache providers/test_budget",
-    "index_writer": "unit/test_index_writer conformance/test_fences conformance/test_changes_during_a_write "
-    "conformance/test_owing_jobs conformance/test_finish conformance/test_dropped_versions",
+    "index_writer": "unit/test_index_writer conformance/test_fences "
+    "conformance/test_changes_during_a_write conformance/test_owing_jobs conformance/test_finish conformance/test_dropped_versions",
     "verify": "unit/test_verify conformance/test_verify conformance/test_verify_beside_work "
     "conformance/test_sabotage conformance/test_tenants conformance/test_delete",
     "comparing": "unit/test_comparing unit/test_verify conformance/test_verify",

@@ -124,9 +124,8 @@ def test_add_many_takes_plain_texts(memory: World) -> None:
 
 def test_add_many_counts_positions_through_all_of_its_batches(tmp_path: Path) -> None:
     world = World(("memory", "sqlite"), tmp_path, add_batch=2)
-    saved = []
     with pytest.raises(InvalidRecord) as refused:
-        saved += world.ev.add_many(KIND, [*"abcde", "", "g"])
+        list(world.ev.add_many(KIND, [*"abcde", "", "g"]))
     assert refused.value.position == 5
     assert len(world.ev.records()) == 5
     world.close()
