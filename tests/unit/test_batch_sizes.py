@@ -8,6 +8,8 @@ import pytest
 
 from evervec import Kind, ProviderUnavailable
 from evervec.embedders.base import Embedded
+from evervec.pipeline import _length
+from evervec.stores.values import Unreadable
 from support.world import KIND, World, add_all, step, version_of, work
 
 
@@ -41,6 +43,8 @@ def test_what_is_known_already_is_loaded_in_ever_larger_parts(
     assert [item.job for item in batch.items] + list(rest) == list(jobs)
     assert rest
     assert not batch.oversize
+    assert memory.ev.pipeline.calls(batch) == []
+    assert batch.calls_left == 0
 
 
 @pytest.mark.parametrize(("length", "oversize"), [(200, False), (201, True)])
@@ -158,3 +162,8 @@ def test_a_batch_is_of_one_model_and_the_rest_is_kept_for_later(memory: World) -
     assert all(job.version != jobs[0].version for job in rest)
     assert step(memory.ev, jobs).succeeded == 4
     assert memory.ev.verify().clean
+
+
+def test_what_is_gone_or_cannot_be_read_has_no_length() -> None:
+    assert _length(None) == 0
+    assert _length(Unreadable("broken")) == 0

@@ -4,6 +4,7 @@ import uuid
 import warnings
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -148,3 +149,17 @@ def test_a_kind_without_code_takes_the_same_dicts_as_one_that_nobody_registered(
     assert (record.id, record.title, record.weight) == ("7", "T", 0.5)
     with pytest.raises(InvalidRecord, match="colour: is not a part of a record"):
         list(memory.ev.add_many("page", [{"text": "alpha", "colour": "red"}]))
+
+
+class Odd(dict[str, int]):
+    """What an encoder cannot go through, and says nothing about."""
+
+    def items(self) -> Any:
+        raise ValueError
+
+
+def test_metadata_that_is_no_json_says_why_as_far_as_that_is_known() -> None:
+    with pytest.raises(InvalidRecord, match=r"^metadata: is not JSON: Object of type object"):
+        make_draft("x", {"metadata": {"a": object()}}, None)
+    with pytest.raises(InvalidRecord, match=r"^metadata: is not JSON: ValueError$"):
+        make_draft("x", {"metadata": {"a": Odd(b=1)}}, None)

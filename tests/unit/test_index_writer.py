@@ -12,7 +12,7 @@ from evervec import Evervec, Status
 from evervec.batch import Written
 from evervec.model import Change
 from evervec.stores.values import Applied, ChunksMissing
-from support.world import KIND, World, add_all, assert_in_step, job_of, work
+from support.world import KIND, World, add_all, assert_in_step, job_of, paragraph, work
 
 HIGHEST = 1 << 53
 
@@ -259,3 +259,22 @@ def test_in_the_stores_own_index_missing_chunks_stop_only_their_records(
     assert job_of(memory.ev, "0").status is Status.PENDING
     assert work(memory.ev).succeeded == 1
     assert_in_step(memory.ev, {"0": "alpha", "1": "beta"})
+
+
+def test_in_the_stores_own_index_missing_chunks_are_embedded_again_with_all_others(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, old, new = (paragraph(word) for word in ("kept", "old", "new"))
+    write(memory.ev, f"{kept}\n\n{old}")
+    memory.embedder.calls.clear()
+    apply = memory.ev.index.apply
+
+    def lacks(changes: Sequence[Change], conn: Any = None) -> Any:
+        monkeypatch.setattr(memory.ev.index, "apply", apply)
+        raise ChunksMissing({(change.version, change.record) for change in changes})
+
+    monkeypatch.setattr(memory.ev.index, "apply", lacks)
+    assert write(memory.ev, f"{kept}\n\n{new}").lost == 1
+    assert memory.embedder.texts == [new]
+    assert work(memory.ev).succeeded == 1
+    assert memory.embedder.texts == [new, kept, new]

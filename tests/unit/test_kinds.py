@@ -371,3 +371,32 @@ def test_a_model_with_an_id_names_its_record() -> None:
     assert kind.draft(Numbered("7", "x"), {"id": "8"}, settings).id == "8"
     with pytest.raises(InvalidArgument, match=r"^kind: is empty"):
         Kind("")
+
+
+class Address(BaseModel):
+    street: str
+
+
+class Person(BaseModel, extra="forbid"):
+    text: str
+    address: Address
+
+
+def test_an_id_beside_a_strict_model_is_the_records(memory: World) -> None:
+    kind, settings = Kind("k", model=Person), Settings()
+    person = {"text": "x", "address": {"street": "s"}}
+    assert kind.draft({"id": "7", **person}, {}, settings).id == "7"
+    with pytest.raises(InvalidRecord, match=r"^k: address\.street: "):
+        kind.draft({"text": "x", "address": {"street": 7}}, {}, settings)
+
+
+def test_a_model_may_have_no_fields_at_all() -> None:
+    assert Kind("k", model=int, text=str).draft(5, {}, Settings()).text == "5"
+
+
+def test_code_of_the_same_name_in_another_module_is_another() -> None:
+    def shout(module: str) -> Any:
+        return type("Shout", (Shout,), {"__module__": module})()
+
+    prints = {Kind("k", text=shout(module)).fingerprint() for module in ("a", "b")}
+    assert len(prints) == 2

@@ -291,8 +291,8 @@ def test_a_call_has_no_more_tokens_than_the_embedder_takes(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory.embedder, "max_tokens", 4, raising=False)
-    monkeypatch.setattr(memory.embedder, "count_tokens", lambda t: len(t.split()), raising=False)
-    add_all(memory.ev, KIND, "a b c d e", "f g", "h i", "j", "k l m", "n o p q r", "s")
+    monkeypatch.setattr(memory.embedder, "count_tokens", lambda t: t.count("w"), raising=False)
+    add_all(memory.ev, KIND, "wwwww0", "ww1", "ww2", "w3", "www4", "wwwww5", "w6")
     assert rows_of_calls(memory) == [[0], [1, 2], [3, 4], [5], [6]]
 
 

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from evervec import InvalidArgument, InvalidRecord, Job, LeaseLost, Outcome, Status
+from evervec import (
+    InvalidArgument,
+    InvalidRecord,
+    Job,
+    LeaseLost,
+    Outcome,
+    ProviderUnavailable,
+    Status,
+)
 from evervec.drafts import LONGEST_ID, LONGEST_NAME
 from evervec.queue import Queue, moment, worker_name
 from support.world import DAY, KIND, START, World, add_all, claim_one, fail_for_good, job_of, work
@@ -253,3 +261,24 @@ def test_stuck_jobs_are_taken_back_in_batches_and_counted_through_all_of_them(
     batches = [jobs[:2], jobs[2:], []]
     monkeypatch.setattr(memory.ev.store, "recover", lambda **_: batches.pop(0))
     assert queue.recover_stuck() == 3
+
+
+def test_stats_tell_why_a_provider_is_left_alone_and_what_was_spent(
+    memory: World, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+    spending = memory.ev.models.spending
+    monkeypatch.setattr(spending, "today", lambda tenant: asked.append(tenant) or [])
+
+    def away(_: object) -> None:
+        raise ProviderUnavailable("no route to host")
+
+    assert queue.stats().gate is None
+    memory.embedder.before = away
+    memory.ev.add(KIND, "alpha", id="1")
+    work(memory.ev)
+    gate = queue.stats().gate
+    assert gate is not None
+    assert (gate.reason, queue.stats().in_flight) == ("no route to host", 0)
+    memory.ev.queue_of(None).stats()
+    assert asked == ["default", "default", "default", None]

@@ -1,6 +1,7 @@
 """What `verify` tells of records whose chunks leave something of the text out, or are in doubt."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from evervec.chunking import hash_text
 from evervec.comparing import compare
 from evervec.indexes.base import Held, Stray
 from evervec.model import Chunk
+from evervec.reports import Findings
 from evervec.stores.values import Expected
 from evervec.verify import verify_versions
 from support.sabotage import run_sql
@@ -169,3 +171,40 @@ def test_what_is_written_again_may_be_written_before_its_tombstones_are_gone(
     assert revived == []
     memory.ev.verify(repair=True)
     assert revived == [(version, [numbers[0], numbers[2]])]
+
+
+def test_tables_are_compared_for_the_same_tenant_and_counted_with_the_rest(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str | None, bool]] = []
+
+    def compare(store: object, tenant: str | None, findings: Findings, *, repair: bool) -> None:
+        asked.append((tenant, repair))
+        findings.repaired += 1
+
+    monkeypatch.setattr(memory.ev.tables, "compare", compare)
+    strays = [Stray(98, "default", 2)]
+    monkeypatch.setattr(memory.ev.index, "strays", lambda used, tenant: strays)
+    monkeypatch.setattr(memory.ev.index, "drop_strays", lambda found: None)
+    assert memory.ev.verify(repair=True).repaired == 3
+    memory.ev.verify(all_tenants=True)
+    assert asked == [("default", True), (None, False)]
+
+
+def test_what_looks_wrong_is_looked_at_once_more(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_all(memory.ev, KIND, "alpha", "beta")
+    work(memory.ev)
+    held, looks = memory.ev.index.held, []
+
+    def counted(*place: Any) -> Any:
+        looks.append(place)
+        return held(*place)
+
+    monkeypatch.setattr(memory.ev.index, "held", counted)
+    assert memory.ev.verify().clean
+    assert len(looks) == 1
+    run_sql(memory, "update evervec_records set text = 'gamma' where id = '1'")
+    assert memory.ev.verify().found == {"stale": 1}
+    assert len(looks) == 3

@@ -160,11 +160,13 @@ def test_when_no_model_is_ready_the_last_is_waited_for(memory: World, clock: Clo
         clock.move(1000)
         stops.append(stopping())
 
+    told: list[bool] = []
+    first.meanwhile = lambda stopping: told.append(stopping())
     second.meanwhile = hang
     assert not memory.ev.pipeline.ready()
     assert memory.ev.pipeline._away == models
     assert not memory.ev.pipeline.ready(lambda: True)
-    assert (log, stops) == (["first", "second"] * 2, [False, True])
+    assert (log, stops, told) == (["first", "second"] * 2, [False, True], [False, True])
     second.is_ready = True
     assert memory.ev.pipeline.ready()
     assert memory.ev.pipeline._away == models[:1]

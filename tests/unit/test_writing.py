@@ -65,3 +65,13 @@ def test_a_value_that_the_store_refuses_is_told_with_its_reason(
     with pytest.raises(InvalidRecord, match="no such number") as refused:
         list(memory.ev.add_many(KIND, [{"id": id, "text": "x"} for id in "ab"]))
     assert refused.value.position == 1
+
+
+def test_every_write_asks_whether_its_kind_may_be_written(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(memory.ev.tables, "check_writable", asked.append)
+    memory.ev.add("page", "alpha", id="1")
+    list(memory.ev.add_many("task", ["beta"]))
+    assert asked == ["page", "task"]
