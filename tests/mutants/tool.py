@@ -86,8 +86,8 @@ class Mutant:
 
 
 def run_tool(names: Sequence[str], jobs: int, *, again: bool = False) -> int:
-    """Make and try the mutants of some modules; 1 if too many survive. `again`: try only what
-    survived the last time, or was not tried, and leave the rest as it was found then."""
+    """Make and try the mutants of some modules; 1 if too many survive. `again`: try only what was
+    not tried yet, or survived the last time and is not known to be harmless."""
     before: dict[str, str] = {}
     if again and FOUND.exists():
         before = json.loads(FOUND.read_text())
@@ -98,7 +98,13 @@ def run_tool(names: Sequence[str], jobs: int, *, again: bool = False) -> int:
     began = time.monotonic()
     mutants = make_mutants(there)
     labels = _labels(mutants)
-    left = [m for m in mutants if before.get(labels[m.name], "survived") == "survived"]
+    harmless = known_survivors()
+    left = [
+        m
+        for m in mutants
+        if (end := before.get(labels[m.name])) is None
+        or (end == "survived" and (m.function, m.change) not in harmless)
+    ]
     print(f"{len(mutants)} mutants of {len(there)} modules, {len(left)} to try", flush=True)
     (WORK / "mutants.json").write_text(json.dumps({m.name: m.lines for m in left}))
     done = not left or _try_all(there, jobs)

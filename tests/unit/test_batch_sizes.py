@@ -17,8 +17,11 @@ def away(_: object) -> None:
     raise ProviderUnavailable("no route to host")
 
 
+@pytest.mark.parametrize(
+    ("most", "loads"), [(1000, [100, 100, 200, 400, 200]), (400, [100, 100, 200])]
+)
 def test_what_is_known_already_is_loaded_in_ever_larger_parts(
-    memory: World, monkeypatch: pytest.MonkeyPatch
+    memory: World, monkeypatch: pytest.MonkeyPatch, most: int, loads: list[int]
 ) -> None:
     texts = [f"{n:02}" + "x" * 38 for n in range(60)]
     add_all(memory.ev, KIND, *texts)
@@ -29,7 +32,7 @@ def test_what_is_known_already_is_loaded_in_ever_larger_parts(
     pace = memory.ev.provider.pace
     monkeypatch.setattr(pace, "characters", 100)
     monkeypatch.setattr(pace, "learnt", True)
-    monkeypatch.setattr(memory.ev.pipeline, "memory", 1000)
+    monkeypatch.setattr(memory.ev.pipeline, "memory", most)
     load, asked = memory.ev.store.load, []
 
     def watched(jobs: Sequence[Any], characters: int) -> Any:
@@ -39,7 +42,7 @@ def test_what_is_known_already_is_loaded_in_ever_larger_parts(
     monkeypatch.setattr(memory.ev.store, "load", watched)
     jobs = memory.ev.pipeline.claim(60)
     batch, rest = memory.ev.pipeline.prepare(jobs)
-    assert asked == [100, 100, 200, 400, 200]
+    assert asked == loads
     assert [item.job for item in batch.items] + list(rest) == list(jobs)
     assert rest
     assert not batch.oversize

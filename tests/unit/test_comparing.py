@@ -204,6 +204,14 @@ def test_a_title_is_a_part_of_each_chunk() -> None:
     assert embedded("alpha", ONE, lambda: Cutter(SizeChunker(64)), title="T") is False
     assert embedded("alpha", titled) is False
 
+    class First:
+        spec = "first word"
+
+        def split(self, text: str) -> list[tuple[int, int]]:
+            return [(0, 5)]
+
+    assert embedded("alpha beta", titled, lambda: Cutter(First()), title="T") is True
+
 
 def test_texts_are_read_only_where_that_is_needed() -> None:
     copied = point(copy=copy())

@@ -311,6 +311,10 @@ def test_what_is_no_filter_is_named(given: Any, said: str) -> None:
     assert refusal(parse_filter, given).startswith(said)
 
 
+def test_equality_may_be_written_out() -> None:
+    assert parse_filter({"a": {"eq": 1}}) == parse_filter({"a": 1}) == (Condition("a", "eq", 1),)
+
+
 def test_the_largest_numbers_can_be_filtered_by() -> None:
     for value in (-(1 << 63), (1 << 63) - 1):
         assert parse_filter({"a": value})[0].value == value

@@ -11,7 +11,7 @@ from evervec.chunking import hash_text
 from evervec.comparing import compare
 from evervec.indexes.base import Held, Stray
 from evervec.model import Chunk
-from evervec.reports import Findings
+from evervec.reports import QUICK, Findings
 from evervec.stores.values import Expected
 from evervec.verify import verify_versions
 from support.sabotage import run_sql
@@ -148,13 +148,20 @@ def test_points_of_several_unknown_versions_are_counted_together(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strays = [Stray(98, "default", 2), Stray(99, "default", 3)]
-    monkeypatch.setattr(memory.ev.index, "strays", lambda used, tenant: strays)
+    asked: list[str | None] = []
+
+    def found(known: object, tenant: str | None) -> list[Stray]:
+        asked.append(tenant)
+        return strays
+
+    monkeypatch.setattr(memory.ev.index, "strays", found)
     dropped: list[Stray] = []
     monkeypatch.setattr(memory.ev.index, "drop_strays", dropped.extend)
     assert memory.ev.verify().found == {"misplaced": 5}
     assert dropped == []
     report = memory.ev.verify(repair=True)
     assert (report.repaired, dropped) == (5, strays)
+    assert asked == ["default"] * 4, "each time twice, for a version that just came or went"
 
 
 def test_what_is_written_again_may_be_written_before_its_tombstones_are_gone(
@@ -208,3 +215,20 @@ def test_what_looks_wrong_is_looked_at_once_more(
     run_sql(memory, "update evervec_records set text = 'gamma' where id = '1'")
     assert memory.ev.verify().found == {"stale": 1}
     assert len(looks) == 3
+
+
+def test_a_tenant_sees_its_own_records_and_all_of_them_together(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha")
+    add_all(memory.tenant("other"), KIND, "beta", "gamma")
+    work(memory.ev)
+    own, everything = memory.ev.verify(), memory.ev.verify(all_tenants=True)
+    assert (own.checked, own.complete) == (1, True)
+    assert (everything.checked, everything.complete) == (3, True)
+
+
+def test_a_quick_look_says_once_what_it_left_out(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha")
+    add_all(memory.ev, "page", "beta")
+    work(memory.ev)
+    report = memory.ev.verify(quick=True)
+    assert (report.checked, report.unchecked) == (2, (QUICK,))
