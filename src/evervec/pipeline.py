@@ -63,7 +63,6 @@ class Pipeline:
         self._kinds = kinds
         self._tables = tables
         self._contents = contents
-        self._settings = settings
         self._chunkers: dict[int, Chunker] = {}
         self._makers: dict[int, Model] = {}
         self._away: list[Model] = []

@@ -56,9 +56,9 @@ def verify(
     cutter_of: CutterOf,
     tenant: str | None,
     *,
-    repair: bool = False,
-    quick: bool = False,
-    progress: Callable[[int], object] = lambda _: None,
+    repair: bool,
+    quick: bool,
+    progress: Callable[[int], object],
 ) -> VerifyReport:
     """Compare tables, records and index, of one tenant or (None) of all; `repair` mends just what
     is off: it takes out what is too much, and enqueues the rest. `quick` trusts the ledger

@@ -1,4 +1,6 @@
-"""`python -m mutants [name …]`: plant defects one at a time, and say who finds each."""
+"""`python -m mutants [name …]`: plant defects one at a time, and say who finds each.
+
+Without names it then runs mutmut over the modules that decide what becomes of a record."""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from mutants.patches import Patch, all_patches
 from mutants.running import Verdict, judge, try_patch
+from mutants.tool import run_tool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,16 +27,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--unpatched", action="store_true", help="only see that the named tests pass by themselves"
     )
+    parser.add_argument("--patches", action="store_true", help="without mutmut")
     parser.add_argument(
-        "--tool", action="store_true", help="run mutmut over modules (names: of modules) instead"
+        "--tool", action="store_true", help="mutmut alone, over all modules or those named"
     )
     parser.add_argument(
         "--again", action="store_true", help="with --tool: only what survived the last time"
     )
     given = parser.parse_args(arguments)
     if given.tool:
-        from mutants.tool import run_tool
-
         return run_tool(given.name, given.jobs, again=given.again)
     chosen = _chosen(all_patches(), given.name)
     if not chosen:
@@ -45,7 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if given.unpatched:
         return _check_unpatched(chosen)
-    return _run(chosen, given.jobs, explorer=given.explorer)
+    ended = _run(chosen, given.jobs, explorer=given.explorer)
+    if given.name or given.explorer or given.patches:
+        return ended
+    return max(ended, run_tool((), given.jobs))
 
 
 def _chosen(patches: Iterable[Patch], names: Sequence[str]) -> list[Patch]:

@@ -16,39 +16,46 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mutants.patches import ROOT, copy_source
 
 TESTS = {
-    "queue": "unit/test_bad_input unit/test_pipeline unit/test_housekeeping unit/test_attempts "
+    "queue": "unit/test_queue unit/test_bad_input unit/test_pipeline unit/test_housekeeping "
+    "unit/test_attempts "
     "conformance/test_claim conformance/test_fail_release_renew conformance/test_care "
     "conformance/test_finish conformance/test_enqueue conformance/test_recover "
     "conformance/test_stats conformance/test_work_by_hand conformance/test_serving "
     "conformance/test_tenants conformance/test_box conformance/test_save providers/test_spending",
     "transitions": "unit/test_transitions unit/test_debts conformance/test_owing_jobs "
     "conformance/test_recover conformance/test_finish conformance/test_fail_release_renew",
-    "pipeline": "unit/test_pipeline unit/test_progress unit/test_attempts unit/test_verify "
+    "pipeline": "unit/test_served_versions unit/test_versions_that_wait unit/test_batch_sizes "
+    "unit/test_batch_outcomes unit/test_pipeline unit/test_progress unit/test_attempts "
+    "unit/test_verify faults/test_17_unreadable_jobs "
     "conformance/test_enqueue conformance/test_box conformance/test_quotas conformance/test_finish "
     "conformance/test_traces conformance/test_migrate conformance/test_work_by_hand "
+    "conformance/test_attached_tables conformance/test_fairness "
     "providers/test_spending providers/test_vector_cache providers/test_budget",
-    "index_writer": "conformance/test_fences conformance/test_changes_during_a_write "
-    "conformance/test_owing_jobs conformance/test_finish conformance/test_dropped_versions",
+    "index_writer": "unit/test_index_writer conformance/test_fences "
+    "conformance/test_changes_during_a_write conformance/test_owing_jobs conformance/test_finish conformance/test_dropped_versions",
     "verify": "unit/test_verify conformance/test_verify conformance/test_verify_beside_work "
-    "conformance/test_sabotage conformance/test_tenants",
+    "conformance/test_sabotage conformance/test_tenants conformance/test_delete",
     "comparing": "unit/test_comparing unit/test_verify conformance/test_verify",
     "drafts": "unit/test_exact_bounds unit/test_drafts unit/test_bad_input unit/test_kinds",
     "kinds": "unit/test_kinds unit/test_backfill unit/test_bounds",
     "bounds": "unit/test_exact_bounds",
     "writing": "unit/test_writing unit/test_drafts unit/test_bad_input conformance/test_save "
-    "conformance/test_quotas conformance/test_box",
+    "conformance/test_quotas conformance/test_box conformance/test_transaction",
     "filters": "unit/test_exact_bounds unit/test_filters",
 }
 """by module, the files of tests that are about it"""
 MODULES = tuple(TESTS)
 WORK = ROOT / "build" / "mutants"
+FOUND = ROOT / "build" / "mutants.json"
+"""what became of each mutant, for `--again`"""
 LEAST = 90.0
 """the score, in per cent of all mutants, below which it fails"""
 SURVIVORS = Path(__file__).parent / "survivors.md"
@@ -60,50 +67,120 @@ _TIMING = re.compile(r"^    @STAGES\.timing\(.*\)\n", re.MULTILINE)
 _MANGLED = re.compile(r"__mutmut_(?:orig|\d+)")
 
 
+@dataclass(frozen=True)
+class Mutant:
+    """One small change of a function."""
+
+    name: str
+    """how mutmut switches it on"""
+    function: str
+    """with its module"""
+    change: str
+    """in one line: the code as it is, and what it becomes"""
+    lines: tuple[int, ...]
+    """of the copy of the library: the statement that it changes, as it is without the change"""
+
+    @property
+    def module(self) -> str:
+        return self.function.partition(".")[0]
+
+
 def run_tool(names: Sequence[str], jobs: int, *, again: bool = False) -> int:
-    """Make and try the mutants of some modules; 1 if too many survive. `again`: try only what
-    survived the last time, or was not tried, and leave the rest as it was found then."""
+    """Make and try the mutants of some modules; 1 if too many survive. `again`: try only what was
+    not tried yet, or survived the last time and is not known to be harmless."""
     before: dict[str, str] = {}
-    if again and (WORK / "results.json").exists():
-        before = json.loads((WORK / "results.json").read_text())
+    if again and FOUND.exists():
+        before = json.loads(FOUND.read_text())
     there = [m for m in names or MODULES if (ROOT / f"src/evervec/{m}.py").exists()]
     if unknown := set(names) - set(there):
         print(f"there is no module {', '.join(sorted(unknown))}; there are {', '.join(MODULES)}")
         return 2
     began = time.monotonic()
     mutants = make_mutants(there)
-    found = {name: end for name, end in before.items() if end != "survived" and name in mutants}
-    left = [name for name in mutants if name not in found]
+    labels = _labels(mutants)
+    harmless = known_survivors()
+    left = [
+        m
+        for m in mutants
+        if (end := before.get(labels[m.name])) is None
+        or (end == "survived" and (m.function, m.change) not in harmless)
+    ]
     print(f"{len(mutants)} mutants of {len(there)} modules, {len(left)} to try", flush=True)
-    (WORK / "mutants.json").write_text(json.dumps(left))
-    if not _try_all(there, jobs):
-        return 2
-    results = found | json.loads((WORK / "results.json").read_text())
-    (WORK / "results.json").write_text(json.dumps(results, indent=1))
-    return _report(mutants, results, time.monotonic() - began)
+    (WORK / "mutants.json").write_text(json.dumps({m.name: m.lines for m in left}))
+    done = not left or _try_all(there, jobs)
+    results = json.loads((WORK / "results.json").read_text()) if left else {}
+    found = before | {labels[name]: end for name, end in results.items()}
+    FOUND.write_text(json.dumps(found, indent=1))
+    score = _report(mutants, {m.name: found.get(labels[m.name]) for m in mutants})
+    print(f"in {time.monotonic() - began:.0f} s")
+    return (0 if score >= LEAST else 1) if done else 2
 
 
-def make_mutants(modules: Sequence[str]) -> dict[str, str]:
-    """Write a copy of the library with all mutants in it; what each changes, by its name."""
+def make_mutants(modules: Sequence[str]) -> list[Mutant]:
+    """Write a copy of the library with all mutants in it."""
     from mutmut.mutation.file_mutation import mutate_file_contents
 
     _leave_prose_alone()
     subprocess.run(["rm", "-rf", str(WORK)], check=True)
     WORK.mkdir(parents=True)
     copy_source(WORK)
-    mutants: dict[str, str] = {}
+    mutants: list[Mutant] = []
     for module in modules:
         path = WORK / f"src/evervec/{module}.py"
         source = _TIMING.sub("", path.read_text())
         made = mutate_file_contents(path.name, source, None, _reports(source))
         path.write_text(made.code)
-        lines, spans = made.code.splitlines(), made.line_span_by_function_name
+        code, spans = made.code.splitlines(), made.line_span_by_function_name
+        statements = _statements(made.code)
         for name in made.mutant_names:
-            old, new = spans[name.partition("__mutmut_")[0] + "__mutmut_orig"], spans[name]
-            mutants[f"evervec.{module}.{name}"] = _change(
-                lines[old.start - 1 : old.end], lines[new.start - 1 : new.end]
+            old, new = spans[_function(name) + "__mutmut_orig"], spans[name]
+            before, after = code[old.start - 1 : old.end], code[new.start - 1 : new.end]
+            changed = _changed_lines(before, after, old.start)
+            lines = {
+                n for line in changed for n in statements.get(line, range(old.start, old.end + 1))
+            }
+            mutants.append(
+                Mutant(
+                    f"evervec.{module}.{name}",
+                    f"{module}.{_readable(name)}",
+                    _change(before, after),
+                    tuple(sorted(lines)),
+                )
             )
     return mutants
+
+
+def _labels(mutants: Iterable[Mutant]) -> dict[str, str]:
+    """By the name of a mutant how it is known when the code around it has changed."""
+    seen: Counter[str] = Counter()
+    labels = {}
+    for mutant in mutants:
+        label = f"{mutant.function}: {mutant.change}"
+        seen[label] += 1
+        labels[mutant.name] = f"{label} #{seen[label]}"
+    return labels
+
+
+def _statements(code: str) -> dict[int, range]:
+    """By line the lines of the innermost statement that it is of, without what it has inside."""
+    found: dict[int, range] = {}
+    for node in ast.walk(ast.parse(code)):  # the outer ones come first
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            body = getattr(node, "body", None)
+            end = max(node.lineno, body[0].lineno - 1) if body else node.end_lineno or node.lineno
+            found |= dict.fromkeys(range(node.lineno, end + 1), range(node.lineno, end + 1))
+    return found
+
+
+def _changed_lines(before: Sequence[str], after: Sequence[str], start: int) -> set[int]:
+    old, new = (_MANGLED.sub("", "\n".join(lines)).split("\n") for lines in (before, after))
+    blocks = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return {
+        start + line
+        for tag, first, last, _, _ in blocks
+        if tag != "equal"
+        for line in range(first, max(last, first + 1))
+    }
 
 
 def _reports(source: str) -> set[int]:
@@ -154,7 +231,8 @@ def _try_all(modules: Sequence[str], jobs: int) -> bool:
     files = sorted({f"tests/{file}.py" for module in modules for file in TESTS[module].split()})
     path = os.pathsep.join(map(str, (WORK / "src", ROOT / "tests")))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "mutants.forking", "-q", "-n", "0", "-s", "--tb=native",
+        [sys.executable, "-m", "pytest", "-p", "mutants.forking", "-q", "-n", "0", "-s", "--tb=no",
+         "--assert=plain",
          "-p", "no:cacheprovider", "-k", unwanted, *files],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": path, "MUTANTS_WORK": str(WORK), "MUTANTS_JOBS": str(jobs)},
@@ -163,35 +241,43 @@ def _try_all(modules: Sequence[str], jobs: int) -> bool:
     return done.returncode == 0
 
 
-def _report(mutants: dict[str, str], results: dict[str, str], seconds: float) -> int:
-    """Print the score of each module, and of all; name what survived and is not known."""
+def _report(mutants: Sequence[Mutant], ends: Mapping[str, str | None]) -> float:
+    """Print the score of each module, and of all, which it returns; name what survived and is not
+    known. What was not tried, because a run was broken off, counts for nothing."""
     harmless = known_survivors()
-    made, found = Counter[str](), Counter[str]()
+    made, killed = Counter[str](), Counter[str]()
     new = []
-    for name, change in mutants.items():
-        module, function = function_of(name)
-        made[module] += 1
-        if results.get(name, "survived") != "survived":
-            found[module] += 1
-        elif (f"{module}.{function}", change) not in harmless:
-            new.append(f"{module}.{function}: {change}")
-    print(f"\n{'module':14} {'mutants':>7} {'found':>6} {'score':>7}")
-    for module in made:
-        score = 100 * found[module] / made[module]
-        print(f"{module:14} {made[module]:7} {found[module]:6} {score:6.1f}%")
-    score = 100 * found.total() / made.total()
-    print(f"{'all':14} {made.total():7} {found.total():6} {score:6.1f}%  in {seconds:.0f} s")
+    for mutant in mutants:
+        end = ends[mutant.name]
+        if end is None:
+            continue
+        made[mutant.module] += 1
+        if end != "survived":
+            killed[mutant.module] += 1
+        elif (mutant.function, mutant.change) not in harmless:
+            new.append(f"{mutant.function}: {mutant.change}")
+    print(f"\n{'module':14} {'mutants':>7} {'killed':>7} {'survived':>8} {'score':>7}")
+    for module in sorted(made):
+        print(_row(module, made[module], killed[module]))
+    print(_row("all", made.total(), killed.total()))
+    if untried := len(mutants) - made.total():
+        print(f"{untried} were not tried")
     (WORK / "survivors.txt").write_text("\n".join(sorted(new)) + "\n")
     if new:
         print(f"{len(new)} survivors are not in {SURVIVORS.name}: see {WORK / 'survivors.txt'}")
-    return 0 if score >= LEAST else 1
+    return 100 * killed.total() / (made.total() or 1)
 
 
-def function_of(name: str) -> tuple[str, str]:
-    """Module and function of a mutant."""
-    _, module, mangled = name.split(".")
-    function = mangled.partition("__mutmut_")[0]
-    return module, function.removeprefix("x_").removeprefix("xǁ").replace("ǁ", ".")
+def _row(name: str, made: int, killed: int) -> str:
+    return f"{name:14} {made:7} {killed:7} {made - killed:8} {100 * killed / (made or 1):6.1f}%"
+
+
+def _function(name: str) -> str:
+    return name.partition("__mutmut_")[0]
+
+
+def _readable(name: str) -> str:
+    return _function(name).removeprefix("x_").removeprefix("xǁ").replace("ǁ", ".")
 
 
 def known_survivors() -> set[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """Spans that were made while a test ran, by OpenTelemetry's own in-memory exporter."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -18,9 +18,14 @@ class Traces:
         self.tracer: Tracer = self.provider.get_tracer("the caller's")
 
     @property
+    def all(self) -> Sequence[ReadableSpan]:
+        """Those that ended, in that order."""
+        return self._exporter.get_finished_spans()
+
+    @property
     def spans(self) -> dict[str, ReadableSpan]:
         """By name, those that ended; the last of each."""
-        return {span.name: span for span in self._exporter.get_finished_spans()}
+        return {span.name: span for span in self.all}
 
     def above(self, name: str) -> list[str]:
         """The span of that name and those around it, up to the first."""

@@ -157,6 +157,12 @@ def job_of(ev: Evervec, id: str, kind: str = KIND) -> Job:
     return job
 
 
+def version_of(ev: Evervec, kind: str = KIND) -> int:
+    """The number of a kind's only version."""
+    (found,) = [c.version for c in ev.store.collections() if c.kind == kind]
+    return found
+
+
 def claimed_order(ev: Evervec) -> list[str]:
     """The ids of all due jobs in the order in which they are claimed, one by one."""
     order = []

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from evervec.chunking import Cutter, SizeChunker, hash_text
+from evervec.chunking import Cutter, SizeChunker, Window, hash_text
 from evervec.comparing import Content, Wrong, compare, contents_of
 from evervec.indexes.base import Copy, Held
 from evervec.model import Chunk, Status
@@ -85,6 +85,12 @@ def copy(text: str = "alpha", metadata: Mapping[str, Any] | None = None) -> Copy
         (record(), [point(), point(B)], None, ({"orphaned"}, 1, False, False)),
         (record(), [point(B)], None, ({"orphaned", "missing"}, 1, True, True)),
         # doubled
+        (
+            record(TWO),
+            [point(A), point(A, key=2), point(B, key=3), point(B, key=4)],
+            None,
+            ({"doubled"}, 2, False, False),
+        ),
         (record(), [point(), point(key=2)], None, ({"doubled"}, 1, False, False)),
         (record(), [point(), point()], None, ({"doubled"}, 1, True, True)),
         (record(), [point(seq=6), point(key=2)], None, ({"doubled"}, 1, False, False)),
@@ -198,6 +204,14 @@ def test_a_title_is_a_part_of_each_chunk() -> None:
     assert embedded("alpha", ONE, lambda: Cutter(SizeChunker(64)), title="T") is False
     assert embedded("alpha", titled) is False
 
+    class First:
+        spec = "first word"
+
+        def split(self, text: str) -> list[tuple[int, int]]:
+            return [(0, 5)]
+
+    assert embedded("alpha beta", titled, lambda: Cutter(First()), title="T") is True
+
 
 def test_texts_are_read_only_where_that_is_needed() -> None:
     copied = point(copy=copy())
@@ -243,3 +257,23 @@ def test_few_long_texts_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     shelf.asked.clear()
     contents_of(shelf, long, [], lambda: None, quick=False)
     assert shelf.asked == [[1], [2]]
+
+
+def test_a_title_that_a_window_cuts_is_cut_at_each_chunk() -> None:
+    title = "a title that is long"
+    cutter = Cutter(SizeChunker(16), Window(24, len))
+    text = "alpha beta zeta. gamma delta eta. theta iota"
+    chunks, _ = cutter.cut(title, text)
+    assert len(chunks) > 1
+    assert embedded(text, tuple(chunks), lambda: cutter, title=title) is True
+    moved = tuple(chunk._replace(start=0) for chunk in chunks)
+    assert embedded(text, moved, lambda: cutter, title=title) is False
+    assert (
+        embedded(text.replace("gamma", "kappa"), tuple(chunks), lambda: cutter, title=title)
+        is False
+    )
+
+
+def test_a_copy_of_a_chunk_that_is_not_there_says_nothing_of_the_text() -> None:
+    known = Content(True, {"a": 1.0}, {})
+    assert verdict(record(), point(copy=copy("anything")), content=known) is None

@@ -21,7 +21,7 @@ from evervec.drafts import (
     record_id,
     to_json,
 )
-from evervec.filters import Condition, Wanted, check_filter, comparable, parse_filter
+from evervec.filters import Condition, Wanted, check_filter, comparable, matches, parse_filter
 from evervec.settings import Settings
 
 SETTINGS = Settings(
@@ -179,7 +179,7 @@ def test_a_text_is_refused_by_its_part_and_place() -> None:
     assert check_text("title", " ", may_be_empty=True) == " "
     assert refusal(check_text, "text", "") == "text: is empty"
     assert refusal(check_text, "text", " \n") == "text: is empty"
-    assert refusal(check_text, "text", "ab\0") == "text: has a NUL character at position 2"
+    assert refusal(check_text, "text", "ab\0\0") == "text: has a NUL character at position 2"
     assert refusal(check_text, "text", 5) == "text: must be text, not int"
     said = refusal(check_text, "text", "abc\ud800")
     assert said == "text: has half a surrogate pair at position 3; decode it as UTF-8"
@@ -267,6 +267,8 @@ def test_a_filter_has_exactly_its_bounds() -> None:
     assert "has 4 conditions" in refusal(check_filter, dict.fromkeys("abcd", 1), SETTINGS)
     check_filter({"a": [1, 2, 3], "b": 4}, SETTINGS)
     assert "with 5 values" in refusal(check_filter, {"a": [1, 2, 3], "b": {"in": [4, 5]}}, SETTINGS)
+    most = {"a": {"gt": 1, "lt": 2, "in": [3, 4, 5]}}
+    assert "with 5 values" in refusal(check_filter, most, SETTINGS)
     check_filter({"abcdef": "abcdef"}, SETTINGS)
     assert "has 13 characters" in refusal(check_filter, {"abcdef": "abcdefg"}, SETTINGS)
     assert "has 13 characters" in refusal(check_filter, {"a": ["abcdef", "abcdef"]}, SETTINGS)
@@ -300,7 +302,7 @@ def test_a_filter_is_read_into_conditions() -> None:
         ({"a": {"lt": True}}, "filter: 'a'.lt needs a number or text, not True"),
         ({"a": {"in": 5}}, "filter: 'a' has no operation 'in'"),
         ({"a": {"like": 5}}, "filter: 'a' has no operation 'like'; there are eq, ne, in, gt, gte"),
-        ({"a": 1 << 63}, "filter: 'a' is compared with a number too large"),
+        ({"a": 1 << 63}, "filter: 'a' is compared with a number too large: 9223372036854775808"),
         ({"a": -(1 << 63) - 1}, "filter: 'a' is compared with a number too large"),
         ({"a": b"x"}, "filter: 'a' is compared with b'x'; use text, a number"),
     ],
@@ -309,9 +311,25 @@ def test_what_is_no_filter_is_named(given: Any, said: str) -> None:
     assert refusal(parse_filter, given).startswith(said)
 
 
+def test_equality_may_be_written_out() -> None:
+    assert parse_filter({"a": {"eq": 1}}) == parse_filter({"a": 1}) == (Condition("a", "eq", 1),)
+
+
 def test_the_largest_numbers_can_be_filtered_by() -> None:
     for value in (-(1 << 63), (1 << 63) - 1):
         assert parse_filter({"a": value})[0].value == value
+
+
+def test_ranges_compare_numbers_with_numbers_and_text_with_text() -> None:
+    def passes(value: Any, wanted: Any) -> bool:
+        return matches({"a": value}, parse_filter({"a": wanted}))
+
+    assert passes([None, True, "b"], {"gt": "a"})
+    assert not passes([None, True, 7], {"gt": "a"})
+    assert passes([None, "b", 7], {"gt": 6})
+    assert not passes([None, "b", True], {"gte": 0})
+    assert not passes(None, {"lt": "a"})
+    assert not passes(True, {"lt": "a"})
 
 
 def test_values_are_told_apart_as_engines_compare_them() -> None:

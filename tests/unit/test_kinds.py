@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from evervec import ContentChunker, InvalidArgument, InvalidRecord, Kind, Rescore, Settings
-from evervec.chunking import Span
+from evervec.chunking import Measure, Span
 from evervec.stores.values import KindSpec
 from support.world import World, hashes_of, held, job_of, work
 
@@ -281,6 +281,8 @@ def test_a_kind_says_how_it_cuts_and_whether_that_needs_its_code() -> None:
     assert Kind("k", chunker=Words()).spec(usual) == KindSpec("words", app=True)
     assert Kind("k", chunker=Renamed(32)).spec(usual) == KindSpec(known.spec, app=True)
     assert Kind("k", load=lambda id: id).spec(usual) == KindSpec(usual.spec, app=True)
+    counted = ContentChunker(32, measure=Measure("letters", len))
+    assert Kind("k", chunker=counted).spec(usual) == KindSpec(counted.spec, app=True)
 
 
 class Shout:
@@ -335,3 +337,66 @@ def test_age_takes_days() -> None:
     for days in (0, -1.0, float("nan")):
         with pytest.raises(InvalidArgument, match=f"days must be more than 0, not {days!r}"):
             Rescore(days=days)
+
+
+@dataclass
+class Leaf:
+    title: str
+
+
+@dataclass
+class Chapter(Leaf):
+    body: str
+
+
+def test_fields_that_a_dataclass_inherits_are_its_own() -> None:
+    kind = Kind("k", model=Chapter, text="{title}: {body}")
+    assert kind.draft(Chapter("One", "alpha"), {}, Settings()).text == "One: alpha"
+
+
+def test_an_object_that_is_no_json_is_refused_as_data() -> None:
+    with pytest.raises(InvalidRecord, match=r"^data: is not JSON"):
+        Kind("k", text=lambda v: v["a"]).draft({"a": "x", "b": object()}, {}, Settings())
+
+
+@dataclass
+class Numbered:
+    id: str
+    text: str
+
+
+def test_a_model_with_an_id_names_its_record() -> None:
+    kind, settings = Kind("k", model=Numbered), Settings()
+    assert kind.draft(Numbered("7", "x"), {}, settings).id == "7"
+    assert kind.draft(Numbered("7", "x"), {"id": "8"}, settings).id == "8"
+    with pytest.raises(InvalidArgument, match=r"^kind: is empty"):
+        Kind("")
+
+
+class Address(BaseModel):
+    street: str
+
+
+class Person(BaseModel, extra="forbid"):
+    text: str
+    address: Address
+
+
+def test_an_id_beside_a_strict_model_is_the_records(memory: World) -> None:
+    kind, settings = Kind("k", model=Person), Settings()
+    person = {"text": "x", "address": {"street": "s"}}
+    assert kind.draft({"id": "7", **person}, {}, settings).id == "7"
+    with pytest.raises(InvalidRecord, match=r"^k: address\.street: "):
+        kind.draft({"text": "x", "address": {"street": 7}}, {}, settings)
+
+
+def test_a_model_may_have_no_fields_at_all() -> None:
+    assert Kind("k", model=int, text=str).draft(5, {}, Settings()).text == "5"
+
+
+def test_code_of_the_same_name_in_another_module_is_another() -> None:
+    def shout(module: str) -> Any:
+        return type("Shout", (Shout,), {"__module__": module})()
+
+    prints = {Kind("k", text=shout(module)).fingerprint() for module in ("a", "b")}
+    assert len(prints) == 2

@@ -192,7 +192,7 @@ def test_a_refused_text_is_a_dead_letter_at_once(memory: World) -> None:
     assert (written.succeeded, written.failed) == (1, 1)
     job = job_of(memory.ev, "1")
     assert (job.status, job.attempts) == (Status.FAILED, 1)
-    assert "more than 512 tokens" in (job.error or "")
+    assert (job.error or "").startswith("more than 512 tokens")
 
 
 def test_the_error_of_a_long_record_names_its_chunk(memory: World) -> None:
@@ -232,6 +232,7 @@ def test_a_cancelled_job_in_a_batch_does_not_disturb_the_others(memory: World) -
     memory.clock.move(61)
     memory.ev.queue.recover_stuck()
     memory.ev.queue.cancel(jobs[0].job_id)
+    assert memory.ev.pipeline.prepare(jobs)[0].gone == [jobs[0]]
     written = step(memory.ev, jobs)
     assert (written.succeeded, written.lost) == (0, 1)
 
@@ -276,3 +277,53 @@ def test_a_box_that_cannot_be_read_is_kept_and_reported(memory: World, op: str |
     assert job_of(memory.ev, "1").status is Status.FAILED
     assert "boxed record" in (job_of(memory.ev, "1").error or "")
     assert job_of(memory.ev, "2").status is Status.DONE
+
+
+# the size of calls
+
+
+def rows_of_calls(world: World) -> list[list[int]]:
+    batch, _ = world.ev.pipeline.prepare(claim(world))
+    return [list(rows) for rows in world.ev.pipeline.calls(batch)]
+
+
+def test_a_call_has_no_more_tokens_than_the_embedder_takes(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory.embedder, "max_tokens", 4, raising=False)
+    monkeypatch.setattr(memory.embedder, "count_tokens", lambda t: t.count("w"), raising=False)
+    add_all(memory.ev, KIND, "wwwww0", "ww1", "ww2", "w3", "www4", "wwwww5", "w6")
+    assert rows_of_calls(memory) == [[0], [1, 2], [3, 4], [5], [6]]
+
+
+def test_a_call_may_be_just_as_long_as_the_provider_is_quick(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory.ev.provider.pace, "characters", 8)
+    monkeypatch.setattr(memory.ev.pipeline, "memory", 1000)
+    add_all(memory.ev, KIND, "aaaa", "bbbb", "cccc", "dddd", "eeeeeeeee", "f")
+    monkeypatch.setattr(type(memory.ev.provider.pace), "of_batch", 1000)
+    assert rows_of_calls(memory) == [[0, 1], [2, 3], [4], [5]]
+
+
+def test_an_embedder_that_takes_no_text_at_once_gets_one(memory: World) -> None:
+    memory.embedder.max_batch = 0
+    add_all(memory.ev, KIND, "alpha", "beta")
+    assert rows_of_calls(memory) == [[0], [1]]
+
+
+# what is counted
+
+
+def test_a_failure_of_one_who_lost_the_lease_counts_as_lost(memory: World) -> None:
+    def choke(texts: Sequence[str]) -> None:
+        if "poison" in texts:
+            raise ValueError("choked")
+
+    memory.embedder.before = choke
+    add_all(memory.ev, KIND, "poison", "alpha")
+    jobs = claim(memory)
+    memory.clock.move(61)
+    memory.ev.queue.recover_stuck()
+    written = step(memory.ev, jobs)
+    assert (written.lost, written.succeeded, written.retried, written.failed) == (2, 0, 0, 0)

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from evervec import InvalidArgument, InvalidRecord, Job, LeaseLost, Outcome, Status
+from evervec import (
+    InvalidArgument,
+    InvalidRecord,
+    Job,
+    LeaseLost,
+    Outcome,
+    ProviderUnavailable,
+    Status,
+)
 from evervec.drafts import LONGEST_ID, LONGEST_NAME
 from evervec.queue import Queue, moment, worker_name
 from support.world import DAY, KIND, START, World, add_all, claim_one, fail_for_good, job_of, work
@@ -100,8 +108,10 @@ def test_jobs_are_found_by_all_that_is_asked(memory: World, queue: Queue) -> Non
     fail_for_good(memory.ev, "1")
     assert [(j.kind, j.record_id) for j in queue.jobs(status="failed")] == [(KIND, "1")]
     assert [j.record_id for j in queue.failed()] == ["1"]
-    assert queue.failed(limit=1) == queue.failed()
-    assert {j.kind for j in queue.jobs(id="0")} == {KIND, "other"}
+    fail_for_good(memory.ev, "2")
+    assert [j.record_id for j in queue.failed()] == ["2", "1"]
+    assert [j.record_id for j in queue.failed(limit=1)] == ["2"]
+    assert [(j.kind, j.record_id) for j in queue.jobs(id="0")] == [(KIND, "0"), ("other", "0")]
     assert [j.record_id for j in queue.jobs(kind="other")] == ["0"]
     everything = queue.jobs()
     assert len(everything) == 4
@@ -190,6 +200,7 @@ def test_stuck_jobs_are_counted_and_the_dead_among_them_told(
         queue.recover_stuck(timedelta(seconds=30))
     assert [record.levelname for record in caplog.records].count("ERROR") >= 1
     assert queue.failed()[0].error == "its worker stopped answering in attempt 2"
+    assert "attempts: its worker stopped answering in attempt 2" in caplog.text
 
 
 def test_a_pause_is_of_all_or_of_ones_own(memory: World, queue: Queue) -> None:
@@ -205,3 +216,69 @@ def test_a_pause_is_of_all_or_of_ones_own(memory: World, queue: Queue) -> None:
     assert queue.claim(5) == []
     queue.resume()
     assert [job.tenant for job in queue.claim(5)] == ["default"]
+
+
+def test_content_is_all_that_a_boxed_record_holds(memory: World, queue: Queue) -> None:
+    memory.ev.add(KIND, "alpha", id="1", title="T", metadata={"a": [1]}, weight=0.25, boxed=True)
+    content = queue.content(claim_one(memory.ev))
+    assert content is not None
+    assert (content.title, content.text, content.weight) == ("T", "alpha", 0.25)
+    assert content.metadata == {"a": [1]}
+    assert content.draft is not None
+
+
+def test_content_is_all_that_a_record_holds(memory: World, queue: Queue) -> None:
+    memory.ev.add(KIND, "alpha", id="1", title="T", metadata={"a": [1]}, weight=0.25)
+    content = queue.content(claim_one(memory.ev))
+    assert content is not None
+    assert (content.title, content.text, content.weight) == ("T", "alpha", 0.25)
+    assert (content.metadata, content.draft) == ({"a": [1]}, None)
+
+
+def test_many_ids_are_enqueued_in_batches_with_a_result_for_each(
+    memory: World, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evervec.queue._BATCH", 2)
+    results = queue.enqueue_many(KIND, ["a", "", "b", "c", "d"])
+    assert [bool(result.job_id) for result in results] == [True, False, True, True, True]
+    jobs = [queue.get(result.job_id) for result in results if result.job_id]
+    assert [job.record_id for job in jobs if job] == ["a", "b", "c", "d"]
+
+
+def test_a_list_has_a_hundred_jobs_unless_more_are_asked_for(queue: Queue) -> None:
+    queue.enqueue_many(KIND, range(101))
+    assert len(queue.jobs()) == 100
+    queue.fail_many([(job, "no", True) for job in queue.claim(101)])
+    assert len(queue.failed()) == 100
+    assert len(queue.failed(limit=200)) == 101
+
+
+def test_stuck_jobs_are_taken_back_in_batches_and_counted_through_all_of_them(
+    memory: World, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_all(memory.ev, KIND, *"abc")
+    jobs = queue.claim(3)
+    batches = [jobs[:2], jobs[2:], []]
+    monkeypatch.setattr(memory.ev.store, "recover", lambda **_: batches.pop(0))
+    assert queue.recover_stuck() == 3
+
+
+def test_stats_tell_why_a_provider_is_left_alone_and_what_was_spent(
+    memory: World, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+    spending = memory.ev.models.spending
+    monkeypatch.setattr(spending, "today", lambda tenant: asked.append(tenant) or [])
+
+    def away(_: object) -> None:
+        raise ProviderUnavailable("no route to host")
+
+    assert queue.stats().gate is None
+    memory.embedder.before = away
+    memory.ev.add(KIND, "alpha", id="1")
+    work(memory.ev)
+    gate = queue.stats().gate
+    assert gate is not None
+    assert (gate.reason, queue.stats().in_flight) == ("no route to host", 0)
+    memory.ev.queue_of(None).stats()
+    assert asked == ["default", "default", "default", None]

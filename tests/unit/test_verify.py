@@ -1,17 +1,21 @@
 """What `verify` tells of records whose chunks leave something of the text out, or are in doubt."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
+import evervec.verify
 from evervec import Chunker, Evervec, Kind, Status
 from evervec.chunking import hash_text
 from evervec.comparing import compare
-from evervec.indexes.base import Held
+from evervec.indexes.base import Held, Stray
 from evervec.model import Chunk
+from evervec.reports import QUICK, Findings
 from evervec.stores.values import Expected
+from evervec.verify import verify_versions
 from support.sabotage import run_sql
-from support.world import World, add_all, work
+from support.world import KIND, World, add_all, work
 
 
 class Headings:
@@ -53,9 +57,18 @@ def test_a_chunker_that_leaves_text_out_is_asked_for_its_cuts(
 
 
 def test_without_its_chunker_a_kind_is_named_as_unchecked(elsewhere: Evervec) -> None:
+    elsewhere.add("page", TEXT, id="a job is on its way")
     report = elsewhere.verify()
     assert (report.clean, report.complete, report.checked) == (True, False, 2)
     (what,) = report.unchecked
+    assert what.startswith("page: 2 records were not compared with their texts")
+
+
+def test_what_is_unchecked_is_counted_through_all_slices(
+    elsewhere: Evervec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evervec.verify, "_SLICE", 1)
+    (what,) = elsewhere.verify().unchecked
     assert what.startswith("page: 2 records were not compared with their texts")
 
 
@@ -76,3 +89,146 @@ def test_a_record_in_doubt_is_stale_unless_a_job_settles_it() -> None:
     assert (wrong.faults, wrong.again, wrong.forget) == ({"stale"}, True, True)
     busy = doubtful._replace(job=Status.PENDING)
     assert compare([busy], held, {}) == {}
+
+
+def expected(number: int, chunks: int) -> Expected:
+    pieces = tuple(Chunk(hash_text(str(n)), n, n + 1) for n in range(chunks))
+    return Expected(number, "t", "note", str(number), True, True, True, None, pieces, 5)
+
+
+def test_a_slice_holds_so_many_chunks_unless_one_record_has_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evervec.verify, "_CHUNKS", 5)
+
+    def first_of(*chunks: int) -> int:
+        return len(evervec.verify._bounded([expected(n, c) for n, c in enumerate(chunks)]))
+
+    assert first_of(2, 3) == 2
+    assert first_of(2, 3, 1) == 2
+    assert first_of(2, 4) == 1
+    assert first_of(9, 1) == 1
+    assert first_of(9) == 1
+    assert first_of() == 0
+
+
+def test_small_slices_see_every_record_and_every_point(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evervec.verify, "_SLICE", 2)
+    add_all(memory.ev, KIND, *"abcde")
+    work(memory.ev)
+    seen: list[int] = []
+    report = memory.ev.verify(progress=seen.append)
+    assert (report.checked, report.clean, seen) == (5, True, [2, 2, 1])
+    run_sql(memory, "update evervec_records set text = 'z' where id in ('1', '2', '4')")
+    assert memory.ev.verify(repair=True).found == {"stale": 3}
+    work(memory.ev)
+    assert memory.ev.verify().complete
+
+
+def test_versions_are_compared_with_the_texts_and_left_alone(memory: World) -> None:
+    ev = memory.ev
+    add_all(ev, KIND, "alpha", "beta")
+    work(ev)
+    (version,) = [c.version for c in ev.store.collections()]
+    cutter_of = ev.pipeline.cutter_of
+    run_sql(memory, "update evervec_records set text = 'gamma' where id = '1'")
+    for _ in range(2):
+        report = verify_versions(ev.store, ev.index, cutter_of, {version})
+        assert (report.found, report.repaired, report.unchecked) == ({"stale": 1}, 0, ())
+    assert verify_versions(ev.store, ev.index, cutter_of, {version + 1}).checked == 0
+    report = verify_versions(ev.store, ev.index, cutter_of, {version}, repair=True)
+    assert (report.found, report.repaired) == ({"stale": 1}, 1)
+    work(ev)
+    assert verify_versions(ev.store, ev.index, cutter_of, {version}).clean
+
+
+def test_points_of_several_unknown_versions_are_counted_together(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strays = [Stray(98, "default", 2), Stray(99, "default", 3)]
+    asked: list[str | None] = []
+
+    def found(known: object, tenant: str | None) -> list[Stray]:
+        asked.append(tenant)
+        return strays
+
+    monkeypatch.setattr(memory.ev.index, "strays", found)
+    dropped: list[Stray] = []
+    monkeypatch.setattr(memory.ev.index, "drop_strays", dropped.extend)
+    assert memory.ev.verify().found == {"misplaced": 5}
+    assert dropped == []
+    report = memory.ev.verify(repair=True)
+    assert (report.repaired, dropped) == (5, strays)
+    assert asked == ["default"] * 4, "each time twice, for a version that just came or went"
+
+
+def test_what_is_written_again_may_be_written_before_its_tombstones_are_gone(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_all(memory.ev, KIND, "alpha", "beta", "gamma")
+    work(memory.ev)
+    (version,) = [c.version for c in memory.ev.store.collections()]
+    numbers = [e.record for e in memory.ev.store.expected(None, version, 0, 9)]
+    revived: list[tuple[int, list[int]]] = []
+    monkeypatch.setattr(memory.ev.index, "revive", lambda v, records: revived.append((v, records)))
+    run_sql(memory, "update evervec_records set text = text || '!' where id <> '1'")
+    memory.ev.verify()
+    assert revived == []
+    memory.ev.verify(repair=True)
+    assert revived == [(version, [numbers[0], numbers[2]])]
+
+
+def test_tables_are_compared_for_the_same_tenant_and_counted_with_the_rest(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str | None, bool]] = []
+
+    def compare(store: object, tenant: str | None, findings: Findings, *, repair: bool) -> None:
+        asked.append((tenant, repair))
+        findings.repaired += 1
+
+    monkeypatch.setattr(memory.ev.tables, "compare", compare)
+    strays = [Stray(98, "default", 2)]
+    monkeypatch.setattr(memory.ev.index, "strays", lambda used, tenant: strays)
+    monkeypatch.setattr(memory.ev.index, "drop_strays", lambda found: None)
+    assert memory.ev.verify(repair=True).repaired == 3
+    memory.ev.verify(all_tenants=True)
+    assert asked == [("default", True), (None, False)]
+
+
+def test_what_looks_wrong_is_looked_at_once_more(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_all(memory.ev, KIND, "alpha", "beta")
+    work(memory.ev)
+    held, looks = memory.ev.index.held, []
+
+    def counted(*place: Any) -> Any:
+        looks.append(place)
+        return held(*place)
+
+    monkeypatch.setattr(memory.ev.index, "held", counted)
+    assert memory.ev.verify().clean
+    assert len(looks) == 1
+    run_sql(memory, "update evervec_records set text = 'gamma' where id = '1'")
+    assert memory.ev.verify().found == {"stale": 1}
+    assert len(looks) == 3
+
+
+def test_a_tenant_sees_its_own_records_and_all_of_them_together(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha")
+    add_all(memory.tenant("other"), KIND, "beta", "gamma")
+    work(memory.ev)
+    own, everything = memory.ev.verify(), memory.ev.verify(all_tenants=True)
+    assert (own.checked, own.complete) == (1, True)
+    assert (everything.checked, everything.complete) == (3, True)
+
+
+def test_a_quick_look_says_once_what_it_left_out(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha")
+    add_all(memory.ev, "page", "beta")
+    work(memory.ev)
+    report = memory.ev.verify(quick=True)
+    assert (report.checked, report.unchecked) == (2, (QUICK,))

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from evervec import Limits, QuotaExceeded, Ticket
+from evervec import InvalidRecord, Limits, QuotaExceeded, Ticket
 from evervec.drafts import make_draft
+from evervec.errors import ValueRefused
 from evervec.stores.values import Draft
 from evervec.writing import save_each
 from support.world import KIND, World, add_all
@@ -45,3 +46,32 @@ def test_what_is_behind_one_without_room_is_not_saved_unless_asked_for(memory: W
     before = memory.ev.store.mark()
     assert isinstance(next(saved), Ticket)
     assert memory.ev.store.mark() > before
+
+
+def test_a_value_that_the_store_refuses_is_told_with_its_reason(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = memory.ev.store.save
+
+    def picky(tenant: str, kind: str, given: Sequence[Draft], conn: Any = None) -> list[Ticket]:
+        if any(draft.id == "b" for draft in given):
+            raise TypeError("no such number")
+        return save(tenant, kind, given, conn)
+
+    monkeypatch.setattr(memory.ev.store, "save", picky)
+    found = list(save_each(memory.ev.store, memory.ev.tenant, KIND, drafts(*"abc")))
+    assert [type(each) for each in found] == [Ticket, ValueRefused, Ticket]
+    assert str(found[1]).endswith("so it was not saved: no such number")
+    with pytest.raises(InvalidRecord, match="no such number") as refused:
+        list(memory.ev.add_many(KIND, [{"id": id, "text": "x"} for id in "ab"]))
+    assert refused.value.position == 1
+
+
+def test_every_write_asks_whether_its_kind_may_be_written(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(memory.ev.tables, "check_writable", asked.append)
+    memory.ev.add("page", "alpha", id="1")
+    list(memory.ev.add_many("task", ["beta"]))
+    assert asked == ["page", "task"]

@@ -1,0 +1,199 @@
+"""Which versions a process serves, how it cuts their texts, and what it claims."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evervec import Kind, Status
+from evervec.telemetry import STAGES
+from support.world import KIND, Clock, World, add_all, job_of, step, version_of, work
+
+
+def test_what_is_served_is_found_once_until_something_changes(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha")
+    pipeline = memory.ev.pipeline
+    served = pipeline.serves()
+    assert served == [version_of(memory.ev)]
+    assert pipeline.serves() is served
+    memory.ev.register(Kind("page"))
+    assert pipeline.serves() is not served
+
+
+def test_a_retired_version_is_not_served(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_all(memory.ev, KIND, "alpha")
+    memory.ev.pipeline.serves()
+    retired = [replace(c, state="retired") for c in memory.ev.store.collections()]
+    monkeypatch.setattr(memory.ev.store, "collections", lambda: retired)
+    assert memory.ev.pipeline.serves() == []
+
+
+def test_a_model_that_cannot_be_opened_is_asked_for_again_after_a_while(
+    memory: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_all(memory.ev, KIND, "alpha")
+    memory.ev.add("page", "beta", id="1")
+    ev = memory.tenant("another")
+    of, asked = ev.models.of, []
+
+    def cannot(spec: Any) -> Any:
+        asked.append(spec)
+        return None
+
+    ev.pipeline.serves()
+    ev.register(Kind("task"))
+    monkeypatch.setattr(ev.models, "of", cannot)
+    assert ev.pipeline.serves() == []
+    asked.clear()
+    clock.move(4.9)
+    assert (ev.pipeline.serves(), asked) == ([], [])
+    clock.move(0.1)
+    monkeypatch.setattr(ev.models, "of", of)
+    assert len(ev.pipeline.serves()) == 2
+
+
+def test_the_store_is_told_how_a_kind_is_cut_only_when_it_does_not_know(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[int, Any]] = []
+    describe = memory.ev.store.describe
+
+    def watched(ways: Any) -> None:
+        told.append(ways)
+        describe(ways)
+
+    monkeypatch.setattr(memory.ev.store, "describe", watched)
+    add_all(memory.ev, KIND, "alpha")
+    memory.ev.pipeline.serves()
+    (first,) = told
+    assert [(way.chunker, way.app) for way in first.values()] == [("content:16-64", False)]
+    memory.ev.register(Kind("other"))
+    memory.ev.pipeline.serves()
+    assert len(told) == 1
+    memory.ev.register(Kind(KIND, load=lambda _: None))
+    memory.ev.pipeline.serves()
+    assert [way.app for way in told[1].values()] == [True]
+    assert len(told) == 2
+
+
+def test_a_kind_whose_loader_another_process_has_is_not_served(memory: World) -> None:
+    memory.ev.register(Kind("page", load=lambda _: "text"))
+    memory.ev.queue.enqueue("page", 1)
+    (version,) = memory.ev.pipeline.serves()
+    elsewhere = memory.tenant("another")
+    assert elsewhere.pipeline.serves() == []
+    (collection,) = memory.ev.store.collections()
+    assert elsewhere.pipeline.cutter_of(collection) is None
+    assert memory.ev.pipeline.cutter_of(collection) is not None
+    assert [job.version for job in memory.ev.pipeline.claim(5)] == [version]
+
+
+def test_a_process_with_other_settings_cuts_as_the_store_says(tmp_path: Path) -> None:
+    world = World(("sqlite", "sqlite"), tmp_path)
+    world.ev.add(KIND, "alpha", id="1")
+    work(world.ev)
+    elsewhere = world.open(chunk_tokens=64)
+    (collection,) = elsewhere.store.collections()
+    chunker = elsewhere.pipeline.chunker_of(collection)
+    assert chunker is not None
+    assert chunker.spec == collection.chunker == "content:16-64"
+    world.close()
+
+
+def test_the_kinds_own_chunker_cuts_its_texts(memory: World) -> None:
+    class Lines:
+        spec = "lines"
+
+        def split(self, text: str) -> Iterable[tuple[int, int]]:
+            at = 0
+            for line in text.splitlines(keepends=True):
+                yield at, at + len(line.rstrip())
+                at += len(line)
+
+    memory.ev.register(Kind("page", chunker=Lines()))
+    memory.ev.add("page", "one\ntwo\none\nthree", id="1")
+    work(memory.ev)
+    assert memory.embedder.texts == ["one", "two", "three"]
+    memory.ev.add("page", "two\none\nfour\nfour\ntwo", id="1")
+    jobs = memory.ev.pipeline.claim(1)
+    batch, _ = memory.ev.pipeline.prepare(jobs)
+    (item,) = batch.items
+    assert sorted(item.kept.values()) == [0, 1]
+    assert list(item.fresh.values()) == [(2, "four")]
+    step(memory.ev, jobs)
+    assert memory.ev.verify().complete
+
+
+def test_a_chunker_that_fails_is_the_records_error_and_tried_again(memory: World) -> None:
+    class Broken:
+        spec = "broken"
+
+        def split(self, text: str) -> Iterable[tuple[int, int]]:
+            raise OSError("no dictionary")
+
+    memory.ev.register(Kind("page", chunker=Broken()))
+    memory.ev.add("page", "one", id="1")
+    memory.ev.add(KIND, "alpha", id="1")
+    written = step(memory.ev, memory.ev.pipeline.claim(5))
+    assert (written.succeeded, written.retried, written.failed) == (1, 1, 0)
+    assert (job_of(memory.ev, "1", "page").error or "").startswith("its chunker failed: ")
+    assert "no dictionary" in (job_of(memory.ev, "1", "page").error or "")
+
+
+def test_a_title_is_cut_to_what_the_model_looks_at(tmp_path: Path) -> None:
+    world = World(("memory", "sqlite"), tmp_path)
+    world.embedder.characters = 40  # type: ignore[attr-defined]
+    ev = world.open()
+    ev.add(KIND, "alpha", id="1", title="a long title " * 20)
+    work(ev)
+    (text,) = world.embedder.texts
+    assert len(text) <= 40
+    assert text.endswith("alpha")
+    assert ev.verify().complete
+    world.close()
+
+
+# claims
+
+
+def test_a_version_that_came_after_the_list_was_made_is_given_back(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_all(memory.ev, KIND, "alpha")
+    pipeline = memory.ev.pipeline
+    pipeline.serves()
+    memory.ev.add("page", "beta", id="1")
+    monkeypatch.setattr(pipeline, "serves", lambda: [1, 2, 3, 4])
+    claimed = pipeline.claim(5)
+    assert [job.kind for job in claimed] == [KIND]
+    assert job_of(memory.ev, "1", "page").status is Status.PENDING
+    assert job_of(memory.ev, "1", "page").attempts == 0
+
+
+def test_only_what_is_asked_for_is_claimed(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha", "beta", "gamma")
+    assert len(memory.ev.queue.claim()) == 1
+    assert len(memory.ev.pipeline.claim(1)) == 1
+    memory.clock.move(61)
+    memory.ev.queue.recover_stuck()
+    jobs = memory.ev.pipeline.claim(3, suspects=False)
+    assert [job.record_id for job in jobs] == ["2"]
+    batch, _ = memory.ev.pipeline.prepare(jobs)
+    assert not batch.suspect
+    (suspect,) = memory.ev.pipeline.claim(3)
+    batch, _ = memory.ev.pipeline.prepare([suspect])
+    assert batch.suspect
+
+
+def test_a_claim_takes_time_only_when_there_was_something(memory: World) -> None:
+    def claims() -> int:
+        return sum(STAGES.seen().get(("claim",), ([0], 0.0))[0])
+
+    before = claims()
+    add_all(memory.ev, KIND, "alpha")
+    memory.ev.pipeline.claim(1)
+    assert claims() == before + 1
+    assert memory.ev.pipeline.claim(1) == []
+    assert claims() == before + 1
