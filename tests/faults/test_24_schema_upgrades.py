@@ -13,6 +13,7 @@ from evervec.stores.duckdb import schema as duckdb_schema
 from evervec.stores.postgres import schema as postgres_schema
 from evervec.stores.sqlite import schema as sqlite_schema
 from support.fault_checks import assert_true_to, open_store, settle
+from support.next_schema import PREFIXES, STATEMENTS, next_schema
 from support.places import Place, connect, integrity, kind_of, query
 from support.postgres import DATABASES
 from support.processes import Start
@@ -29,9 +30,9 @@ SCHEMAS: dict[str, Any] = {
     "duckdb": duckdb_schema,
     "postgres": postgres_schema,
 }
-LATEST: dict[str, int] = {kind: schema.LATEST for kind, schema in SCHEMAS.items()}
+LATEST: dict[str, int] = {kind: schema.SCHEMA.latest for kind, schema in SCHEMAS.items()}
 STEPS = {
-    kind: sum(len(schema.statements(n + 1)) for n in range(schema.LATEST))
+    kind: sum(len(list(schema.SCHEMA.statements(n + 1))) for n in range(schema.SCHEMA.latest))
     for kind, schema in SCHEMAS.items()
 }
 
@@ -129,40 +130,41 @@ def test_24_an_upgrade_killed_midway_leaves_a_file_that_opens(
     assert query(path, VERSION) == [(latest(path),)]
 
 
-@pytest.mark.parametrize("step", [0, 1, 5])
-def test_24_an_older_file_is_upgraded_with_all_that_is_in_it(
-    tmp_path: Path, start: Start, step: int
+@pytest.mark.parametrize("step", [0, 3, STATEMENTS - 1])
+def test_24_an_older_store_is_upgraded_with_all_that_is_in_it(
+    alone: Place, start: Start, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even when the first that tries is killed midway."""
-    path = tmp_path / "old.db"
-    old = sqlite3.connect(path)
-    first = "\n".join(sqlite_schema.statements(1))
-    old.executescript(first + "insert into evervec_meta values ('schema', 1);")
-    old.close()
-    victim = start("open", path, pause={"upgrading": f"statement {step};"})
+    """Even when the first that tries is killed midway. The step is made up: there is none yet."""
+    path, kind = alone, kind_of(alone)
+    with open_store(path) as ev:
+        ev.add("note", "before the upgrade", id="a")
+        settle(ev)
+    victim = start("open", path, pause={"upgrading": f"statement {step};"}, next_schema=True)
     victim.at("upgrading", f"statement {step};")
     victim.kill()
-    assert query(path, VERSION) == [(1,)]
-    with open_store(path) as ev:
-        ev.add("note", "after the upgrade", id="a")
-        settle(ev)
-        assert_true_to(ev, path, {"a": "after the upgrade"})
     assert query(path, VERSION) == [(latest(path),)]
-
-
-def test_24_a_pause_outlives_an_upgrade(tmp_path: Path) -> None:
-    path = tmp_path / "old.db"
-    old = sqlite3.connect(path)
-    old.executescript("\n".join(sqlite_schema.statements(1)))
-    old.executescript(
-        "insert into evervec_meta values ('schema', 1);"
-        "update evervec_meta set value = 1 where key = 'paused';"
-    )
-    old.close()
+    monkeypatch.setattr(SCHEMAS[kind], "SCHEMA", next_schema(kind))
     with open_store(path) as ev:
-        assert ev.store.paused()
-        ev.queue.resume()
-        assert not ev.store.paused()
+        ev.add("note", "after the upgrade", id="b")
+        settle(ev)
+        assert_true_to(ev, path, {"a": "before the upgrade", "b": "after the upgrade"})
+    assert query(path, VERSION) == [(latest(path) + 1,)]
+    copies = f"select text from {PREFIXES[kind]}copies"
+    assert query(path, copies) == [("before the upgrade",)]
+
+
+def test_24_processes_that_upgrade_a_store_at_once_do_it_once(
+    fresh: Callable[[], Place], start: Start
+) -> None:
+    path = fresh()
+    open_store(path).close()
+    openers = [start("open", path, pause={"ready": ""}, next_schema=True) for _ in range(4)]
+    for opener in openers:
+        opener.at("ready")
+    for opener in openers:
+        opener.go("ready")
+    assert [opener.at("opened")["error"] for opener in openers] == [None] * 4
+    assert query(path, VERSION) == [(latest(path) + 1,)]
 
 
 def test_24_one_that_waits_for_an_upgrade_takes_over_when_it_is_killed(

@@ -1,17 +1,12 @@
 """What stands behind a claim: one row for its leases, and jobs that are finished in place."""
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-import psycopg
 import pytest
 
-import evervec
-from evervec import Job, Status
+from evervec import Status
 from evervec.stores.postgres import PostgresStore
-from evervec.stores.postgres.schema import statements
 from support import postgres
-from support.places import somebody_waits
 from support.processes import until
 from support.world import KIND, World, assert_in_step, job_of, work
 
@@ -233,70 +228,3 @@ def test_a_suspect_that_is_cancelled_meanwhile_is_not_claimed(world: World) -> N
     assert isinstance(store, PostgresStore)
     with store.db.reading() as conn:
         assert store._together(conn, [12345], 10) == []
-
-
-OLD_SCHEMA = """
-insert into evervec.records (record, tenant, kind, id, state, seq, born, weight, created_at,
-    updated_at, metadata, text)
-select n, 'default', 'note', n::text, 'live', n, n, 1, 0, 0, '{}', 'alpha ' || n
-from generate_series(1, 4) as n;
-insert into evervec.versions (version, kind, state, created_at) values (5, 'note', 'serving', 0);
-insert into evervec.jobs (job_id, record, version, tenant, op, status, priority, scheduled_for,
-    seq, claimed_seq, max_attempts, attempts, created_at, token, started_at, lease_expires_at)
-select 5 + n, n, 5, 'default', 'embed', case when n > 2 then 'processing' else 'pending' end,
-    n, 0, n, n, 10, 1, 0, 'theirs', 0, case when n = 3 then 0 else 9e9 end
-from generate_series(1, 4) as n;
-insert into evervec.claims (token, started_at, expires_at, held, jobs)
-values ('theirs', 0, 0, 2, '{8,9}');
-select setval('evervec.numbers', 100);
-"""
-LATE = """
-insert into evervec.records (record, tenant, kind, id, state, seq, born, weight, created_at,
-    updated_at, metadata, text)
-values (50, 'default', 'note', 'late', 'live', 50, 50, 1, 0, 0, '{}', 'late');
-insert into evervec.jobs (job_id, record, version, tenant, op, status, priority, scheduled_for,
-    seq, max_attempts, created_at)
-values (51, 50, 5, 'default', 'embed', 'pending', 0, 0, 50, 10, 0);
-"""
-
-
-@pytest.fixture
-def older() -> str:
-    """A database of the schema before, with jobs that wait and jobs that a worker holds."""
-    url = postgres.DATABASES.create()
-    postgres.execute(url, "create schema evervec")
-    postgres.execute(url, "create table evervec.meta (key text primary key, value bigint)")
-    postgres.execute(url, "insert into evervec.meta values ('schema', 3)")
-    for number in (1, 2, 3):
-        for statement in statements(number):
-            postgres.execute(url, statement)
-    for statement in OLD_SCHEMA.split(";\n")[:-1]:
-        postgres.execute(url, statement)
-    return url
-
-
-def test_jobs_of_an_older_schema_go_on(world: World, older: str) -> None:
-    with evervec.open(older, embedder=world.embedder) as ev:
-        postgres.assert_none_is_astray(older)
-        held = ev.queue.status("note", "4")
-        assert isinstance(held, Job)
-        assert ev.queue.recover_stuck() == 1
-        assert [job.record_id for job in ev.queue.claim(5)] == ["3"]  # alone: its worker died
-        assert [job.record_id for job in ev.queue.claim(5)] == ["2", "1"]
-        ev.queue.finish(held)
-        assert ev.queue.stats().processing == 3
-        postgres.assert_none_is_astray(older)
-
-
-def test_a_job_that_is_committed_while_the_schema_changes_is_not_lost(
-    world: World, older: str
-) -> None:
-    with psycopg.connect(older) as late, ThreadPoolExecutor(1) as thread:
-        for statement in LATE.split(";\n")[:-1]:
-            late.execute(statement.encode())
-        opened = thread.submit(evervec.open, older, embedder=world.embedder)
-        until(lambda: somebody_waits(older), "the change of the schema to wait")
-        late.commit()
-        with opened.result(60) as ev:
-            postgres.assert_none_is_astray(older)
-            assert "late" in {job.record_id for job in ev.queue.claim(5)}

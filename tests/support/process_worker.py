@@ -27,8 +27,10 @@ import evervec
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.model import Change
 from evervec.provider import Provider
+from evervec.stores.sql.schema import Schema
 from evervec.stores.values import Apply, Finish
 from support.leaps import leaping
+from support.next_schema import next_schema
 
 DIMENSIONS = 512
 
@@ -58,6 +60,8 @@ class Orders:
     """write the index in a transaction of its own, as for one that is not in the store"""
     embedder: str = ""
     """the name of a provider, in place of the embedder that makes trouble by itself"""
+    next_schema: bool = False
+    """know a schema that is newer by a made-up step"""
     leaps: str = ""
     """the file of a clock that the test moves"""
     given: dict[str, Any] = field(default_factory=dict)
@@ -169,13 +173,15 @@ def announce_upgrade(orders: Orders, stage: Stage) -> None:
     engine = {"postgresql": "postgres", "duckdb": "duckdb"}.get(
         orders.store.partition(":")[0], "sqlite"
     )
-    schema: Any = importlib.import_module(f"evervec.stores.{engine}.schema")
+    module: Any = importlib.import_module(f"evervec.stores.{engine}.schema")
+    if orders.next_schema:
+        module.SCHEMA = next_schema(engine)
+    schema = type(module.SCHEMA)
     statements = schema.statements
-
     places = itertools.count()
 
-    def announced(number: int) -> Iterator[str]:
-        for statement in statements(number):
+    def announced(self: Schema, number: int) -> Iterator[str]:
+        for statement in statements(self, number):
             stage.reach("upgrading", f"statement {next(places)};")
             yield statement
 

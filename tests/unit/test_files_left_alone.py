@@ -14,6 +14,7 @@ from evervec.sources.base import attachment
 from evervec.stores.sqlite.connections import Connections
 from evervec.stores.sqlite.removing import remove_empty
 from evervec.stores.sqlite.schema import upgrade
+from support.next_schema import next_schema
 
 
 def make(path: Path) -> bytes:
@@ -52,7 +53,9 @@ def test_a_file_that_cannot_be_written_is_open_for_reading(
     assert path.read_bytes() == before
 
 
-def test_what_is_no_store_or_of_another_schema_is_not_made_one_by_reading(tmp_path: Path) -> None:
+def test_what_is_no_store_or_of_another_schema_is_not_made_one_by_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "app.db"
     with pytest.raises(StoreError, match="there is no file"):
         evervec.open(f"sqlite:///{path}?mode=ro")
@@ -60,10 +63,8 @@ def test_what_is_no_store_or_of_another_schema_is_not_made_one_by_reading(tmp_pa
     with pytest.raises(StoreError, match="is no store"):
         evervec.open(f"sqlite:///{path}?mode=ro")
     make(tmp_path / "s.db")
-    with sqlite3.connect(tmp_path / "s.db") as conn:
-        conn.execute("update evervec_meta set value = 1 where key = 'schema'")
-    conn.close()
-    with pytest.raises(StoreError, match="has schema 1"):
+    monkeypatch.setattr("evervec.stores.sqlite.schema.SCHEMA", next_schema("sqlite"))
+    with pytest.raises(StoreError, match="has schema 1, and this version needs 2"):
         evervec.open(f"sqlite:///{tmp_path / 's.db'}?mode=ro")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +11,13 @@ from evervec.stores.named import Queries
 from evervec.stores.sql.batches import Batches
 from evervec.stores.sql.engine import Connection
 
-SQL = Queries.read("evervec.stores.duckdb", "queries.sql")
+
+def _dialect(shared: str) -> str:
+    """Lists as arrays."""
+    return re.sub(r"list\((\$\d+)\)", r"(select unnest(\1::bigint[]))", shared)
+
+
+SQL = Queries.of_store("evervec.stores.duckdb", _dialect)
 
 
 class Engine(Batches):

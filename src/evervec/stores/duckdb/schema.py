@@ -1,17 +1,11 @@
-"""Schema versions and the way up from each to the next.
-
-`schema_N.sql` takes a file from schema N-1 to N. All missing steps run in one transaction, so
-a process that is killed midway leaves the file as it was.
-"""
+"""The schema of a file, made or brought up to date when it is opened."""
 
 from __future__ import annotations
 
-from importlib.resources import files
-
-from evervec.errors import StoreError
 from evervec.stores.duckdb.connections import Connections, Session
+from evervec.stores.sql.schema import Schema
 
-LATEST = 5
+SCHEMA = Schema("evervec.stores.duckdb")
 
 
 def upgrade(db: Connections) -> None:
@@ -19,24 +13,12 @@ def upgrade(db: Connections) -> None:
     with db.file.lock:
         with db.reading() as conn:
             found = _version(conn)
-        if found > LATEST:
-            raise StoreError(
-                f"{db.name} was made by a newer evervec (its schema is {found}, this version "
-                f"knows {LATEST}): upgrade evervec, or open another file"
-            )
-        if found == LATEST:
+        SCHEMA.check(found, db.name)
+        if found == SCHEMA.latest:
             return
         with db.writing(durable=True) as conn:
-            for number in range(found + 1, LATEST + 1):
-                for statement in statements(number):
-                    conn.execute(statement)
-                conn.execute("update evervec_meta set value = $1 where key = 'schema'", [number])
-
-
-def statements(number: int) -> list[str]:
-    """The statements of one step. A semicolon ends one only at a line's end."""
-    text = files(__package__).joinpath(f"schema_{number}.sql").read_text("utf-8")
-    return [f"{statement};" for statement in text.split(";\n") if statement.strip()]
+            SCHEMA.upgrade(conn, found, db.name)
+            conn.execute("update evervec_meta set value = $1 where key = 'schema'", [SCHEMA.latest])
 
 
 def _version(conn: Session) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -15,7 +16,14 @@ from evervec.stores.sql.batches import Batches
 from evervec.stores.sql.fronts import Fronts
 from evervec.stores.sql.jobs import JobRow, make_jobs
 
-SQL = Queries.read("evervec.stores.postgres", "queries.sql")
+
+def _dialect(shared: str) -> str:
+    """Tables in a schema, and lists as arrays."""
+    text = shared.replace("evervec_", "evervec.")
+    return re.sub(r"in list\((\$\d+)\)", r"= any (\1::bigint[])", text)
+
+
+SQL = Queries.of_store("evervec.stores.postgres", _dialect)
 
 _CLOCK_HOLDS = 30.0
 """seconds for which the difference between the database's clock and ours is taken as known"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -12,7 +13,15 @@ from evervec.stores.named import Queries
 from evervec.stores.sql import engine
 from evervec.stores.sqlite.connections import Connections
 
-SQL = Queries.read("evervec.stores.sqlite", "queries.sql")
+
+def _dialect(shared: str) -> str:
+    """Numbers of parameters, lists as JSON, and no casts."""
+    text = re.sub(r"::(?:double precision|\w+)", "", shared)
+    text = re.sub(r"\$(\d+)", r"?\1", text)
+    return re.sub(r"list\((\?\d+)\)", r"(select value from json_each(\1))", text)
+
+
+SQL = Queries.of_store("evervec.stores.sqlite", _dialect)
 
 
 def listed(values: Iterable[object]) -> str:

@@ -1,4 +1,4 @@
--- The first schema. Names are prefixed, because the file may be the application's own.
+-- Names are prefixed, because the file may be the application's own.
 -- Rows are found by scanning columns, which is what DuckDB is good at; the only indexes are those
 -- that keep two transactions from making the same thing.
 
@@ -9,7 +9,7 @@ create table evervec_meta (
 
 -- one counter for seq, record, job and point numbers: larger for whatever came later
 insert into evervec_meta (key, value)
-values ('schema', 0), ('counter', 0), ('paused', 0), ('removals_purged', 0);
+values ('schema', 0), ('counter', 0), ('removals_purged', 0);
 
 -- the connections that callers were given, and how often each took part in a transaction
 create table evervec_callers (
@@ -84,6 +84,10 @@ create table evervec_jobs (
     worker varchar,
     error varchar,
     box varchar,
+    -- The seq of the add that filled the box: the record that comes out of it is no newer, however often
+    -- its job was asked for again since. Without one it is the job's own.
+    box_seq bigint,
+    trace varchar,                  -- the caller's (W3C traceparent), which the worker goes on with
     unique (record, version)
 );
 
@@ -111,7 +115,12 @@ create table evervec_ledger (
     record bigint not null,
     version bigint not null,
     seq bigint not null,
-    chunks blob not null
+    chunks blob not null,
+    -- For an index outside the store. `fence` is the number that the record's points carry there (null:
+    -- its seq). `doubt` is the fence of a write that began and was not finished, so the index may hold
+    -- other points than this entry says (null: no such write).
+    fence bigint,
+    doubt bigint
 );
 
 create table evervec_locks (
@@ -189,7 +198,11 @@ create table evervec_keys (
     created_at double not null,
     expires_at double,
     last_used_at double,
-    revoked_at double
+    revoked_at double,
+    -- Of a token, which is a key with a short life: the key that it was made from, and as a JSON list the
+    -- kinds that it is for (null: all).
+    parent varchar,
+    kinds varchar
 );
 
 -- Requests by the names that their callers gave them, so that one sent twice is done once.
@@ -199,4 +212,56 @@ create table evervec_asked (
     fingerprint varchar not null,
     answer varchar,
     asked_at double not null
+);
+
+-- The audit log: who did what, from where, and what became of it.
+create sequence evervec_audit_entries;
+create table evervec_audit (
+    entry bigint not null default nextval('evervec_audit_entries'),
+    noted_at double not null,
+    key_id varchar,                     -- null: nobody with a key
+    agent varchar not null,
+    tenant varchar not null,            -- *: all
+    action varchar not null,
+    target varchar not null,
+    outcome varchar not null,
+    request_id varchar,
+    client varchar                      -- an address
+);
+
+-- Tenants whose jobs are not claimed; the empty name stands for all.
+create table evervec_pauses (
+    tenant varchar primary key
+);
+
+-- What is set for single tenants; null: as for all.
+create table evervec_tenants (
+    tenant varchar not null,
+    weight bigint,                  -- of its turn, beside 1 for others
+    kinds bigint,
+    records bigint,
+    bytes bigint,
+    chunks bigint,
+    tokens bigint,                  -- a day
+    money double                    -- a day
+);
+
+-- Tenants whose jobs wait because what they may use in a day is used up.
+create table evervec_holds (
+    tenant varchar not null,
+    until double not null
+);
+
+-- What tenants have, counted in the transaction of each change.
+create table evervec_usage (
+    tenant varchar not null,
+    kind varchar not null,
+    records bigint not null,        -- that are not deleted
+    bytes bigint not null           -- of their titles, texts, metadata and typed data
+);
+
+create table evervec_chunks (
+    tenant varchar not null,
+    version bigint not null,
+    chunks bigint not null          -- in the ledger: each takes 24 bytes of an entry
 );

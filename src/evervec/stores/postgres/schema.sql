@@ -1,7 +1,7 @@
--- The first schema. Everything is in the schema `evervec`, whose meta table the upgrade makes.
--- Names are compared byte by byte, as everywhere in evervec, whatever the database's locale.
-
-insert into evervec.meta (key, value) values ('paused', 0);
+-- Everything is in the schema `evervec`, whose meta table the upgrade makes. Names are compared byte by
+-- byte, as everywhere in evervec, whatever the database's locale.
+-- `queue.sql` has the functions of claims, `queue_in_sql.sql` the queue for programs in other languages,
+-- and `usage.sql` what tenants have.
 
 -- One sequence for seq, record and job numbers. It hands them out one by one: a session that
 -- kept some back would give a later change the smaller number.
@@ -68,6 +68,27 @@ create table evervec.versions (
     unique (kind, name)
 ) with (fillfactor = 50);
 
+-- A random number that changes with any change of versions except the time of their last write: caches of
+-- the versions compare it. (A sequence would repeat itself after a restore.)
+insert into evervec.meta (key, value) values ('versions', 0);
+
+create function evervec.note_versions() returns trigger
+language plpgsql
+as $$
+begin
+    update evervec.meta set value = (random() * 9e15)::bigint where key = 'versions';
+    return null;
+end
+$$;
+
+create trigger note_added_or_dropped after insert or delete on evervec.versions
+for each row execute function evervec.note_versions();
+
+create trigger note_changed
+after update of state, name, provider, model, dimensions, chunker, app, cut_since
+on evervec.versions
+for each row execute function evervec.note_versions();
+
 -- What processes share: notes on providers, what their calls cost, vectors to use again.
 create table evervec.notes (
     name text collate "C" primary key,
@@ -99,7 +120,11 @@ create table evervec.cache (
 create table evervec.attached (
     kind text collate "C" primary key,
     definition text not null,
-    position text                   -- the key up to which old rows are enqueued; null: all
+    position text,                  -- the key up to which old rows are enqueued; null: all
+    -- A row whose key or tenant cannot be a record's is set aside: an example of such a row's id (null:
+    -- none is known), and how many were set aside since the first.
+    unfit text,
+    times_unfit bigint not null default 0
 );
 
 -- Rows live for a moment, and nobody looks for one of them, so there is no index to keep.
@@ -112,11 +137,10 @@ create table evervec.changes (
 -- A publication for all tables lets only rows be deleted that can be told apart.
 alter table evervec.changes replica identity full;
 
--- Rows change state twice in their life, so pages keep room for that, and vacuum comes early.
--- A change of an indexed column puts the row's new version into every index anew, so no index
--- is on what a worker writes: of a finish, the heap alone learns.
+-- A row changes twice in its life. No index is on what a worker writes, and a page has room for its rows
+-- as they will be once they are done: they are updated in place, without touching an index.
 create table evervec.jobs (
-    job_id bigint primary key with (fillfactor = 50),
+    job_id bigint primary key,
     record bigint not null,
     version bigint not null,
     seq bigint not null,
@@ -138,36 +162,68 @@ create table evervec.jobs (
     worker text,
     error text,
     box text,
-    -- what indexes may know of the status: neither changes when a claimed job is done
-    waits boolean not null generated always as (status = 'pending') stored,
+    -- The seq of the add that filled the box: the record that comes out of it is no newer, however often
+    -- its job was asked for again since. Without one it is the job's own.
+    box_seq bigint,
+    trace text,                     -- the caller's (W3C traceparent), which the worker goes on with
+    -- does not change when a claimed job is done
     failed_at double precision
         generated always as (case when status = 'failed' then completed_at end) stored,
-    unique (record, version) with (fillfactor = 50)
+    unique (record, version)
 ) with (
-    fillfactor = 50,
+    fillfactor = 40,
     autovacuum_vacuum_scale_factor = 0.01,
     autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_cost_delay = 0
 );
 
--- Those that wait have a second one, for fairness.
-create index jobs_ready on evervec.jobs (priority desc, scheduled_for, job_id) where waits;
-create index jobs_by_tenant on evervec.jobs
-    (priority desc, tenant, scheduled_for, job_id) where waits;
 create index jobs_failed on evervec.jobs (failed_at, tenant) where failed_at is not null;
 -- of a range of pages it knows the first and the last, which hardly ever changes
 create index jobs_completed on evervec.jobs using brin (completed_at);
 
--- Where to look for leases that ran out: one row for all jobs of a claim. Each job has its own
--- lease, and none of them ends before `expires_at`. A row goes when `held` comes down to
--- nothing, or else once its time has come and none of its jobs is held any more.
+-- The jobs that can be claimed, in a narrow table: triggers on `jobs` keep it in step. They stand by
+-- tenant, and by priority within a tenant (`rank`: the lowest first). Those that are not due yet stand
+-- apart (`later`), and cost nothing until a claim finds that their time has come.
+create table evervec.ready (
+    job_id bigint not null,
+    version bigint not null,
+    scheduled_for double precision not null,
+    crashes integer not null,
+    tenant text collate "C" not null,
+    op text collate "C" not null,
+    later boolean not null,
+    rank bigint not null
+) with (
+    autovacuum_vacuum_scale_factor = 0.01,
+    autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+create unique index ready_order on evervec.ready (later, tenant, rank, scheduled_for, job_id);
+create index ready_later on evervec.ready (scheduled_for) where later;
+alter table evervec.ready replica identity using index ready_order;
+
+-- One row for all jobs of a claim. A claim deletes rows of `ready` and leaves the jobs as they are: this
+-- row says who holds them, until there is more to write about one of them than that it is done.
+-- No lease of its jobs ends before `expires_at`. A row goes when `held` reaches zero, or once its time
+-- has come and none of its jobs is held any more.
 create table evervec.claims (
     token text collate "C" primary key,
+    worker text not null default '',
     started_at double precision not null,
     expires_at double precision not null,
+    leased_until double precision not null default 0,
     held integer not null,
-    jobs bigint[] not null
+    job_ids bigint[] not null default '{}',  -- leased by this row alone, in order
+    seqs bigint[] not null default '{}',     -- of each of them, when it was claimed
+    written bigint[] not null default '{}'   -- those whose own rows say that they are leased, or did
 ) with (fillfactor = 50);
+
+-- Written once and seldom read: to compress them costs more than it saves.
+alter table evervec.claims
+    alter column job_ids set storage external,
+    alter column seqs set storage external,
+    alter column written set storage external;
 
 create index claims_expire on evervec.claims (expires_at);
 
@@ -198,6 +254,11 @@ create table evervec.ledger (
     version bigint not null,
     seq bigint not null,
     chunks bytea not null,
+    -- For an index outside the store. `fence` is the number that the record's points carry there (null:
+    -- its seq). `doubt` is the fence of a write that began and was not finished, so the index may hold
+    -- other points than this entry says (null: no such write).
+    fence bigint,
+    doubt bigint,
     primary key (record, version)
 ) with (fillfactor = 85);
 
@@ -237,8 +298,14 @@ create table evervec.keys (
     created_at double precision not null,
     expires_at double precision,
     last_used_at double precision,
-    revoked_at double precision
+    revoked_at double precision,
+    -- Of a token, which is a key with a short life: the key that it was made from, and as a JSON list the
+    -- kinds that it is for (null: all).
+    parent text,
+    kinds text
 );
+
+create index keys_of_parent on evervec.keys (parent, created_at) where parent is not null;
 
 -- Requests by the names that their callers gave them, so that one sent twice is done once.
 create table evervec.asked (
@@ -251,3 +318,30 @@ create table evervec.asked (
 );
 
 create index asked_old on evervec.asked (asked_at);
+
+-- Tenants whose jobs are not claimed; the empty name stands for all.
+create table evervec.pauses (
+    tenant text collate "C" primary key
+);
+
+-- Tenants whose jobs wait because what they may use in a day is used up.
+create table evervec.holds (
+    tenant text collate "C" primary key,
+    until double precision not null
+);
+
+-- The audit log: who did what, from where, and what became of it.
+create table evervec.audit (
+    entry bigint generated always as identity primary key,
+    noted_at double precision not null,
+    key_id text,                     -- null: nobody with a key
+    agent text not null,
+    tenant text not null,            -- *: all
+    action text not null,
+    target text not null,
+    outcome text not null,
+    request_id text,
+    client text                      -- an address
+);
+
+create index audit_at on evervec.audit (noted_at);

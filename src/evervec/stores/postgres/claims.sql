@@ -1,0 +1,160 @@
+-- Claims: due jobs by tenants' turns, leases, and what a worker loads.
+
+-- name: claim
+-- In one statement, which is a transaction of its own. What was told comes with the first row.
+-- Where a worker died of a job, nothing is claimed until it was said which of them.
+with begun as materialized (
+    select evervec.now_seconds() as now, clock_timestamp() as at,
+           set_config('synchronous_commit', 'off', true)),
+due as materialized (
+    select begun.now, d.places, d.suspect, json_build_array(
+        begun.now, extract(epoch from clock_timestamp() - begun.at), d.jobs, d.suspect,
+        d.next_turn, d.tenants, d.ranks, d.times, d.firsts)::text as told
+    from begun, evervec.next_jobs($1, begun.now, $2, $3, $4, $5, $6, $7, $8) as d)
+select case when coalesce(t.ordinality, 1) = 1 then due.told end, t.job_id, t.tenant, t.kind, t.id,
+       t.version, t.op, t.seq, t.priority, t.attempts, t.max_attempts, t.error, t.created_at,
+       t.scheduled_for, t.completed_at, t.record, t.crashes
+from due
+left join evervec.take_jobs(
+    $9, $10, due.now, due.now + $11,
+    case when due.suspect and $12::bigint[] is null then '{}' else due.places end, $12::bigint[]
+) with ordinality as t on true
+
+-- name: suspects
+select job_id, crashes, attempts, max_attempts from evervec.jobs
+where job_id = any ($1::bigint[])
+
+-- name: write_leases
+select evervec.write_leases($1, $2)
+
+-- name: write_expired
+-- but not of jobs that somebody has locked: the others need not wait for that
+with ended as materialized (
+    select token, job_ids from evervec.claims
+    where job_ids <> '{}' and (leased_until < $1 or started_at < $2)
+    for update skip locked),
+held as materialized (select unnest(job_ids) as job_id from ended),
+free as materialized (
+    select job_id from evervec.jobs where job_id = any (array(select job_id from held))
+    order by job_id
+    for update skip locked),
+there as materialized (
+    select job_id from evervec.jobs where job_id = any (array(select job_id from held)))
+select evervec.write_leases(
+    array(select token from ended),
+    array(select job_id from held
+          where job_id in (select job_id from free) or job_id not in (select job_id from there)))
+
+-- name: load
+-- the first so many whose texts fit together, and at least one. Of an entry in doubt nothing is
+-- known to be in the index.
+select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq
+from (
+    select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
+           j.box, j.trace, j.box_seq, w.place,
+           sum(coalesce(length(r.text), 0) + coalesce(length(j.box), 0))
+               over (order by w.place) as upto
+    from unnest($1::bigint[]) with ordinality as w (job_id, place)
+    left join evervec.jobs as j on j.job_id = w.job_id
+    left join evervec.records as r on r.record = j.record
+    left join evervec.ledger as l
+        on l.record = j.record and l.version = j.version and l.doubt is null) as f
+where place = 1 or upto <= $2::bigint
+order by place
+
+-- name: finish_claimed
+-- jobs of which only their claim tells that they are leased, with their attempts; null: all of them
+-- No row: it tells of none.
+with now as materialized (select evervec.now_seconds() as now),
+claim as materialized (  -- its lists whole, not to be fetched for each job
+    select started_at, job_ids || '{}'::bigint[] as job_ids, seqs || '{}'::bigint[] as seqs
+    from evervec.claims where token = $1 and job_ids <> '{}'
+    for update),
+done as (
+    update evervec.jobs as j
+    set status = 'done', token = $1, worker = $2, box = null, claimed_seq = j.seq,
+        finished_seq = j.seq, attempts = j.attempts + 1, started_at = claim.started_at,
+        completed_at = now.now, error = null, crashes = 0
+    from now, claim
+    where j.job_id = any ($3::bigint[]) and j.status = 'pending'
+        and claim.job_ids[width_bucket(j.job_id, claim.job_ids)] = j.job_id
+        and claim.seqs[width_bucket(j.job_id, claim.job_ids)] = j.seq
+    returning j.job_id, j.record, j.tenant, j.version, j.attempts, j.seq, j.started_at,
+              j.completed_at, width_bucket(j.job_id, $3::bigint[]) as place),
+noted as (
+    insert into evervec.attempts
+        (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
+         chunks_reused, tokens, worker)
+    select record, tenant, version, attempts, seq, started_at, completed_at, 'done',
+           coalesce(($4::integer[])[place], 0), coalesce(($5::integer[])[place], 0),
+           coalesce(($6::integer[])[place], 0), $2
+    from done),
+ended as (select count(*) as count from done),
+rest as (
+    select coalesce(array_agg(u.job_id order by u.job_id), '{}') as job_ids,
+           coalesce(array_agg(u.seq order by u.job_id), '{}') as seqs
+    from claim, ended, unnest(claim.job_ids, claim.seqs) as u (job_id, seq)
+    where ended.count < cardinality(claim.job_ids) and u.job_id not in (select job_id from done)),
+let_go as (
+    update evervec.claims as c
+    set held = c.held - ended.count::integer, job_ids = rest.job_ids, seqs = rest.seqs
+    from claim, ended, rest where c.token = $1 and c.held > ended.count),
+gone as (
+    delete from evervec.claims as c using claim, ended
+    where c.token = $1 and c.held <= ended.count)
+select case when ended.count < cardinality($3::bigint[]) then array(select job_id from done) end
+from claim, ended
+
+-- name: release
+update evervec.jobs as j
+set status = 'pending',
+    attempts = case when j.seq > j.claimed_seq then 0 else greatest(j.attempts - 1, 0) end,
+    error = coalesce($1, j.error), token = null, lease_expires_at = null,
+    scheduled_for = case when j.seq > j.claimed_seq then j.scheduled_for
+                         else coalesce($2, j.scheduled_for) end
+from unnest($3::bigint[], $4::text[]) as n (job_id, token)
+where j.job_id = n.job_id and coalesce(j.token = n.token and j.status = 'processing', false)
+returning j.job_id
+
+-- name: renew
+with sooner as (  -- a lease may be renewed for less than it had
+    update evervec.claims set expires_at = evervec.now_seconds() + $1::double precision
+    where token = any ($3::text[]) and expires_at > evervec.now_seconds() + $1::double precision)
+update evervec.jobs as j
+set lease_expires_at = evervec.now_seconds() + $1::double precision
+from unnest($2::bigint[], $3::text[]) as n (job_id, token)
+where j.job_id = n.job_id and coalesce(j.token = n.token and j.status = 'processing', false)
+returning j.job_id
+
+-- name: settle_claims
+-- those whose time has come: by when the first lease of each ends now, or away with it
+with ended as (
+    select token, written, case when job_ids <> '{}' then leased_until end as leased_until
+    from evervec.claims
+    where expires_at < $1 and (job_ids = '{}' or leased_until >= $1)
+    for update skip locked),
+held as (
+    select token, min(lease_expires_at) as leased_until
+    from evervec.jobs
+    where job_id = any (array(select unnest(written) from ended)) and status = 'processing'
+    group by token),
+first as (
+    select e.token, least(e.leased_until, h.leased_until) as expires_at
+    from ended as e left join held as h on h.token = e.token),
+moved as (
+    update evervec.claims as c set expires_at = f.expires_at
+    from first as f where c.token = f.token and f.expires_at is not null)
+delete from evervec.claims where token in (select token from first where expires_at is null)
+
+-- name: next_scheduled
+-- of one that can be claimed now, and of the first that is for later
+select least(
+    (select q.scheduled_for from evervec.ready as q
+     where not q.later and ($1::bigint[] is null or q.version = any ($1::bigint[]))
+     limit 1),
+    (select q.scheduled_for from evervec.ready as q
+     where q.later and ($1::bigint[] is null or q.version = any ($1::bigint[]))
+     order by q.scheduled_for limit 1))
+
+-- name: next_expiry
+select min(expires_at) from evervec.claims where expires_at >= $1

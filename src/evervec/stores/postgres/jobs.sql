@@ -1,0 +1,271 @@
+-- Jobs: enqueue, finish, fail, and what is done to many.
+
+-- name: try_write
+-- changes nothing, and is undone
+update evervec.meta set value = value where key = 'paused'
+
+-- name: now
+select evervec.now_seconds()
+
+-- name: take_numbers
+select nextval('evervec.numbers') from generate_series(1, $1::integer)
+
+-- name: lock_counter
+-- changes nothing, but takes the lock that keeps others from taking numbers
+alter sequence evervec.numbers no cycle
+
+-- name: last_number
+select last_value from evervec.numbers
+
+-- name: loaded_kinds
+-- whose rows a loader or an attached table gives
+select kind from evervec.versions where kind = any ($1::text[]) and app = 1
+union
+select kind from evervec.attached where kind = any ($1::text[])
+
+-- name: touch_versions
+-- at most once a second, and never waiting for another worker that does it
+update evervec.versions set last_sync_at = $1
+where version in (
+    select version from evervec.versions
+    where version = any ($2::bigint[]) and coalesce(last_sync_at, 0) < $1::double precision - 1
+    for update skip locked)
+
+-- name: job_columns
+j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.claimed_seq, j.status, j.priority,
+j.attempts, j.max_attempts, j.error, j.token, j.created_at, j.scheduled_for, j.started_at,
+j.completed_at, j.lease_expires_at, j.record, j.worker, j.crashes
+from evervec.current_jobs as j
+join evervec.records as r on r.record = j.record
+
+-- name: versions_stamp
+-- another number after any change of versions, by a trigger
+select value from evervec.meta where key = 'versions'
+
+-- name: standing
+-- in the order of their keys, so that two bulk finishes never wait for each other
+select job_id, status, op, seq, claimed_seq, finished_seq, token, attempts, max_attempts, crashes,
+       box is not null, priority, scheduled_for, error, completed_at, started_at, lease_expires_at
+from evervec.jobs
+where job_id = any ($1::bigint[])
+order by job_id
+for update
+
+-- name: finish
+update evervec.jobs as j
+set status = case when j.seq > n.seq then 'pending' else 'done' end,
+    attempts = case when j.seq > n.seq then 0 else j.attempts end,
+    box = case when j.seq > n.seq then j.box end,
+    finished_seq = n.seq, completed_at = $1, lease_expires_at = null, error = null, crashes = 0
+from unnest($2::bigint[], $3::bigint[]) as n (seq, job_id)
+where j.job_id = n.job_id
+
+-- name: finish_untouched
+-- jobs that are still as they were claimed, with their attempts; null: all of them were
+-- They come in order, so that a job's place in the list is found without a join.
+with now as materialized (select evervec.now_seconds() as now),
+done as (
+    update evervec.jobs as j
+    set status = 'done', box = null, finished_seq = j.claimed_seq, completed_at = now.now,
+        lease_expires_at = null, error = null, crashes = 0
+    from now
+    -- a planner that knew how rare a token is would rather walk all jobs in search of it
+    where j.job_id = any ($3::bigint[])
+        and coalesce(j.token = $1 and j.status = 'processing' and j.seq = j.claimed_seq, false)
+    returning j.job_id, j.record, j.tenant, j.version, j.attempts, j.claimed_seq, j.started_at,
+              j.completed_at, width_bucket(j.job_id, $3::bigint[]) as place),
+noted as (
+    insert into evervec.attempts
+        (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
+         chunks_reused, tokens, worker)
+    select record, tenant, version, attempts, claimed_seq, started_at, completed_at, 'done',
+           coalesce(($4::integer[])[place], 0), coalesce(($5::integer[])[place], 0),
+           coalesce(($6::integer[])[place], 0), $2
+    from done),
+ended as (select count(*) as count from done),
+let_go as (
+    update evervec.claims as c set held = c.held - ended.count::integer
+    from ended where c.token = $1 and c.held > ended.count),
+gone as (
+    delete from evervec.claims as c using ended where c.token = $1 and c.held <= ended.count)
+select case when ended.count < cardinality($3::bigint[]) then array(select job_id from done) end
+from ended
+
+-- name: reveal_state
+select record, state, seq, created_at, version, born from evervec.records
+where record = any ($1::bigint[])
+
+-- name: born
+select record, case when state = 'deleted' then seq else born end from evervec.records
+where record = any ($1::bigint[])
+
+-- name: put_ledger
+insert into evervec.ledger as l (record, version, seq, chunks, fence)
+select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bigint[])
+on conflict (record, version) do update
+    set seq = excluded.seq, chunks = excluded.chunks, fence = excluded.fence, doubt = null
+where excluded.seq >= l.seq
+
+-- name: doubt_ledger
+-- a write into an index outside of the store begins
+update evervec.ledger as l set doubt = $1
+from evervec.jobs as j
+where j.job_id = any ($2::bigint[]) and l.record = j.record and l.version = j.version
+
+-- name: drop_ledger
+delete from evervec.ledger as l
+using unnest($1::bigint[], $2::bigint[], $3::bigint[]) as n (record, version, seq)
+where l.record = n.record and l.version = n.version and l.seq <= n.seq
+
+-- name: add_attempts
+insert into evervec.attempts
+    (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
+     chunks_reused, tokens, worker, error)
+select * from unnest(
+    $1::bigint[], $2::text[], $3::bigint[], $4::integer[], $5::bigint[], $6::double precision[],
+    $7::double precision[], $8::text[], $9::integer[], $10::integer[], $11::integer[], $12::text[],
+    $13::text[])
+
+-- name: put_back
+update evervec.jobs as j
+set status = n.status, scheduled_for = n.due, attempts = n.attempts,
+    crashes = n.crashes, error = n.error, completed_at = n.completed_at, token = null,
+    lease_expires_at = null
+from unnest($1::text[], $2::double precision[], $3::integer[], $4::integer[], $5::text[],
+            $6::double precision[], $7::bigint[])
+    as n (status, due, attempts, crashes, error, completed_at, job_id)
+where j.job_id = n.job_id
+
+-- name: expired
+select job_id from evervec.jobs
+where job_id = any (array(
+        select unnest(written) from evervec.claims where expires_at < $1 or started_at < $2))
+    and status = 'processing' and (lease_expires_at < $1 or started_at < $2)
+    and ($3::text is null or tenant = $3)
+order by lease_expires_at
+limit $4
+for update skip locked
+
+-- name: retry_one
+update evervec.jobs
+set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
+    scheduled_for = $1
+where job_id = $2 and status = 'failed'
+
+-- name: retry_failed
+update evervec.jobs
+set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
+    scheduled_for = $1
+where job_id = any (array(
+    select job_id from evervec.jobs
+    where failed_at is not null and ($2::text is null or tenant = $2)
+        and ($3::bigint is null or attempts < $3)
+    order by job_id
+    for update)) and status = 'failed'
+
+-- name: lock_job
+select 1 from evervec.jobs where job_id = $1 for update
+
+-- name: lock_place
+-- where it stands among those that can be claimed, once nobody else moves it
+select 1 from evervec.ready as q
+join evervec.jobs as j
+    on q.later in (false, true) and (q.tenant, q.rank, q.scheduled_for, q.job_id)
+        = (j.tenant, -j.priority::bigint, j.scheduled_for, j.job_id)
+where j.job_id = $1
+for update of q
+
+-- name: purge_jobs
+-- each of the two by its own index
+delete from evervec.jobs
+where job_id = any (array(
+    select job_id from (
+        select job_id from evervec.jobs
+        where $1 = 'done' and status = 'done' and completed_at < $2
+            and ($3::text is null or tenant = $3) and ($4::boolean or box is null)
+        limit $5
+        for update skip locked) as done
+    union all
+    select job_id from (
+        select job_id from evervec.jobs
+        where $1 = 'failed' and failed_at < $2
+            and ($3::text is null or tenant = $3) and ($4::boolean or box is null)
+        limit $5
+        for update skip locked) as failed))
+returning record
+
+-- name: orphans
+-- jobs of versions that do not exist
+select q.job_id from evervec.ready as q
+where not exists (select 1 from evervec.versions as v where v.version = q.version)
+union all
+select j.job_id from evervec.jobs as j
+where j.failed_at is not null
+    and not exists (select 1 from evervec.versions as v where v.version = j.version)
+limit $1
+
+-- name: forsake
+-- what never appeared, and no job will make appear, is as good as deleted
+update evervec.records as r set state = 'deleted'
+where r.record = any ($1::bigint[]) and r.state = 'hidden'
+    and not exists (select 1 from evervec.jobs as j where j.record = r.record)
+
+-- name: purge_attempts
+delete from evervec.attempts
+where ctid = any (array(
+    select ctid from evervec.attempts where finished_at < $1 limit $2 for update skip locked))
+
+-- name: forgotten
+-- locked: whoever adds one of them anew waits, and finds nothing there
+select r.record from evervec.records as r
+where r.state = 'deleted' and r.updated_at < $1
+    and not exists (select 1 from evervec.jobs as j where j.record = r.record)
+order by r.updated_at
+limit $2
+for update of r skip locked
+
+-- name: still_without_job
+select r.record from evervec.records as r
+where r.record = any ($1::bigint[])
+    and not exists (select 1 from evervec.jobs as j where j.record = r.record)
+
+-- name: forget_removals
+delete from evervec.removals where record = any ($1::bigint[])
+
+-- name: points_tables
+select c.relname from pg_class as c
+where c.relnamespace = 'evervec'::regnamespace and c.relkind = 'r' and c.relname ~ '^points_[0-9]+$'
+
+-- name: horizon_holders
+-- transactions that keep old rows from being cleared away: who they are, for how long, and what
+-- tells one from the next of the same process. When one began is hidden from roles that may not
+-- read all statistics.
+select 'process ' || pid || ', ' || coalesce(nullif(application_name, ''), 'no name'),
+       extract(epoch from clock_timestamp() - xact_start)::double precision,
+       coalesce(backend_xid, backend_xmin)::text
+from pg_stat_activity
+where coalesce(backend_xid, backend_xmin) is not null and datname = current_database()
+    and pid <> pg_backend_pid() and usesysid is not null
+    and coalesce(backend_type, 'client backend') = 'client backend'
+union all
+select 'prepared as ' || gid, extract(epoch from clock_timestamp() - prepared)::double precision, ''
+from pg_prepared_xacts where database = current_database()
+order by 2 desc nulls last
+
+-- name: reopen
+select r.record, r.tenant, r.kind, r.state
+from evervec.records as r
+where r.record = any ($1::bigint[])
+    and exists (select 1 from evervec.versions as v where v.version = $2 and v.state <> 'retired')
+order by r.record
+
+-- name: add_note
+insert into evervec.notes (name, value, revision) values ($1, $2, $3) on conflict do nothing
+
+-- name: health
+-- what evervec needs of a server, as this user finds it
+select pg_is_in_recovery(),
+       has_schema_privilege('evervec', 'create'),
+       has_database_privilege(current_database(), 'create'),
+       (select default_version from pg_available_extensions where name = 'vector'),
+       (select extversion from pg_extension where extname = 'vector')

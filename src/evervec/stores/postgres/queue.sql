@@ -1,0 +1,375 @@
+-- How jobs are claimed: see `ready` and `claims` in `schema.sql`.
+
+-- Jobs as they are, also those of which only their claim says that they are leased.
+create view evervec.current_jobs as
+select j.job_id, j.record, j.version, j.seq, coalesce(c.seq, j.claimed_seq) as claimed_seq,
+       j.scheduled_for, j.created_at, coalesce(c.started_at, j.started_at) as started_at,
+       j.completed_at, coalesce(c.leased_until, j.lease_expires_at) as lease_expires_at, j.priority,
+       case when c.token is null then j.attempts else j.attempts + 1 end as attempts, j.crashes,
+       j.max_attempts, j.tenant, j.op,
+       case when c.token is null then j.status else 'processing' end as status,
+       coalesce(c.token, j.token) as token, coalesce(c.worker, j.worker) as worker, j.error,
+       j.failed_at
+from evervec.jobs as j
+left join (
+    select c.token, c.worker, c.started_at, c.leased_until, held.job_id, held.seq
+    from evervec.claims as c
+    cross join unnest(c.job_ids, c.seqs) as held (job_id, seq)
+) as c on c.job_id = j.job_id;
+
+-- `ready` follows the jobs that wait.
+create function evervec.follow_new_jobs() returns trigger
+language plpgsql
+as $$
+declare
+    now double precision := evervec.now_seconds();
+begin
+    insert into evervec.ready (job_id, version, scheduled_for, rank, crashes, tenant, op, later)
+    select job_id, version, scheduled_for, -priority::bigint, crashes, tenant, op,
+           scheduled_for > now
+    from new_jobs where status = 'pending';
+    return null;
+end
+$$;
+
+create function evervec.follow_changed_job() returns trigger
+language plpgsql
+set enable_seqscan = off
+as $$
+declare
+    is_later boolean := new.scheduled_for > evervec.now_seconds();
+begin
+    if old.status <> 'pending' then
+        insert into evervec.ready (job_id, version, scheduled_for, rank, crashes, tenant, op, later)
+        values (new.job_id, new.version, new.scheduled_for, -new.priority::bigint, new.crashes, new.tenant,
+                new.op, is_later)
+        on conflict do nothing;
+    else  -- where it stands: one that is claimed stands nowhere
+        perform 1 from evervec.ready as q
+        where q.later in (false, true) and (q.tenant, q.rank, q.scheduled_for, q.job_id)
+            = (old.tenant, -old.priority::bigint, old.scheduled_for, old.job_id)
+        for update;
+        if not found then
+            return null;
+        end if;
+        if (new.priority, new.scheduled_for, new.crashes, new.op)
+            <> (old.priority, old.scheduled_for, old.crashes, old.op) then
+            update evervec.ready as q
+            set rank = -new.priority::bigint, scheduled_for = new.scheduled_for, crashes = new.crashes,
+                op = new.op, later = is_later
+            where q.later in (false, true) and (q.tenant, q.rank, q.scheduled_for, q.job_id)
+                = (old.tenant, -old.priority::bigint, old.scheduled_for, old.job_id);
+        end if;
+    end if;
+    return null;
+end
+$$;
+
+create function evervec.follow_dropped_jobs() returns trigger
+language plpgsql
+set enable_seqscan = off
+as $$
+begin
+    delete from evervec.ready as q using old_jobs as o
+    where o.status = 'pending' and q.later in (false, true)
+        and (q.tenant, q.rank, q.scheduled_for, q.job_id)
+        = (o.tenant, -o.priority::bigint, o.scheduled_for, o.job_id);
+    return null;
+end
+$$;
+
+create trigger follow_new after insert on evervec.jobs
+referencing new table as new_jobs
+for each statement execute function evervec.follow_new_jobs();
+
+create trigger follow_changed after update of status, scheduled_for, priority on evervec.jobs
+for each row when (new.status = 'pending') execute function evervec.follow_changed_job();
+
+create trigger follow_dropped after delete on evervec.jobs
+referencing old table as old_jobs
+for each statement execute function evervec.follow_dropped_jobs();
+
+-- The first due jobs of a tenant behind a place, locked for whoever asks. `barred`: versions whose
+-- jobs are left for others. Plans are made as `next_jobs` says.
+create function evervec.first_jobs(
+    wanted integer,
+    at double precision,
+    owner text,
+    barred bigint[],
+    most_crashes integer,
+    behind_rank bigint,
+    behind_time double precision,
+    behind_job bigint,
+    out jobs bigint[],
+    out places tid[],
+    out crashed integer
+)
+language plpgsql
+as $$
+begin
+    select array_agg(f.job_id), array_agg(f.place), max(f.crashes) into jobs, places, crashed
+    from (
+        select q.job_id, q.ctid as place, q.crashes
+        from evervec.ready as q
+        where not q.later and q.tenant = owner and q.scheduled_for <= at
+            and (q.rank, q.scheduled_for, q.job_id) > (behind_rank, behind_time, behind_job)
+            and q.crashes <= most_crashes
+            and q.op in ('embed', 'open', 'load', 'delete')
+            and (barred is null or q.version <> all (barred)
+                 and exists (select 1 from evervec.versions as v where v.version = q.version))
+        order by q.rank, q.scheduled_for, q.job_id
+        limit wanted for update of q skip locked) as f;
+end
+$$;
+
+-- Due jobs, locked for whoever asks, with their places among those that can be claimed. Tenants
+-- take turns, in the order of their names, from the one behind `turn` on; each gets a share by its
+-- weight, and what one does not need goes to the others. Within a tenant the highest priority comes
+-- first, then the time, then the arrival. `suspect`: the worker of one of them died of something.
+-- `next_turn`: what to begin behind next time. `tenants`, `ranks`, `times` and `firsts`: by tenant,
+-- the first that was found.
+--
+-- `known` says where a caller last found the first job of a tenant. What lies before it in the
+-- index is dead, and while some transaction keeps it from being cleared away a claim that began at
+-- the front would get slower with every job that is done.
+create function evervec.next_jobs(
+    wanted integer,
+    at double precision,
+    barred bigint[] default null,
+    most_crashes integer default 2147483647,
+    known text[] default '{}',
+    known_ranks bigint[] default '{}',
+    known_times double precision[] default '{}',
+    known_jobs bigint[] default '{}',
+    turn text default '',
+    out jobs bigint[],
+    out places tid[],
+    out suspect boolean,
+    out next_turn text,
+    out tenants text[],
+    out ranks bigint[],
+    out times double precision[],
+    out firsts bigint[]
+)
+language plpgsql
+-- in the order of the index, and no further than the limit; no other plan is open to it, and to
+-- make it anew took longer than to claim a few jobs
+set enable_sort = off
+set enable_bitmapscan = off
+set enable_seqscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+    promoted_at_once constant integer := 10000;
+    last_name constant text := repeat(chr(1114111), 65);  -- longer than a name may be
+    skipped text[];
+    step text := turn;
+    stop text;
+    candidate text;
+    wrapped boolean := turn = '';
+    owners text[] := '{}';
+    weights integer[];
+    hungry boolean[];
+    behind_ranks bigint[] := '{}';
+    behind_times double precision[] := '{}';
+    behind_jobs bigint[] := '{}';
+    room integer := wanted;
+    share integer;
+    asked integer;
+    total bigint;
+    place integer;
+    found record;
+    last record;
+begin
+    jobs := '{}';
+    places := '{}';
+    suspect := false;
+    next_turn := turn;
+    skipped := array(
+        select p.tenant from evervec.pauses as p
+        union all select h.tenant from evervec.holds as h where h.until > at);
+    if '' = any (skipped) then
+        return;
+    end if;
+
+    if exists (select 1 from evervec.ready as q where q.later and q.scheduled_for <= at) then
+        update evervec.ready as q set later = false
+        where q.ctid = any (array(
+            select l.ctid from evervec.ready as l where l.later and l.scheduled_for <= at
+            order by l.scheduled_for
+            limit promoted_at_once for update skip locked));
+    end if;
+
+    -- whose turn it is: by steps from tenant to tenant, to each by the index
+    while cardinality(owners) < wanted loop
+        stop := null;
+        if known <> '{}' or skipped <> '{}' then  -- what lies before their first is not walked
+            select min(k collate "C") into stop
+            from unnest(known || skipped) as k where k collate "C" > step;
+        end if;
+        select q.tenant into candidate from evervec.ready as q
+        where not q.later and q.tenant > step and q.tenant < coalesce(stop, last_name)
+        order by q.tenant limit 1;
+        candidate := coalesce(candidate, stop);
+        if candidate is null then
+            exit when wrapped;
+            wrapped := true;
+            step := '';
+            continue;
+        end if;
+        exit when wrapped and turn <> '' and candidate collate "C" > turn;
+        step := candidate;
+        continue when candidate = any (skipped);
+        place := array_position(known, candidate);
+        if place is not null then
+            if exists (  -- one that is more urgent may have come before it
+                select 1 from evervec.ready as q
+                where not q.later and q.tenant = candidate and q.rank < known_ranks[place]) then
+                place := null;
+            elsif not exists (
+                select 1 from evervec.ready as q
+                where not q.later and q.tenant = candidate
+                    and (q.rank, q.scheduled_for, q.job_id)
+                        >= (known_ranks[place], known_times[place], known_jobs[place])) then
+                continue;
+            end if;
+        end if;
+        owners := owners || candidate;
+        behind_ranks := behind_ranks || coalesce(known_ranks[place], -9223372036854775807);
+        behind_times := behind_times || coalesce(known_times[place], '-infinity');
+        behind_jobs := behind_jobs || coalesce(known_jobs[place] - 1, 0::bigint);
+    end loop;
+    if owners = '{}' then
+        return;
+    end if;
+    next_turn := owners[case when cardinality(owners) = wanted then wanted else 1 end];
+    weights := array_fill(1, array[cardinality(owners)]);
+    if cardinality(owners) > 1 and exists (select 1 from evervec.tenants as t where t.weight <> 1) then
+        weights := array(
+            select coalesce(t.weight, 1)
+            from unnest(owners) with ordinality as o (tenant, place)
+            left join evervec.tenants as t on t.tenant = o.tenant
+            order by o.place);
+    end if;
+    hungry := array_fill(true, array[cardinality(owners)]);
+
+    while room > 0 loop
+        total := 1;
+        if cardinality(owners) > 1 then
+            select sum(w) into total from unnest(weights, hungry) as u (w, h) where h;
+        end if;
+        exit when total is null or not (true = any (hungry));
+        share := room;
+        for i in 1..cardinality(owners) loop
+            continue when not hungry[i];
+            exit when room <= 0;
+            asked := least(room, greatest(weights[i], (share::bigint * weights[i] / total)::integer));
+            select f.jobs, f.places, f.crashed into found
+            from evervec.first_jobs(
+                asked, at, owners[i], barred, most_crashes,
+                behind_ranks[i], behind_times[i], behind_jobs[i]) as f;
+            hungry[i] := coalesce(cardinality(found.places), 0) = asked;
+            continue when found.places is null;
+            if tenants is null or owners[i] <> all (tenants) then
+                tenants := tenants || owners[i];
+                select ranks || q.rank, times || q.scheduled_for, firsts || q.job_id
+                into ranks, times, firsts
+                from evervec.ready as q where q.ctid = found.places[1];
+            end if;
+            if hungry[i] and room > cardinality(found.places) then
+                select q.rank, q.scheduled_for, q.job_id into last
+                from evervec.ready as q where q.ctid = found.places[asked];
+                behind_ranks[i] := last.rank;
+                behind_times[i] := last.scheduled_for;
+                behind_jobs[i] := last.job_id;
+            end if;
+            room := room - cardinality(found.places);
+            jobs := jobs || found.jobs;
+            places := places || found.places;
+            suspect := suspect or found.crashed > 0;
+        end loop;
+    end loop;
+end
+$$;
+
+-- Claims due jobs by their places; `chosen`, if given, says which of them. In the order of claims.
+create function evervec.take_jobs(
+    given_token text, given_worker text, at double precision, until double precision,
+    places tid[], chosen bigint[] default null
+) returns table (
+    job_id bigint, tenant text, kind text, id text, version bigint, op text, seq bigint,
+    priority integer, attempts integer, max_attempts integer, error text,
+    created_at double precision, scheduled_for double precision, completed_at double precision,
+    record bigint, crashes integer
+)
+language plpgsql
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+    return query
+        with taken as (
+            delete from evervec.ready as q
+            where q.ctid = any (places) and (chosen is null or q.job_id = any (chosen))
+            returning q.job_id),
+        held as (
+            select j.job_id, j.tenant::text, r.kind::text, r.id::text, j.version, j.op::text, j.seq,
+                   j.priority, j.attempts, j.max_attempts, j.error, j.created_at, j.scheduled_for,
+                   j.completed_at, j.record, j.crashes
+            from evervec.jobs as j
+            join evervec.records as r on r.record = j.record
+            where j.job_id = any (array(select t.job_id from taken as t)) and j.status = 'pending'),
+        claim as (
+            insert into evervec.claims
+                (token, worker, started_at, expires_at, leased_until, held, job_ids, seqs)
+            select given_token, given_worker, at, until, until, count(*),
+                   array_agg(h.job_id order by h.job_id), array_agg(h.seq order by h.job_id)
+            from held as h having count(*) > 0)
+        select * from held as h order by h.priority desc, h.scheduled_for, h.job_id;
+end
+$$;
+
+-- Writes to jobs of claims that they are leased: before they are renewed, given back, failed, or
+-- taken over.
+create function evervec.write_leases(tokens text[], jobs bigint[]) returns void
+language plpgsql
+set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+    with claim as materialized (
+        select c.token, c.worker, c.started_at, c.leased_until, c.job_ids, c.seqs
+        from evervec.claims as c
+        where c.token = any (tokens) and c.job_ids <> '{}'
+        order by c.token
+        for update),
+    held as materialized (
+        select c.token, c.worker, c.started_at, c.leased_until, u.job_id, u.seq,
+               u.job_id in (select unnest(jobs)) as wanted
+        from claim as c cross join unnest(c.job_ids, c.seqs) as u (job_id, seq)),
+    locked as materialized (  -- in the order of their keys
+        select j.job_id from evervec.jobs as j
+        where j.job_id = any (array(select h.job_id from held as h where h.wanted))
+        order by j.job_id
+        for update),
+    leased as (
+        update evervec.jobs as j
+        set status = 'processing', token = h.token, worker = h.worker, started_at = h.started_at,
+            lease_expires_at = h.leased_until, claimed_seq = h.seq, attempts = j.attempts + 1
+        from held as h
+        where j.job_id = any (array(select l.job_id from locked as l)) and j.job_id = h.job_id
+            and j.status = 'pending')
+    update evervec.claims as c
+    set written = c.written || coalesce(k.written, '{}'), job_ids = coalesce(k.job_ids, '{}'),
+        seqs = coalesce(k.seqs, '{}')
+    from (
+        select h.token, array_agg(h.job_id) filter (where h.wanted) as written,
+               array_agg(h.job_id order by h.job_id) filter (where not h.wanted) as job_ids,
+               array_agg(h.seq order by h.job_id) filter (where not h.wanted) as seqs
+        from held as h group by h.token) as k
+    where c.token = k.token;
+end
+$$;

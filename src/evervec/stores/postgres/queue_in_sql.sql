@@ -1,0 +1,192 @@
+-- The queue for programs in other languages: claim, then finish, fail, release or renew with the token
+-- of the claim. Each answers whether the token was still good.
+
+-- A claim gives access to what a job is about: for a boxed record that is in its box.
+create function evervec.claim_embedding_queue_items(
+    max_items integer,
+    lease_seconds double precision default 60,
+    worker_name text default 'sql'
+) returns table (
+    job_id bigint, token text, tenant text, kind text, record_id text, op text, seq bigint,
+    title text, body text, metadata text, attempts integer, max_attempts integer,
+    lease_expires_at double precision
+)
+language plpgsql
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+    now double precision := evervec.now_seconds();
+    due tid[];
+    made text := replace(gen_random_uuid()::text, '-', '');
+    -- whose turn it is goes on within a session, and begins anywhere
+    turn text := coalesce(nullif(current_setting('evervec.turn', true), ''), md5(made));
+    next_turn text;
+begin
+    select d.places, d.next_turn into due, next_turn
+    from evervec.next_jobs(max_items, now, null, 0, turn => turn) as d;
+    if due = '{}' then  -- a suspect comes alone
+        select d.places, d.next_turn into due, next_turn
+        from evervec.next_jobs(1, now, turn => turn) as d;
+    end if;
+    perform set_config('evervec.turn', next_turn, false);
+    return query
+        select t.job_id, made, t.tenant, t.kind, t.id, t.op, t.seq,
+               case when j.box is null then r.title else j.box::json ->> 'title' end,
+               case when j.box is null then r.text else j.box::json ->> 'text' end,
+               case when j.box is null then r.metadata else j.box::json ->> 'metadata' end,
+               t.attempts + 1, t.max_attempts, now + lease_seconds
+        from evervec.take_jobs(made, worker_name, now, now + lease_seconds, due) as t
+        join evervec.records as r on r.record = t.record
+        join evervec.jobs as j on j.job_id = t.job_id
+        order by t.priority desc, t.scheduled_for, t.job_id;
+end
+$$;
+
+-- A boxed record, or a row that a loader or an attached table gives, would be lost with its job:
+-- only a worker of evervec, which lets the record appear, may finish those.
+create function evervec.finish_embedding_queue_item(job bigint, given_token text)
+returns boolean
+language plpgsql
+as $$
+declare
+    now double precision := evervec.now_seconds();
+    held evervec.jobs;
+begin
+    perform evervec.write_leases(array[given_token], array[job]);
+    select j.* into held from evervec.jobs as j
+    where j.job_id = job and j.token = given_token and j.status = 'processing' for update;
+    if not found then  -- it came before, and its answer was lost; or the lease was
+        return exists (
+            select 1 from evervec.jobs as j
+            where j.job_id = job and j.token = given_token and j.finished_seq >= j.claimed_seq);
+    end if;
+    if held.op = 'open' or held.op = 'load' and exists (
+        select 1 from evervec.versions as v
+        where v.version = held.version and (
+            v.app = 1 or exists (select 1 from evervec.attached as a where a.kind = v.kind))) then
+        raise exception 'job % has a record that is not read yet (op %), which would be lost', job,
+            held.op
+        using errcode = 'object_not_in_prerequisite_state',
+            hint = 'Give it back with evervec.release_embedding_queue_item: a worker of evervec '
+                'embeds it and lets it appear.';
+    end if;
+    update evervec.jobs as j
+    set status = case when j.seq > j.claimed_seq then 'pending' else 'done' end,
+        attempts = case when j.seq > j.claimed_seq then 0 else j.attempts end,
+        box = case when j.seq > j.claimed_seq then j.box end,
+        finished_seq = j.claimed_seq, completed_at = now, lease_expires_at = null, error = null,
+        crashes = 0
+    where j.job_id = job;
+    insert into evervec.attempts
+        (record, tenant, version, attempt, seq, started_at, finished_at, outcome, worker)
+    values (held.record, held.tenant, held.version, held.attempts, held.claimed_seq,
+            held.started_at, now, 'done', held.worker);
+    return true;
+end
+$$;
+
+-- With `retry_in` seconds it waits for another try, if one is left; without, it is a dead letter.
+-- What overtook the claim waits at its own time. Where it went, or null when the token was no longer
+-- good.
+create function evervec.fail_embedding_queue_item(
+    job bigint, given_token text, reason text, retry_in double precision default null
+) returns text
+language plpgsql
+as $$
+declare
+    now double precision := evervec.now_seconds();
+    held evervec.jobs;
+    ended text;
+begin
+    perform evervec.write_leases(array[given_token], array[job]);
+    select j.* into held from evervec.jobs as j
+    where j.job_id = job and j.token = given_token and j.status = 'processing' for update;
+    if not found then
+        return null;
+    end if;
+    ended := case
+        when held.seq > held.claimed_seq then 'pending'  -- a newer version starts anew
+        when retry_in is null or held.attempts >= held.max_attempts then 'failed'
+        else 'pending' end;
+    update evervec.jobs as j
+    set status = ended, error = reason, token = null, lease_expires_at = null,
+        attempts = case when j.seq > j.claimed_seq then 0 else j.attempts end,
+        scheduled_for = case when j.seq > j.claimed_seq then j.scheduled_for
+                             else now + case when ended = 'failed' then 0 else retry_in end end,
+        completed_at = case when ended = 'failed' then now end
+    where j.job_id = job;
+    insert into evervec.attempts
+        (record, tenant, version, attempt, seq, started_at, finished_at, outcome, worker, error)
+    values (held.record, held.tenant, held.version, held.attempts, held.claimed_seq,
+            held.started_at, now, case when ended = 'failed' then 'failed' else 'retry' end,
+            held.worker, reason);
+    return ended;
+end
+$$;
+
+create function evervec.release_embedding_queue_item(job bigint, given_token text)
+returns boolean
+language sql
+as $$
+    select evervec.write_leases(array[given_token], array[job]);
+    with given_back as (
+        update evervec.jobs as j
+        set status = 'pending', token = null, lease_expires_at = null,
+            attempts = case when j.seq > j.claimed_seq then 0 else greatest(j.attempts - 1, 0) end
+        where j.job_id = job and j.token = given_token and j.status = 'processing'
+        returning 1)
+    select exists (select 1 from given_back)
+$$;
+
+create function evervec.renew_embedding_queue_item(
+    job bigint, given_token text, lease_seconds double precision
+) returns boolean
+language sql
+as $$
+    select evervec.write_leases(array[given_token], array[job]);
+    with renewed as (
+        update evervec.jobs as j
+        set lease_expires_at = evervec.now_seconds() + lease_seconds
+        where j.job_id = job and j.token = given_token and j.status = 'processing'
+        returning 1),
+    sooner as (  -- a lease may be renewed for less than it had
+        update evervec.claims as c set expires_at = evervec.now_seconds() + lease_seconds
+        where c.token = given_token and c.expires_at > evervec.now_seconds() + lease_seconds)
+    select exists (select 1 from renewed)
+$$;
+
+-- Dead letters in plain SQL: one, or all that were tried less often than `max_attempts`. They start
+-- from zero, as after `evervec retry`.
+create function evervec.retry_embedding_queue_item(job bigint) returns boolean
+language sql
+as $$
+    with retried as (
+        update evervec.jobs as j
+        set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
+            scheduled_for = evervec.now_seconds()
+        where j.job_id = job and j.status = 'failed'
+        returning 1)
+    select exists (select 1 from retried)
+$$;
+
+create function evervec.retry_failed_embedding_queue_items(max_attempts integer default null)
+returns bigint
+language sql
+as $$
+    with dead as materialized (
+        select j.job_id from evervec.jobs as j
+        where j.failed_at is not null
+            and ($1 is null or j.attempts < $1)
+        order by j.job_id
+        for update),
+    retried as (
+        update evervec.jobs as j
+        set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
+            scheduled_for = evervec.now_seconds()
+        from dead
+        where j.job_id = dead.job_id
+        returning 1)
+    select count(*) from retried
+$$;

@@ -1,0 +1,285 @@
+-- Records: their changes, lists of them, and what searches read.
+
+-- name: add_version
+insert into evervec.versions (version, kind, state, created_at)
+select nextval('evervec.numbers'), $1, 'serving', evervec.now_seconds()
+where not exists (
+    select 1 from evervec.versions where kind = $1 and state = 'serving')
+on conflict do nothing
+
+-- name: needs_app
+select exists (select 1 from evervec.versions where kind = $1 and app = 0)
+
+-- name: lock_records
+-- in the order of their keys, so that two batches never wait for each other
+select 1 from evervec.records
+where tenant = $1 and kind = $2 and id = any ($3::text[])
+order by id
+for update
+
+-- name: known_records
+select r.id, r.record, r.state, r.seq, r.hash, r.weight, r.created_at, r.updated_at, r.version,
+       r.metadata, r.data, r.born, j.job_id, j.status, j.op, j.box is not null, l.seq
+from evervec.records as r
+left join evervec.jobs as j on j.record = r.record and j.version = $3
+left join evervec.ledger as l
+    on l.record = r.record and l.version = $3 and l.doubt is null
+where r.tenant = $1 and r.kind = $2 and r.id = any ($4::text[])
+
+-- name: any_known
+select exists (
+    select 1 from evervec.records where tenant = $1 and kind = $2 and id = any ($3::text[]))
+
+-- name: enqueue_new
+-- records that are not there yet, hidden, with their jobs
+with given as materialized (
+    select id, nextval('evervec.numbers') as seq from unnest($3::text[]) as id),
+new as (
+    insert into evervec.records
+        (record, tenant, kind, id, state, seq, born, weight, created_at, updated_at, metadata, text)
+    select seq, $1, $2, id, 'hidden', seq, seq, 1.0, $4, $4, '{}', '' from given order by id
+    {on_conflict}
+    returning record, id),
+jobs as (
+    insert into evervec.jobs
+        (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
+         created_at)
+    select nextval('evervec.numbers'), o.record, v, $1, 'load', 'pending', $6,
+           $4::double precision + $7::double precision, o.record, $8, $4
+    from (select record from new order by record) as o
+    cross join unnest($5::bigint[]) as v
+    returning record, version, job_id)
+{answer}
+
+-- name: enqueued_all
+-- numbers are given out in the order of the ids
+select array_agg(job_id order by record) from jobs where version = ($5::bigint[])[1]
+
+-- name: enqueued_some
+-- what was inserted, then the jobs
+select record, id, null from new
+union all
+select record, null, job_id from jobs where version = ($5::bigint[])[1]
+
+-- name: insert_records
+insert into evervec.records
+    (record, tenant, kind, id, state, seq, born, hash, weight, created_at, updated_at, version,
+     title, metadata, data, text, words)
+select n.record, $1, $2, n.id, n.state, n.seq, n.born, n.hash, n.weight, n.created_at,
+       n.updated_at, n.version, n.title, n.metadata, n.data, n.text,
+       evervec.words_of($3, n.title_words, n.text_words)
+from unnest(
+    $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bytea[],
+    $10::double precision[], $11::double precision[], $12::double precision[], $13::bigint[],
+    $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[]
+) as n (record, id, state, seq, born, hash, weight, created_at, updated_at, version, title,
+        metadata, data, text, title_words, text_words)
+on conflict (tenant, kind, id) do nothing
+returning id
+
+-- name: update_records
+update evervec.records as r
+set state = n.state, seq = n.seq, born = n.born, hash = n.hash, weight = n.weight,
+    created_at = n.created_at, updated_at = n.updated_at, version = n.version, title = n.title,
+    metadata = n.metadata, data = n.data, text = n.text,
+    words = evervec.words_of($1, n.title_words, n.text_words)
+from unnest(
+    $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bytea[], $7::double precision[],
+    $8::double precision[], $9::double precision[], $10::bigint[], $11::text[], $12::text[],
+    $13::text[], $14::text[], $15::text[], $16::text[]
+) as n (record, state, seq, born, hash, weight, created_at, updated_at, version, title, metadata,
+        data, text, title_words, text_words)
+where r.record = n.record
+
+-- name: update_quietly
+update evervec.records as r
+set created_at = n.created_at, updated_at = n.updated_at, version = n.version, data = n.data
+from unnest($1::double precision[], $2::double precision[], $3::bigint[], $4::text[], $5::bigint[])
+    as n (created_at, updated_at, version, data, record)
+where r.record = n.record
+
+-- name: delete_records
+update evervec.records as r
+set state = 'deleted', seq = n.seq, hash = null, updated_at = $1, title = null, metadata = '{}',
+    data = null, text = '', words = null
+from unnest($2::bigint[], $3::bigint[]) as n (seq, record)
+where r.record = n.record
+
+-- name: put_jobs
+insert into evervec.jobs as j
+    (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
+     created_at, box, box_seq, trace)
+select n.job_id, n.record, n.version, $1, n.op, 'pending', n.priority, n.scheduled_for, n.seq,
+       n.max_attempts, $2, n.box, n.box_seq, n.trace
+from unnest(
+    $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::integer[], $8::double precision[],
+    $9::bigint[], $10::integer[], $11::text[], $12::bigint[], $13::text[]
+) as n (job_id, record, version, op, priority, scheduled_for, seq, max_attempts, box, box_seq,
+    trace)
+on conflict (record, version) do update set
+    op = excluded.op,
+    seq = excluded.seq,
+    box = excluded.box,
+    box_seq = excluded.box_seq,
+    trace = excluded.trace,
+    max_attempts = excluded.max_attempts,
+    priority = case
+        when j.status in ('pending', 'processing') then greatest(j.priority, excluded.priority)
+        else excluded.priority end,
+    -- a waiting job keeps its place; one that is held may wait for its next pass
+    (scheduled_for, attempts, crashes, error, completed_at, status) = (
+        select case
+                   when now.waits or j.status = 'processing' and j.seq > j.claimed_seq
+                       or now.held and exists (  -- a claim alone may tell what it was claimed for
+                           select 1 from evervec.claims as c
+                           where c.seqs[array_position(c.job_ids, j.job_id)] < j.seq)
+                       then least(j.scheduled_for, excluded.scheduled_for)
+                   else excluded.scheduled_for end,
+               case when now.held then j.attempts else 0 end,
+               case when now.held then j.crashes else 0 end,
+               case when now.held then j.error end,
+               case when now.held then j.completed_at end,
+               case when j.status = 'processing' then j.status else 'pending' end
+        from (
+            select j.status = 'pending' and ready as waits,
+                   j.status = 'processing' or j.status = 'pending' and not ready as held
+            from (select exists (
+                select 1 from evervec.ready as q
+                where q.later in (false, true) and (q.tenant, q.rank, q.scheduled_for, q.job_id)
+                    = (j.tenant, -j.priority::bigint, j.scheduled_for, j.job_id)) as ready) as stands) as now)
+
+-- name: among_ready
+join evervec.ready as q on q.job_id = j.job_id
+
+-- name: lock_revealed
+select 1 from evervec.records where record = any ($1::bigint[])
+order by tenant, kind, id
+for update
+
+-- name: any_usage_changes
+select 1 from evervec.usage_changes limit 1
+
+-- name: fold_usage
+-- in one order, so that two who do it never wait for each other
+with gone as materialized (
+    delete from evervec.usage_changes
+    where ctid = any (array(
+        select ctid from evervec.usage_changes limit $1 for update skip locked))
+    returning tenant, kind, version, records, bytes, chunks),
+kinds as (
+    insert into evervec.usage as u (tenant, kind, records, bytes)
+    select tenant, kind, sum(records), sum(bytes) from gone where kind is not null
+    group by tenant, kind order by tenant, kind
+    on conflict (tenant, kind) do update
+        set records = u.records + excluded.records, bytes = u.bytes + excluded.bytes),
+versions as (
+    insert into evervec.chunks as c (tenant, version, chunks)
+    select tenant, version, sum(chunks) from gone where version is not null
+    group by tenant, version order by tenant, version
+    on conflict (tenant, version) do update set chunks = c.chunks + excluded.chunks)
+select count(*) from gone
+
+-- name: lock_tenant
+select pg_advisory_xact_lock(hashtextextended('evervec tenant ' || $1, 0))
+
+-- name: failed_count
+select count(*) from evervec.jobs where failed_at is not null
+
+-- name: job_stats
+-- in one look at all jobs: no index knows those that are done
+with waiting as (
+    select count(*) as count, min(scheduled_for) as oldest from evervec.ready
+    where $1::text is null or tenant = $1)
+select (select count from waiting),
+       count(*) filter (where status in ('pending', 'processing')) - (select count from waiting),
+       count(*) filter (where status = 'done'),
+       count(*) filter (where status = 'failed'),
+       count(distinct record) filter (where status in ('pending', 'processing')),
+       (select oldest from waiting),
+       max(completed_at) filter (where status = 'done'),
+       coalesce(
+           avg(completed_at - started_at) filter (where status = 'done' and completed_at > $2),
+           avg(completed_at - started_at) filter (where status = 'done'))
+from evervec.jobs
+where $1::text is null or tenant = $1
+
+-- name: waiting_since
+select min(scheduled_for) from evervec.ready
+where rank < -$1::bigint and tenant <> all (array(
+    select tenant from evervec.pauses union all select tenant from evervec.holds))
+
+-- name: settled
+-- how records stand with the version that serves, and what is to come of any
+select r.tenant, r.kind, r.id, r.state, r.seq, r.born, j.status, j.finished_seq, l.seq,
+       (select max(case when o.op = 'load' then o.seq else coalesce(o.box_seq, o.seq) end)
+        from evervec.jobs as o
+        where o.record = r.record and (o.op = 'load' or o.op = 'open' and o.box is not null)),
+       exists (select 1 from evervec.jobs as o
+               where o.record = r.record and o.status in ('pending', 'processing'))
+from unnest($1::text[], $2::text[], $3::text[]) as k (tenant, kind, id)
+join evervec.records as r on (r.tenant, r.kind, r.id) = (k.tenant, k.kind, k.id)
+left join evervec.versions as s on s.kind = r.kind and s.state = 'serving'
+left join evervec.jobs as j on j.record = r.record and j.version = s.version
+left join evervec.ledger as l on l.record = r.record and l.version = s.version
+
+-- name: mark
+-- another one after the end of every transaction that wrote
+select hashtextextended(pg_current_snapshot()::text, 0)
+
+-- name: match_text
+select r.record, ts_rank(array[0, 0, 0.5, 1], r.words, q.words, 1)::double precision as score
+from evervec.records as r
+cross join (select {words} as words) as q
+where r.words @@ ($4::tsquery && q.words) and r.state = 'live' and r.tenant = $1
+    and ($2::text is null or r.kind = $2){filter}
+order by score desc, r.record
+limit $3
+
+-- name: contains_text
+select r.record, 1.0::double precision from evervec.records as r
+where r.tenant = $1 and r.state = 'live' and ($2::text is null or r.kind = $2)
+    and coalesce(r.title, '') || ' ' || r.text ilike $4{filter}
+order by r.record desc
+limit $3
+
+-- name: candidates
+select r.record, r.kind, r.weight, r.updated_at
+from evervec.records as r
+where r.record = any ($1::bigint[]) and r.tenant = $2 and r.state = 'live'
+
+-- name: found
+select r.record, r.kind, r.id, r.title, r.text, r.metadata
+from evervec.records as r
+where r.record = any ($1::bigint[]) and r.state = 'live'
+
+-- name: ledgers
+select r.record, l.chunks
+from evervec.records as r
+join evervec.ledger as l
+    on l.record = r.record and l.version = any ($2::bigint[]) and l.seq >= r.seq
+where r.record = any ($1::bigint[])
+
+-- name: expected
+select r.record, r.tenant, r.kind, r.id, r.state, r.seq, l.seq, coalesce(l.fence, l.seq),
+       l.doubt is not null, l.chunks,
+       (select v.cut_since from evervec.versions as v where v.version = $1), j.status
+from evervec.records as r
+left join evervec.ledger as l on l.record = r.record and l.version = $1
+left join evervec.jobs as j on j.record = r.record and j.version = $1
+where r.record > $2 and r.kind = (select v.kind from evervec.versions as v where v.version = $1)
+    and ($3::text is null or r.tenant = $3)
+order by r.record
+limit $4
+
+-- name: sizes
+select coalesce(sum(length(r.text) + coalesce(length(r.title), 0)), 0)
+from evervec.records as r
+where r.record = any ($1)
+
+-- name: holdings
+select v.kind, v.name, count(l.record), max(j.completed_at) filter (where j.status = 'done')
+from evervec.versions as v
+join evervec.records as r on r.tenant = $1 and r.kind = v.kind
+left join evervec.ledger as l on l.record = r.record and l.version = v.version
+left join evervec.jobs as j on j.record = r.record and j.version = v.version
+group by v.version, v.kind, v.name

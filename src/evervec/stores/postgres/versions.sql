@@ -1,0 +1,30 @@
+-- Embedding versions.
+
+-- name: describe_version
+update evervec.versions
+set cut_since = case when chunker in ('', $1) then cut_since else $2 end, chunker = $1, app = $3
+where version = $4
+
+-- name: take_lock
+insert into evervec.locks as l (name, holder, token, expires_at) values ($1, $2, $3, $4)
+on conflict (name) do update
+    set holder = excluded.holder, token = excluded.token, expires_at = excluded.expires_at
+    where l.expires_at < $5 or l.holder = excluded.holder
+returning token
+
+-- name: open_transactions
+-- of this database, whoever they belong to
+select l.virtualtransaction
+from pg_locks as l
+join pg_stat_activity as a on a.pid = l.pid
+join pg_database as d on d.oid = a.datid and d.datname = current_database()
+where l.locktype = 'virtualxid' and l.virtualxid = l.virtualtransaction
+    and l.pid <> pg_backend_pid() and coalesce(a.backend_type, 'client backend') = 'client backend'
+
+-- name: prepared_transactions
+select 'prepared ' || transaction::text
+from pg_prepared_xacts
+where database = current_database()
+
+-- name: halt_finishes
+lock table evervec.ledger in share mode

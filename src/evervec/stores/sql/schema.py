@@ -1,0 +1,62 @@
+"""One runner for the schemas of all engines.
+
+`schema.sql`, with the files that an engine names beside it, makes a new store: schema 1.
+`upgrade_N.sql` takes a store from schema N-1 to N. All missing steps run in one transaction that
+the engine has locked, so processes that open a store at once do them once, and one that is killed
+midway leaves the store as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+
+from evervec.errors import StoreError
+from evervec.stores.sql.engine import Connection
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The schema of one engine."""
+
+    package: str
+    """where its files are"""
+    files: tuple[str, ...] = ("schema.sql",)
+    latest: int = 1
+
+    def upgrade(self, conn: Connection, found: int, store: str) -> None:
+        """Take the missing steps, within a transaction. `StoreError` for a store of a newer
+        evervec."""
+        self.check(found, store)
+        for number in range(found + 1, self.latest + 1):
+            for statement in self.statements(number):
+                conn.execute(statement)
+
+    def check(self, found: int, store: str) -> None:
+        """Refuse a store that a newer evervec made."""
+        if found > self.latest:
+            raise StoreError(
+                f"{store} was made by a newer evervec (its schema is {found}, this version knows "
+                f"{self.latest}): upgrade evervec, or open another store"
+            )
+
+    def statements(self, number: int) -> Iterator[str]:
+        """The statements of one step."""
+        names = self.files if number == 1 else (f"upgrade_{number}.sql",)
+        for name in names:
+            yield from split(files(self.package).joinpath(name).read_text("utf-8"))
+
+
+def split(script: str) -> Iterator[str]:
+    """The statements of a script. A semicolon ends one only at the end of a line, outside the body
+    of a function (between `$$`) or of a trigger (`begin` … `end;`)."""
+    current = ""
+    for line in script.splitlines(keepends=True):
+        current += line
+        if not line.rstrip().endswith(";") or current.count("$$") % 2:
+            continue
+        if " begin\n" in current and "$$" not in current and line.strip() != "end;":
+            continue
+        yield current
+        current = ""

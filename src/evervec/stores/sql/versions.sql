@@ -1,0 +1,81 @@
+-- Embedding versions.
+-- For all stores; `named.py` says in which form.
+
+-- name: adopt
+update evervec_versions set name = $1, provider = $2, model = $3, dimensions = $4
+where name = ''
+
+-- name: versions
+select v.name, v.kind, v.provider, v.model, v.dimensions, v.state,
+       coalesce(l.count, 0), v.last_sync_at, v.chunker, v.created_at
+from evervec_versions as v
+left join (select version, count(*) as count from evervec_ledger group by version) as l
+    on l.version = v.version
+order by v.kind, v.version
+
+-- name: lock_holder
+select holder, token from evervec_locks where name = $1
+
+-- name: drop_lock
+delete from evervec_locks where name = $1 and token = $2
+
+-- name: begin_version
+insert into evervec_versions (version, kind, state, name, provider, model, dimensions, created_at)
+values ($1, $2, 'building', $3, $4, $5, $6, $7)
+
+-- name: progress
+select count(*), coalesce(sum(case when l.seq >= r.seq and l.doubt is null then 1 else 0 end), 0)
+from evervec_versions as v
+join evervec_records as r on r.kind = v.kind and r.state = 'live'
+left join evervec_ledger as l on l.record = r.record and l.version = v.version
+where v.version = $1
+
+-- name: version_jobs
+select coalesce(sum(case when status in ('pending', 'processing') then 1 else 0 end), 0),
+       coalesce(sum(case when status = 'failed' then 1 else 0 end), 0)
+from evervec_jobs
+where version = $1
+
+-- name: behind
+-- records that the serving version has in a later state than this one
+select count(*)
+from evervec_versions as v
+join evervec_versions as s on s.kind = v.kind and s.state = 'serving'
+join evervec_jobs as j on j.version = v.version and j.status <> 'done'
+join evervec_ledger as theirs on theirs.record = j.record and theirs.version = s.version
+left join evervec_ledger as mine
+    on mine.record = j.record and mine.version = v.version and mine.doubt is null
+where v.version = $1 and theirs.seq > coalesce(mine.seq, 0)
+
+-- name: stand_by
+update evervec_versions set state = 'standby'
+where state = 'serving' and kind in (select kind from evervec_versions where version in list($1))
+
+-- name: serve
+update evervec_versions set state = 'serving' where version in list($1)
+
+-- name: retire
+update evervec_versions set state = 'retired' where version in list($1) and state <> 'serving'
+
+-- name: drop_version_jobs
+delete from evervec_jobs
+where job_id in (select job_id from evervec_jobs where version = $1 limit $2)
+
+-- name: drop_version_ledger
+delete from evervec_ledger
+where version = $1
+    and record in (select record from evervec_ledger where version = $1 limit $2)
+
+-- name: forget_version
+delete from evervec_versions where version = $1 and state = 'retired'
+
+-- name: keys
+from evervec_keys where parent is null and ($1::text is null or tenant = $1) order by created_at, id
+
+-- name: audit
+select noted_at, key_id, agent, tenant, action, target, outcome, request_id, client, entry
+from evervec_audit
+where ($1::text is null or tenant = $1) and ($2::text is null or action = $2)
+    and ($3::text is null or key_id = $3) and ($4::bigint is null or entry < $4)
+    and ($5::double precision is null or noted_at >= $5)
+order by entry desc limit $6

@@ -1,0 +1,83 @@
+-- Claims: due jobs by tenants' turns, leases, and what a worker loads.
+
+-- name: claim_columns
+-- what a lease does not set anew
+j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, j.attempts, j.max_attempts,
+j.error, j.created_at, j.scheduled_for, j.completed_at, j.record, j.crashes
+from evervec_jobs as j
+cross join evervec_records as r on r.record = j.record
+
+-- name: any_promoted
+select 1 from evervec_jobs indexed by evervec_jobs_later
+where status = 'pending' and later = 1 and scheduled_for <= ?
+limit 1
+
+-- name: promote
+-- jobs that were for later and are due now
+update evervec_jobs set later = 0
+where job_id in (
+    select job_id from evervec_jobs indexed by evervec_jobs_later
+    where status = 'pending' and later = 1 and scheduled_for <= ?
+    order by scheduled_for
+    limit ?)
+
+-- name: next_tenant
+-- the first behind another, in the order of their names, that has jobs to claim
+select tenant from evervec_jobs indexed by evervec_jobs_turns
+where status = 'pending' and later = 0 and tenant > ?
+order by tenant limit 1
+
+-- name: due_of_tenant
+-- ?4: versions whose jobs are left for others
+where j.status = 'pending' and j.later = 0 and j.tenant = ?1 and j.scheduled_for <= ?2
+    and j.crashes <= ?3 and j.op in ('embed', 'open', 'load', 'delete')
+    and (?4 is null
+         or j.version not in (select value from json_each(?4))
+             and exists (select 1 from evervec_versions as v where v.version = j.version))
+order by j.priority desc, j.scheduled_for, j.job_id
+limit ?5
+
+-- name: lease
+update evervec_jobs
+set status = 'processing', token = ?, worker = ?, started_at = ?, lease_expires_at = ?,
+    claimed_seq = seq, attempts = attempts + 1
+where job_id in (select value from json_each(?))
+
+-- name: load
+-- of an entry in doubt nothing is known to be in the index
+select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks, j.box,
+       j.trace, j.box_seq
+from json_each(?) as wanted
+left join evervec_jobs as j on j.job_id = wanted.value
+left join evervec_records as r on r.record = j.record
+left join evervec_ledger as l
+    on l.record = j.record and l.version = j.version and l.doubt is null
+
+-- name: release
+update evervec_jobs
+set status = 'pending', attempts = iif(seq > claimed_seq, 0, max(attempts - 1, 0)),
+    error = coalesce(?1, error),
+    scheduled_for = iif(seq > claimed_seq, scheduled_for, coalesce(?2, scheduled_for)),
+    later = later or ?2 is not null, token = null, lease_expires_at = null
+where job_id = ?3 and token = ?4 and status = 'processing'
+
+-- name: renew
+update evervec_jobs set lease_expires_at = ? where job_id = ?
+
+-- name: next_scheduled
+-- of one that can be claimed now, and of the first that is for later
+select min(scheduled_for) from (
+    select * from (
+        select scheduled_for from evervec_jobs indexed by evervec_jobs_turns
+        where status = 'pending' and later = 0
+            and (?1 is null or version in (select value from json_each(?1)))
+        limit 1)
+    union all
+    select * from (
+        select scheduled_for from evervec_jobs indexed by evervec_jobs_later
+        where status = 'pending' and later = 1
+            and (?1 is null or version in (select value from json_each(?1)))
+        order by scheduled_for limit 1))
+
+-- name: next_expiry
+select min(lease_expires_at) from evervec_jobs where status = 'processing'

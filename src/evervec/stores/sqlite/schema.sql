@@ -1,0 +1,364 @@
+-- Names are prefixed, because the file may be the application's own.
+-- Small columns stand before large ones, so that reading them never touches overflow pages.
+
+create table evervec_meta (
+    key text primary key,
+    value
+) without rowid;
+
+-- one counter for seq, record, job and point numbers: larger for whatever came later
+insert into evervec_meta (key, value)
+values ('counter', 0), ('removals_purged', 0);
+
+create table evervec_records (
+    record integer primary key,
+    tenant text not null,
+    kind text not null,
+    id text not null,
+    state text not null,            -- live, hidden (boxed, or not loaded yet), deleted
+    seq integer not null,
+    born integer not null,          -- the seq with which it appeared; a delete ends that life
+    hash blob,                      -- of title and text
+    weight real not null,
+    created_at real not null,
+    updated_at real not null,
+    version integer,                -- the caller's own
+    title text,
+    metadata text not null,
+    data text,
+    text text not null,
+    unique (tenant, kind, id)
+);
+
+create index evervec_records_gone on evervec_records (updated_at) where state = 'deleted';
+
+create virtual table evervec_text using fts5 (
+    scope, title, text, content = '', tokenize = 'porter unicode61 remove_diacritics 2'
+);
+
+create table evervec_versions (
+    version integer primary key,
+    kind text not null,
+    state text not null,            -- building, serving, retired
+    name text not null default '',  -- empty until an embedder adopts it
+    provider text not null default '',
+    model text not null default '',
+    dimensions integer not null default 0,
+    chunker text not null default '',
+    cut_since integer not null default 0,  -- the counter when `chunker` last changed
+    app integer not null default 0,
+    created_at real not null,
+    last_sync_at real,
+    unique (kind, name)
+);
+
+create table evervec_jobs (
+    job_id integer primary key,
+    record integer not null,
+    version integer not null,
+    tenant text not null,
+    op text not null,
+    status text not null,
+    priority integer not null,
+    scheduled_for real not null,
+    seq integer not null,
+    claimed_seq integer,
+    finished_seq integer,           -- the latest seq that was finished
+    attempts integer not null default 0,
+    crashes integer not null default 0,
+    max_attempts integer not null,
+    created_at real not null,
+    started_at real,
+    completed_at real,
+    lease_expires_at real,
+    token text,
+    worker text,
+    error text,
+    box text,
+    -- The seq of the add that filled the box: the record that comes out of it is no newer, however often
+    -- its job was asked for again since. Without one it is the job's own.
+    box_seq integer,
+    trace text,                     -- the caller's (W3C traceparent), which the worker goes on with
+    later integer not null default 0,  -- not due yet, as far as is known: see the indexes
+    unique (record, version)
+);
+
+-- Each state has an index of its own; with the tenant in it they also answer stats alone, except for the
+-- leased ones, which are few. Tenants take turns. Jobs that are not due yet stand apart (`later`) from
+-- those that can be claimed, and cost nothing until a claim finds that their time has come.
+create index evervec_jobs_turns on evervec_jobs
+    (later, tenant, priority desc, scheduled_for, job_id, version, record) where status = 'pending';
+create index evervec_jobs_later on evervec_jobs (scheduled_for)
+    where status = 'pending' and later = 1;
+create index evervec_jobs_leased on evervec_jobs
+    (lease_expires_at) where status = 'processing';
+create index evervec_jobs_done on evervec_jobs
+    (completed_at, tenant) where status = 'done';
+create index evervec_jobs_failed on evervec_jobs
+    (completed_at, tenant) where status = 'failed';
+
+create table evervec_attempts (
+    number integer primary key,
+    record integer not null,
+    tenant text not null,
+    version integer not null,
+    attempt integer not null,
+    seq integer not null,
+    started_at real,
+    finished_at real not null,
+    outcome text not null,
+    chunks_embedded integer not null default 0,
+    chunks_reused integer not null default 0,
+    tokens integer not null default 0,
+    worker text not null,
+    error text
+);
+
+create index evervec_attempts_record on evervec_attempts (record);
+
+-- what the index holds of each record: one packed row, not one per chunk
+create table evervec_ledger (
+    record integer not null,
+    version integer not null,
+    seq integer not null,
+    chunks blob not null,
+    -- For an index outside the store. `fence` is the number that the record's points carry there (null:
+    -- its seq). `doubt` is the fence of a write that began and was not finished, so the index may hold
+    -- other points than this entry says (null: no such write).
+    fence integer,
+    doubt integer,
+    primary key (record, version)
+) without rowid;
+
+create table evervec_locks (
+    name text primary key,
+    holder text not null,
+    token text not null,
+    expires_at real not null
+) without rowid;
+
+-- the store's own index: one row for each chunk; a row without a vector marks a deletion
+create table evervec_points (
+    point integer primary key,
+    version integer not null,
+    tenant text not null,
+    record integer not null,
+    seq integer not null,
+    position integer not null,
+    hash blob not null,
+    vector blob,
+    unique (record, version, hash)
+);
+
+create index evervec_points_feed on evervec_points (version, tenant);
+
+-- points that are gone, for processes that hold them in memory
+create table evervec_removed (
+    removal integer primary key,
+    version integer not null,
+    tenant text not null,
+    point integer not null,
+    removed_at real not null
+);
+
+create index evervec_removed_feed on evervec_removed (version, tenant);
+
+-- What processes share: notes on providers, what their calls cost, vectors to use again.
+
+create table evervec_notes (
+    name text primary key,
+    value text not null,
+    revision integer not null
+) without rowid;
+
+create table evervec_spend (
+    day text not null,
+    tenant text not null,
+    kind text not null,
+    model text not null,
+    calls real not null,
+    tokens integer not null,
+    money real not null,
+    primary key (day, tenant, kind, model)
+) without rowid;
+
+-- numbered in order of their coming: the oldest go first
+create table evervec_cache (
+    number integer primary key,
+    model text not null,
+    hash text not null,
+    vector blob not null,
+    unique (model, hash)
+);
+
+-- tables of the application that are kept in step, and the keys that their triggers log
+create table evervec_attached (
+    kind text primary key,
+    definition text not null,
+    position text,                  -- the key up to which old rows are enqueued; null: all
+    -- A row whose key or tenant cannot be a record's is set aside: an example of such a row's id (null:
+    -- none is known), and how many were set aside since the first.
+    unfit text,
+    times_unfit integer not null default 0
+) without rowid;
+
+create table evervec_changes (
+    number integer primary key,
+    kind text not null,
+    tenant text,
+    id text
+);
+
+-- the workers that live, each by its last word
+create table evervec_workers (
+    worker text primary key,
+    version text not null,
+    started_at real not null,
+    seen_at real not null,
+    held integer not null,
+    done integer not null
+) without rowid;
+
+-- Keys of the service, by the hash of their secret part.
+create table evervec_keys (
+    id text primary key,
+    hash text not null,
+    tenant text not null,
+    agent text not null,
+    role text not null,             -- admin, writer, reader
+    created_at real not null,
+    expires_at real,
+    last_used_at real,
+    revoked_at real,
+    -- Of a token, which is a key with a short life: the key that it was made from, and as a JSON list the
+    -- kinds that it is for (null: all).
+    parent text,
+    kinds text
+) without rowid;
+
+create index evervec_keys_of_parent on evervec_keys (parent, created_at) where parent is not null;
+
+-- Requests by the names that their callers gave them, so that one sent twice is done once.
+create table evervec_asked (
+    tenant text not null,
+    name text not null,
+    fingerprint text not null,
+    answer text,
+    asked_at real not null,
+    primary key (tenant, name)
+) without rowid;
+
+create index evervec_asked_old on evervec_asked (asked_at);
+
+-- The audit log: who did what, from where, and what became of it.
+create table evervec_audit (
+    entry integer primary key,
+    noted_at real not null,
+    key_id text,                     -- null: nobody with a key
+    agent text not null,
+    tenant text not null,            -- *: all
+    action text not null,
+    target text not null,
+    outcome text not null,
+    request_id text,
+    client text                      -- an address
+);
+
+create index evervec_audit_at on evervec_audit (noted_at);
+
+-- Tenants whose jobs are not claimed; the empty name stands for all.
+create table evervec_pauses (
+    tenant text primary key
+) without rowid;
+
+-- What is set for single tenants; null: as for all.
+create table evervec_tenants (
+    tenant text primary key,
+    weight integer,                 -- of its turn, beside 1 for others
+    kinds integer,
+    records integer,
+    bytes integer,
+    chunks integer,
+    tokens integer,                 -- a day
+    money real                      -- a day
+) without rowid;
+
+-- Tenants whose jobs wait because what they may use in a day is used up.
+create table evervec_holds (
+    tenant text primary key,
+    until real not null
+) without rowid;
+
+-- What tenants have, counted in the transaction of each change: by triggers, but for new records,
+-- which come by the thousand and are counted once for all of them.
+create table evervec_usage (
+    tenant text not null,
+    kind text not null,
+    records integer not null,       -- that are not deleted
+    bytes integer not null,         -- of their titles, texts, metadata and typed data
+    primary key (tenant, kind)
+) without rowid;
+
+create table evervec_chunks (
+    tenant text not null,
+    version integer not null,
+    chunks integer not null,        -- in the ledger: each takes 24 bytes of an entry
+    primary key (tenant, version)
+) without rowid;
+
+create trigger evervec_usage_changed after update of state, title, text, metadata, data
+on evervec_records begin
+    insert into evervec_usage (tenant, kind, records, bytes)
+    values (new.tenant, new.kind, (new.state <> 'deleted') - (old.state <> 'deleted'),
+            iif(new.state = 'deleted', 0,
+                length(cast(new.text as blob)) + coalesce(length(cast(new.title as blob)), 0)
+                + coalesce(length(cast(new.data as blob)), 0)
+                + iif(new.metadata = '{}', 0, length(cast(new.metadata as blob))))
+            - iif(old.state = 'deleted', 0,
+                length(cast(old.text as blob)) + coalesce(length(cast(old.title as blob)), 0)
+                + coalesce(length(cast(old.data as blob)), 0)
+                + iif(old.metadata = '{}', 0, length(cast(old.metadata as blob)))))
+    on conflict do update set records = records + excluded.records, bytes = bytes + excluded.bytes;
+end;
+create trigger evervec_usage_dropped after delete on evervec_records
+when old.state <> 'deleted' begin
+    update evervec_usage
+    set records = records - 1,
+        bytes = bytes - length(cast(old.text as blob))
+            - coalesce(length(cast(old.title as blob)), 0)
+            - coalesce(length(cast(old.data as blob)), 0)
+            - iif(old.metadata = '{}', 0, length(cast(old.metadata as blob)))
+    where tenant = old.tenant and kind = old.kind;
+end;
+create trigger evervec_chunks_added after insert on evervec_ledger begin
+    insert into evervec_chunks (tenant, version, chunks)
+    select tenant, new.version, length(new.chunks) / 24
+    from evervec_records where record = new.record
+    on conflict do update set chunks = chunks + excluded.chunks;
+end;
+create trigger evervec_chunks_changed after update of chunks on evervec_ledger begin
+    update evervec_chunks
+    set chunks = chunks + length(new.chunks) / 24 - length(old.chunks) / 24
+    where version = new.version
+        and tenant = (select tenant from evervec_records where record = new.record);
+end;
+create trigger evervec_chunks_dropped after delete on evervec_ledger begin
+    update evervec_chunks set chunks = chunks - length(old.chunks) / 24
+    where version = old.version
+        and tenant = (select tenant from evervec_records where record = old.record);
+end;
+
+-- A number that is another one after any change of versions: what is known of them is read again.
+-- Not of the times at which they were last written to.
+insert into evervec_meta (key, value) values ('versions', 0);
+create trigger evervec_versions_added after insert on evervec_versions begin
+    update evervec_meta set value = random() where key = 'versions';
+end;
+create trigger evervec_versions_dropped after delete on evervec_versions begin
+    update evervec_meta set value = random() where key = 'versions';
+end;
+create trigger evervec_versions_changed
+after update of state, name, provider, model, dimensions, chunker, app, cut_since
+on evervec_versions begin
+    update evervec_meta set value = random() where key = 'versions';
+end;
