@@ -59,7 +59,7 @@ HOT: dict[str, Query] = CLAIM | {
     "unindex_text": (lambda: STORE.unindex_text, ("t", NUMBERS)),
     "put_job": (
         lambda: STORE.put_job,
-        (10**9, 10**9, 1, "default", "embed", 0, NOW, 10**9, 10, NOW, None, None),
+        (10**9, 10**9, 1, "default", "embed", 0, NOW, 10**9, 10, NOW, None, None, None),
     ),
     "record_sizes": (lambda: STORE.record_sizes, (NUMBERS,)),
     "kinds": (lambda: STORE.kinds, ("default",)),
