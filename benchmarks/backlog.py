@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory
 import evervec
 from benchmarks.made_up import DIMENSIONS, NoCost, texts
 from benchmarks.table import Line, at_most
-from evervec.model import Job
+from evervec.model.jobs import Job
 
 _BATCH = 256
 _STEP = 50_000

@@ -27,7 +27,7 @@ from benchmarks.made_up import DIMENSIONS, NoCost, texts, vectors
 from benchmarks.rounds import percentiles
 from benchmarks.table import Line, at_most
 from evervec.chunking import hash_text
-from evervec.model import Change, Point
+from evervec.model.records import Change, Point
 
 _BATCH, _TENANTS, _SHELVES, _LIMIT = 256, 10, 10, 30
 Vector = NDArray[np.float32]

@@ -31,7 +31,7 @@ import evervec
 from benchmarks.made_up import NoCost, texts
 from benchmarks.rounds import stopwatch
 from benchmarks.table import Line, at_least
-from evervec.keys import Keys
+from evervec.server.keys import Keys
 
 _WORDS = 60
 _CROWD = 32

@@ -17,8 +17,8 @@ import evervec
 from benchmarks.made_up import NoCost, texts
 from benchmarks.rounds import Measured, take_turns
 from benchmarks.table import Line, at_least
-from evervec.pipeline import Pipeline
-from evervec.telemetry import Counter, Histogram
+from evervec.telemetry.counters import Counter, Histogram
+from evervec.worker.pipeline import Pipeline
 
 
 def run(*, quick: bool) -> Sequence[Line]:

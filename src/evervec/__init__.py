@@ -15,7 +15,6 @@ if _typing.TYPE_CHECKING:
     from evervec.chunking import Measure as Measure
     from evervec.chunking import SizeChunker as SizeChunker
     from evervec.client import Client as Client
-    from evervec.deadlines import deadline as deadline
     from evervec.embedders.base import Answer as Answer
     from evervec.embedders.base import Embedder as Embedder
     from evervec.errors import AccessDenied as AccessDenied
@@ -39,35 +38,36 @@ if _typing.TYPE_CHECKING:
     from evervec.errors import WaitTimeout as WaitTimeout
     from evervec.facade import Evervec as Evervec
     from evervec.facade import open as open
-    from evervec.kinds import Kind as Kind
-    from evervec.kinds import Rescore as Rescore
-    from evervec.migrate import Migration as Migration
-    from evervec.model import Attempt as Attempt
-    from evervec.model import Content as Content
-    from evervec.model import EnqueueResult as EnqueueResult
-    from evervec.model import Hit as Hit
-    from evervec.model import Hits as Hits
-    from evervec.model import Job as Job
-    from evervec.model import Outcome as Outcome
-    from evervec.model import Record as Record
-    from evervec.model import Status as Status
-    from evervec.model import Ticket as Ticket
-    from evervec.model import Version as Version
-    from evervec.queue import Queue as Queue
-    from evervec.reports import Backfill as Backfill
-    from evervec.reports import Comparison as Comparison
-    from evervec.reports import Estimate as Estimate
-    from evervec.reports import Gate as Gate
-    from evervec.reports import Limits as Limits
-    from evervec.reports import MigrationStatus as MigrationStatus
-    from evervec.reports import ProcessResult as ProcessResult
-    from evervec.reports import Spend as Spend
-    from evervec.reports import Stats as Stats
-    from evervec.reports import Usage as Usage
-    from evervec.reports import VerifyReport as VerifyReport
+    from evervec.model.deadlines import deadline as deadline
+    from evervec.model.jobs import Attempt as Attempt
+    from evervec.model.jobs import EnqueueResult as EnqueueResult
+    from evervec.model.jobs import Job as Job
+    from evervec.model.jobs import Outcome as Outcome
+    from evervec.model.jobs import Status as Status
+    from evervec.model.jobs import Ticket as Ticket
+    from evervec.model.records import Content as Content
+    from evervec.model.records import Hit as Hit
+    from evervec.model.records import Hits as Hits
+    from evervec.model.records import Record as Record
+    from evervec.model.records import Version as Version
+    from evervec.model.reports import Backfill as Backfill
+    from evervec.model.reports import Comparison as Comparison
+    from evervec.model.reports import Estimate as Estimate
+    from evervec.model.reports import Gate as Gate
+    from evervec.model.reports import Limits as Limits
+    from evervec.model.reports import MigrationStatus as MigrationStatus
+    from evervec.model.reports import ProcessResult as ProcessResult
+    from evervec.model.reports import Spend as Spend
+    from evervec.model.reports import Stats as Stats
+    from evervec.model.reports import Usage as Usage
+    from evervec.model.reports import VerifyReport as VerifyReport
+    from evervec.queue.queue import Queue as Queue
+    from evervec.records.kinds import Kind as Kind
+    from evervec.records.kinds import Rescore as Rescore
     from evervec.settings import Settings as Settings
-    from evervec.sources.base import Attachment as Attachment
-    from evervec.worker import Worker as Worker
+    from evervec.tables.base import Attachment as Attachment
+    from evervec.versions.migration import Migration as Migration
+    from evervec.worker.worker import Worker as Worker
 
 __version__ = "0.1.0"
 

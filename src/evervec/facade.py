@@ -10,40 +10,42 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from evervec.backfill import Backfiller
-from evervec.bounds import check_limit
-from evervec.contents import Contents
-from evervec.dispatch import Dispatcher
-from evervec.drafts import LONGEST_ID, check_name, record_id
 from evervec.embedders.base import Embedder
+from evervec.embedding.provider import Provider
+from evervec.embedding.registry import EmbedderRegistry
 from evervec.errors import InvalidArgument, InvalidRecord, JobFailed, VersionMismatch, WaitTimeout
-from evervec.filters import check_filter
-from evervec.housekeeping import Housekeeping
 from evervec.indexes.base import Index
-from evervec.kinds import Kind
-from evervec.migrate import Migration
-from evervec.migrations import Migrations
-from evervec.model import Hits, Job, Op, Record, Status, Ticket, Version, as_datetime
-from evervec.models import Models
+from evervec.maintenance.housekeeping import Housekeeping
+from evervec.model.basics import as_datetime
+from evervec.model.bounds import check_limit
+from evervec.model.filters import check_filter
+from evervec.model.jobs import Job, Op, Status, Ticket
+from evervec.model.records import Hits, Record, Version
+from evervec.model.reports import Backfill, Estimate, Limits, ProcessResult, Usage, VerifyReport
 from evervec.opening import open_embedder, open_index, open_model, open_source, open_store
-from evervec.pipeline import Pipeline
-from evervec.provider import Provider
-from evervec.queue import Queue
-from evervec.reports import Backfill, Estimate, Limits, ProcessResult, Usage, VerifyReport
-from evervec.sampling import estimate
-from evervec.search import Search
+from evervec.queue.queue import Queue
+from evervec.queue.ticket_waiter import TicketWaiter
+from evervec.records.drafts import LONGEST_ID, check_name, record_id
+from evervec.records.kinds import Kind
+from evervec.records.writer import RecordWriter
+from evervec.search.search import Search
 from evervec.settings import Settings
-from evervec.signals import run_until_signalled
-from evervec.sources.base import Attachment, attachment
 from evervec.stores.base import Store
 from evervec.stores.values import Draft
-from evervec.tables import Tables
-from evervec.telemetry import SEARCHES
-from evervec.verify import verify
-from evervec.visible import guard_logs
-from evervec.waiting import Waiting
-from evervec.worker import Worker
-from evervec.writing import Writing
+from evervec.tables.base import Attachment, attachment
+from evervec.tables.tables import Tables
+from evervec.telemetry.counters import SEARCHES
+from evervec.telemetry.visible import guard_logs
+from evervec.verify.verify import verify
+from evervec.versions.backfill import Backfiller
+from evervec.versions.estimate import estimate
+from evervec.versions.lifecycle import VersionLifecycle
+from evervec.versions.migration import Migration
+from evervec.worker.pipeline import Pipeline
+from evervec.worker.push import Dispatcher
+from evervec.worker.reader import RecordReader
+from evervec.worker.signals import run_until_signalled
+from evervec.worker.worker import Worker
 
 log = logging.getLogger("evervec")
 guard_logs()
@@ -99,18 +101,18 @@ class Evervec:
         self._opened_embedder = opened_embedder
         self._kinds: dict[str, Kind] = {}
         self.provider = Provider(embedder, store, settings)
-        self.models = Models(self.provider, store, settings, open_model)
+        self.models = EmbedderRegistry(self.provider, store, settings, open_model)
         self._check_versions()
         self.tables = Tables(open_source(store), settings)
-        self._contents = Contents(self._kinds, self.tables, settings, store.now)
+        self._contents = RecordReader(self._kinds, self.tables, settings, store.now)
         self.queue = self.queue_of(tenant)
-        self._writing = Writing(store, settings, tenant, self._kinds, self.models, self.tables)
+        self._writing = RecordWriter(store, settings, tenant, self._kinds, self.models, self.tables)
         self.pipeline = Pipeline(
             store, index, self.models, self.queue, self._kinds, self.tables, self._contents,
             settings,
         )  # fmt: skip
         self._backfiller = Backfiller(store, self.pipeline, self._kinds, settings)
-        self.migrations = Migrations(
+        self.migrations = VersionLifecycle(
             store, index, self.models, self._backfiller, self.pipeline.cutter_of,
             self.queue.worker, settings,
         )  # fmt: skip
@@ -122,7 +124,7 @@ class Evervec:
             settings,
         )  # fmt: skip
         self._search = Search(store, index, self.models, self._kinds, settings, tenant)
-        self._waiting = Waiting(store, settings.poll_seconds)
+        self._waiting = TicketWaiter(store, settings.poll_seconds)
 
     def _check_versions(self) -> None:
         """A model that serves no kind cannot be what the caller means; another process may have
@@ -165,7 +167,7 @@ class Evervec:
         view = copy(self)
         view.tenant = tenant
         view.queue = self.queue_of(tenant)
-        view._writing = Writing(
+        view._writing = RecordWriter(
             self.store, self.settings, tenant, self._kinds, self.models, self.tables
         )
         view._search = Search(

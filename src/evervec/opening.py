@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from evervec.embedders.base import Embedder
 from evervec.errors import InvalidArgument, SettingsError
 from evervec.indexes.base import Index
-from evervec.location import open_located
-from evervec.model import ModelSpec
+from evervec.indexes.location import open_located
+from evervec.model.records import ModelSpec
 from evervec.settings import Settings
-from evervec.sources.base import Attachment, Source
 from evervec.stores.base import Store
-from evervec.visible import without_secrets
+from evervec.tables.base import Attachment, Source
+from evervec.telemetry.visible import without_secrets
 
 log = logging.getLogger("evervec")
 
@@ -77,7 +77,7 @@ def leaving_no_empty_store(given: Any) -> Iterator[None]:
         yield
     except BaseException:
         if path is not None and new and path.exists():
-            from evervec.stores.sqlite.removing import remove_empty
+            from evervec.stores.sqlite.removal import remove_empty
 
             remove_empty(path)
         raise
@@ -87,15 +87,15 @@ def plan_attachment(given: Any, wanted: Attachment, settings: Settings) -> tuple
     """What attaching a table would do, and about how many rows it has, where there need not be
     a store yet: nothing is changed."""
     if path := sqlite_path(given):
-        from evervec.sources import sqlite
         from evervec.stores.sqlite.connections import Connections
+        from evervec.tables import sqlite
 
         with closing(Connections(path, settings.busy_seconds, read_only=True)) as file:
             return sqlite.plan(file, wanted), sqlite.count(file, wanted)
     if _url(given).startswith(("postgresql://", "postgres://")):
         try:
-            from evervec.sources import postgres
             from evervec.stores.postgres.connections import Connections as Pool
+            from evervec.tables import postgres
         except ImportError as error:
             raise _without_postgres(error) from error
         with closing(Pool(_url(given), settings)) as pool:
@@ -215,12 +215,12 @@ def open_source(store: Store) -> Source | None:
     from evervec.stores.sqlite import SqliteStore
 
     if isinstance(store, SqliteStore):
-        from evervec.sources.sqlite import SqliteSource
+        from evervec.tables.sqlite import SqliteSource
 
         return SqliteSource(store)
     if store.url.startswith("postgresql:"):
-        from evervec.sources.postgres import PostgresSource
         from evervec.stores.postgres import PostgresStore
+        from evervec.tables.postgres import PostgresSource
 
         if isinstance(store, PostgresStore):
             return PostgresSource(store)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from evervec.errors import SettingsError
-from evervec.visible import without_secrets
+from evervec.telemetry.visible import without_secrets
 
 
 def _setting(

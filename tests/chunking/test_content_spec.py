@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from evervec.chunking import BYTES, Chunker, ContentChunker, Measure, SizeChunker, parse_chunker
 from evervec.errors import InvalidArgument
-from evervec.kinds import Kind
+from evervec.records.kinds import Kind
 
 WORDS = Measure("org/words:v1@2", lambda text: len(text.split()))
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import evervec
 from evervec.chunking import ContentChunker, SizeChunker, Window, chunk
 from evervec.embedders.ollama import cut
-from evervec.models import chunker_for, window_of
+from evervec.embedding.registry import chunker_for, window_of
 from support.world import KIND, ScriptedEmbedder
 
 LIMIT = 200

@@ -8,7 +8,7 @@ import pytest
 
 import evervec
 from evervec import Evervec
-from evervec.drafts import LONGEST_ID, LONGEST_NAME
+from evervec.records.drafts import LONGEST_ID, LONGEST_NAME
 from support.application import App
 from support.world import ScriptedEmbedder
 

@@ -1,6 +1,6 @@
 """The audit log: kept in order, found by what it says, and swept by age."""
 
-from evervec.audit import Audit
+from evervec.server.audit import Audit
 from evervec.stores.values import AuditChoice, StoredEntry
 from support.world import World
 

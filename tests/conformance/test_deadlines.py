@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from evervec import DeadlineExceeded, Evervec, deadline
-from evervec.deadlines import Deadline, bounded
 from evervec.errors import Cancelled
+from evervec.model.deadlines import Deadline, bounded
 from support.world import KIND, PATIENCE, World
 
 ENDLESS = (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from evervec.dispatch import Dispatched
-from evervec.model import Status
+from evervec.model.jobs import Status
+from evervec.worker.push import Dispatched
 from support.qstash import CRON_SECRET, Broker
 from support.service import Served
 from support.world import KIND, World, add_all, assert_in_step, job_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evervec import EvervecError, InvalidArgument
-from evervec.keys import Keys, NewKey, Role, TooManyTokens
+from evervec.server.keys import Keys, NewKey, Role, TooManyTokens
 from support.world import World
 
 

@@ -15,7 +15,7 @@ from evervec import (
     WaitTimeout,
 )
 from evervec.embedders.hashing import HashingEmbedder
-from evervec.model import Op
+from evervec.model.jobs import Op
 from evervec.stores.sql.boxes import NextJob
 from evervec.stores.values import Draft
 from support.processes import until

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from evervec import Evervec, Job
-from evervec.batch import Batch
+from evervec.worker.batch import Batch
 from support.engines import PAIRS, apart
 from support.owing import OWING, Owing, keeps
 from support.processes import until

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evervec import Answer, Evervec, InvalidArgument, Limits, QuotaExceeded, Spend, Status, Usage
-from evervec.model import Op
+from evervec.model.jobs import Op
 from support.world import DAY, KIND, START, World, add_all, claim_one, work
 
 Numbers = tuple[int, int, int]
@@ -37,7 +37,7 @@ def recounted(ev: Evervec) -> Numbers:
 
 
 def ev_json(metadata: Any) -> str:
-    from evervec.drafts import check_metadata
+    from evervec.records.drafts import check_metadata
 
     return check_metadata(metadata, None)
 

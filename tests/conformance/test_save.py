@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from evervec import EvervecError, InvalidArgument, InvalidRecord, Status, Ticket
-from evervec.drafts import LONGEST_ID, LONGEST_NAME, make_draft
 from evervec.errors import ValueRefused
+from evervec.records.drafts import LONGEST_ID, LONGEST_NAME, make_draft
+from evervec.records.writer import save_each
 from evervec.stores.values import Draft
-from evervec.writing import save_each
 from support.world import KIND, START, World, assert_in_step, claim_one, fail_for_good, job_of, work
 
 

@@ -12,8 +12,8 @@ from itertools import product
 import pytest
 
 from evervec.errors import InvalidTransition
-from evervec.model import Job, Op, Status
-from evervec.transitions import (
+from evervec.model.jobs import Job, Op, Status
+from evervec.queue.transitions import (
     CANCELLED,
     RETRIED,
     Ask,

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from evervec.model import ModelSpec, Op, Status
-from evervec.stores.values import Draft, Finish
-from evervec.transitions import (
+from evervec.model.jobs import Op, Status
+from evervec.model.records import ModelSpec
+from evervec.queue.transitions import (
     Ask,
     JobState,
     Work,
@@ -26,6 +26,7 @@ from evervec.transitions import (
     to_enqueue,
     to_reopen,
 )
+from evervec.stores.values import Draft, Finish
 from support.job_bench import FRESH, KIND, Bench, Planted, differences
 from support.job_events import NOW, STATES, enqueue, owed, save
 from support.job_states import ERROR, LATER, MOST, OLD, SOON, TOKEN

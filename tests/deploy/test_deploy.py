@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import evervec
 from evervec.cli.app import cli
-from evervec.metrics import exposition, process_metrics, store_metrics
+from evervec.maintenance.metrics import exposition, process_metrics, store_metrics
 from support.programs import program
 from support.prometheus import names, promtool
 

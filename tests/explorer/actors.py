@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from evervec import Evervec
-from evervec.batch import Batch
 from evervec.errors import (
     EmbedderError,
     IndexUnavailable,
@@ -12,7 +11,8 @@ from evervec.errors import (
     InvalidTransition,
     StoreError,
 )
-from evervec.model import Job
+from evervec.model.jobs import Job
+from evervec.worker.batch import Batch
 from explorer.disk import DiskConnections
 from explorer.judge import Judge
 from explorer.steps import AWAY, STORE, Step

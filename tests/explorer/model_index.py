@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evervec.errors import IndexUnavailable
-from evervec.filters import matches, parse_filter
 from evervec.indexes.base import Copy, Held, Match, Matches, Stray
 from evervec.indexes.separate import folded
-from evervec.model import Change, ModelSpec
+from evervec.model.filters import matches, parse_filter
+from evervec.model.records import Change, ModelSpec
 from evervec.stores.values import Applied, Collection
 from explorer.disk import Ask
 from explorer.steps import AWAY, INDEX, LOST, PART, Step

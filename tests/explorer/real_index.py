@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from evervec.errors import IndexUnavailable
 from evervec.indexes.base import Index
-from evervec.model import Change
+from evervec.model.records import Change
 from evervec.opening import open_index
 from evervec.settings import Settings
 from evervec.stores.base import Store

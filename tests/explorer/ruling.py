@@ -147,8 +147,8 @@ def ruled() -> Iterator[None]:
         mock.patch.multiple(
             secrets, token_urlsafe=_new_token, token_hex=_new_token, randbits=_number
         ),
-        mock.patch("evervec.provider.threading", _with_threads(_Inline)),
-        mock.patch("evervec.heartbeat.threading", _with_threads(_Idle)),
+        mock.patch("evervec.embedding.provider.threading", _with_threads(_Inline)),
+        mock.patch("evervec.worker.heartbeat.threading", _with_threads(_Idle)),
         mock.patch("evervec.stores.sqlite.store._open", being_opened),
         mock.patch("evervec.indexes.turns.threading", _with_threads(_Idle)),
         mock.patch("evervec.indexes.turns.Holder", _Holder),

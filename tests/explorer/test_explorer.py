@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from evervec.index_writer import IndexWriter
+from evervec.worker.index_writer import IndexWriter
 from explorer.exhaustive import Exhaustive
 from explorer.exploring import Explorer
 from explorer.replaying import Line, Shrunk, compressed, expanded, replay

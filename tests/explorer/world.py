@@ -19,7 +19,7 @@ from evervec import Evervec
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.errors import ProviderUnavailable, VersionMismatch
 from evervec.indexes.base import Index
-from evervec.location import open_located
+from evervec.indexes.location import open_located
 from evervec.opening import open_index
 from evervec.settings import Settings
 from explorer.disk import INDEX_BIT, Disk

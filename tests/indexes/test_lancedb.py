@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evervec.indexes.lancedb import table_name
-from evervec.model import ModelSpec
+from evervec.model.records import ModelSpec
 from evervec.stores.values import Collection
 from indexes.conftest import Make
 from indexes.test_races import RECORD, SEQ, version_of

@@ -7,7 +7,7 @@ import pytest
 
 import evervec
 from evervec import Evervec, IndexMismatch
-from evervec.location import OWN, Location, location
+from evervec.indexes.location import OWN, Location, location
 
 TEXTS = {str(n): f"note {n} of the harbour" for n in range(5)}
 

@@ -12,7 +12,7 @@ from lancedb.table import LanceTable
 from evervec.chunking import hash_text
 from evervec.indexes.lancedb.head import Head
 from evervec.indexes.lancedb.rows import Columns
-from evervec.model import Change
+from evervec.model.records import Change
 from indexes.conftest import Make
 from support import qdrant_server
 from support.vectors import change, vector

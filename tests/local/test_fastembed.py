@@ -10,7 +10,7 @@ from evervec.embedders.base import embed_query, spec_of
 from evervec.embedders.fastembed import FastembedEmbedder
 from evervec.embedders.local import LocalEmbedder, local
 from evervec.errors import ProviderUnavailable, SettingsError
-from evervec.model import ModelSpec
+from evervec.model.records import ModelSpec
 from local.files import write_json
 
 TEXTS = ["A man is eating food.", "The stock market fell sharply."]

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 import evervec
 from evervec.embedders.base import embed, embed_query, spec_of
 from evervec.embedders.local import LocalEmbedder
-from evervec.model import ModelSpec
+from evervec.model.records import ModelSpec
 
 ODD = [
     "", " ", "\n\t", ".", "🙂", "👩‍👩‍👧‍👦 🇫🇷", "机器学习改变了世界", "こんにちは世界", "\x00", "é" * 400,

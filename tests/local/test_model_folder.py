@@ -10,7 +10,7 @@ from evervec.embedders.base import spec_of
 from evervec.embedders.local import LocalEmbedder, local
 from evervec.embedders.onnx_file import Graph
 from evervec.errors import SettingsError
-from evervec.model import ModelSpec
+from evervec.model.records import ModelSpec
 from local.files import write_json
 
 TEXTS = ["A man is eating food.", "The stock market fell sharply.", "a " * 300]

@@ -10,7 +10,7 @@ import pytest
 from evervec.embedders.base import embed, spec_of
 from evervec.embedders.local import local
 from evervec.embedders.wordllama import WordLlamaEmbedder
-from evervec.model import ModelSpec
+from evervec.model.records import ModelSpec
 
 TEXTS = ["A man is eating food.", "Someone has a meal.", "The stock market fell sharply."]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from evervec import Job, Status
-from evervec.batch import Batch
+from evervec.worker.batch import Batch
 from support import postgres
 from support.engines import STORES
 from support.world import KIND, World, assert_in_step, held, paragraph, work

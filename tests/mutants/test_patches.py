@@ -67,7 +67,9 @@ def test_a_header_that_lacks_something_is_refused(
     tmp_path: Path, header: str, complaint: str
 ) -> None:
     path = tmp_path / "bad.patch"
-    path.write_text(f"{header}\n\n--- a/src/evervec/retry.py\n+++ b/src/evervec/retry.py\n")
+    path.write_text(
+        f"{header}\n\n--- a/src/evervec/queue/backoff.py\n+++ b/src/evervec/queue/backoff.py\n"
+    )
     with pytest.raises(BadPatch, match=complaint):
         read_patch(path)
 

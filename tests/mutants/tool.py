@@ -34,7 +34,7 @@ TESTS = {
     "conformance/test_recover conformance/test_finish conformance/test_fail_release_renew",
     "pipeline": "unit/test_served_versions unit/test_versions_that_wait unit/test_batch_sizes "
     "unit/test_batch_outcomes unit/test_pipeline unit/test_progress unit/test_attempts "
-    "unit/test_verify faults/test_17_unreadable_jobs "
+    "unit/test_verify faults/test_unreadable_jobs "
     "conformance/test_enqueue conformance/test_box conformance/test_quotas conformance/test_finish "
     "conformance/test_traces conformance/test_migrate conformance/test_work_by_hand "
     "conformance/test_attached_tables conformance/test_fairness "

@@ -5,7 +5,7 @@ import psycopg
 import pytest
 
 from evervec.indexes.pgvector import PgvectorIndex
-from evervec.model import Change, Point
+from evervec.model.records import Change, Point
 from support import postgres
 from support.processes import until
 from support.world import KIND, World, work

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from evervec.model import Op
-from evervec.transitions import JobState, fail, finish, release, renew, retry
+from evervec.model.jobs import Op
+from evervec.queue.transitions import JobState, fail, finish, release, renew, retry
 from support import postgres
 from support.job_bench import Bench, Planted, differences
 from support.job_events import LEASE, NOW

@@ -135,7 +135,7 @@ def test_a_name_is_not_used_again_while_a_transaction_writes_for_the_old(
     with closing(world.connect()) as long:
         ev.add(KIND, "long", id="long", conn=long)
         first.cancel()
-        monkeypatch.setattr("evervec.migrations._MAKES_WAY", 0.1)
+        monkeypatch.setattr("evervec.versions.lifecycle._MAKES_WAY", 0.1)
         with pytest.raises(InvalidTransition, match="open transaction"):
             begun(world)
         assert version in {c.version for c in ev.store.collections()}

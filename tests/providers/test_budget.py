@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from evervec import Evervec
-from evervec.limits.budget import Budget
+from evervec.embedding.budget import Budget
 from support.processes import until
 from support.provider import ProviderServer
 from support.world import KIND, START, Clock, World, add_all
@@ -120,7 +120,9 @@ def taken(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, in
             clock.move(max(0.01, seconds))
 
     monkeypatch.setattr(Budget, "take", noting)
-    monkeypatch.setattr("evervec.provider.time", SimpleNamespace(sleep=sleep, monotonic=clock))
+    monkeypatch.setattr(
+        "evervec.embedding.provider.time", SimpleNamespace(sleep=sleep, monotonic=clock)
+    )
     return noted
 
 

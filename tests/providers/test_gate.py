@@ -9,7 +9,7 @@ import pytest
 
 from evervec import Evervec, ProviderUnavailable, RateLimited, Status
 from evervec.embedders.base import PROBE
-from evervec.limits import gate
+from evervec.embedding import gate
 from support.processes import until
 from support.provider import EVERY_CALL, EVERY_TEXT, Behaviour, ProviderServer
 from support.world import KIND, START, Clock, World, add_all, job_of, work

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from evervec import Evervec
-from evervec.keys import Keys
+from evervec.server.keys import Keys
 from support.service import Serve, Served
 from support.world import fail_for_good
 

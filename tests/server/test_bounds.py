@@ -15,11 +15,11 @@ import pytest
 
 import evervec
 from evervec import Evervec
-from evervec.drafts import make_draft
-from evervec.limits.limiter import MemoryLimiter
-from evervec.model import Ticket
+from evervec.model.jobs import Ticket
+from evervec.records.drafts import make_draft
 from evervec.server import requests
 from evervec.server.problems import Problem
+from evervec.server.rate_limits import MemoryLimiter
 from evervec.server.repeats import Names
 from evervec.server.schemas.records import RecordIn
 from evervec.server.service import Save, Service

@@ -16,9 +16,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 import evervec
-from evervec.keys import Keys
-from evervec.server import running
+from evervec.server import serve as running
 from evervec.server.connections import client_network
+from evervec.server.keys import Keys
 from support.processes import until
 from support.service import Serve, Served, ServiceProcess
 

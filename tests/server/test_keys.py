@@ -11,7 +11,7 @@ import pytest
 
 import evervec
 from evervec import Evervec
-from evervec.keys import Keys
+from evervec.server.keys import Keys
 from evervec.stores.values import StoredKey
 from support.processes import until
 from support.service import Serve, Served

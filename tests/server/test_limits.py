@@ -11,9 +11,9 @@ import pytest
 
 import evervec
 from evervec import Evervec
-from evervec.keys import Keys
-from evervec.limits.limiter import MemoryLimiter
-from evervec.limits.redis import RedisLimiter
+from evervec.server.keys import Keys
+from evervec.server.rate_limits import MemoryLimiter
+from evervec.server.redis_rate_limits import RedisLimiter
 from support.processes import until
 from support.redis import RedisServer
 from support.service import Serve, ServiceProcess

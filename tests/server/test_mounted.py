@@ -11,8 +11,8 @@ from fastapi.testclient import TestClient
 
 import evervec
 from evervec import Client, Evervec, StoreError
-from evervec.keys import Keys
 from evervec.server.app import make_app
+from evervec.server.keys import Keys
 from support.processes import until
 from support.service import Serve, free_port
 from support.snippets import read_blocks

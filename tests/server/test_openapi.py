@@ -20,9 +20,11 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi import checks
 
 import evervec
-from evervec import audit, model, reports
-from evervec import keys as evervec_keys
-from evervec.limits.limiter import MemoryLimiter
+from evervec import model
+from evervec.model import reports
+from evervec.server import audit
+from evervec.server import keys as evervec_keys
+from evervec.server.rate_limits import MemoryLimiter
 from evervec.server.schemas import jobs, keys, migrations, queue, records, search, versions
 from support.service import Served, serving
 from support.world import fail_for_good

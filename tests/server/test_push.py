@@ -11,7 +11,7 @@ from qstash import Receiver
 import evervec
 from evervec import Evervec
 from evervec.errors import ProviderUnavailable
-from evervec.model import Job, Status
+from evervec.model.jobs import Job, Status
 from support.qstash import CURRENT_KEY, NEXT_KEY, sign
 from support.service import Serve, Served
 from support.world import World, claim_one, job_of

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from evervec import Evervec
-from evervec.model import Ticket
+from evervec.model.jobs import Ticket
 from support.service import Serve, Served
 from support.world import fail_for_good
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 import evervec
 from evervec import Client, EvervecError, InvalidArgument, SettingsError, StoreError
 from evervec.cli.app import cli
-from evervec.keys import Keys
+from evervec.server.keys import Keys
 from support.processes import until
 from support.service import ServiceProcess, free_port
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from evervec import AccessDenied, Client
-from evervec.keys import Keys
+from evervec.server.keys import Keys
 from support.engines import OWN_PAIRS
 from support.service import Serve
 from support.world import World

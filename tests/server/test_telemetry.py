@@ -17,8 +17,8 @@ import pytest
 import evervec
 from evervec import Evervec
 from evervec.errors import ProviderUnavailable
-from evervec.logs import JsonFormatter
-from evervec.metrics import CONTENT_TYPE, _is_own_name
+from evervec.maintenance.metrics import CONTENT_TYPE, _is_own_name
+from evervec.telemetry.logs import JsonFormatter
 from support.processes import until
 from support.prometheus import names, promtool, samples, value
 from support.service import Serve, Served, free_port

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import evervec
-from evervec.keys import Keys
+from evervec.server.keys import Keys
 from support.clients import WORDS, Crowd
 from support.service import ServiceProcess
 from support.stress import SECONDS, new_seed

@@ -9,7 +9,7 @@ import numpy as np
 import evervec
 from evervec.chunking import chunk
 from evervec.embedders.hashing import HashingEmbedder
-from evervec.models import chunker_for
+from evervec.embedding.registry import chunker_for
 from evervec.stores.ledger import unpack_chunks
 from support import postgres
 from support.places import Place, integrity, is_written, kind_of, query, vector_of

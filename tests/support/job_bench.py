@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
-from evervec.model import Job, Op, Status, as_datetime
+from evervec.model.basics import as_datetime
+from evervec.model.jobs import Job, Op, Status
+from evervec.queue.transitions import JobState
 from evervec.stores.base import Store
 from evervec.stores.sql.records import scope
-from evervec.transitions import JobState
 from support import postgres
 from support.engines import STORES
 from support.job_states import LOST, OLD, TOKEN, impossible

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from evervec.model import Change, Op, Status
-from evervec.stores.values import Draft, Failure, Finish
-from evervec.transitions import (
+from evervec.model.jobs import Op, Status
+from evervec.model.records import Change
+from evervec.queue.transitions import (
     RETRIED,
     Ask,
     JobState,
@@ -22,6 +22,7 @@ from evervec.transitions import (
     to_enqueue,
     to_reopen,
 )
+from evervec.stores.values import Draft, Failure, Finish
 from support.job_bench import BOX, KIND, TEXT, Bench, Planted
 from support.job_states import LOST, OLD, SOON, TOKEN, by_two_ranks, every_state, expired
 from support.world import START

@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 
-from evervec.model import Op, Status
-from evervec.transitions import JobState
+from evervec.model.jobs import Op, Status
+from evervec.queue.transitions import JobState
 from support.world import START
 
 OLD, SOON, LATER = START - 1000, START + 50, START + 100

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from evervec import Evervec, Job, Record, Status, Ticket
 from evervec.chunking import Chunker, chunk, parse_chunker
 from evervec.embedders.hashing import HashingEmbedder
-from evervec.models import chunker_for
+from evervec.embedding.registry import chunker_for
 from evervec.stores.values import Collection
 
 T = TypeVar("T")

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 import evervec
 from evervec.embedders.hashing import HashingEmbedder
-from evervec.model import Change
-from evervec.provider import Provider
+from evervec.embedding.provider import Provider
+from evervec.model.records import Change
 from evervec.stores.sql.schema import Schema
 from evervec.stores.values import Apply, Finish
 from support.leaps import leaping

@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 
 from evervec import Evervec
-from evervec.keys import Keys
 from evervec.server.app import make_app
 from evervec.server.connections import Connections
-from evervec.server.running import Server
+from evervec.server.keys import Keys
+from evervec.server.serve import Server
 from support.processes import until
 
 _PATIENCE = 60.0

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from evervec import Evervec
-from evervec.batch import Batch
+from evervec.worker.batch import Batch
 from support.engines import STORES
 from support.processes import until
 from support.world import World, work

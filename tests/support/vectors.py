@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evervec.chunking import hash_text
-from evervec.model import Change, Point
+from evervec.model.records import Change, Point
 from support.world import KIND, ScriptedEmbedder
 
 _EMBEDDER = ScriptedEmbedder()

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 import evervec
 from evervec import ContentChunker, Evervec, Job, Ticket
-from evervec.batch import Written
 from evervec.chunking import chunk
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.embedders.noop import NoopEmbedder
+from evervec.worker.batch import Written
 from support.engines import INDEXES, STORES
 
 START = 1_800_000_000.0

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import evervec
 from evervec import Evervec, InvalidArgument
 from evervec.embedders.hashing import HashingEmbedder
-from evervec.pgai import take_over, vectorizers
+from evervec.integrations.pgai import take_over, vectorizers
 
 App = psycopg.Connection[Any]
 MODEL, DIMENSIONS = "nomic-embed-text", 64

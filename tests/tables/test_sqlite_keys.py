@@ -133,8 +133,8 @@ def test_a_key_that_is_no_utf8_is_set_aside(keys: Keys) -> None:
 def test_pages_go_on_behind_a_key_that_is_no_utf8(
     keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evervec.sources.following._AT_ONCE", 1)
-    monkeypatch.setattr("evervec.tables._FILLED_AT_ONCE", 1)
+    monkeypatch.setattr("evervec.tables.source._AT_ONCE", 1)
+    monkeypatch.setattr("evervec.tables.tables._FILLED_AT_ONCE", 1)
     keys.attach("text", "a")
     keys.app.execute("insert into t values (cast(x'62ff' as text), 'text')")
     keys.insert(["c", "d"])

@@ -9,5 +9,5 @@ from support.world import Clock
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The time by which the pipeline waits before it asks again."""
     clock = Clock(1000.0)
-    monkeypatch.setattr("evervec.pipeline.time.monotonic", clock)
+    monkeypatch.setattr("evervec.worker.pipeline.time.monotonic", clock)
     return clock

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from evervec import Evervec, IndexUnavailable, ProviderUnavailable
-from evervec.alerts import Alerts, Trouble
+from evervec.maintenance.alerts import Alerts, Trouble
 from evervec.stores.values import Note
 from support.engines import OWN_PAIRS, SHARED_PAIRS
 from support.processes import until
@@ -255,7 +255,9 @@ def test_a_webhook_that_nobody_answers_at(
 def test_a_webhook_that_hangs_holds_up_nobody(
     memory: World, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evervec.alerts._POST_SECONDS", 120.0)  # longer than anybody waits here
+    monkeypatch.setattr(
+        "evervec.maintenance.alerts._POST_SECONDS", 120.0
+    )  # longer than anybody waits here
     webhook.may_answer.clear()
     ev = memory.open(alert_url=webhook.url, alert_failed=1)
     fail(ev, 1)

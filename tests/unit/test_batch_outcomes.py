@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from evervec import IndexUnavailable, Kind, ProviderUnavailable, Status
-from evervec.batch import Cost
 from evervec.errors import StoreError
-from evervec.model import Change
-from evervec.telemetry import ATTEMPTS, CHUNKS, FRESHNESS
+from evervec.model.records import Change
+from evervec.telemetry.counters import ATTEMPTS, CHUNKS, FRESHNESS
+from evervec.worker.batch import Cost
 from support.traces import traced
 from support.world import KIND, World, add_all, job_of, paragraph, step, version_of, work
 

@@ -8,8 +8,8 @@ import pytest
 
 from evervec import Kind, ProviderUnavailable
 from evervec.embedders.base import Embedded
-from evervec.pipeline import _length
 from evervec.stores.values import Unreadable
+from evervec.worker.pipeline import _length
 from support.world import KIND, World, add_all, step, version_of, work
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from evervec import InvalidArgument, SizeChunker
 from evervec.chunking import chunk, embedded_text, hash_text, parse_chunker
-from evervec.model import Chunk
+from evervec.model.records import Chunk
 from evervec.stores.ledger import pack_chunks, unpack_chunks
 
 TEXTS = st.text(

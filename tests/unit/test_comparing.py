@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from evervec.chunking import Cutter, SizeChunker, Window, hash_text
-from evervec.comparing import Content, Wrong, compare, contents_of
 from evervec.indexes.base import Copy, Held
-from evervec.model import Chunk, Status
+from evervec.model.jobs import Status
+from evervec.model.records import Chunk
 from evervec.stores.values import Expected, Found
+from evervec.verify.diff import Content, Wrong, compare, contents_of
 
 A, B = hash_text("alpha"), hash_text("beta")
 ONE, TWO = (Chunk(A, 0, 5),), (Chunk(A, 0, 5), Chunk(B, 6, 10))
@@ -248,7 +249,7 @@ def test_metadata_is_compared_by_its_meaning(
 
 
 def test_few_long_texts_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evervec.comparing._CHARACTERS", 10)
+    monkeypatch.setattr("evervec.verify.diff._CHARACTERS", 10)
     records = [record((Chunk(A, 0, 5),))._replace(record=n) for n in range(1, 6)]
     shelf: Any = Shelf({n: Found(n, "note", str(n), None, "alpha", "{}") for n in range(1, 6)})
     assert contents_of(shelf, records, [], lambda: None, quick=False).keys() == {1, 2, 3, 4, 5}

@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from evervec import DeadlineExceeded, InvalidArgument, deadline
-from evervec.deadlines import (
+from evervec.errors import Cancelled
+from evervec.model.deadlines import (
     Deadline,
     bounded,
     check,
@@ -15,7 +16,6 @@ from evervec.deadlines import (
     interrupting,
     left,
 )
-from evervec.errors import Cancelled
 from support.world import KIND, PATIENCE, Clock, World, paragraph
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from evervec.model import Op
-from evervec.transitions import Work, debt
+from evervec.model.jobs import Op
+from evervec.queue.transitions import Work, debt
 
 BOX = Work(Op.OPEN, "box")
 NEWER = Work(Op.OPEN, "newer box", 7)

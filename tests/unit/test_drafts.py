@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evervec import InvalidArgument, InvalidRecord, Kind
-from evervec.drafts import check_text, make_draft, read_envelope, record_id, to_json
+from evervec.records.drafts import check_text, make_draft, read_envelope, record_id, to_json
 from support.world import KIND, World
 
 

@@ -8,8 +8,16 @@ from typing import Any
 import pytest
 
 from evervec import InvalidArgument, InvalidRecord
-from evervec.bounds import BIGGEST, check_bound, check_limit, check_whole, shown
-from evervec.drafts import (
+from evervec.model.bounds import BIGGEST, check_bound, check_limit, check_whole, shown
+from evervec.model.filters import (
+    Condition,
+    Wanted,
+    check_filter,
+    comparable,
+    matches,
+    parse_filter,
+)
+from evervec.records.drafts import (
     LONGEST_ID,
     LONGEST_NAME,
     are_plain_ids,
@@ -21,7 +29,6 @@ from evervec.drafts import (
     record_id,
     to_json,
 )
-from evervec.filters import Condition, Wanted, check_filter, comparable, matches, parse_filter
 from evervec.settings import Settings
 
 SETTINGS = Settings(

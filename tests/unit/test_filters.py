@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import evervec
 from evervec import Evervec, InvalidArgument
-from evervec.filters import matches as evervec_matches
-from evervec.filters import parse_filter
+from evervec.model.filters import matches as evervec_matches
+from evervec.model.filters import parse_filter
 from support.engines import INDEXES, apart
 from support.vectors import change, vector
 from support.world import World, work

@@ -25,25 +25,25 @@ from evervec import EvervecError
 from evervec.chunking import ContentChunker, SizeChunker, structure
 from evervec.chunking.structure import blocks
 from evervec.cli.files import visible_text
-from evervec.drafts import make_draft
-from evervec.filters import Condition, check_filter, matches, parse_filter
 from evervec.indexes import facts
 from evervec.indexes.facts import facts_of
-from evervec.indexes.lancedb import filtering as lancedb
-from evervec.model import Ticket
-from evervec.search import Search
+from evervec.indexes.lancedb import filters as lancedb
+from evervec.model.filters import Condition, check_filter, matches, parse_filter
+from evervec.model.jobs import Ticket
+from evervec.records.drafts import make_draft
+from evervec.records.writer import save_each
+from evervec.search.search import Search
 from evervec.server.answers import asked_seq, asked_wait, read_cursor
 from evervec.server.problems import Problem
 from evervec.server.requests import read_json
 from evervec.server.routes import batch
 from evervec.settings import Settings
-from evervec.stores.duckdb.filtering import Filter as DuckDBFilter
+from evervec.stores.duckdb.filters import Filter as DuckDBFilter
 from evervec.stores.duckdb.stems import Stems
-from evervec.stores.postgres.filtering import Filter as PostgresFilter
+from evervec.stores.postgres.filters import Filter as PostgresFilter
 from evervec.stores.sql import folding
 from evervec.stores.sql.words import part_of_text, terms
-from evervec.stores.sqlite.filtering import filter_sql
-from evervec.writing import save_each
+from evervec.stores.sqlite.filters import filter_sql
 from support.steps import python_steps
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from evervec import StoreError
-from evervec.heartbeat import Heartbeat
-from evervec.model import Job
+from evervec.model.jobs import Job
+from evervec.worker.heartbeat import Heartbeat
 from support.world import KIND, PATIENCE, World
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from evervec import Evervec, Status
-from evervec.batch import Written
-from evervec.model import Change
+from evervec.model.records import Change
 from evervec.stores.values import Applied, ChunksMissing
+from evervec.worker.batch import Written
 from support.world import KIND, World, add_all, assert_in_step, job_of, paragraph, work
 
 HIGHEST = 1 << 53

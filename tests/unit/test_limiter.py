@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from evervec import SettingsError
-from evervec.limits.limiter import MemoryLimiter
-from evervec.limits.redis import RedisLimiter
+from evervec.server.rate_limits import MemoryLimiter
+from evervec.server.redis_rate_limits import RedisLimiter
 from support.world import Clock
 
 

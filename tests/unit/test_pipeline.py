@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from evervec import IndexUnavailable, InvalidInput, Job, ProviderUnavailable, RateLimited, Status
-from evervec.batch import Cost
 from evervec.embedders.base import PROBE
-from evervec.model import Change
+from evervec.model.records import Change
+from evervec.worker.batch import Cost
 from support.world import KIND, World, add_all, assert_in_step, job_of, paragraph, step, work
 
 

@@ -8,9 +8,9 @@ import pytest
 
 import evervec.worker
 from evervec import Evervec, IndexUnavailable, Job, Status
+from evervec.embedding.pace import SECONDS, Pace
 from evervec.errors import IndexBusy
-from evervec.limits.pace import SECONDS, Pace
-from evervec.model import Change
+from evervec.model.records import Change
 from support.world import (
     KIND,
     PATIENCE,

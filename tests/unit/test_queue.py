@@ -15,8 +15,8 @@ from evervec import (
     ProviderUnavailable,
     Status,
 )
-from evervec.drafts import LONGEST_ID, LONGEST_NAME
-from evervec.queue import Queue, moment, worker_name
+from evervec.queue.queue import Queue, moment, worker_name
+from evervec.records.drafts import LONGEST_ID, LONGEST_NAME
 from support.world import DAY, KIND, START, World, add_all, claim_one, fail_for_good, job_of, work
 
 
@@ -238,7 +238,7 @@ def test_content_is_all_that_a_record_holds(memory: World, queue: Queue) -> None
 def test_many_ids_are_enqueued_in_batches_with_a_result_for_each(
     memory: World, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evervec.queue._BATCH", 2)
+    monkeypatch.setattr("evervec.queue.queue._BATCH", 2)
     results = queue.enqueue_many(KIND, ["a", "", "b", "c", "d"])
     assert [bool(result.job_id) for result in results] == [True, False, True, True, True]
     jobs = [queue.get(result.job_id) for result in results if result.job_id]

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from evervec import RateLimited
-from evervec.limits.gate import Ramp
+from evervec.embedding.gate import Ramp
 from support.world import Clock
 
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from evervec import Settings
-from evervec.retry import backoff
+from evervec.queue.backoff import backoff
 
 
 def test_waits_double_until_the_cap() -> None:

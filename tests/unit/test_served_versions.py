@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evervec import Kind, Status
-from evervec.telemetry import STAGES
+from evervec.telemetry.counters import STAGES
 from support.world import KIND, Clock, World, add_all, job_of, step, version_of, work
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from evervec.model import Op, Status
-from evervec.transitions import (
+from evervec.model.jobs import Op, Status
+from evervec.queue.transitions import (
     CANCELLED,
     RETRIED,
     Ask,

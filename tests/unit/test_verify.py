@@ -8,12 +8,12 @@ import pytest
 import evervec.verify
 from evervec import Chunker, Evervec, Kind, Status
 from evervec.chunking import hash_text
-from evervec.comparing import compare
 from evervec.indexes.base import Held, Stray
-from evervec.model import Chunk
-from evervec.reports import QUICK, Findings
+from evervec.model.records import Chunk
+from evervec.model.reports import QUICK, Findings
 from evervec.stores.values import Expected
-from evervec.verify import verify_versions
+from evervec.verify.diff import compare
+from evervec.verify.verify import verify_versions
 from support.sabotage import run_sql
 from support.world import KIND, World, add_all, work
 
@@ -102,7 +102,7 @@ def test_a_slice_holds_so_many_chunks_unless_one_record_has_more(
     monkeypatch.setattr(evervec.verify, "_CHUNKS", 5)
 
     def first_of(*chunks: int) -> int:
-        return len(evervec.verify._bounded([expected(n, c) for n, c in enumerate(chunks)]))
+        return len(evervec.verify.verify._bounded([expected(n, c) for n, c in enumerate(chunks)]))
 
     assert first_of(2, 3) == 2
     assert first_of(2, 3, 1) == 2

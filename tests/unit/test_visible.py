@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import evervec
 from evervec.cli import output
 from evervec.settings import Settings
-from evervec.visible import visible_line, visible_text, without_secrets
+from evervec.telemetry.visible import visible_line, visible_text, without_secrets
 
 HOSTILE = "a\x1b[2J\x1b]0;title\x07\x9b8m\x7f\u202egpj.exe\u2028b\r"
 

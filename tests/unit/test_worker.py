@@ -18,9 +18,9 @@ from evervec import (
     Status,
     StoreError,
 )
-from evervec.calls import Calls
-from evervec.endurance import Endurance
-from evervec.gathering import Gathering
+from evervec.worker.calls import Calls
+from evervec.worker.debounce import Debounce
+from evervec.worker.endurance import Endurance
 from support.world import (
     KIND,
     PATIENCE,
@@ -277,7 +277,7 @@ def test_a_worker_holds_a_bounded_number_of_jobs(memory: World, gate: Gate) -> N
 
 
 def test_what_comes_alone_is_claimed_at_once_and_a_trickle_is_gathered() -> None:
-    gathering = Gathering()
+    gathering = Debounce()
     for found in (1, 0, 1, 0, 3, 0):  # each claim that finds something is followed by idleness
         gathering.claimed(found, 256)
         assert gathering.left <= 0
@@ -292,7 +292,7 @@ def test_what_comes_alone_is_claimed_at_once_and_a_trickle_is_gathered() -> None
 
 
 def test_full_claims_are_no_trickle_however_small() -> None:
-    gathering = Gathering()
+    gathering = Debounce()
     for _ in range(5):
         gathering.claimed(4, 4)
         assert gathering.left <= 0
@@ -301,7 +301,7 @@ def test_full_claims_are_no_trickle_however_small() -> None:
 def test_records_that_keep_coming_while_others_are_embedded_are_gathered(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Gathering, "seconds", 3600.0)
+    monkeypatch.setattr(Debounce, "seconds", 3600.0)
     ev = memory.ev
     texts = iter("bcdefg")
     memory.embedder.before = lambda _: ev.add(KIND, text := next(texts), id=text)

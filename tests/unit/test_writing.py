@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from evervec import InvalidRecord, Limits, QuotaExceeded, Ticket
-from evervec.drafts import make_draft
 from evervec.errors import ValueRefused
+from evervec.records.drafts import make_draft
+from evervec.records.writer import save_each
 from evervec.stores.values import Draft
-from evervec.writing import save_each
 from support.world import KIND, World, add_all
 
 

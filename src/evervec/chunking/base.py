@@ -18,7 +18,7 @@ from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from evervec.chunking.characters import whole
-from evervec.model import Chunk
+from evervec.model.records import Chunk
 
 Span = tuple[int, int]
 

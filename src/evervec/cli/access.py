@@ -11,7 +11,7 @@ from evervec.cli.jobs import read_time
 from evervec.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from evervec.keys import Key, NewKey
+    from evervec.server.keys import Key, NewKey
 
 
 @click.group("keys", epilog="\b\nExample:\n  evervec --tenant acme keys create --role reader")
@@ -29,7 +29,7 @@ def keys() -> None:
 @as_json
 def create(where: Where, agent: str, role: str, expires: str | None, as_json: bool) -> None:
     """Make a key, and show it this once."""
-    from evervec.keys import Keys
+    from evervec.server.keys import Keys
 
     length = read_time(expires) if expires else None
     with where.opened(make=True) as ev:
@@ -42,7 +42,7 @@ def create(where: Where, agent: str, role: str, expires: str | None, as_json: bo
 @as_json
 def list_keys(where: Where, as_json: bool) -> None:
     """List keys by how they begin; with --tenant, those of one tenant."""
-    from evervec.keys import Keys
+    from evervec.server.keys import Keys
 
     with where.opened() as ev:
         found = Keys(ev.store).list(where.tenant)
@@ -66,7 +66,7 @@ def list_keys(where: Where, as_json: bool) -> None:
 @as_json
 def revoke(where: Where, id: str, as_json: bool) -> None:
     """Let a key open nothing any more, at once."""
-    from evervec.keys import Keys
+    from evervec.server.keys import Keys
 
     with where.opened() as ev:
         Keys(ev.store).revoke(id)
@@ -86,7 +86,7 @@ def revoke(where: Where, id: str, as_json: bool) -> None:
 @as_json
 def rotate(where: Where, id: str, overlap: str, as_json: bool) -> None:
     """Make a key that may do the same, and let the old one expire."""
-    from evervec.keys import Keys
+    from evervec.server.keys import Keys
 
     length = read_time(overlap)
     with where.opened() as ev:
@@ -110,7 +110,7 @@ def audit(
     as_json: bool,
 ) -> None:
     """Who did what: changes of keys, jobs, models, and deletes; the newest first."""
-    from evervec.audit import Audit
+    from evervec.server.audit import Audit
     from evervec.stores.values import AuditChoice
 
     length = read_time(since) if since else None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from evervec.errors import EvervecError, InvalidArgument, StoreError
-from evervec.visible import visible_text
+from evervec.telemetry.visible import visible_text
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
@@ -84,7 +84,7 @@ class Where:
 
 def note(ev: Evervec, action: str, target: str = "", *, everyone: bool = False) -> None:
     """Put what was done into the audit log, under the name of the machine's user."""
-    from evervec.audit import EVERY_TENANT, Audit
+    from evervec.server.audit import EVERY_TENANT, Audit
 
     try:
         user = getpass.getuser()
@@ -194,7 +194,7 @@ def cli(ctx: click.Context, /, verbose: bool, log_json: bool, **where: str | Non
         level=logging.INFO if verbose else logging.ERROR, format="%(levelname)s %(message)s"
     )
     if log_json:
-        from evervec.logs import JsonFormatter
+        from evervec.telemetry.logs import JsonFormatter
 
         root = logging.getLogger()
         root.setLevel(logging.INFO)

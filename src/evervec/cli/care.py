@@ -22,14 +22,14 @@ from evervec.cli.output import (
     say,
     styled,
 )
-from evervec.model import as_datetime
-from evervec.reports import QUICK
+from evervec.model.basics import as_datetime
+from evervec.model.reports import QUICK
 
 if TYPE_CHECKING:
-    from evervec.alerts import Episode
     from evervec.facade import Evervec
-    from evervec.reports import Backfill, Usage, VerifyReport
-    from evervec.sources.base import Attachment
+    from evervec.maintenance.alerts import Episode
+    from evervec.model.reports import Backfill, Usage, VerifyReport
+    from evervec.tables.base import Attachment
 
 
 @command("init", "evervec --store notes.db init")
@@ -149,7 +149,7 @@ def _metrics(ev: Evervec, host: str, port: int | None, names: tuple[str, ...]) -
     if port is None:
         yield
         return
-    from evervec.metrics import serve_metrics
+    from evervec.maintenance.metrics import serve_metrics
 
     everyone = ev.queue_of(None)
     end = serve_metrics(host, port, ev.store, everyone, ev.models, names)

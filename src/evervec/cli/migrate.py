@@ -11,8 +11,8 @@ from evervec.cli.output import duration, print_json, print_table, progress, say,
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
-    from evervec.migrate import Migration
-    from evervec.reports import Comparison, Estimate, MigrationStatus
+    from evervec.model.reports import Comparison, Estimate, MigrationStatus
+    from evervec.versions.migration import Migration
 
 _STEPS = ("compare", "switch", "rollback", "retire", "cancel")
 

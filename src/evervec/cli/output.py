@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from evervec.reports import Stats
-from evervec.visible import visible_line, visible_text
+from evervec.model.reports import Stats
+from evervec.telemetry.visible import visible_line, visible_text
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec

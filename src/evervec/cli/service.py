@@ -28,7 +28,7 @@ def serve(where: Where, host: str, port: int, workers: int) -> None:
     the first.
     """
     try:
-        from evervec.server.running import serve as run
+        from evervec.server.serve import serve as run
     except ImportError as error:
         raise SettingsError(
             f"the service needs the package {error.name}: pip install 'evervec[server]'"

@@ -42,7 +42,7 @@ def attach(where: Where, table: str, kind: str | None, key: tuple[str, ...],
     if dry_run and where.app is None:  # there may be no store, and none is made for it
         from evervec.opening import plan_attachment
         from evervec.settings import Settings
-        from evervec.sources.base import attachment
+        from evervec.tables.base import attachment
 
         owner = where.tenant or "default"
         wanted = attachment(table, **given, owner=owner)
@@ -86,7 +86,7 @@ def import_pgai(where: Where, vectorizer: str | None, kind: str | None,
                 metadata: tuple[str, ...], dry_run: bool, drop_vectorizer: bool,
                 as_json: bool) -> None:  # fmt: skip
     """Take over a table from pgai, with its vectors; VECTORIZER is a name or number."""
-    from evervec.pgai import take_over
+    from evervec.integrations.pgai import take_over
 
     with where.opened(make=True) as ev:
         report = take_over(

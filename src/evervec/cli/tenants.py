@@ -10,10 +10,10 @@ import click
 
 from evervec.cli.app import Where, as_json, command
 from evervec.cli.output import print_json, print_table, say
-from evervec.reports import MOST_WEIGHT, Limits
+from evervec.model.reports import MOST_WEIGHT, Limits
 
 if TYPE_CHECKING:
-    from evervec.reports import Usage
+    from evervec.model.reports import Usage
 
 F = TypeVar("F", bound=Callable[..., Any])
 

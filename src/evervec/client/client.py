@@ -13,7 +13,6 @@ from pydantic import TypeAdapter
 from evervec.client.connection import Connection, error_of, record_path, to_json
 from evervec.client.migration import RemoteMigration
 from evervec.client.queue import RemoteQueue, job_of, raise_unless_absent
-from evervec.drafts import read_envelope, record_id
 from evervec.errors import (
     EvervecError,
     InvalidArgument,
@@ -22,8 +21,10 @@ from evervec.errors import (
     StoreError,
     WaitTimeout,
 )
-from evervec.model import Hit, Hits, Job, Record, Ticket, Version
-from evervec.reports import Usage, VerifyReport
+from evervec.model.jobs import Job, Ticket
+from evervec.model.records import Hit, Hits, Record, Version
+from evervec.model.reports import Usage, VerifyReport
+from evervec.records.drafts import read_envelope, record_id
 
 _LINES, _BYTES = 1000, 4 << 20
 """what is sent in one request of `add_many`, at most"""

@@ -18,7 +18,7 @@ import httpx
 
 from evervec import errors
 from evervec.errors import AccessDenied, EvervecError, InvalidArgument, RateLimited, StoreError
-from evervec.tracing import current
+from evervec.telemetry.traces import current
 
 _AGAIN = frozenset({429, 502, 503, 504})
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from evervec.client.connection import Connection
 from evervec.errors import WaitTimeout
-from evervec.reports import MigrationStatus
+from evervec.model.reports import MigrationStatus
 
 _PATH = "/v1/migrations"
 _status = TypeAdapter(MigrationStatus)

@@ -10,8 +10,8 @@ from pydantic import TypeAdapter
 
 from evervec.client.connection import Connection, record_path
 from evervec.errors import EvervecError, InvalidArgument
-from evervec.model import Attempt, Job
-from evervec.reports import Stats
+from evervec.model.jobs import Attempt, Job
+from evervec.model.reports import Stats
 
 _attempts = TypeAdapter(list[Attempt])
 _stats = TypeAdapter(Stats)

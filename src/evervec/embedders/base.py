@@ -25,7 +25,7 @@ from evervec.errors import (
     ProviderUnavailable,
     RateLimited,
 )
-from evervec.model import ModelSpec
+from evervec.model.records import ModelSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

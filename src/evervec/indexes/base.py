@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from evervec.model import Change, ModelSpec
+from evervec.model.records import Change, ModelSpec
 from evervec.stores.values import Applied, Collection
 
 if TYPE_CHECKING:

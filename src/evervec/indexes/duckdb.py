@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from evervec.filters import Condition
 from evervec.indexes.rows import Rows, RowsIndex
+from evervec.model.filters import Condition
 from evervec.stores.duckdb.connections import Connections
-from evervec.stores.duckdb.filtering import Filter
+from evervec.stores.duckdb.filters import Filter
 from evervec.stores.named import Queries
 from evervec.stores.sql.batches import columns
 from evervec.stores.sql.engine import Connection

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from evervec.filters import Scalar, comparable, is_number
+from evervec.model.filters import Scalar, comparable, is_number
 
 LONGEST = 200
 _EXACT = 1 << 53

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evervec.deadlines import check
 from evervec.indexes import coarse
 from evervec.indexes.base import Matches
+from evervec.model.deadlines import check
 
 HASH = np.dtype("V16")
 _SMALL = 400_000

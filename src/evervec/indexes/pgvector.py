@@ -21,13 +21,13 @@ import numpy as np
 import psycopg
 
 from evervec.errors import EvervecError, IndexUnavailable, StoreError
-from evervec.filters import parse_filter
 from evervec.indexes.base import Held, Match, Matches, Stray
-from evervec.model import Change, ModelSpec
+from evervec.model.filters import parse_filter
+from evervec.model.records import Change, ModelSpec
 from evervec.settings import Settings
 from evervec.stores.named import Queries
 from evervec.stores.postgres.connections import Connections, Session
-from evervec.stores.postgres.filtering import Filter
+from evervec.stores.postgres.filters import Filter
 from evervec.stores.postgres.packing import Packed
 from evervec.stores.sql.batches import columns
 from evervec.stores.values import Applied, Collection

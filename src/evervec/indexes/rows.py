@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from evervec.deadlines import check, holding
-from evervec.filters import Condition, parse_filter
 from evervec.indexes.base import Held, Matches, Stray
-from evervec.model import Change, ModelSpec
+from evervec.model.deadlines import check, holding
+from evervec.model.filters import Condition, parse_filter
+from evervec.model.records import Change, ModelSpec
 from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection, Database
 from evervec.stores.values import Applied, Collection

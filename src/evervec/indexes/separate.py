@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from evervec.model import Change
+from evervec.model.records import Change
 from evervec.stores.base import Store
 from evervec.stores.values import Collection
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from evervec.filters import Condition
 from evervec.indexes.rows import Rows, RowsIndex
+from evervec.model.filters import Condition
 from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sqlite.connections import Connections
 from evervec.stores.sqlite.engine import listed
-from evervec.stores.sqlite.filtering import filter_sql
+from evervec.stores.sqlite.filters import filter_sql
 
 SQL = Queries.read("evervec.indexes", "sqlite.sql")
 

@@ -18,19 +18,19 @@ from fastapi import Depends, Query
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from evervec.audit import EVERY_TENANT
-from evervec.drafts import check_name
 from evervec.errors import EvervecError
 from evervec.facade import Evervec
-from evervec.keys import Key, Role
-from evervec.limits.limiter import Allowance, Limiter
-from evervec.queue import Queue
+from evervec.queue.queue import Queue
+from evervec.records.drafts import check_name
 from evervec.server.answers import LINES
+from evervec.server.audit import EVERY_TENANT
+from evervec.server.keys import Key, Role
 from evervec.server.problems import Problem, is_known, problem_of
+from evervec.server.rate_limits import Allowance, Limiter
 from evervec.server.requests import App, Message, Receive, Scope, Send, headers_of
 from evervec.server.trust import is_local
 from evervec.stores.values import StoredEntry
-from evervec.telemetry import LIMITER, REFUSED
+from evervec.telemetry.counters import LIMITER, REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from evervec.server.problems import Problem
 from evervec.server.requests import App, Receive, Scope, Send
-from evervec.telemetry import REFUSED
+from evervec.telemetry.counters import REFUSED
 
 if TYPE_CHECKING:
     from evervec.server.service import Service

@@ -15,7 +15,6 @@ from starlette.exceptions import HTTPException
 
 from evervec.errors import EvervecError
 from evervec.facade import Evervec
-from evervec.limits.limiter import Limiter
 from evervec.server.access import Access, has_own_access
 from evervec.server.admission import Admission
 from evervec.server.clients import Clients
@@ -23,6 +22,7 @@ from evervec.server.deadlines import Deadlines
 from evervec.server.inside import Inside, Starting
 from evervec.server.metrics import Counts
 from evervec.server.problems import ProblemDocument, answer_problem
+from evervec.server.rate_limits import Limiter
 from evervec.server.readiness import Readiness
 from evervec.server.requests import Requests
 from evervec.server.routes import (

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Protocol
 
-from evervec.limits.limiter import MemoryLimiter
 from evervec.server.problems import Problem
+from evervec.server.rate_limits import MemoryLimiter
 from evervec.server.trust import Proxies
 from evervec.settings import Settings
 

@@ -16,11 +16,11 @@ from typing import NoReturn
 import jwt
 from starlette.requests import Request
 
-from evervec.courier import WORKER_PATH, configured
 from evervec.server.problems import Problem
 from evervec.server.service import Service
 from evervec.server.trust import is_local, own_address
 from evervec.settings import Settings
+from evervec.worker.courier import WORKER_PATH, configured
 
 _CLAIMS = ["iss", "sub", "exp", "nbf", "body"]
 _SIGNING_KEYS = ("qstash_current_signing_key", "qstash_next_signing_key")

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from evervec.deadlines import Deadline, bounded
 from evervec.errors import DeadlineExceeded
+from evervec.model.deadlines import Deadline, bounded
 from evervec.server.problems import Problem
 from evervec.server.requests import App, Message, Receive, Scope, Send, headers_of
 from evervec.settings import Settings

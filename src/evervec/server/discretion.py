@@ -12,9 +12,9 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from evervec.keys import Role
-from evervec.model import Attempt, Job
-from evervec.reports import Stats
+from evervec.model.jobs import Attempt, Job
+from evervec.model.reports import Stats
+from evervec.server.keys import Role
 
 if TYPE_CHECKING:
     from evervec.server.access import Caller

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from evervec.server.requests import App, Receive, Scope, Send
 from evervec.server.service import Service
-from evervec.worker import Worker
+from evervec.worker.worker import Worker
 
 log = logging.getLogger("evervec.server")
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from evervec.metrics import (
+from evervec.maintenance.metrics import (
     CONTENT_TYPE,
     process_metrics,
     queue_metrics,
     store_metrics,
     usage_metrics,
 )
-from evervec.metrics import exposition as shown
+from evervec.maintenance.metrics import exposition as shown
 from evervec.server.requests import Scope
 
 if TYPE_CHECKING:

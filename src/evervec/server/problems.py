@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec import errors
-from evervec.keys import Role
+from evervec.server.keys import Role
 
 if TYPE_CHECKING:
     from evervec.server.access import Caller

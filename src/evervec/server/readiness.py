@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evervec.deadlines import deadline
 from evervec.errors import EvervecError
 from evervec.facade import Evervec
+from evervec.model.deadlines import deadline
 from evervec.server.inside import Inside
 
 log = logging.getLogger("evervec.server")

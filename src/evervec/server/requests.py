@@ -18,10 +18,10 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from evervec.logs import REQUEST_ID
 from evervec.server.problems import Problem
 from evervec.settings import Settings
-from evervec.tracing import request as traced
+from evervec.telemetry.logs import REQUEST_ID
+from evervec.telemetry.traces import request as traced
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -11,7 +11,7 @@ import logging
 import time
 
 from evervec.errors import EvervecError
-from evervec.keys import Keys
+from evervec.server.keys import Keys
 
 log = logging.getLogger("evervec.server")
 

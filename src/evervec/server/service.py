@@ -18,13 +18,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from evervec.deadlines import bounded, deadline
 from evervec.errors import DeadlineExceeded, EvervecError
 from evervec.facade import Evervec
-from evervec.keys import TOKENS_COUNTED, Key, Keys
-from evervec.limits.limiter import Limiter, MemoryLimiter
-from evervec.model import Status, Ticket
+from evervec.model.deadlines import bounded, deadline
+from evervec.model.jobs import Status, Ticket
+from evervec.records.writer import save_each
 from evervec.server.deadlines import STOPPING, Call, current_call
+from evervec.server.keys import TOKENS_COUNTED, Key, Keys
+from evervec.server.rate_limits import Limiter, MemoryLimiter
 from evervec.server.repeats import Names
 from evervec.server.revocation import Revocations
 from evervec.server.shares import Shares
@@ -32,7 +33,6 @@ from evervec.server.together import Together
 from evervec.server.turns import Turns
 from evervec.settings import Settings
 from evervec.stores.values import Draft, StoredEntry
-from evervec.writing import save_each
 
 log = logging.getLogger("evervec.server")
 
@@ -294,7 +294,7 @@ def _tell(future: asyncio.Future[Any], set_it: Callable[[Any], None], value: Any
 def make_limiter(settings: Settings) -> Limiter:
     rate, burst = settings.rate_per_second, settings.rate_burst
     if settings.redis_url:
-        from evervec.limits.redis import RedisLimiter
+        from evervec.server.redis_rate_limits import RedisLimiter
 
         return RedisLimiter(settings.redis_url, rate, burst)
     return MemoryLimiter(rate, burst)

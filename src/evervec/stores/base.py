@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from evervec.model import Attempt, EnqueueResult, Job, ModelSpec, Record, Status, Ticket, Version
-from evervec.reports import Limits, Spend, Stats, Usage, WorkerState
+from evervec.model.jobs import Attempt, EnqueueResult, Job, Status, Ticket
+from evervec.model.records import ModelSpec, Record, Version
+from evervec.model.reports import Limits, Spend, Stats, Usage, WorkerState
 from evervec.stores.values import (
     Apply,
     Asked,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 
-from evervec.model import Chunk
+from evervec.model.records import Chunk
 
 _CHUNK = Struct("<16sII")
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from evervec.model import Change, Chunk, Job, ModelSpec, Op, Status
+from evervec.model.jobs import Job, Op, Status
+from evervec.model.records import Change, Chunk, ModelSpec
 
 
 @dataclass(slots=True)

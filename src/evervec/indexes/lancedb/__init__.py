@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from evervec.errors import WrongCollection
-from evervec.filters import parse_filter
 from evervec.indexes.base import Held, Matches, Stray
-from evervec.indexes.lancedb.filtering import numbers
+from evervec.indexes.lancedb.filters import numbers
 from evervec.indexes.lancedb.head import Head
 from evervec.indexes.lancedb.table import Table, table_names
 from evervec.indexes.separate import Collections
 from evervec.indexes.turns import Turns
-from evervec.model import Change, ModelSpec
+from evervec.model.filters import parse_filter
+from evervec.model.records import Change, ModelSpec
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Applied, Collection

@@ -15,10 +15,10 @@ from typing import Any
 
 import lancedb
 
-from evervec.deadlines import check, current, exceeded
 from evervec.errors import IndexUnavailable
 from evervec.indexes.lancedb.head import Head
 from evervec.indexes.lancedb.rows import Row
+from evervec.model.deadlines import check, current, exceeded
 from evervec.stores.paths import make_private_folder
 
 TRIES = 4

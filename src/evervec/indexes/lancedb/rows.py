@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from evervec.indexes.base import Copy, Held
 from evervec.indexes.facts import Facts, facts_of
-from evervec.model import Change
+from evervec.model.records import Change
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

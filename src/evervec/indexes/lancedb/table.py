@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from lancedb.index import Bitmap, BTree, IvfHnswSq, LabelList
 
-from evervec.filters import Condition, matches
 from evervec.indexes.base import Held, Match, Matches
-from evervec.indexes.lancedb.filtering import (
+from evervec.indexes.lancedb.filters import (
     clause,
     leaves_out_tombstones,
     numbers,
@@ -51,7 +50,8 @@ from evervec.indexes.lancedb.rows import (
     schema,
 )
 from evervec.indexes.separate import folded
-from evervec.model import Change
+from evervec.model.filters import Condition, matches
+from evervec.model.records import Change
 from evervec.stores.values import Applied
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evervec.errors import IndexUnavailable, WrongCollection
-from evervec.filters import Condition, matches, parse_filter
 from evervec.indexes.base import Copy, Held, Match, Matches, Stray
 from evervec.indexes.qdrant.engine import CollectionGone, Engine, Found, Shape, Stored
-from evervec.indexes.qdrant.filtering import pushed_down, says_it_all
-from evervec.indexes.qdrant.writing import Writing, point_id
+from evervec.indexes.qdrant.filters import pushed_down, says_it_all
+from evervec.indexes.qdrant.writer import PointWriter, point_id
 from evervec.indexes.separate import Collections, folded
-from evervec.model import Change, ModelSpec
+from evervec.model.filters import Condition, matches, parse_filter
+from evervec.model.records import Change, ModelSpec
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Applied, Collection
@@ -45,7 +45,7 @@ class QdrantIndex:
     def __init__(self, engine: Engine, store: Store, settings: Settings) -> None:
         self.url = engine.url
         self._engine = engine
-        self._writing = Writing(engine, store.now)
+        self._writing = PointWriter(engine, store.now)
         self._collections = Collections(store)
         self._name = settings.qdrant_collection
         self._settings = settings

@@ -16,7 +16,6 @@ from qdrant_client import QdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
-from evervec.deadlines import check, current, exceeded
 from evervec.errors import IndexUnavailable, SettingsError
 from evervec.indexes.qdrant.breaker import Breaker
 from evervec.indexes.qdrant.engine import (
@@ -28,6 +27,7 @@ from evervec.indexes.qdrant.engine import (
     Stored,
 )
 from evervec.indexes.turns import ThreadTurns
+from evervec.model.deadlines import check, current, exceeded
 from evervec.settings import Settings
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec.errors import EvervecError
-from evervec.model import Ticket
+from evervec.model.jobs import Ticket
+from evervec.records.writer import save_each
 from evervec.server.access import View, WritingKind
 from evervec.server.answers import LINES
 from evervec.server.deadlines import current_call
@@ -30,7 +31,6 @@ from evervec.server.routes.records import draft_of, read_record
 from evervec.server.schemas.records import RecordIn, TicketOut
 from evervec.server.streams import Incoming, Spool
 from evervec.stores.values import Draft
-from evervec.writing import save_each
 
 router = APIRouter(prefix="/v1/records", tags=["records"], route_class=CheckedRoute)
 

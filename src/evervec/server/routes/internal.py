@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from evervec.model import Status
+from evervec.model.jobs import Status
 from evervec.server.answers import answer
 from evervec.server.credentials import check_scheduler, public_url, read_delivery
 from evervec.server.problems import documented

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from evervec.model import Job, Status
+from evervec.model.jobs import Job, Status
 from evervec.server.access import Reading, View, Writing
 from evervec.server.answers import answer, make_cursor, read_cursor
 from evervec.server.discretion import told

@@ -13,11 +13,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
-from evervec.audit import Audit
 from evervec.errors import InvalidArgument
-from evervec.keys import Key, NewKey, Role, TooManyTokens
 from evervec.server.access import Reading, Running, View
 from evervec.server.answers import answer, make_cursor, read_cursor
+from evervec.server.audit import Audit
+from evervec.server.keys import Key, NewKey, Role, TooManyTokens
 from evervec.server.problems import Problem, documented
 from evervec.server.requests import CheckedRoute
 from evervec.server.schemas.base import MOST_AT_ONCE

@@ -7,13 +7,13 @@ from typing import Literal
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from evervec.migrate import Migration
-from evervec.reports import MigrationStatus
+from evervec.model.reports import MigrationStatus
 from evervec.server.access import Running, View
 from evervec.server.answers import answer
 from evervec.server.problems import Problem, documented
 from evervec.server.requests import CheckedRoute
 from evervec.server.schemas.migrations import MigrationIn, MigrationOut, StepIn
+from evervec.versions.migration import Migration
 
 router = APIRouter(prefix="/v1/migrations", tags=["versions"], route_class=CheckedRoute)
 

@@ -13,11 +13,11 @@ from fastapi import APIRouter, Depends, Header, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from evervec.drafts import LONGEST_ID, OPTIONS, check_name
 from evervec.errors import EvervecError
 from evervec.facade import Evervec
-from evervec.keys import Role
-from evervec.model import Record, Status, Ticket
+from evervec.model.jobs import Status, Ticket
+from evervec.model.records import Record
+from evervec.records.drafts import LONGEST_ID, OPTIONS, check_name
 from evervec.server.access import TENANT, ReadingKind, View, WritingKind, view_of
 from evervec.server.answers import (
     answer,
@@ -28,6 +28,7 @@ from evervec.server.answers import (
     read_cursor,
 )
 from evervec.server.discretion import told
+from evervec.server.keys import Role
 from evervec.server.problems import Problem, described, documented
 from evervec.server.repeats import IDEMPOTENCY_KEY, KEY_SHAPE, checked_name, made_id, once
 from evervec.server.requests import (

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from evervec.facade import job_failed
-from evervec.model import Status, Ticket
+from evervec.model.jobs import Status, Ticket
 from evervec.server.access import ReadingKind, View
 from evervec.server.answers import answer
 from evervec.server.discretion import told

@@ -8,8 +8,8 @@ from urllib.parse import unquote
 from fastapi import APIRouter, Depends, Path
 from starlette.responses import Response
 
-from evervec.drafts import check_name
-from evervec.reports import Limits, Usage
+from evervec.model.reports import Limits, Usage
+from evervec.records.drafts import check_name
 from evervec.server.access import Reading, Running, View
 from evervec.server.answers import answer
 from evervec.server.problems import documented

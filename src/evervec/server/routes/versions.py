@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from evervec.keys import Role
-from evervec.reports import VerifyReport
+from evervec.model.reports import VerifyReport
 from evervec.server.access import Reading, View
 from evervec.server.answers import answer
+from evervec.server.keys import Role
 from evervec.server.problems import documented
 from evervec.server.requests import CheckedRoute
 from evervec.server.schemas.versions import VerifyIn, VerifyOut, VersionsOut

@@ -6,8 +6,8 @@ from datetime import datetime
 
 from pydantic import Field
 
-from evervec.drafts import HIGHEST_PRIORITY
-from evervec.model import Op, Outcome, Status
+from evervec.model.jobs import Op, Outcome, Status
+from evervec.records.drafts import HIGHEST_PRIORITY
 from evervec.server.schemas.base import Given, More, Shown
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import ConfigDict, Field
 
-from evervec.keys import Role
+from evervec.server.keys import Role
 from evervec.server.schemas.base import Given, More, Shown
 
 _LONGEST = 100 * 365 * 86400

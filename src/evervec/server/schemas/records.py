@@ -6,8 +6,8 @@ from datetime import datetime
 
 from pydantic import ConfigDict, Field
 
-from evervec.drafts import HIGHEST_PRIORITY, LONGEST_ID, LONGEST_NAME
-from evervec.model import Status
+from evervec.model.jobs import Status
+from evervec.records.drafts import HIGHEST_PRIORITY, LONGEST_ID, LONGEST_NAME
 from evervec.server.schemas.base import LONGEST_WAIT, BigInt, Given, Json, More, Shown
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from evervec.reports import MOST_WEIGHT
+from evervec.model.reports import MOST_WEIGHT
 from evervec.server.schemas.base import BigInt, Given, Shown
 
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import duckdb
 
-from evervec.deadlines import acquire, check, exceeded, interrupting, left
 from evervec.errors import EvervecError, InvalidArgument, StoreClosed, StoreError, ValueRefused
+from evervec.model.deadlines import acquire, check, exceeded, interrupting, left
 from evervec.stores.duckdb.file import File, Raw
 from evervec.stores.paths import check_path
 

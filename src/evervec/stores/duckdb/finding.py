@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from evervec.filters import parse_filter
+from evervec.model.filters import parse_filter
 from evervec.stores.duckdb.changes import Changes
 from evervec.stores.duckdb.engine import SQL
-from evervec.stores.duckdb.filtering import Filter
+from evervec.stores.duckdb.filters import Filter
 from evervec.stores.sql import finding
 from evervec.stores.sql.words import part_of_text, terms
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from evervec.model import Job, as_datetime
+from evervec.model.basics import as_datetime
+from evervec.model.jobs import Job
 from evervec.stores.duckdb.changes import Changes
 from evervec.stores.duckdb.engine import SQL
 from evervec.stores.sql import leases

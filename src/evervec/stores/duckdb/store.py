@@ -9,7 +9,7 @@ from evervec.settings import Settings
 from evervec.stores.duckdb.care import Care
 from evervec.stores.duckdb.connections import Connections
 from evervec.stores.duckdb.engine import SQL
-from evervec.stores.duckdb.filtering import Filter
+from evervec.stores.duckdb.filters import Filter
 from evervec.stores.duckdb.finding import Finding
 from evervec.stores.duckdb.schema import upgrade
 from evervec.stores.duckdb.sharing import Sharing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from evervec.model import Job
+from evervec.model.jobs import Job
 from evervec.stores.postgres.engine import SQL
 from evervec.stores.postgres.leases import Leases
 from evervec.stores.sql import care

@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from evervec.model import EnqueueResult
+from evervec.model.jobs import EnqueueResult
 from evervec.stores.postgres.connections import step
 from evervec.stores.postgres.engine import SQL, Engine
 from evervec.stores.sql import changes

@@ -23,7 +23,6 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from evervec.deadlines import current, exceeded, interrupting, left
 from evervec.errors import (
     EvervecError,
     InvalidArgument,
@@ -31,6 +30,7 @@ from evervec.errors import (
     StoreError,
     ValueRefused,
 )
+from evervec.model.deadlines import current, exceeded, interrupting, left
 from evervec.settings import Settings
 from evervec.stores.callers import driver_connection
 from evervec.stores.postgres.packing import Packed, PackedDumper, pack

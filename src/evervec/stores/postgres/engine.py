@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from evervec.model import Job
+from evervec.model.jobs import Job
 from evervec.stores.named import Queries
 from evervec.stores.postgres.connections import Connections, Session
-from evervec.stores.postgres.listening import NOTIFY, Listening
+from evervec.stores.postgres.listener import NOTIFY, Listening
 from evervec.stores.sql import engine
 from evervec.stores.sql.batches import Batches
 from evervec.stores.sql.fronts import Fronts

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from evervec.filters import parse_filter
+from evervec.model.filters import parse_filter
 from evervec.stores.postgres.engine import SQL, Engine
-from evervec.stores.postgres.filtering import Filter
+from evervec.stores.postgres.filters import Filter
 from evervec.stores.sql import finding
 from evervec.stores.sql.folding import fold, owner_word
 from evervec.stores.sql.words import part_of_text, terms

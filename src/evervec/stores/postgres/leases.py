@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from evervec.model import Job, as_datetime
+from evervec.model.basics import as_datetime
+from evervec.model.jobs import Job
 from evervec.stores.postgres.changes import Changes
 from evervec.stores.postgres.connections import Session
 from evervec.stores.postgres.engine import SQL

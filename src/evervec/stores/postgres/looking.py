@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from evervec.model import Status
+from evervec.model.jobs import Status
 from evervec.stores.postgres.engine import SQL, Engine
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.listing import Listing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from evervec.settings import Settings
 from evervec.stores.postgres.care import Care
 from evervec.stores.postgres.connections import Connections
-from evervec.stores.postgres.filtering import Filter
+from evervec.stores.postgres.filters import Filter
 from evervec.stores.postgres.finding import Finding
 from evervec.stores.postgres.looking import Looking
 from evervec.stores.postgres.schema import upgrade

@@ -13,12 +13,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from evervec.model import Op
+from evervec.model.jobs import Op
+from evervec.queue.transitions import follows_box, takes_box
 from evervec.stores.sql.batches import retried
 from evervec.stores.sql.engine import Connection, Engine
 from evervec.stores.sql.records import NewJob, Row, pack_box
 from evervec.stores.values import Draft, Finish
-from evervec.transitions import follows_box, takes_box
 
 
 class NextJob(NamedTuple):

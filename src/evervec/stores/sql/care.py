@@ -6,11 +6,11 @@ import secrets
 from collections.abc import Sequence
 
 from evervec.errors import InvalidArgument, InvalidTransition
-from evervec.model import Job, Status
+from evervec.model.jobs import Job, Status
+from evervec.queue.transitions import CANCELLED, RETRIED
 from evervec.stores.sql.boxes import Boxes
 from evervec.stores.sql.engine import EVERYONE, Connection
 from evervec.stores.values import JOBLESS
-from evervec.transitions import CANCELLED, RETRIED
 
 
 class Care(Boxes):

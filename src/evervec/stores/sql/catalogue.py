@@ -11,7 +11,7 @@ from collections.abc import Collection as Some
 from collections.abc import Hashable, Iterable, Set
 from typing import Any
 
-from evervec.model import ModelSpec
+from evervec.model.records import ModelSpec
 from evervec.stores.values import Collection
 
 

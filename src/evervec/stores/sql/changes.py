@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from evervec.model import Op, Ticket
+from evervec.model.jobs import Op, Ticket
 from evervec.stores.sql.batches import Batches, columns, retried
 from evervec.stores.sql.debts import Debts
 from evervec.stores.sql.engine import Connection

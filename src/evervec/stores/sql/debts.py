@@ -10,13 +10,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from evervec.model import Op
+from evervec.model.jobs import Op
+from evervec.queue.transitions import Work, beside_box, debt, to_reopen
 from evervec.stores.sql.batches import retried
 from evervec.stores.sql.boxes import Boxes
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.records import NewJob, Row
 from evervec.stores.values import Draft
-from evervec.transitions import Work, beside_box, debt, to_reopen
 
 
 class Debts(Boxes):

@@ -10,7 +10,9 @@ from abc import abstractmethod
 from collections.abc import Sequence, Set
 from typing import Any
 
-from evervec.model import Change, Job, Outcome, Status
+from evervec.model.jobs import Job, Outcome, Status
+from evervec.model.records import Change
+from evervec.queue.transitions import JobState, expire, fail
 from evervec.stores.ledger import pack_chunks
 from evervec.stores.sql.batches import retried
 from evervec.stores.sql.boxes import Boxes
@@ -26,7 +28,6 @@ from evervec.stores.sql.jobs import (
     was_finished,
 )
 from evervec.stores.values import Apply, ChunksMissing, Failure, Finish
-from evervec.transitions import JobState, expire, fail
 
 
 class Ending(Boxes):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from evervec.errors import InvalidArgument
-from evervec.model import Job
+from evervec.model.jobs import Job
 from evervec.stores.named import Queries
 from evervec.stores.sql.catalogue import Catalogue
 from evervec.stores.sql.jobs import JobRow, make_jobs

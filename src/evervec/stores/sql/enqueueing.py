@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from evervec.model import EnqueueResult
+from evervec.model.jobs import EnqueueResult
+from evervec.queue.transitions import to_enqueue
 from evervec.stores.sql.batches import retried
 from evervec.stores.sql.changes import Changes, stub_values
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.records import NewJob, Row
 from evervec.stores.values import Draft
-from evervec.transitions import to_enqueue
 
 
 class Enqueueing(Changes):

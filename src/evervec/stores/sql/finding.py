@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evervec.model import Status
+from evervec.model.jobs import Status
 from evervec.stores.ledger import unpack_chunks
 from evervec.stores.sql.engine import Engine
 from evervec.stores.values import Candidate, Digest, Expected, Found, Typed

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from evervec.model import as_datetime
-from evervec.reports import WorkerState
+from evervec.model.basics import as_datetime
+from evervec.model.reports import WorkerState
 from evervec.stores.sql.engine import Engine
 
 FORGOTTEN_AFTER = 3600.0

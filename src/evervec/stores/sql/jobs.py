@@ -9,10 +9,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from evervec.errors import InvalidTransition
-from evervec.model import Job, Op, Outcome, Status, as_datetime, quick_maker
+from evervec.model.basics import as_datetime, quick_maker
+from evervec.model.jobs import Job, Op, Outcome, Status
+from evervec.queue.transitions import JobState
 from evervec.stores.ledger import unpack_chunks
 from evervec.stores.values import Finish, Loaded, Unreadable
-from evervec.transitions import JobState
 
 JobRow = tuple[Any, ...]  # the columns of `job_columns` or `claim_columns`, in that order
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from evervec.model import Job
+from evervec.model.jobs import Job
 from evervec.stores.sql.batches import retried
 from evervec.stores.sql.changes import Values
 from evervec.stores.sql.engine import Connection

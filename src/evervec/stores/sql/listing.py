@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from evervec.filters import parse_filter
-from evervec.model import Job, Record, Status
+from evervec.model.filters import parse_filter
+from evervec.model.jobs import Job, Status
+from evervec.model.records import Record
 from evervec.stores.sql.batches import columns
-from evervec.stores.sql.filtering import Filter
+from evervec.stores.sql.filters import Filter
 from evervec.stores.sql.looking import JOB_ORDER, Looking, make_record
 
 

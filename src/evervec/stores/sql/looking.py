@@ -7,8 +7,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from evervec.model import Attempt, Job, Outcome, Record, Status, Ticket, as_datetime
-from evervec.reports import Stats
+from evervec.model.basics import as_datetime
+from evervec.model.jobs import Attempt, Job, Outcome, Status, Ticket
+from evervec.model.records import Record
+from evervec.model.reports import Stats
 from evervec.stores.sql.engine import EVERYONE, Connection, Engine
 from evervec.stores.values import Holding
 

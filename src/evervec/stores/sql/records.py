@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from evervec.model import Op, Status, Ticket, quick_maker
+from evervec.model.basics import quick_maker
+from evervec.model.jobs import Op, Status, Ticket
 from evervec.stores.values import Draft
 
 _make_ticket = quick_maker(Ticket)

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 
-from evervec.reports import Spend
+from evervec.model.reports import Spend
 from evervec.stores.sql.engine import Engine
 from evervec.stores.values import Note
 

@@ -14,13 +14,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from evervec.errors import QuotaExceeded
-from evervec.model import as_datetime
-from evervec.reports import Limits, Usage
+from evervec.model.basics import as_datetime
+from evervec.model.reports import Limits, Usage
 from evervec.settings import Settings
 from evervec.stores.sql.engine import Connection, Engine
 from evervec.stores.sql.records import Row
 from evervec.stores.values import Draft
-from evervec.telemetry import QUOTAS
+from evervec.telemetry.counters import QUOTAS
 
 _LIMITS_HOLD = 1.0
 """seconds for which a tenant's limits are taken as known: another process may change them"""

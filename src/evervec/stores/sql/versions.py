@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 
-from evervec.model import ModelSpec, Version, as_datetime
+from evervec.model.basics import as_datetime
+from evervec.model.records import ModelSpec, Version
 from evervec.stores.sql.boxes import Boxes
 from evervec.stores.sql.engine import Connection
 from evervec.stores.values import Collection, KindSpec, LockHolder, Progress

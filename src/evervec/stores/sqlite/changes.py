@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-from evervec.model import Op, Ticket
+from evervec.model.jobs import Op, Ticket
 from evervec.stores.sql.debts import Debts
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.records import (

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from evervec.deadlines import acquire, current, exceeded, holding, interrupting, left
 from evervec.errors import (
     EvervecError,
     InvalidArgument,
@@ -27,6 +26,7 @@ from evervec.errors import (
     StoreError,
     ValueRefused,
 )
+from evervec.model.deadlines import acquire, current, exceeded, holding, interrupting, left
 from evervec.stores.callers import driver_connection
 from evervec.stores.paths import check_path, check_readable, make_private_file
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from evervec.model import EnqueueResult
+from evervec.model.jobs import EnqueueResult
+from evervec.queue.transitions import to_enqueue
 from evervec.stores.sql.records import NewJob, Row, stub_of
 from evervec.stores.sqlite.changes import Changes
 from evervec.stores.sqlite.engine import SQL, listed
 from evervec.stores.values import Draft
-from evervec.transitions import to_enqueue
 
 
 class _Batch(NamedTuple):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evervec.filters import parse_filter
+from evervec.model.filters import parse_filter
 from evervec.stores.sql import finding
 from evervec.stores.sql.records import scope
 from evervec.stores.sql.words import part_of_text, terms
 from evervec.stores.sqlite.engine import SQL, Engine, listed
-from evervec.stores.sqlite.filtering import filter_sql
+from evervec.stores.sqlite.filters import filter_sql
 from evervec.stores.sqlite.ranking import Counts, Ranking
 
 

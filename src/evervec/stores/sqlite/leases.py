@@ -7,7 +7,8 @@ import sqlite3
 from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
-from evervec.model import Job, as_datetime
+from evervec.model.basics import as_datetime
+from evervec.model.jobs import Job
 from evervec.stores.sql.engine import EVERYONE, Connection
 from evervec.stores.sql.jobs import JobRow, Lease, holds, leased_jobs, together
 from evervec.stores.sql.jobs import loaded as read_loaded

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evervec.filters import parse_filter
-from evervec.model import Job, Record, Status
+from evervec.model.filters import parse_filter
+from evervec.model.jobs import Job, Status
+from evervec.model.records import Record
 from evervec.stores.sql import looking
 from evervec.stores.sql.looking import JOB_ORDER, make_record
 from evervec.stores.sqlite.engine import Engine, listed
-from evervec.stores.sqlite.filtering import filter_sql
+from evervec.stores.sqlite.filters import filter_sql
 
 
 class Looking(Engine, looking.Looking):

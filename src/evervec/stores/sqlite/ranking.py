@@ -18,7 +18,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from evervec.deadlines import check
+from evervec.model.deadlines import check
 from evervec.stores.sqlite.engine import SQL, listed
 
 Passes = Callable[[Sequence[int]], set[int]]

@@ -1,0 +1,1 @@
+"""An embedder as all workers share it."""

@@ -1,0 +1,238 @@
+"""A gate before a provider: shut for all workers of a store while it is away or wants a pause.
+
+Whoever meets the trouble shuts it, with a note in the store. When its time is over one of
+the workers tries a known good text: if that comes through the gate opens, else it stays shut
+for longer. Workers come back one after the other, not all at once, and each begins with
+one call at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+
+from evervec.errors import EmbedderError, ProviderUnavailable, RateLimited, StoreError
+from evervec.model.reports import Gate
+from evervec.settings import Settings
+from evervec.stores.base import Store
+from evervec.stores.values import Note
+
+log = logging.getLogger("evervec")
+
+NOBODYS_FAULT = (ProviderUnavailable, RateLimited)
+_LONGEST_PAUSE = 60.0
+_LONGEST_SPREAD = 10.0
+_NARROW_FOR = 60.0
+_HELD = 5.0
+"""seconds for which a worker that tries the provider keeps others from it, unless it renews that:
+if it is killed meanwhile, another one tries it so much later"""
+
+
+class Gatekeeper:
+    """One process's view of the gate before one provider."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        settings: Settings,
+        on_shut: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._on_shut = on_shut
+        self._name = name
+        self._note = f"gate {name}"
+        self._settings = settings
+        self._seen = (0, 0.0)  # revision of the note, and when this worker may come back
+        self._known: Gate | None = None
+
+    def gate(self) -> Gate | None:
+        """Why the provider is left alone; None when the gate is open."""
+        note = self._store.note(self._note)
+        if note is None:
+            self._known = None
+            return None
+        self._known = gate = _read(note)
+        if self._seen[0] != note.revision:
+            self._on_shut()
+            pause = max(0.0, gate.until - self._store.now())
+            spread = min(self._settings.backoff_jitter * pause, _LONGEST_SPREAD)
+            self._seen = (note.revision, gate.until + self._settings.rng.random() * spread)
+        return gate
+
+    def known(self) -> Gate | None:
+        """The gate as it was last seen, if its time is not over: costs nothing to ask."""
+        gate = self._known
+        return gate if gate is not None and gate.until > self._store.now() else None
+
+    @property
+    def waits(self) -> float:
+        """Seconds until this worker may come back."""
+        return max(0.0, self._seen[1] - self._store.now())
+
+    def passes(self, probe: Callable[[], None]) -> bool:
+        """Whether work may begin. After a pause one worker of all tries a known good text."""
+        gate = self.gate()
+        if self.waits:
+            return False
+        if gate is None:
+            return True
+        with self._alone() as alone:
+            if not alone:
+                return False
+            try:
+                probe()
+                self.open()  # before the lock is given back: nobody else needs to try it
+            except NOBODYS_FAULT as error:
+                self.shut(error, again=True)
+                return False
+        return True
+
+    @contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Whether this is the only try at the moment. Its lock is renewed while the block runs,
+        for as long as a provider that hangs can take."""
+        lock, holder = f"probe {self._name}", secrets.token_hex(8)  # each try is one of its own
+        token = self._store.lock(lock, holder, _HELD)
+        if token is None:
+            yield False
+            return
+        tokens, over = [token], threading.Event()
+
+        def renew() -> None:
+            while not over.wait(_HELD / 3):
+                with suppress(StoreError):
+                    if renewed := self._store.lock(lock, holder, _HELD):
+                        tokens.append(renewed)
+
+        thread = threading.Thread(target=renew, name="evervec-probe-lock", daemon=True)
+        thread.start()
+        try:
+            yield True
+        finally:
+            over.set()
+            thread.join()  # a renewal after the release would take the lock again
+            with suppress(StoreError):  # it expires by itself
+                self._store.unlock(lock, tokens[-1])
+
+    def shut(self, error: EmbedderError, *, again: bool = False) -> None:
+        """Keep all workers away for as long as the provider asks, else longer each time that it
+        was tried `again`."""
+        while True:
+            note = self._store.note(self._note)
+            old = _read(note) if note else None
+            new = self._shut(old, error, again)
+            value = json.dumps(asdict(new))
+            if self._store.put_note(self._note, value, note.revision if note else None):
+                break
+        self._known = new
+        self._on_shut()
+        if old is None or again:
+            seconds = new.until - self._store.now()
+            log.warning(
+                "embedding pauses for %.1f s: %s", seconds, new.reason, extra={"seconds": seconds}
+            )
+
+    def _shut(self, old: Gate | None, error: EmbedderError, again: bool) -> Gate:
+        now = self._store.now()
+        tries = (old.tries + again) if old else 1
+        pause = min(self._settings.backoff_seconds * 2.0 ** min(tries - 1, 60), _LONGEST_PAUSE)
+        if isinstance(error, RateLimited) and error.retry_after is not None:
+            pause = error.retry_after
+        until = now + pause
+        if old and not again:  # one of several calls that met the same trouble
+            until = max(until, old.until)
+        state = "limited" if isinstance(error, RateLimited) else "outage"
+        return Gate(state, str(error), old.since if old else now, until, tries)
+
+    def open(self) -> None:
+        note = self._store.note(self._note)
+        if note is not None and self._store.put_note(self._note, None, note.revision):
+            log.warning("%s answers again: embedding goes on", self._name)
+        self._known = None
+        self._store.wake()
+
+
+def error_of(gate: Gate, now: float) -> EmbedderError:
+    """What a call would meet at a gate that is shut."""
+    if gate.state == "limited":
+        return RateLimited(max(0.0, gate.until - now), gate.reason)
+    return ProviderUnavailable(gate.reason)
+
+
+def _read(note: Note) -> Gate:
+    return Gate(**json.loads(note.value))
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """From one pause to the next: how many calls may be under way, how many were at most, and how
+    many of them were refused as too many at once."""
+
+    most: float
+    peak: int = 0
+    refused: int = 0
+
+
+class Ramp:
+    """How many calls of this process may be under way: after a pause one, then two, then four.
+
+    A provider that refuses calls and names no time has too many at once, rather than too many a
+    minute. For a while no more are under way than it did not refuse.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._stretch = _Stretch(math.inf)
+        self._narrow = math.inf  # how many the provider serves at once, and until when that holds
+        self._narrow_until = 0.0
+        self._under_way = 0
+        self._free = threading.Condition()
+
+    def restart(self) -> None:
+        with self._free:
+            self._stretch = _Stretch(1)
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """A call, when its turn has come. If it succeeds more may be under way, unless it began
+        before the last pause: what it tells of the provider is old."""
+        with self._free:
+            self._free.wait_for(self._has_room)
+            self._under_way += 1
+            stretch = self._stretch
+            stretch.peak = max(stretch.peak, self._under_way)
+        widens = False
+        try:
+            yield
+            widens = True
+        except RateLimited as error:
+            if error.retry_after is None:  # a gate that is found shut names its time
+                self._refused(stretch)
+            raise
+        finally:
+            with self._free:
+                self._under_way -= 1
+                if widens:
+                    stretch.most = stretch.most * 2 if stretch.most < 64 else math.inf
+                self._free.notify_all()
+
+    def _has_room(self) -> bool:
+        if self._clock() >= self._narrow_until:
+            self._narrow = math.inf
+        return self._under_way < min(self._stretch.most, self._narrow)
+
+    def _refused(self, stretch: _Stretch) -> None:
+        """Those refused before stand in the peak too: what is left is never below what the
+        provider serves, in whatever order the calls reached it."""
+        with self._free:
+            stretch.refused += 1
+            self._narrow = min(self._narrow, max(1, stretch.peak - stretch.refused))
+            self._narrow_until = self._clock() + _NARROW_FOR

@@ -1,0 +1,199 @@
+"""An embedder as all workers of a store share it: its outages, limits, budget and cost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from evervec.embedders.base import PROBE, Embedded, Embedder, count_tokens, embed, embed_query
+from evervec.embedding.budget import Budget
+from evervec.embedding.gate import NOBODYS_FAULT, Gatekeeper, Ramp, error_of
+from evervec.embedding.pace import Pace
+from evervec.embedding.spending import Spending
+from evervec.errors import (
+    DeadlineExceeded,
+    InvalidInput,
+    ProviderUnavailable,
+    RateLimited,
+    StoreError,
+)
+from evervec.model.deadlines import check, current, deadline, left
+from evervec.model.reports import Gate
+from evervec.settings import Settings
+from evervec.stores.base import Store
+from evervec.telemetry.counters import CALLS, TOKENS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+log = logging.getLogger("evervec")
+
+
+class Provider:
+    """What stands between the workers of a store and whatever makes their vectors."""
+
+    def __init__(self, embedder: Embedder, store: Store, settings: Settings) -> None:
+        self.embedder = embedder
+        self.in_flight = 0
+        name = self.name = f"{embedder.name} {embedder.model}".strip()
+        self._store = store
+        self._ramp = Ramp()
+        self._gates = Gatekeeper(store, name, settings, self._ramp.restart)
+        self._is_remote = hasattr(embedder, "ask")
+        self._budget = Budget(store, name, settings.requests_per_minute, settings.tokens_per_minute)
+        self.pace = Pace(embedder.max_batch)
+        self.spending = Spending(store, embedder.model or embedder.name, settings)
+        self._counting = threading.Lock()
+        self._said: str | None = None
+        self._avoid_until = 0.0
+        self._avoid_seconds = settings.backoff_seconds
+
+    # workers
+    def ready(self, stopping: Callable[[], bool] = lambda: False) -> bool:
+        """Whether jobs may be claimed for it now; a try that hangs is left when `stopping`."""
+        if self._gates.gate() is None and not self._gates.waits:
+            return not self._is_capped()
+        passed: list[bool] = []
+        errors: list[Exception] = []
+
+        def try_it() -> None:
+            try:
+                passed.append(self._gates.passes(self._probe))
+            except Exception as error:  # noqa: BLE001 - for the thread that waits, if one does
+                errors.append(error)
+
+        trial = threading.Thread(target=try_it, name="evervec-probe", daemon=True)
+        trial.start()
+        while trial.is_alive() and not stopping():
+            trial.join(0.05)
+        if errors:
+            raise errors[0]
+        return passed == [True] and not self._is_capped()
+
+    def _is_capped(self) -> bool:
+        """Whether a cap of the day is reached; that is said once."""
+        capped = self.spending.capped()
+        if capped and capped != self._said:
+            log.warning("embedding pauses: %s", capped)
+        self._said = capped
+        return capped is not None
+
+    @property
+    def waits(self) -> float:
+        """Seconds until it is worth asking again whether it is ready."""
+        return self._gates.waits
+
+    def embed(self, texts: Sequence[str], stopping: Callable[[], bool] = lambda: False) -> Embedded:
+        """Vectors of texts, as `embedders.base.embed` gives them, within all limits; what must
+        wait for the minute's budget is left when `stopping`."""
+        if self._budget.set:
+            tokens = sum(count_tokens(self.embedder, text) for text in texts)
+            while wait := self._budget.take(tokens):
+                if stopping():
+                    raise RateLimited(wait, "the minute's budget is used up")
+                time.sleep(min(wait, 1.0))
+        with self._ramp.call():
+            gate = self._gates.gate()
+            if gate is not None:
+                raise error_of(gate, self._store.now())
+            self._count(+1)
+            began = time.monotonic()
+            try:
+                answer = embed(self.embedder, texts)
+            except NOBODYS_FAULT as error:
+                self._tell("record", error)
+                self._note(self._gates.shut, error)
+                self._note(self._budget.add, error.calls - 1, 0)
+                raise
+            finally:
+                self._count(-1)
+        if answer.calls == 1:
+            self.pace.learn(len(texts), sum(map(len, texts)), time.monotonic() - began)
+        self._tell("record", next(iter(answer.errors.values()), None))
+        TOKENS.add(answer.tokens, self.name)
+        if answer.calls > 1:  # it looked for a bad text
+            self._note(self._budget.add, answer.calls - 1, 0)
+        if answer.pause:
+            limited = RateLimited(answer.pause, "the provider's limit is reached for the moment")
+            self._note(self._gates.shut, limited)
+        return answer
+
+    def _note(self, write: Callable[..., object], *args: Any) -> None:
+        """Note in the store how a call ended. The provider's answer counts with or without it:
+        the next call will try again to note what it meets."""
+        try:
+            write(*args)
+        except StoreError as error:
+            log.warning("what %s answered is not noted for other workers: %s", self.name, error)
+
+    def _probe(self) -> None:
+        embed(self.embedder, [PROBE])
+
+    def _tell(self, purpose: str, error: Exception | None) -> None:
+        """Count a call by its end."""
+        outcome = "ok" if error is None else "error"
+        if isinstance(error, NOBODYS_FAULT):
+            outcome = "limited" if isinstance(error, RateLimited) else "outage"
+        CALLS.add(1, self.name, purpose, outcome)
+
+    def _count(self, change: int) -> None:
+        with self._counting:
+            self.in_flight += change
+
+    def record(self, spent: Mapping[tuple[str, str], tuple[float, float]]) -> None:
+        """Calls and tokens by tenant and kind, for what they cost."""
+        if any(tokens for _, tokens in spent.values()):
+            self.spending.record(spent)
+
+    # searches
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """The vector of a question; what is known to be away is not asked."""
+        gate = self._gates.gate() if self._is_remote else self._gates.known()
+        if gate is not None and gate.until > self._store.now():
+            raise error_of(gate, self._store.now())
+        if time.monotonic() < self._avoid_until:
+            raise ProviderUnavailable(f"{self.embedder.name} did not answer the last question")
+        try:
+            with deadline(left() / 2) if current() else nullcontext():  # text can answer as well
+                vector = embed_query(self.embedder, text)
+        except DeadlineExceeded:  # which says nothing of the provider
+            check()
+            raise ProviderUnavailable(
+                f"{self.embedder.name} did not answer within half of the search's time"
+            ) from None
+        except NOBODYS_FAULT as error:
+            self._tell("query", error)
+            self._note(self._gates.shut, error)
+            raise
+        except InvalidInput as error:
+            self._tell("query", error)
+            raise
+        except Exception as error:
+            self._tell("query", error)
+            self._avoid_until = time.monotonic() + self._avoid_seconds
+            raise
+        CALLS.add(1, self.name, "query", "ok")
+        return vector
+
+    # looking
+    def pauses_because(self) -> str | None:
+        """Why nothing is embedded now; None when nothing keeps it."""
+        gate = self.gate()
+        return gate.reason if gate else self.spending.capped()
+
+    def trouble(self) -> Exception | None:
+        """What it answers to a known good text, gate or not; None when all is well."""
+        try:
+            embed(self.embedder, [PROBE])
+        except NOBODYS_FAULT as error:
+            return error
+        return None
+
+    def gate(self) -> Gate | None:
+        return self._gates.gate()

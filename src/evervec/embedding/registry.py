@@ -1,0 +1,155 @@
+"""The models that this process can embed with: its own, and those of a store's other versions.
+
+While a store changes its model, or after another process changed it, there are vectors of
+several. A model that can be opened by its name is opened when it is first needed; one that
+only a program can make has to be given by that program.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from evervec.chunking import ContentChunker, Measure, Window
+from evervec.embedders.base import Embedder, spec_of
+from evervec.embedding.provider import Provider
+from evervec.embedding.vector_cache import VectorCache
+from evervec.errors import EvervecError
+from evervec.model.records import ModelSpec
+from evervec.settings import Settings
+from evervec.stores.base import Store
+from evervec.stores.values import Collection
+
+log = logging.getLogger("evervec")
+
+Opener = Callable[[ModelSpec, Settings], Embedder]
+
+_OF_WINDOW = 0.86
+_OF_TOKENS = 0.98
+"""without the marks and the prompt that a model puts around every text"""
+_LEAST_CHUNK = 16
+_TRY_AGAIN = 60.0
+
+
+class Model:
+    """An embedder with all that goes with it."""
+
+    def __init__(
+        self, provider: Provider, spec: ModelSpec, store: Store, settings: Settings
+    ) -> None:
+        self.spec = spec
+        self.provider = provider
+        self.chunker = chunker_for(provider.embedder, settings.chunk_tokens)
+        """how texts are cut where a kind does not say"""
+        self.window = window_of(provider.embedder)
+        self.cache = VectorCache.of(store, spec, settings.vector_cache_mb)
+        self._is_named = getattr(provider.embedder, "version", None) is not None
+
+    def makes(self, spec: ModelSpec) -> bool:
+        """Whether its vectors are those of a version. An embedder that names its version itself
+        means just that one."""
+        return spec.makes_as(self.spec) and not (self._is_named and spec.name != self.spec.name)
+
+
+class EmbedderRegistry:
+    """`main` is the model that this process was opened with, None where that makes no vectors:
+    then there are no others either."""
+
+    def __init__(
+        self, provider: Provider, store: Store, settings: Settings, open: Opener | None
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._open = open
+        self._opened: list[Any] = []
+        self._failed: dict[ModelSpec, float] = {}
+        self._lock = threading.RLock()
+        self.spending = provider.spending
+        """of all models, as the day's caps are"""
+        spec = spec_of(provider.embedder)
+        self.main = Model(provider, spec, store, settings) if spec else None
+        self._known: list[Model] = [self.main] if self.main else []
+
+    def __iter__(self) -> Iterator[Model]:
+        return iter(list(self._known))
+
+    def of(self, spec: ModelSpec | None) -> Model | None:
+        """The model that makes a version's vectors; None where this process has none."""
+        if spec is None or self.main is None:
+            return None
+        for model in self._known:
+            if model.makes(spec):
+                return model
+        return self._by_name(spec)
+
+    def add(self, embedder: Embedder) -> Model:
+        """Make an embedder known to this process, unless it is."""
+        spec = spec_of(embedder)
+        assert spec is not None
+        with self._lock:
+            for model in self._known:
+                if model.makes(spec):
+                    return model
+            provider = Provider(embedder, self._store, self._settings)
+            model = Model(provider, spec, self._store, self._settings)
+            self._known.append(model)
+            return model
+
+    def _by_name(self, spec: ModelSpec) -> Model | None:
+        with self._lock:
+            if self._open is None or time.monotonic() < self._failed.get(spec, 0.0):
+                return None
+            try:
+                embedder = self._open(spec, self._settings)
+            except EvervecError as error:
+                if spec not in self._failed:
+                    log.warning("vectors of %s cannot be made here: %s", spec.model, error)
+                self._failed[spec] = time.monotonic() + _TRY_AGAIN
+                return None
+            log.info("embedder: %s %s (the store has its vectors)", spec.provider, spec.model)
+            self._failed.pop(spec, None)
+            self._opened.append(embedder)
+            return self.add(embedder)
+
+    def for_new_kinds(self, collections: Sequence[Collection]) -> ModelSpec | None:
+        """What a kind without vectors is to get: as all others have it, by its name there. Another
+        process may have changed the store's model since this one was opened."""
+        if self.main is None:
+            return None
+        serving = [c.spec for c in collections if c.state == "serving" and c.spec]
+        if not serving:
+            return self.main.spec
+        mine = [spec for spec in serving if self.main.makes(spec)]
+        return (mine or serving)[-1]
+
+    def close(self) -> None:
+        for embedder in self._opened:
+            if hasattr(embedder, "close"):
+                embedder.close()
+
+
+def chunker_for(embedder: Embedder, tokens: int) -> ContentChunker:
+    """How texts are cut for a model: in its own tokens where it counts them, else in bytes, of
+    which about four make one. What it looks at has to hold title and headings too."""
+    window = getattr(embedder, "window", None)
+    most = min(tokens, round(_OF_WINDOW * window)) if window else tokens
+    count = getattr(embedder, "count_tokens", None)
+    if count is not None:
+        return ContentChunker(most, measure=Measure(embedder.model, count))
+    characters = getattr(embedder, "characters", None)
+    if characters:  # never more than bytes
+        most = min(4 * most, max(_LEAST_CHUNK, round(_OF_WINDOW * characters)))
+        return ContentChunker(most)
+    return ContentChunker(4 * most)
+
+
+def window_of(embedder: Embedder) -> Window | None:
+    """What a model looks at of a text; None where that is not known."""
+    characters = getattr(embedder, "characters", None)
+    if characters:
+        return Window(characters, len)
+    window, count = getattr(embedder, "window", None), getattr(embedder, "count_tokens", None)
+    return Window(round(_OF_TOKENS * window), count) if window and count else None

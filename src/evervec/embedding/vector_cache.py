@@ -1,0 +1,41 @@
+"""Vectors of texts that several records have, kept in the store within a set size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evervec.chunking import hash_text
+from evervec.model.records import ModelSpec
+from evervec.stores.base import Store
+
+_BESIDE = 100  # bytes that a row takes beside its vector
+
+
+class VectorCache:
+    """The vectors of one model, by the hash of all that was embedded, context and all."""
+
+    def __init__(self, store: Store, model: ModelSpec, megabytes: int) -> None:
+        self._store = store
+        self._model = f"{model.name}/{model.dimensions}"
+        self._most = max(1, (megabytes << 20) // (4 * model.dimensions + _BESIDE))
+
+    @classmethod
+    def of(cls, store: Store, model: ModelSpec | None, megabytes: int) -> VectorCache | None:
+        return cls(store, model, megabytes) if model and megabytes else None
+
+    def find(self, texts: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+        """The vectors that are known of some texts."""
+        hashes = {text: hash_text(text) for text in texts}
+        found = self._store.cached(self._model, list(hashes.values()))
+        return {
+            text: np.frombuffer(found[hash], "<f4")
+            for text, hash in hashes.items()
+            if hash in found
+        }
+
+    def keep(self, vectors: Mapping[str, NDArray[np.float32]]) -> None:
+        packed = {hash_text(text): vector.tobytes() for text, vector in vectors.items()}
+        self._store.cache(self._model, packed, self._most)

@@ -1,0 +1,8 @@
+"""A way over from pgai: its tables attached, and its vectors taken over without embedding again."""
+
+from __future__ import annotations
+
+from evervec.integrations.pgai.definition import Vectorizer, vectorizers
+from evervec.integrations.pgai.takeover import Report, take_over
+
+__all__ = ["Report", "Vectorizer", "take_over", "vectorizers"]

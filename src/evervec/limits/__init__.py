@@ -1,1 +1,0 @@
-"""Limits that all workers of a store keep together: pauses, budgets, caps."""

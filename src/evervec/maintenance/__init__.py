@@ -1,0 +1,1 @@
+"""What is done from time to time."""

@@ -1,0 +1,235 @@
+"""A store and this process in numbers, in the text form of Prometheus."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import accumulate, chain
+from typing import Any
+from urllib.parse import urlsplit
+
+from evervec.embedding.registry import EmbedderRegistry
+from evervec.errors import EvervecError, SettingsError
+from evervec.model.jobs import Status
+from evervec.model.reports import Stats, Usage
+from evervec.queue.queue import Queue
+from evervec.stores.base import Store
+from evervec.telemetry.counters import COUNTERS, HISTOGRAMS
+
+try:
+    from prometheus_client import CollectorRegistry, generate_latest, start_wsgi_server
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+        Metric,
+    )
+    from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+    from prometheus_client.registry import Collector
+except ImportError as missing:
+    raise SettingsError(
+        "metrics need the package prometheus-client: pip install 'evervec[metrics]'"
+    ) from missing
+
+log = logging.getLogger("evervec")
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+_SECURITY = [("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store")]
+_PRIVATE_ZONES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
+_SILENT_SECONDS = 10.0
+"""how long a connection may say nothing"""
+_MOST_TENANTS = 100
+_LIVES_SECONDS = 60.0
+"""a worker that was not heard of for so long is not counted"""
+
+
+def queue_metrics(stats: Stats) -> Iterator[Metric]:
+    """What waits, runs, failed and is done; of a tenant or of all."""
+    jobs = GaugeMetricFamily("evervec_jobs", "Jobs by status", labels=["status"])
+    for status in Status:
+        jobs.add_metric([status], getattr(stats, status))
+    yield jobs
+    yield GaugeMetricFamily(
+        "evervec_oldest_pending_seconds",
+        "How long the oldest due job has waited",
+        value=stats.oldest_pending_seconds or 0.0,
+    )
+    yield GaugeMetricFamily("evervec_paused", "1 while no worker may claim", value=stats.paused)
+
+
+def usage_metrics(used: Iterable[Usage]) -> Iterator[Metric]:
+    """What tenants have and may have."""
+    has = GaugeMetricFamily(
+        "evervec_tenant_usage", "What a tenant has, or used today", labels=["tenant", "quota"]
+    )
+    may = GaugeMetricFamily(
+        "evervec_tenant_quota",
+        "What a tenant may have, or use in a day",
+        labels=["tenant", "quota"],
+    )
+    held = GaugeMetricFamily(
+        "evervec_tenant_held",
+        "1 while a tenant's jobs wait because its day's quota is used up",
+        labels=["tenant"],
+    )
+    for usage in used:
+        for name in ("kinds", "records", "bytes", "chunks", "tokens", "money"):
+            has.add_metric([usage.tenant, name], getattr(usage, name))
+        for name, (_, bound) in usage.bounds().items():
+            may.add_metric([usage.tenant, name], bound)
+        held.add_metric([usage.tenant], usage.waits_until is not None)
+    yield from (has, may, held)
+
+
+def store_metrics(store: Store, stats: Stats, models: EmbedderRegistry) -> Iterator[Metric]:
+    """What all processes of a store have in common."""
+    yield from queue_metrics(stats)
+    yield GaugeMetricFamily(
+        "evervec_paused_tenants",
+        "Tenants whose jobs alone are held back",
+        value=len(stats.paused_tenants),
+    )
+    # those that somebody set limits for: tenants come and go, and operators do not
+    yield from usage_metrics(map(store.usage, store.limited_tenants()[:_MOST_TENANTS]))
+    now = store.now()
+    live = [w for w in store.workers() if now - w.seen_at.timestamp() < _LIVES_SECONDS]
+    yield GaugeMetricFamily("evervec_workers", "Workers that live", value=len(live))
+    yield GaugeMetricFamily(
+        "evervec_held_jobs", "Jobs in the hands of live workers", value=sum(w.held for w in live)
+    )
+    yield GaugeMetricFamily(
+        "evervec_provider_calls_in_flight",
+        "Provider calls of this process under way",
+        value=stats.in_flight,
+    )
+    breaker = GaugeMetricFamily(
+        "evervec_provider_paused",
+        "1 while all workers leave a provider alone: outage, limited, or capped for the day",
+        labels=["provider", "state"],
+    )
+    for provider in {model.provider.name: model.provider for model in models}.values():
+        gate = provider.gate()
+        shut = {gate.state if gate else "", "capped" if stats.capped else ""}
+        for state in ("outage", "limited", "capped"):
+            breaker.add_metric([provider.name, state], state in shut)
+    yield breaker
+
+
+def process_metrics() -> Iterator[Metric]:
+    """What this process counted about its own work."""
+    for counter in COUNTERS:
+        sums = counter.sums() or ({} if counter.labels else {(): 0.0})
+        family = CounterMetricFamily(counter.name, counter.meaning, labels=counter.labels)
+        for labels, amount in sorted(sums.items()):
+            family.add_metric(labels, amount)
+        yield family
+    for histogram in HISTOGRAMS:
+        shown = HistogramMetricFamily(histogram.name, histogram.meaning, labels=histogram.labels)
+        bounds = [*map(str, histogram.bounds), "+Inf"]
+        for labels, (counts, total) in sorted(histogram.seen().items()):
+            upto = list(zip(bounds, accumulate(counts), strict=True))
+            shown.add_metric(labels, upto, sum_value=total)
+        yield shown
+
+
+class _Once(Collector):
+    """One look."""
+
+    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        self._collect = collect
+
+    def collect(self) -> Iterable[Metric]:
+        return self._collect()
+
+
+def exposition(metrics: Iterable[Metric]) -> bytes:
+    """The text that Prometheus reads."""
+    found = list(metrics)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Once(lambda: found))
+    return generate_latest(registry)
+
+
+def _checked(app: Any, bound: str, names: Collection[str]) -> Any:
+    """The same application, for requests whose `Host` can only mean this machine: a page in a
+    browser that makes a name of its own point here reads nothing."""
+
+    def checked(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        if not _is_own_name(environ.get("HTTP_HOST", ""), bound, names):
+            start("403 Forbidden", [("Content-Type", "text/plain"), *_SECURITY])
+            return [b"not a name of this machine: ask by address, or give --metrics-name\n"]
+
+        def starting(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
+            return start(status, [*headers, *_SECURITY], *more)
+
+        answered: Iterable[bytes] = app(environ, starting)
+        return answered
+
+    return checked
+
+
+def _is_own_name(host: str, bound: str, names: Collection[str]) -> bool:
+    """Whether a `Host` is one that nobody else can have made up. On loopback: an address of that,
+    or `localhost`. Elsewhere: any address; and names that the public DNS does not have, which are
+    those without a dot and those of private zones."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    if name in ("localhost", bound, *names):
+        return True
+    if bound == "localhost" or _is_address(bound, loopback=True):
+        return _is_address(name, loopback=True)
+    private = bool(name) and ("." not in name or name.endswith(_PRIVATE_ZONES))
+    return private or _is_address(name) or name == socket.getfqdn()
+
+
+def _is_address(text: str, *, loopback: bool = False) -> bool:
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return found.is_loopback or not loopback
+
+
+def serve_metrics(
+    host: str,
+    port: int,
+    store: Store,
+    queue: Queue,
+    models: EmbedderRegistry,
+    names: Collection[str] = (),
+) -> Callable[[], None]:
+    """Answer Prometheus there, from a thread; what it gives ends that. A store that does
+    not answer is a number too. `names`: more names that the machine is asked by."""
+
+    def collect() -> Iterable[Metric]:
+        try:
+            seen = list(store_metrics(store, queue.stats(), models))
+        except EvervecError as error:
+            log.warning("metrics of the store are left out: %s", error)
+            seen = []
+        up = GaugeMetricFamily("evervec_store_up", "1 if the store answers", value=bool(seen))
+        return chain([up], seen, process_metrics())
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Once(collect))
+    try:
+        server, thread = start_wsgi_server(port, host, registry)
+        server.set_app(_checked(server.get_app(), host, names))
+        handler: Any = server.RequestHandlerClass
+        server.RequestHandlerClass = type("Handler", (handler,), {"timeout": _SILENT_SECONDS})
+    except OSError as error:
+        raise SettingsError(
+            f"{host}, port {port} cannot be listened on ({error.strerror}): give another "
+            "--metrics-host or --metrics-port"
+        ) from None
+
+    def end() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return end

@@ -1,0 +1,1 @@
+"""Values that every layer speaks of: records, jobs, tickets, hits, filters, reports."""

@@ -1,0 +1,42 @@
+"""Helpers for values: fast makers of frozen dataclasses, and moments in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import field, fields, make_dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    pass
+
+
+T = TypeVar("T")
+
+
+def quick_maker(frozen: type[T]) -> Callable[..., T]:
+    """A constructor, by position, for values that are made by the thousand.
+
+    A frozen dataclass sets each of its fields by a call. A mutable twin with the same slots
+    does not, so it takes a tenth of the time to make one of those and let it become frozen.
+    """
+    described = [(f.name, Any, field(default=f.default)) for f in fields(frozen)]  # type: ignore[arg-type]
+    twin = make_dataclass(frozen.__name__, described, slots=True)
+
+    def make(*values: Any) -> T:
+        made: Any = twin(*values)
+        made.__class__ = frozen
+        return made  # type: ignore[no-any-return]
+
+    return make
+
+
+def as_datetime(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def as_seconds(moment: datetime | float) -> float:
+    """Seconds since the epoch; a datetime without a zone counts as UTC."""
+    if isinstance(moment, datetime):
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return float(moment)

@@ -1,0 +1,179 @@
+"""Metadata filters: `{"field": value | [values] | {"gte": …, "lt": …, "ne": …}}`, ANDed.
+
+A field that holds a list matches when one of its items does. `ne` matches also
+where the field is absent; `None` stands for absent or null. Ranges compare numbers
+with numbers and text with text, and nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evervec.errors import InvalidArgument
+from evervec.model.bounds import check_bound, shown
+from evervec.settings import Settings
+
+_COMPARE = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
+RANGES = tuple(_COMPARE)
+Scalar = str | int | float | bool | None
+Key = tuple[type, Scalar]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One test of one field; `op` is eq, ne, in or a range."""
+
+    field: str
+    op: str
+    value: Any
+    keys: frozenset[Key] = dataclasses.field(init=False, repr=False, compare=False)
+    """of eq, ne and in: the values, as they are told apart"""
+
+    def __post_init__(self) -> None:
+        values = self.value if self.op == "in" else () if self.op in _COMPARE else (self.value,)
+        keys = frozenset(_key(value) for value in values if value is not None)
+        object.__setattr__(self, "keys", keys)
+
+
+def check_filter(given: Mapping[Any, Any] | None, settings: Settings) -> None:
+    """Refuse a filter that is none, or larger than the settings allow. One that is far too large
+    is refused by its lengths, before anything in it is looked at."""
+    if isinstance(given, Mapping):
+        _check_lengths(given, settings)
+    conditions = parse_filter(given)
+    values = [v for c in conditions for v in (c.value if c.op == "in" else (c.value,))]
+    texts = [*(c.field for c in conditions), *(v for v in values if isinstance(v, str))]
+    check_bound(settings, "filter_chars", sum(map(len, texts)), "filter: has {} characters")
+
+
+def _check_lengths(given: Mapping[Any, Any], settings: Settings) -> None:
+    def check(conditions: int, values: int) -> None:
+        check_bound(settings, "filter_conditions", conditions, "filter: has {} conditions")
+        check_bound(settings, "filter_values", values, "filter: compares with {} values")
+
+    check(len(given), 0)
+    conditions = values = 0
+    for wanted in given.values():
+        tests = (
+            list(wanted.values())[: settings.filter_conditions + 1]
+            if isinstance(wanted, Mapping)
+            else [wanted]
+        )
+        conditions += len(wanted) if isinstance(wanted, Mapping) else 1
+        values += sum(len(t) if isinstance(t, (list, tuple, set, frozenset)) else 1 for t in tests)
+        check(conditions, values)
+
+
+def parse_filter(given: Mapping[Any, Any] | None) -> tuple[Condition, ...]:
+    """The conditions of a filter; `InvalidArgument` says which part is not one."""
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping):  # callers may have no type checker
+        raise InvalidArgument(f"filter must be a dict of field to value, not {shown(given)}")
+    found = []
+    for name, wanted in given.items():
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument(f"filter: a field is a name, not {shown(name)}")
+        _scalar("a field's name", name)
+        if isinstance(wanted, Mapping):
+            found += [_operation(name, op, value) for op, value in wanted.items()]
+        elif isinstance(wanted, (list, tuple, set, frozenset)):
+            found.append(Condition(name, "in", tuple(_scalar(name, v) for v in wanted)))
+        else:
+            found.append(Condition(name, "eq", _scalar(name, wanted)))
+    return tuple(found)
+
+
+def _operation(name: str, op: Any, value: Any) -> Condition:
+    if op in ("eq", "ne"):
+        return Condition(name, op, _scalar(name, value))
+    if op == "in" and isinstance(value, (list, tuple, set, frozenset)):
+        return Condition(name, "in", tuple(_scalar(name, v) for v in value))
+    if op in RANGES:
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            raise InvalidArgument(
+                f"filter: {shown(name)}.{op} needs a number or text, not {shown(value)}"
+            )
+        return Condition(name, op, _scalar(name, value))
+    known = ", ".join(("eq", "ne", "in", *RANGES))
+    raise InvalidArgument(f"filter: {shown(name)} has no operation {shown(op)}; there are {known}")
+
+
+def _scalar(name: str, value: Any) -> Scalar:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidArgument(f"filter: {shown(name)} has half a surrogate pair") from None
+    if value is None or isinstance(value, (str, bool, float)):
+        return value
+    if isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise InvalidArgument(
+                f"filter: {shown(name)} is compared with a number too large: {shown(value)}"
+            )
+        return value
+    raise InvalidArgument(
+        f"filter: {shown(name)} is compared with {shown(value)}; "
+        "use text, a number, a boolean or None"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The values that one field may be equal to, by how engines compare them."""
+
+    texts: list[str]
+    numbers: list[int | float]
+    booleans: list[bool]
+    absent: bool
+    """null, or no such field"""
+
+    @classmethod
+    def of(cls, values: Sequence[Scalar]) -> Wanted:
+        """Without what no metadata is equal to: texts with a NUL, and what is no finite number."""
+        return cls(
+            [v for v in values if isinstance(v, str) and "\0" not in v],
+            [v for v in values if is_number(v) and math.isfinite(v)],  # type: ignore[arg-type, misc]
+            [v for v in values if isinstance(v, bool)],
+            None in values,
+        )
+
+
+def matches(metadata: Mapping[str, Any], conditions: Sequence[Condition]) -> bool:
+    """Whether metadata passes all conditions: the meaning itself, for what an engine cannot
+    ask of its own."""
+    return all(_passes(metadata.get(c.field), c) for c in conditions)
+
+
+def _passes(value: Any, c: Condition) -> bool:
+    if c.op in _COMPARE:
+        return any(
+            is_number(v) == is_number(c.value) and _COMPARE[c.op](v, c.value)
+            for v in comparable(value)
+            if v is not None and not isinstance(v, bool)
+        )
+    equal = any(_key(v) in c.keys for v in comparable(value))
+    if value is None:
+        equal = None in c.value if c.op == "in" else c.value is None
+    return not equal if c.op == "ne" else equal
+
+
+def _key(value: Scalar) -> Key:
+    """Equal for values that are the same: numbers of any type, else only of the same one."""
+    return (float if is_number(value) else type(value), value)
+
+
+def comparable(value: Any) -> list[Scalar]:
+    """A field's own value and, where it is a list, its items; those that are scalars."""
+    found = value if isinstance(value, list) else [value]
+    return [v for v in found if not isinstance(v, list | dict)]
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,148 @@
+"""Records, what is made of them (chunks, points), what searches find of them, and the
+versions of an embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the caller owns, as it is now."""
+
+    tenant: str
+    kind: str
+    id: str
+    seq: int
+    title: str | None
+    text: str
+    metadata: dict[str, Any]
+    weight: float
+    created_at: datetime
+    updated_at: datetime
+    embedded: bool
+    """its current version is in the index"""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a claimed job is about, for callers that work the queue themselves."""
+
+    title: str | None
+    text: str
+    metadata: Mapping[str, Any]
+    weight: float
+    draft: Any = field(repr=False, default=None)
+    """the record that appears when the job is finished with it"""
+
+
+class Chunk(NamedTuple):
+    """A piece of a record's text, known by the hash of what is embedded for it."""
+
+    hash: bytes
+    start: int
+    end: int
+
+
+class Point(NamedTuple):
+    """A chunk's vector on its way into an index."""
+
+    hash: bytes
+    position: int
+    text: str
+    vector: NDArray[np.float32]
+
+
+@dataclass(slots=True)
+class Change:
+    """What one record's points are to become in one collection, as of `seq`.
+
+    After it the record has exactly the points in `points` and `kept`; a change
+    with neither removes the record. `kept` names points that are there already.
+    """
+
+    record: int
+    version: int
+    tenant: str
+    kind: str
+    id: str
+    seq: int
+    points: Sequence[Point] = ()
+    kept: Mapping[bytes, int] = field(default_factory=dict)
+    """position by hash"""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    weight: float = 1.0
+    updated_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A search result."""
+
+    kind: str
+    id: str
+    title: str | None
+    text: str
+    """the best chunk"""
+    similarity: float | None
+    """cosine; None for a hit found by text alone"""
+    relevance: float
+    """what the hits are ordered by: similarity (or the fused score), weight and age"""
+    metadata: dict[str, Any]
+    via: str
+    """"semantic", "text", or "hybrid" for a hit that both found"""
+    row: Mapping[str, Any] | None = None
+    """of an attached table, when the search was asked for rows"""
+
+
+class Hits(list[Hit]):
+    """Search results, best first, with how they were found."""
+
+    def __init__(self, hits: Iterable[Hit] = (), *, via: str, version: str | None) -> None:
+        super().__init__(hits)
+        self.via = via
+        self.version = version
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """What made a version's vectors."""
+
+    name: str
+    provider: str
+    model: str
+    dimensions: int
+
+    def makes_as(self, other: ModelSpec) -> bool:
+        """Whether their vectors can be compared, whatever the versions are called."""
+        return (self.provider, self.model, self.dimensions) == (
+            other.provider, other.model, other.dimensions,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One kind's vectors made by one model."""
+
+    name: str
+    kind: str
+    provider: str
+    model: str
+    dimensions: int
+    state: str
+    items: int
+    last_sync_at: datetime | None
+    chunker: str = ""
+    """how its texts are cut"""
+    template: str = ""
+    """a fingerprint of how its kind's records become text"""
+    table: str = ""
+    """the table or collection of the index that has its vectors; empty until there is a model"""
+    created_at: datetime | None = None

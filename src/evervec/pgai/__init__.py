@@ -1,8 +1,0 @@
-"""A way over from pgai: its tables attached, and its vectors taken over without embedding again."""
-
-from __future__ import annotations
-
-from evervec.pgai.definition import Vectorizer, vectorizers
-from evervec.pgai.taking import Report, take_over
-
-__all__ = ["Report", "Vectorizer", "take_over", "vectorizers"]

@@ -1,0 +1,418 @@
+"""The queue: policies of time, attempts and order over any store.
+
+Callers may work it themselves (claim, then finish, fail or release); evervec's own
+workers do just that, in batches. Only the holder of a job's token may end it, and
+everyone else gets `LeaseLost`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from evervec.embedding.registry import EmbedderRegistry
+from evervec.errors import InvalidArgument, InvalidRecord, LeaseLost
+from evervec.model.basics import as_seconds
+from evervec.model.bounds import BIGGEST, check_limit, check_whole
+from evervec.model.jobs import Attempt, EnqueueResult, Job, Op, Status
+from evervec.model.records import Content
+from evervec.model.reports import Stats
+from evervec.queue.backoff import backoff
+from evervec.records.drafts import LONGEST_ID, are_plain_ids, check_name, check_when, record_id
+from evervec.records.kinds import Kind
+from evervec.settings import Settings
+from evervec.stores.base import Store
+from evervec.stores.values import Draft, Failure, Finish, Loaded, Unreadable
+from evervec.telemetry.counters import ATTEMPTS, DEAD_LETTERS
+
+log = logging.getLogger("evervec")
+
+_BATCH = 5000
+_POSTPONED = 30.0
+"""seconds after which a job is tried again that no process was able to do"""
+NOT_READ = Content(None, "", {}, 1.0)
+"""Nobody has read what the job is about."""
+
+
+def worker_name() -> str:
+    """How this process signs what it claims."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+class Queue:
+    """The jobs of one store, as one tenant sees them (or, with None, whoever runs it for all);
+    claims serve all tenants."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        tenant: str | None,
+        kinds: Mapping[str, Kind],
+        models: EmbedderRegistry,
+        read: Callable[[Job, Loaded], Draft | None],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._tenant = tenant
+        self._kinds = kinds
+        self._models = models
+        self._read = read
+        self.worker = worker_name()
+
+    # putting in
+    def enqueue(
+        self,
+        kind: str,
+        id: str | int,
+        *,
+        priority: int = 0,
+        delay: float = 0.0,
+        max_attempts: int | None = None,
+        conn: Any = None,
+    ) -> EnqueueResult:
+        """A job for a record as it stands: for rows that the kind's loader fetches, or to
+        embed a record anew."""
+        check_name("kind", kind)
+        return self._enqueue(kind, [record_id(_required(id))], priority, delay, max_attempts, conn)[
+            0
+        ]
+
+    def enqueue_many(
+        self,
+        kind: str,
+        ids: Iterable[str | int],
+        *,
+        priority: int = 0,
+        delay: float = 0.0,
+        max_attempts: int | None = None,
+        conn: Any = None,
+    ) -> list[EnqueueResult]:
+        """One result or error per input, in order; saved a batch at a time."""
+        check_name("kind", kind)
+        found: list[EnqueueResult] = []
+        inputs = iter(ids)
+        while batch := list(islice(inputs, _BATCH)):
+            good, errors = _sorted_out(batch)
+            results = self._enqueue(kind, good, priority, delay, max_attempts, conn) if good else []
+            if errors:
+                rest = iter(results)
+                results = [errors[p] if p in errors else next(rest) for p in range(len(batch))]
+            found += results
+        return found
+
+    def _enqueue(
+        self,
+        kind: str,
+        ids: list[str],
+        priority: int,
+        delay: float,
+        max_attempts: int | None,
+        conn: Any,
+    ) -> list[EnqueueResult]:
+        known = self._kinds.get(kind)
+        has_loader = known is not None and known.load is not None
+        when = check_when(Draft("", "", b""), priority, delay, max_attempts)
+        return self._store.enqueue(
+            self._one_tenant(),
+            kind,
+            ids,
+            loaded=has_loader,
+            app=has_loader,
+            priority=when.priority,
+            delay=when.delay,
+            max_attempts=when.max_attempts,
+            bounded=True,
+            conn=conn,
+        )
+
+    # working
+    def claim(
+        self, limit: int = 1, *, versions: Sequence[int] | None = None, suspects: bool = True
+    ) -> list[Job]:
+        """Lease up to `limit` due jobs. Finish, fail or release each before its lease ends,
+        or renew it."""
+        check_limit(limit)
+        lease = self._settings.lease_seconds
+        return self._store.claim(
+            limit, worker=self.worker, lease=lease, versions=versions, suspects=suspects
+        )
+
+    def content(self, job: Job) -> Content | None:
+        """What a claimed job is about, as it is now: the record, the boxed record that it
+        carries, or the row that it has to load. None: what the index has of it is to go."""
+        loaded = self._store.load([job], 0)[0]
+        if loaded is None:
+            raise LeaseLost(f"there is no job {job.job_id} any more: it was cancelled")
+        if isinstance(loaded, Unreadable):
+            raise InvalidRecord(f"the record cannot be read ({loaded.error}); add it again")
+        if loaded.op in (Op.OPEN, Op.LOAD):
+            draft = self._read(job, loaded)
+            if draft is None:
+                return None
+            metadata = json.loads(draft.metadata)
+            return Content(draft.title, draft.text, metadata, draft.weight, draft)
+        if not loaded.live:
+            return None
+        return Content(loaded.title, loaded.text, loaded.metadata, loaded.weight)
+
+    def finish(self, job: Job, content: Content | None = NOT_READ) -> None:
+        """Mark a claimed job done, for callers that keep an index of their own. A boxed or
+        loaded record appears with that: give what `content` gave for the job."""
+        reveal = None if content is None else content.draft
+        gone = content is None and job.op is Op.LOAD
+        finish = Finish(job, reveal=reveal, gone=gone, worker=self.worker)
+        self._must_hold(self._store.finish([finish])[0], job)
+
+    def finish_many(self, jobs: Sequence[Job]) -> list[bool]:
+        """Finish claimed jobs in one transaction; False where the lease was lost."""
+        return self._store.finish([Finish(job, worker=self.worker) for job in jobs])
+
+    def fail(self, job: Job, error: str | BaseException, *, permanent: bool = False) -> None:
+        """The job waits for another try, or becomes a dead letter when none is left."""
+        self._must_hold(self.fail_many([(job, str(error), permanent)])[0] is not None, job)
+
+    def fail_many(self, failures: Sequence[tuple[Job, str, bool]]) -> list[Status | None]:
+        """Fail `(job, error, permanent)`; where each went, None where the lease was lost."""
+        now = self._store.now()
+        ends = self._store.fail(
+            [
+                Failure(
+                    job,
+                    _storable(error),
+                    None if permanent else now + backoff(job.attempts, self._settings),
+                    self.worker,
+                )
+                for job, error, permanent in failures
+            ]
+        )
+        for (job, error, _), end in zip(failures, ends, strict=True):
+            if end is Status.FAILED:
+                report_dead(job, error)
+            elif end is Status.PENDING:
+                log.info(
+                    "job %d is tried again: %s", job.job_id, error,
+                    extra={"job_id": job.job_id, "kind": job.kind, "attempts": job.attempts},
+                )  # fmt: skip
+        return ends
+
+    def release(self, job: Job) -> None:
+        """Give a claimed job back, its attempt too."""
+        self._must_hold(self._store.release([job])[0], job)
+
+    def release_many(self, jobs: Sequence[Job], error: str | None = None) -> list[bool]:
+        return self._store.release(jobs, error=None if error is None else _storable(error))
+
+    def postpone(self, job: Job, why: str) -> bool:
+        """Give a claimed job back, its attempt too, to be tried again in a while: another
+        process may be able to do it. False: the lease was lost."""
+        due = self._store.now() + _POSTPONED
+        return self._store.release([job], error=_storable(why), due=due)[0]
+
+    def renew(self, job: Job) -> None:
+        """Hold a claimed job for another lease."""
+        self._must_hold(self.renew_many([job])[0], job)
+
+    def renew_many(self, jobs: Sequence[Job]) -> list[bool]:
+        return self._store.renew(jobs, self._settings.lease_seconds)
+
+    def _must_hold(self, held: bool, job: Job) -> None:
+        if not held:
+            raise LeaseLost(
+                f"the token of job {job.job_id} ({job.kind} {job.record_id!r}) is no longer good: "
+                "its lease ran out and it was taken over, or it has ended; drop the result"
+            )
+
+    # looking
+    def stats(self) -> Stats:
+        providers = [model.provider for model in self._models]
+        gates = (provider.gate() for provider in providers)
+        spending = self._models.spending
+        return replace(
+            self._store.stats(self._tenant),
+            in_flight=sum(provider.in_flight for provider in providers),
+            gate=next((gate for gate in gates if gate), None),
+            capped=spending.capped(),
+            spent_today=spending.today(self._tenant),
+        )
+
+    def status(self, kind: str, id: str | int) -> Job | None:
+        """The record's job, or None when it has none."""
+        check_name("kind", kind)
+        found = self._store.jobs(self._tenant, kind=kind, id=record_id(_required(id)), limit=1)
+        return found[0] if found else None
+
+    def history(self, kind: str, id: str | int) -> list[Attempt]:
+        """What was tried for a record, oldest first."""
+        check_name("kind", kind)
+        return self._store.history(self._one_tenant(), kind, record_id(_required(id)))
+
+    def _one_tenant(self) -> str:
+        if self._tenant is None:
+            raise InvalidArgument("this is about one tenant's records: name the tenant")
+        return self._tenant
+
+    def failed(self, limit: int = 100) -> list[Job]:
+        """Dead letters, latest first."""
+        return self.jobs(status=Status.FAILED, limit=limit)
+
+    def jobs(
+        self,
+        *,
+        status: str | None = None,
+        kind: str | None = None,
+        id: str | None = None,
+        after: int | None = None,
+        limit: int = 100,
+    ) -> list[Job]:
+        """Jobs as their status orders them, or in order of their numbers from the one behind
+        `after`."""
+        try:
+            wanted = None if status is None else Status(status)
+        except ValueError:
+            known = ", ".join(Status)
+            raise InvalidArgument(f"there is no status {status!r}; there are {known}") from None
+        check_limit(limit)
+        if after is not None:
+            check_whole("after", after, 0, BIGGEST)
+        if kind is not None:
+            check_name("kind", kind)
+        if id is not None:
+            check_name("id", id, LONGEST_ID)
+        return self._store.jobs(
+            self._tenant, status=wanted, kind=kind, id=id, after=after, limit=limit
+        )
+
+    def get(self, job_id: int) -> Job | None:
+        return self._store.job(self._tenant, _job_id(job_id))
+
+    # care
+    def retry(self, job_id: int) -> None:
+        """A failed job starts anew: no attempts spent, no error."""
+        self._store.retry(self._tenant, _job_id(job_id))
+
+    def retry_failed(self, max_retries: int | None = None) -> int:
+        """All failed jobs start anew, or those with fewer attempts than `max_retries`."""
+        if max_retries is not None:
+            check_whole("max_retries", max_retries, 0, BIGGEST)
+        return self._store.retry_failed(self._tenant, max_retries)
+
+    def recover_stuck(
+        self, threshold: float | timedelta | None = None, *, own: bool = False
+    ) -> int:
+        """Take back jobs whose lease ran out, or that were claimed longer ago than
+        `threshold`; their crash counts as an attempt. All tenants' as workers do, or this one's
+        `own` alone."""
+        tenant = self._tenant if own else None
+        if isinstance(threshold, timedelta):
+            threshold = threshold.total_seconds()
+        count = 0
+        while recovered := self._store.recover(threshold=threshold, tenant=tenant):
+            count += len(recovered)
+            ATTEMPTS.add(len(recovered), "crashed")
+            for job in recovered:
+                if job.status is Status.FAILED:
+                    report_dead(job, job.error or "")
+        return count
+
+    def purge_done(self, older_than: timedelta | datetime) -> int:
+        """Drop done jobs; their records and vectors stay."""
+        return self._purge(Status.DONE, older_than)
+
+    def purge_dead(self, older_than: timedelta | datetime, boxed: bool = False) -> int:
+        """Drop dead letters; those that carry a boxed record only if `boxed`."""
+        return self._purge(Status.FAILED, older_than, boxed=boxed)
+
+    def _purge(self, status: Status, older_than: timedelta | datetime, boxed: bool = False) -> int:
+        before = moment(older_than, self._store.now)
+        return _all_batches(
+            lambda: self._store.purge(status, before, tenant=self._tenant, boxed=boxed)
+        )
+
+    def cancel(self, job_id: int) -> None:
+        """Remove a pending or failed job; its history stays."""
+        self._store.cancel(self._tenant, _job_id(job_id))
+
+    def set_priority(self, job_id: int, n: int) -> None:
+        if n is None:
+            raise InvalidArgument("priority must be a whole number, not None")
+        wanted = check_when(Draft("", "", b""), n, None, None).priority
+        self._store.set_priority(self._tenant, _job_id(job_id), wanted)
+
+    def pause(self, *, own: bool = False) -> None:
+        """No more claims until `resume`, by no worker of the store; what is claimed is finished.
+        Of all tenants' jobs, as claims are for all, or of this one's `own` alone."""
+        self._store.set_paused(True, self._tenant if own else None)
+
+    def resume(self, *, own: bool = False) -> None:
+        """Claims go on: the end of a pause of all, or of this tenant's `own`."""
+        self._store.set_paused(False, self._tenant if own else None)
+
+
+def report_dead(job: Job, error: str) -> None:
+    DEAD_LETTERS.add(1)
+    log.error(
+        "Embedding failed permanently: %s %r after %d attempts: %s",
+        job.kind,
+        job.record_id,
+        job.attempts,
+        error,
+        extra={
+            "job_id": job.job_id,
+            "tenant": job.tenant,
+            "kind": job.kind,
+            "record_id": job.record_id,
+            "attempts": job.attempts,
+            "error": error,
+        },
+    )
+
+
+def moment(older_than: timedelta | datetime, now: Callable[[], float]) -> float:
+    if isinstance(older_than, timedelta):
+        return now() - older_than.total_seconds()
+    if isinstance(older_than, datetime):
+        return as_seconds(older_than)
+    raise InvalidArgument(f"older_than must be a timedelta or a datetime, not {older_than!r}")
+
+
+def _all_batches(purge: Callable[[], int]) -> int:
+    total = 0
+    while count := purge():
+        total += count
+    return total
+
+
+def _sorted_out(ids: list[Any]) -> tuple[list[str], dict[int, EnqueueResult]]:
+    """Ids as text, and by their places the errors of those that cannot be ids."""
+    if are_plain_ids(ids):
+        return ids, {}
+    good, errors = [], {}
+    for place, given in enumerate(ids):
+        try:
+            good.append(record_id(_required(given)))
+        except InvalidRecord as error:
+            errors[place] = EnqueueResult(None, False, str(error))
+    return good, errors
+
+
+def _storable(error: str) -> str:
+    """An error's words, even those that are no valid text."""
+    return error.encode("utf-8", "backslashreplace").decode()
+
+
+def _job_id(given: Any) -> int:
+    return check_whole("a job's number", given, 0, BIGGEST)
+
+
+def _required(id: Any) -> Any:
+    if id is None:
+        raise InvalidRecord("id: is missing")
+    return id

@@ -1,0 +1,1 @@
+"""A caller's object becomes a checked record."""

@@ -1,0 +1,210 @@
+"""Kinds: named types of records, and how a caller's object becomes a record.
+
+A record is validated, rendered and weighed when it is added, so that a worker in
+another process needs none of the caller's code. What is refused is refused before
+anything is written, and the error names the field.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from types import CodeType
+from typing import Any
+
+from evervec.chunking import Chunker, hash_text, parse_chunker
+from evervec.errors import InvalidArgument, InvalidRecord
+from evervec.records.drafts import OPTIONS, check_name, make_draft, to_json
+from evervec.settings import Settings
+from evervec.stores.values import Draft, KindSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Rescore:
+    """`similarity * (base + gain * weight) * 1 / (1 + age_days / days)`."""
+
+    base: float = 0.6
+    gain: float = 0.3
+    days: float = 90.0
+
+    def __post_init__(self) -> None:
+        if not self.days > 0:
+            raise InvalidArgument(f"rescore: days must be more than 0, not {self.days!r}")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A named type of record.
+
+    `model`: a pydantic model (or dataclass, or TypedDict) that validates it.
+    `text`: a template over its fields, or a function of it; else its field `text`.
+    `metadata`: the names of fields to filter by, or a function that gives a dict.
+    `weight`: the name of a field, a number, or a function that gives 0 to 1.
+    `load`: for rows that evervec does not own: `id -> text | dict | None` (None: gone).
+    """
+
+    name: str
+    model: Any = None
+    text: str | Callable[[Any], str] | None = None
+    metadata: Iterable[str] | Callable[[Any], Mapping[str, Any]] | None = None
+    weight: str | float | Callable[[Any], float] | None = None
+    chunker: Chunker | None = None
+    rescore: Rescore = field(default_factory=Rescore)
+    load: Callable[[str], Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_name("kind", self.name)
+        names = _field_names(self.model)
+        if names is None:
+            return
+        used = _template_fields(self.text) if isinstance(self.text, str) else set()
+        if self.text is None:
+            used.add("text")
+        if isinstance(self.metadata, (list, tuple, set, frozenset)):
+            used.update(self.metadata)
+        if isinstance(self.weight, str):
+            used.add(self.weight)
+        for name in sorted(used - names):
+            raise InvalidArgument(
+                f"kind {self.name!r} uses a field {name!r} that its model does not have; "
+                f"it has {', '.join(sorted(names)) or 'none'}"
+            )
+
+    def spec(self, default: Chunker) -> KindSpec:
+        chunker = self.chunker or default
+        known = parse_chunker(chunker.spec, default)
+        own = known is None or type(known) is not type(chunker)
+        return KindSpec(chunker.spec, app=own or self.load is not None)
+
+    def fingerprint(self) -> str:
+        """Another one when its text is rendered in another way."""
+        if self.text is None or isinstance(self.text, str):
+            said = f"template {self.text}"
+        else:
+            said = f"function {_code(getattr(self.text, '__code__', self.text))}"
+        return hash_text(said).hex()
+
+    def draft(self, given: Any, options: Mapping[str, Any], settings: Settings) -> Draft:
+        """A record of this kind from what a caller gave, within the bounds that settings give;
+        `InvalidRecord` names the field."""
+        value, fields = self._validated(given)
+        plain = {name: v for name, v in options.items() if v is not None}
+        for name in OPTIONS & fields.keys() if self.model is None else ():
+            plain.setdefault(name, fields[name])
+        metadata = self._metadata(value, fields, plain.get("metadata"))
+        return make_draft(
+            self._text(value, fields),
+            {
+                **plain,
+                "id": plain.get("id", fields.get("id")),
+                "metadata": metadata,
+                "weight": plain.get("weight", self._weight(value, fields)),
+            },
+            settings,
+            data=self._data(value),
+        )
+
+    def _validated(self, given: Any) -> tuple[Any, dict[str, Any]]:
+        if self.model is None:
+            if isinstance(given, Mapping):
+                return dict(given), dict(given)
+            return given, {"text": given}
+        from pydantic import ValidationError
+
+        if (
+            isinstance(given, Mapping)
+            and "id" in given
+            and "id" not in (_field_names(self.model) or ())
+        ):
+            extra = {"id": given["id"]}
+            given = {k: v for k, v in given.items() if k != "id"}
+        else:
+            extra = {}
+        try:
+            value = self._adapter.validate_python(given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "the record"
+            raise InvalidRecord(f"{self.name}: {where}: {first['msg']}") from None
+        names = _field_names(self.model) or ()
+        held = value if isinstance(value, Mapping) else _Attributes(value)
+        return value, {**extra, **{name: held.get(name) for name in names}}
+
+    def _text(self, value: Any, fields: Mapping[str, Any]) -> Any:
+        if self.text is None:
+            if "text" not in fields:
+                raise InvalidRecord(f"{self.name}: text: is missing")
+            return fields["text"]
+        if callable(self.text):
+            return self.text(value)
+        try:
+            return self.text.format_map(fields)
+        except (KeyError, AttributeError, IndexError) as error:
+            raise InvalidRecord(
+                f"{self.name}: the template needs a field {error} that is missing"
+            ) from None
+
+    def _metadata(
+        self, value: Any, fields: Mapping[str, Any], given: Mapping[str, Any] | None
+    ) -> Mapping[str, Any] | None:
+        if self.metadata is None or not isinstance(given, Mapping | None):
+            return given
+        if callable(self.metadata):
+            own = dict(self.metadata(value))
+        else:
+            own = {name: _plain(fields.get(name)) for name in self.metadata}
+        return {**own, **(given or {})}
+
+    def _weight(self, value: Any, fields: Mapping[str, Any]) -> Any:
+        if callable(self.weight):
+            return self.weight(value)
+        return fields.get(self.weight) if isinstance(self.weight, str) else self.weight
+
+    def _data(self, value: Any) -> str | None:
+        if self.model is None:
+            return None if isinstance(value, str) or self.text is None else to_json("data", value)
+        dumped: bytes = self._adapter.dump_json(value)
+        return dumped.decode()
+
+    @cached_property
+    def _adapter(self) -> Any:
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(self.model)
+
+
+def _code(code: Any) -> str:
+    """What a function does, as far as its own code says it."""
+    if not isinstance(code, CodeType):
+        return f"{type(code).__module__}.{type(code).__qualname__}"
+    inner = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names} {inner}"
+
+
+class _Attributes:
+    """An object's attributes, read like a mapping."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def get(self, name: str) -> Any:
+        return getattr(self._value, name, None)
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _field_names(model: Any) -> set[str] | None:
+    if model is None:
+        return None
+    found = getattr(model, "model_fields", None) or getattr(model, "__dataclass_fields__", None)
+    return set(found or getattr(model, "__annotations__", {}))
+
+
+def _template_fields(template: str) -> set[str]:
+    names = (name for _, name, _, _ in string.Formatter().parse(template) if name is not None)
+    return {name.split(".")[0].split("[")[0] for name in names}

@@ -1,0 +1,178 @@
+"""What callers give becomes drafts, and drafts are saved, many in one transaction."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from evervec.embedding.registry import EmbedderRegistry
+from evervec.errors import (
+    EvervecError,
+    InvalidArgument,
+    InvalidRecord,
+    QuotaExceeded,
+    ValueRefused,
+)
+from evervec.model.jobs import Ticket
+from evervec.records.drafts import check_name, make_draft, read_envelope
+from evervec.records.kinds import Kind
+from evervec.settings import Settings
+from evervec.stores.base import Store
+from evervec.stores.values import Draft
+from evervec.tables.tables import Tables
+from evervec.telemetry.traces import current as current_trace
+
+
+def save_each(
+    store: Store, tenant: str, kind: str, drafts: Sequence[Draft]
+) -> Iterator[Ticket | EvervecError]:
+    """Save drafts in order, as many in a transaction as can be: for each its ticket, or why it
+    was refused. The store refuses a whole transaction for one value of it; the draft that has it
+    is found by bisection. What is not iterated is not saved, except with what was before it."""
+    try:
+        yield from store.save(tenant, kind, drafts)
+    except QuotaExceeded as error:
+        yield from _save_what_fits(store, tenant, kind, drafts, error)
+        return
+    except _OF_A_DRAFT as error:
+        if len(drafts) == 1:
+            yield error if isinstance(error, EvervecError) else ValueRefused(_REFUSED.format(error))
+            return
+    else:
+        return
+    half = len(drafts) // 2
+    yield from save_each(store, tenant, kind, drafts[:half])
+    yield from save_each(store, tenant, kind, drafts[half:])
+
+
+def _save_what_fits(
+    store: Store, tenant: str, kind: str, drafts: Sequence[Draft], error: QuotaExceeded
+) -> Iterator[Ticket | EvervecError]:
+    """Save the drafts that the tenant has room for: those before the first that it has none for,
+    then all the others. None is named where it has no room for any."""
+    refused = set(error.refused) or set(range(len(drafts)))
+    first = min(refused)
+    if first:
+        yield from save_each(store, tenant, kind, drafts[:first])
+    fitting = [
+        draft for place, draft in enumerate(drafts) if place > first and place not in refused
+    ]
+    others = save_each(store, tenant, kind, fitting) if fitting else iter(())
+    for place in range(first, len(drafts)):
+        yield error if place in refused else next(others)
+
+
+_REFUSED = "the store refused a value of the record, so it was not saved: {}"
+_OF_A_DRAFT = (ValueRefused, ValueError, TypeError, ArithmeticError)
+"""what a store or its driver raises for a value that it cannot take"""
+
+
+class RecordWriter:
+    """The writes of one tenant."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        tenant: str,
+        kinds: Mapping[str, Kind],
+        models: EmbedderRegistry,
+        tables: Tables,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._tenant = tenant
+        self._kinds = kinds
+        self._models = models
+        self._tables = tables
+
+    def draft(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
+        """A record, checked and rendered; `options`: its other parts by their names."""
+        check_name("kind", kind)
+        return self._checked(self._made(kind, data, options))
+
+    def _made(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
+        known = self._kinds.get(kind)
+        if known is not None:
+            return known.draft(data, options, self._settings)
+        return make_draft(data, options, self._settings)
+
+    def save(self, kind: str, draft: Draft, conn: Any) -> Ticket:
+        self._tables.check_writable(kind)
+        return self._store.save(self._tenant, kind, [draft], conn)[0]
+
+    def many(self, kind: str, records: Iterable[Any], conn: Any) -> Iterator[Ticket]:
+        """Saves as it is iterated."""
+        check_name("kind", kind)
+        return _Tickets(self._many(kind, records, conn), kind)
+
+    def _many(self, kind: str, records: Iterable[Any], conn: Any) -> Iterator[Ticket]:
+        position, source = 0, iter(records)
+        while batch := list(islice(source, self._settings.add_batch)):
+            drafts: list[Draft] = []
+            refused: InvalidRecord | None = None
+            for item in batch:
+                try:
+                    drafts.append(self._one_of_many(kind, item))
+                except InvalidRecord as error:
+                    place = position + len(drafts)
+                    refused = InvalidRecord(str(error), position=place)
+                    break
+            if drafts:
+                self._tables.check_writable(kind)
+                yield from self._saved(kind, drafts, position, conn)
+            if refused is not None:
+                raise refused
+            position += len(batch)
+
+    def _saved(self, kind: str, drafts: list[Draft], position: int, conn: Any) -> Iterator[Ticket]:
+        if conn is not None:  # what a transaction of the caller's refuses is the caller's to undo
+            yield from self._store.save(self._tenant, kind, drafts, conn)
+            return
+        saved = save_each(self._store, self._tenant, kind, drafts)
+        for place, ticket in enumerate(saved, position):
+            if isinstance(ticket, EvervecError):
+                kind_of_error = (
+                    QuotaExceeded if isinstance(ticket, QuotaExceeded) else InvalidRecord
+                )
+                raise kind_of_error(str(ticket), position=place) from ticket
+            yield ticket
+
+    def _one_of_many(self, kind: str, item: Any) -> Draft:
+        known = self._kinds.get(kind)
+        if known is not None and (known.model is not None or known.text is not None):
+            return self._checked(known.draft(item, {}, self._settings))
+        return self._checked(self._made(kind, *read_envelope(item)))
+
+    def _checked(self, draft: Draft) -> Draft:
+        draft.trace = current_trace()
+        if draft.boxed and self._models.main is None:
+            raise InvalidArgument(
+                "a boxed record appears only once embedded, and this store was opened without "
+                "an embedder: give one, or add it without boxed"
+            )
+        return draft
+
+
+class _Tickets(Iterator[Ticket]):
+    """Lazy tickets; it warns when nobody ever asked for one."""
+
+    def __init__(self, tickets: Iterator[Ticket], kind: str) -> None:
+        self._tickets = tickets
+        self._kind = kind
+        self._begun = False
+
+    def __next__(self) -> Ticket:
+        self._begun = True
+        return next(self._tickets)
+
+    def __del__(self) -> None:
+        if not self._begun:
+            warnings.warn(
+                f"add_many({self._kind!r}, …) was never iterated, so nothing was saved: "
+                "use list(ev.add_many(…)) or a for loop",
+                RuntimeWarning,
+                stacklevel=2,
+            )

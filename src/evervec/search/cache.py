@@ -1,0 +1,160 @@
+"""What searches remember of versions and records, as long as nothing was written.
+
+Every search asks the store for its mark, which any process's write moves. While it stays,
+what was read is still true, so a search of records that were shown before reads nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from evervec.embedding.registry import Model
+from evervec.model.filters import Condition, matches
+from evervec.records.kinds import Kind, Rescore
+from evervec.stores.base import Store
+from evervec.stores.values import Candidate, Found
+
+Standing = tuple[float, float, float]
+"""a record's strength, the seconds in which age halves it, and when it was updated"""
+_PLAIN = Rescore()
+_MOST_STANDING = 100_000
+_MOST_CHARACTERS = 16_000_000
+_FIRST_PORTION = 16
+_LONG_PORTION = 1_000_000
+"""characters from which on the next portion has fewer records"""
+
+
+class Serving(NamedTuple):
+    """The vectors that a kind is searched by."""
+
+    kind: str
+    version: int
+    name: str
+    model: Model
+    whole: int
+    """the bytes up to which a text is one chunk for sure"""
+
+
+class Scope(NamedTuple):
+    """The vectors that a search looks at."""
+
+    serving: list[Serving]
+    models: list[Model]
+    names: str | None
+
+
+class Read(NamedTuple):
+    """A live record as it was read."""
+
+    kind: str
+    id: str
+    title: str | None
+    whole: str | None
+    """its text, if that is one chunk for sure"""
+    flat: dict[str, Any] | None
+    """its metadata, if a copy of that has nothing in common with it"""
+    found: Found
+
+    def metadata(self) -> dict[str, Any]:
+        """As nobody else has it: what is done to it stays there."""
+        metadata: dict[str, Any] = json.loads(self.found.metadata)
+        return metadata
+
+    def fits(self, conditions: tuple[Condition, ...]) -> bool:
+        return matches(self.metadata() if self.flat is None else self.flat, conditions)
+
+
+class SearchCache:
+    """What is remembered as of one mark of the store."""
+
+    def __init__(
+        self, store: Store, tenant: str, kinds: Mapping[str, Kind], mark: int, all: list[Serving]
+    ) -> None:
+        self.mark = mark
+        self._store = store
+        self._tenant = tenant
+        self._kinds = kinds
+        self._whole = {s.kind: s.whole for s in all}
+        self._all = _scope(all)
+        self._standing: dict[int, Standing | None] = {}
+        self._alike: dict[tuple[str, float], tuple[float, float]] = {}
+        self._read: dict[int, Read | None] = {}
+        self._characters = 0
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._standing) > _MOST_STANDING or self._characters > _MOST_CHARACTERS
+
+    def scope(self, kind: str | None) -> Scope:
+        if kind is None:
+            return self._all
+        return _scope([s for s in self._all.serving if s.kind == kind])
+
+    def standing(self, records: Iterable[int]) -> list[Standing | None]:
+        """What of records' relevance does not change with the question, None for one that is
+        not alive."""
+        known = self._standing
+        try:
+            return list(map(known.__getitem__, records))
+        except KeyError:
+            unknown = [record for record in records if record not in known]
+        alive = self._store.candidates(self._tenant, unknown)
+        known.update((record, self._stands(alive.get(record))) for record in unknown)
+        return [known[record] for record in records]
+
+    def _stands(self, candidate: Candidate | None) -> Standing | None:
+        if candidate is None:
+            return None
+        alike = (candidate.kind, candidate.weight)
+        if alike not in self._alike:  # most have the same: numbers in one place are soon read
+            kind = self._kinds.get(candidate.kind)
+            rescore = kind.rescore if kind else _PLAIN
+            strength = rescore.base + rescore.gain * candidate.weight
+            self._alike[alike] = (strength, rescore.days * 86400)
+        return (*self._alike[alike], candidate.updated_at)
+
+    def read(self, records: Sequence[int]) -> Iterator[Read | None]:
+        """Records as they are shown, None for one that is not alive.
+
+        They are read in portions, which become smaller where texts are long: only what is
+        remembered, and one portion more, is held at once.
+        """
+        start, portion = 0, _FIRST_PORTION
+        while start < len(records):
+            before = self._characters
+            yield from self._portion(records[start : start + portion])
+            start += portion
+            is_long = self._characters - before > _LONG_PORTION
+            portion = max(1, portion // 8) if is_long else 2 * portion
+
+    def _portion(self, records: Sequence[int]) -> list[Read | None]:
+        known = self._read
+        try:
+            return list(map(known.__getitem__, records))
+        except KeyError:
+            unknown = [record for record in records if record not in known]
+        alive = self._store.found(unknown)
+        shown = {record: self._shown(alive.get(record)) for record in unknown}
+        if not self.is_full:
+            known.update(shown)
+        return [shown[record] if record in shown else known[record] for record in records]
+
+    def _shown(self, found: Found | None) -> Read | None:
+        if found is None:
+            return None
+        size = len(found.text) if found.text.isascii() else 4 * len(found.text)
+        self._characters += size + len(found.metadata)
+        whole = found.text.strip() if size <= self._whole.get(found.kind, 0) else None
+        flat = _flat(json.loads(found.metadata))
+        return Read(found.kind, found.id, found.title, whole, flat, found)
+
+
+def _scope(serving: list[Serving]) -> Scope:
+    names = ", ".join(sorted({s.name for s in serving}))
+    return Scope(serving, list(dict.fromkeys(s.model for s in serving)), names or None)
+
+
+def _flat(metadata: dict[str, Any]) -> dict[str, Any] | None:
+    return None if any(isinstance(v, list | dict) for v in metadata.values()) else metadata

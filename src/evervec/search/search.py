@@ -1,0 +1,256 @@
+"""Search: full text and vectors, fused, re-scored by weight and age.
+
+More candidates than asked for are fetched, so that re-scoring has a choice. Hits are
+joined with the live records, so what was deleted is gone at once. Where there are no
+vectors to search (no embedder, provider or index away), text answers and `via` says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from evervec.chunking import SizeChunker, parse_chunker
+from evervec.embedders.base import describe
+from evervec.embedding.registry import EmbedderRegistry, Model
+from evervec.errors import DeadlineExceeded, IndexUnavailable, InvalidArgument
+from evervec.indexes.base import Index, Matches
+from evervec.model.basics import quick_maker
+from evervec.model.bounds import check_bound, shown
+from evervec.model.deadlines import check
+from evervec.model.filters import check_filter, parse_filter
+from evervec.model.records import Hit, Hits
+from evervec.records.drafts import check_text
+from evervec.records.kinds import Kind
+from evervec.search.cache import Scope, SearchCache, Serving
+from evervec.search.ranking import fuse, share_of_best
+from evervec.settings import Settings
+from evervec.stores.base import Store
+from evervec.stores.ledger import find_chunk
+from evervec.stores.sql.words import terms
+from evervec.stores.values import Collection, Found
+
+log = logging.getLogger("evervec")
+
+MODES = ("hybrid", "semantic", "text")
+_LEDGERS = 64
+"""records whose chunks are looked up at once"""
+_make_hit = quick_maker(Hit)
+
+Ranked = tuple[float, int, float | None]
+"""negated relevance, record, similarity"""
+
+
+class Search:
+    """Searches of one tenant."""
+
+    def __init__(
+        self,
+        store: Store,
+        index: Index,
+        models: EmbedderRegistry,
+        kinds: Mapping[str, Kind],
+        settings: Settings,
+        tenant: str,
+    ) -> None:
+        self._store = store
+        self._index = index
+        self._models = models
+        self._kinds = kinds
+        self._settings = settings
+        self._tenant = tenant
+        self._chunker = SizeChunker(4 * settings.chunk_tokens)
+        self._recall: SearchCache | None = None
+
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        kind: str | None = None,
+        mode: str = "hybrid",
+        filter: Mapping[str, Any] | None = None,
+    ) -> Hits:
+        _check(query, k, mode, self._settings)
+        check_filter(filter, self._settings)
+        limit = k * self._settings.overfetch
+        recall = self._recalled()
+        scope = recall.scope(kind)
+        matches = None
+        if mode != "text" and scope.serving:
+            matches = self._by_vector(query, scope, limit, filter, recall)
+        via = "text" if matches is None else mode
+        words: dict[int, float] = {}
+        if via != "semantic":
+            words = dict(self._store.search_text(self._tenant, kind, query, limit, filter))
+        found = _candidates(via, matches or Matches(), words)
+        ranked = self._rank(recall, *found)[:k]
+        hits = self._hits(query, recall, ranked, matches or Matches(), words, scope)
+        return Hits(hits, via=via, version=None if matches is None else scope.names)
+
+    def _recalled(self) -> SearchCache:
+        """What is remembered of versions and records; nothing once anything was written."""
+        mark, recall = self._store.mark(), self._recall
+        if recall is None or recall.mark != mark or recall.is_full:
+            serving = self._serving()
+            recall = self._recall = SearchCache(
+                self._store, self._tenant, self._kinds, mark, serving
+            )
+        return recall
+
+    def _serving(self) -> list[Serving]:
+        """Of each kind of the tenant's the version that serves; where this process cannot make the vector of a
+        question for that, the one that stands by, which gets every change too."""
+        chosen: dict[str, Serving] = {}
+        mine = self._store.collections_of(self._tenant)
+        for state in ("serving", "standby"):
+            for c in mine:
+                if c.state == state and c.kind not in chosen and (model := self._models.of(c.spec)):
+                    assert c.spec is not None
+                    chosen[c.kind] = Serving(
+                        c.kind, c.version, c.spec.name, model, self._whole(c, model)
+                    )
+        return list(chosen.values())
+
+    def _by_vector(
+        self,
+        query: str,
+        scope: Scope,
+        limit: int,
+        filter: Mapping[str, Any] | None,
+        recall: SearchCache,
+    ) -> Matches | None:
+        """The nearest records of all kinds; None when model or index is away."""
+        try:
+            vectors = {model: model.provider.embed_query(query) for model in scope.models}
+            found = [
+                self._index.search(
+                    s.version, self._tenant, vectors[s.model], limit, filter, recall.mark
+                )
+                for s in scope.serving
+            ]
+        except DeadlineExceeded:
+            raise
+        except IndexUnavailable as error:
+            log.warning("search answers from text alone: %s", error)
+            return None
+        except Exception as error:  # noqa: BLE001 - whatever the model does, text can answer
+            log.warning("search answers from text alone: %s", describe(error))
+            return None
+        all = found[0] if len(found) == 1 else Matches.of(chain.from_iterable(found), limit)
+        if filter and not self._index.shares_store:
+            return self._still_fitting(recall, all, filter)
+        return all
+
+    def _still_fitting(
+        self, recall: SearchCache, found: Matches, filter: Mapping[str, Any]
+    ) -> Matches:
+        """An index apart from the store knows metadata as of its last write: leave out what
+        is otherwise by now."""
+        conditions = parse_filter(filter)
+        read = zip(found, recall.read(found.records), strict=True)
+        good = (match for match, known in read if known is not None and known.fits(conditions))
+        return Matches.best_first(good, len(found))
+
+    def _rank(
+        self,
+        recall: SearchCache,
+        records: Sequence[int],
+        scores: Sequence[float],
+        similarity: Sequence[float | None],
+    ) -> list[Ranked]:
+        """The records that are alive, best first."""
+        now = self._store.now()
+        ranked = []
+        alive = recall.standing(records)
+        for record, score, near, standing in zip(records, scores, similarity, alive, strict=True):
+            if standing is not None:  # else it was deleted since its vector was written
+                strength, decay, updated_at = standing
+                age = now - updated_at if now > updated_at else 0.0
+                ranked.append((-score * strength / (1.0 + age / decay), record, near))
+        ranked.sort()
+        return ranked
+
+    def _whole(self, collection: Collection, model: Model) -> int:
+        kind = self._kinds.get(collection.kind)
+        chunker = kind.chunker if kind else None
+        chunker = chunker or parse_chunker(collection.chunker, model.chunker)
+        return getattr(chunker, "whole", 0)
+
+    def forget(self) -> None:
+        """A kind was registered: what was remembered may stand otherwise now."""
+        self._recall = None
+
+    def _hits(
+        self,
+        query: str,
+        recall: SearchCache,
+        ranked: list[Ranked],
+        matches: Matches,
+        words: Mapping[int, float],
+        scope: Scope,
+    ) -> list[Hit]:
+        """What is shown of the best records, each with its best chunk."""
+        records = [record for _, record, _ in ranked]
+        ledgers: dict[int, bytes] = {}
+        looked = 0
+        hits = []
+        all = zip(ranked, recall.read(records), strict=True)
+        for place, ((rank, record, similarity), read) in enumerate(all):
+            if read is None:
+                continue
+            check()
+            kind, id, title, text, flat, found = read
+            if text is None:
+                if place >= looked:
+                    looked = place + _LEDGERS
+                    versions = [s.version for s in scope.serving]
+                    ledgers = self._store.ledgers(records[place:looked], versions)
+                entry = ledgers.get(record) if similarity is not None else None
+                span = find_chunk(entry, matches.hash_of(record)) if entry else None
+                # found by words, or the text moved on since its vector was made: look for them
+                text = found.text[slice(*span)] if span else self._best_piece(query, found)
+            way = "text" if similarity is None else "hybrid" if record in words else "semantic"
+            metadata = read.metadata() if flat is None else flat.copy()
+            hits.append(_make_hit(kind, id, title, text, similarity, -rank, metadata, way))
+        return hits
+
+    def _best_piece(self, query: str, found: Found) -> str:
+        """The piece that holds most of the words that full text looks for, which are few."""
+        words = {term.lower() for term in terms(query)}
+        best, most = "", -1
+        for start, end in self._chunker.split(found.text):
+            check()
+            piece = found.text[start:end]
+            lowered = piece.lower()
+            count = sum(word in lowered for word in words)
+            if count > most:
+                best, most = piece, count
+            if most == len(words):
+                break
+        return best
+
+
+def _candidates(
+    via: str, matches: Matches, words: Mapping[int, float]
+) -> tuple[Sequence[int], Sequence[float], Sequence[float | None]]:
+    """Records, what they are ranked by, and their similarity."""
+    if via == "semantic":
+        return matches.records, matches.scores, matches.scores
+    near = matches.similarity
+    base = fuse(near, words) if via == "hybrid" else share_of_best(words)
+    return list(base), list(base.values()), [near.get(record) for record in base]
+
+
+def _check(query: Any, k: Any, mode: Any, settings: Settings) -> None:
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise InvalidArgument(f"k must be a whole number of at least 1, not {shown(k)}")
+    check_bound(settings, "most_hits", k, "k: asks for {} hits")
+    if mode not in MODES:
+        raise InvalidArgument(f"there is no mode {shown(mode)}; there are {', '.join(MODES)}")
+    try:
+        check_text("query", query)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None
+    check_bound(settings, "query_chars", len(query), "query: has {} characters")

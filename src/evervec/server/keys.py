@@ -1,0 +1,252 @@
+"""Keys of the service: who asks, for which tenant, and what they may do.
+
+A key is `ev_<id>_<secret>`. Its id is public and finds it; its secret is shown once, when
+the key is made, and only the hash is kept. That hash needs no salt and no stretching: the
+secret is 256 random bits, not a password.
+
+A token is a key of a short life that a key's holder makes from it, to give away less than the key
+itself: a lower role, one tenant, some kinds. It is kept as keys are, so that a copy of the store opens
+nothing, and it is good only as long as the key that it was made from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from evervec.errors import InvalidArgument
+from evervec.model.basics import as_datetime, as_seconds
+from evervec.records.drafts import check_name
+from evervec.stores.base import Store
+from evervec.stores.values import StoredKey
+
+
+class Role(StrEnum):
+    """What the holder of a key may do."""
+
+    READER = "reader"
+    """read and search in the tenant"""
+    WRITER = "writer"
+    """that, and change what is in the tenant"""
+    ADMIN = "admin"
+    """everything in every tenant: who runs the platform"""
+
+    @property
+    def rank(self) -> int:
+        """Higher for whoever may do more."""
+        return _RANKS[self]
+
+
+_RANKS = {role: rank for rank, role in enumerate(Role)}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key as it may be shown to anybody who runs the store."""
+
+    id: str
+    prefix: str
+    """how the key begins, to know it by"""
+    tenant: str
+    agent: str
+    role: Role
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+    parent: str | None = None
+    """of a token: the id of the key that it was made from"""
+    kinds: tuple[str, ...] | None = None
+    """of a token: the kinds that it is for; None: all"""
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key that was just made: the only time that its text can be had."""
+
+    key: str = field(repr=False)
+    info: Key
+
+
+class TooManyTokens(InvalidArgument):
+    """A key made as many tokens within an hour as it may."""
+
+
+TOKENS_COUNTED = 3600.0
+_SHAPE = re.compile(r"ev_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+_NO_HASH = "0" * 64
+
+
+class Keys:
+    """The keys of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def create(
+        self,
+        tenant: str,
+        agent: str = "default",
+        role: str = Role.WRITER,
+        expires: timedelta | datetime | None = None,
+    ) -> NewKey:
+        """Make a key. What is not noted now cannot be had again."""
+        check_name("tenant", tenant)
+        check_name("agent", agent)
+        now = self._store.now()
+        ends = now + expires.total_seconds() if isinstance(expires, timedelta) else expires
+        expires_at = None if ends is None else as_seconds(ends)
+        if expires_at is not None and expires_at <= now:
+            raise InvalidArgument("the key would have expired already: give a later time")
+        text, stored = _made(tenant, agent, _role(role), now, expires_at)
+        self._store.add_key(stored)
+        return NewKey(text, _shown(stored))
+
+    def rotate(self, id: str, overlap: timedelta = timedelta(days=1)) -> NewKey:
+        """Make a key that may do the same, for as long from now on as the old one was made for.
+        The old one stays good for `overlap`, so that its users can change to the new one."""
+        found = _id(id)
+        old = self._store.find_keys([found]).get(found) if found else None
+        if overlap < timedelta(0):
+            raise InvalidArgument("overlap: must not be negative")
+        if old is None:
+            raise _no_key(id, "rotated")
+        now = self._store.now()
+        ends = None if old.expires_at is None else now + old.expires_at - old.created_at
+        text, stored = _made(old.tenant, old.agent, Role(old.role), now, ends)
+        if not self._store.rotate_key(old.id, now + overlap.total_seconds(), stored):
+            raise _no_key(id, "rotated")
+        return NewKey(text, _shown(stored))
+
+    def token(
+        self,
+        parent: Key,
+        role: str,
+        tenant: str,
+        kinds: Sequence[str] | None,
+        lasts: timedelta,
+        most: int,
+    ) -> NewKey:
+        """Make a token that may do a part of what a key may. `most`: tokens of that key in an
+        hour; `TooManyTokens` beyond that."""
+        if parent.parent is not None:
+            raise InvalidArgument("a token makes no tokens: use the key that it was made from")
+        if _role(role).rank > parent.role.rank:
+            raise InvalidArgument(f"a {parent.role}'s key makes no token of an {role}")
+        if tenant != parent.tenant and parent.role is not Role.ADMIN:
+            raise InvalidArgument("a token is of its key's tenant")
+        if kinds is not None and (not kinds or _role(role) is Role.ADMIN):
+            raise InvalidArgument("kinds: name one at least, for a reader or a writer")
+        check_name("tenant", tenant)
+        for kind in kinds or ():
+            check_name("kind", kind)
+        now = self._store.now()
+        ends = now + lasts.total_seconds()
+        text, stored = _made(tenant, parent.agent, _role(role), now, ends)
+        listed = None if kinds is None else json.dumps(sorted(set(kinds)))
+        stored = replace(stored, parent=parent.id, kinds=listed)
+        if not self._store.add_token(stored, now - TOKENS_COUNTED, most):
+            raise TooManyTokens(
+                f"this key has made {most:,} tokens within an hour (tokens_per_key): use one of "
+                "them, or let them live longer"
+            )
+        return NewKey(text, _shown(stored))
+
+    def list(self, tenant: str | None = None) -> list[Key]:
+        """The keys of a tenant, or of all; revoked and expired ones too."""
+        return [_shown(stored) for stored in self._store.keys(tenant)]
+
+    def revoke(self, id: str) -> None:
+        """From now on the key opens nothing. `id`: as listed, or how the key begins."""
+        found = _id(id)
+        if found is None or not self._store.revoke_key(found):
+            raise _no_key(id, "revoked")
+
+    def any(self) -> bool:
+        """Whether a key was ever made; the service is open to its own machine until then."""
+        return self._store.any_keys()
+
+    def check(self, given: Iterable[str]) -> dict[str, Key | None]:
+        """Which of some texts are keys that open something now; None for those that are not.
+        The store is asked each time, so that a key revoked anywhere is of no use at once."""
+        parts = {text: _SHAPE.fullmatch(text) for text in given}
+        ids = [found[1] for found in parts.values() if found]
+        good = self.good(ids)
+        return {
+            text: _opened(good.get(found[1]), found[2]) if found else None
+            for text, found in parts.items()
+        }
+
+    def good(self, ids: Iterable[str]) -> dict[str, StoredKey]:
+        """Those of some keys and tokens that are neither revoked nor expired, by their ids."""
+        wanted = sorted(set(ids))
+        known = self._store.find_keys(wanted) if wanted else {}
+        parents = sorted({key.parent for key in known.values() if key.parent})
+        if parents:
+            known = {**self._store.find_keys(parents), **known}
+        now = self._store.now()
+        alive = {
+            id for id, key in known.items()
+            if key.revoked_at is None and (key.expires_at is None or key.expires_at > now)
+        }  # fmt: skip
+        return {
+            id: known[id] for id in alive.intersection(wanted)
+            if known[id].parent is None or known[id].parent in alive
+        }  # fmt: skip
+
+    def used(self, when: Mapping[str, float]) -> None:
+        """Note when keys were last used, by their ids."""
+        self._store.use_keys(when)
+
+
+def _opened(stored: StoredKey | None, secret: str) -> Key | None:
+    # compared in any case, so that time does not tell whether the id exists
+    same = hmac.compare_digest(_hash(secret), stored.hash if stored else _NO_HASH)
+    return _shown(stored) if same and stored is not None else None
+
+
+def _made(
+    tenant: str, agent: str, role: Role, now: float, expires_at: float | None
+) -> tuple[str, StoredKey]:
+    id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+    return f"ev_{id}_{secret}", StoredKey(
+        id, _hash(secret), tenant, agent, str(role), now, expires_at
+    )
+
+
+def _role(name: str) -> Role:
+    if name not in tuple(Role):
+        raise InvalidArgument(f"there is no role {name!r}; there are {', '.join(Role)}")
+    return Role(name)
+
+
+def _id(given: str) -> str | None:
+    """The id in what may be an id, or the beginning of a key, or a key."""
+    found = re.fullmatch(r"(?:ev_)?([0-9a-f]{12})(?:_.*)?", given)
+    return found[1] if found else None
+
+
+def _no_key(id: str, what: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"there is no key {id[:15]!r} that could be {what}: `evervec keys list` shows them"
+    )
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _shown(stored: StoredKey) -> Key:
+    return Key(
+        stored.id, f"ev_{stored.id}", stored.tenant, stored.agent, Role(stored.role),
+        as_datetime(stored.created_at), as_datetime(stored.expires_at),  # type: ignore[arg-type]
+        as_datetime(stored.last_used_at), as_datetime(stored.revoked_at), stored.parent,
+        None if stored.kinds is None else tuple(json.loads(stored.kinds)),
+    )  # fmt: skip

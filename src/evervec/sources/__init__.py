@@ -1,1 +1,0 @@
-"""Tables that the application owns, kept in step without its help."""

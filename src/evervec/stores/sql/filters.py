@@ -1,0 +1,84 @@
+"""Metadata filters as SQL with numbered parameters. Field names are parameters, never SQL."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from evervec.model.filters import Condition, Scalar, Wanted, matches
+
+COMPARE = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+
+
+class Filter(ABC):
+    """A clause that begins with `and`, over the records `r`, and its parameters, which stand
+    behind `taken` others. An engine says how it looks into JSON."""
+
+    def __init__(self, conditions: tuple[Condition, ...], taken: int) -> None:
+        self.values: list[Any] = []
+        self._taken = taken
+        clauses = [self._clause(c) for c in conditions]
+        self.clause = f" and {self.of_record(' and '.join(clauses))}" if clauses else ""
+
+    def place(self, value: Any) -> str:
+        """The parameter that stands for a value."""
+        self.values.append(value)
+        return f"${self._taken + len(self.values)}"
+
+    @abstractmethod
+    def of_record(self, test: str) -> str:
+        """A test of a record by all conditions together, for which its metadata is read once."""
+
+    @abstractmethod
+    def items(self, field: str, test: str) -> str:
+        """Whether the field's own value, or an item of it where it is a list, passes a test of
+        `item`, in which `or` may stand."""
+
+    @abstractmethod
+    def is_something(self) -> str:
+        """A test that only null fails."""
+
+    @abstractmethod
+    def is_boolean(self, value: bool) -> str: ...
+
+    @abstractmethod
+    def is_one_of_texts(self, values: list[str]) -> str: ...
+
+    @abstractmethod
+    def is_one_of_numbers(self, values: list[int | float]) -> str: ...
+
+    @abstractmethod
+    def compares_text(self, op: str, value: str) -> str: ...
+
+    @abstractmethod
+    def compares_number(self, op: str, value: int | float) -> str: ...
+
+    def _clause(self, c: Condition) -> str:
+        if "\0" in c.field:  # which no record has, and not every engine can be asked for
+            return "true" if matches({}, [c]) else "false"
+        if c.op == "in":
+            return self._equal(c.field, c.value)
+        if c.op in ("eq", "ne"):
+            equal = self._equal(c.field, (c.value,))
+            return equal if c.op == "eq" else f"not {equal}"
+        return self.items(c.field, self._compared(COMPARE[c.op], c.value))
+
+    def _equal(self, field: str, values: Sequence[Scalar]) -> str:
+        """One look into the field, however many values there are."""
+        wanted = Wanted.of(values)
+        tests = [self.is_boolean(value) for value in set(wanted.booleans)]
+        if wanted.texts:
+            tests.append(self.is_one_of_texts(wanted.texts))
+        if wanted.numbers:
+            tests.append(self.is_one_of_numbers(wanted.numbers))
+        parts = [self.items(field, " or ".join(tests))] if tests else []
+        if wanted.absent:
+            parts.append(f"not {self.items(field, self.is_something())}")
+        return f"({' or '.join(parts)})" if parts else "false"
+
+    def _compared(self, op: str, value: Any) -> str:
+        if isinstance(value, str):
+            return self.compares_text(op, value)
+        return "false" if math.isnan(value) else self.compares_number(op, value)

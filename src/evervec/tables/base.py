@@ -1,0 +1,242 @@
+"""What it means to attach a table, and the contract that every engine's triggers keep.
+
+Triggers in the writer's own transaction append the keys of changed rows to a narrow log.
+Workers fold the log into jobs, and read the rows when they do the jobs: so a job never
+embeds less than was committed when it was made, and what comes later makes another pass.
+"""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from evervec.errors import EvervecError, InvalidArgument, InvalidRecord
+from evervec.records.drafts import check_name, make_draft, record_id
+from evervec.settings import Settings
+from evervec.stores.values import Draft
+from evervec.tables.values import as_json, as_words
+
+_SHOWN = 60
+"""characters of a key in messages"""
+
+
+class TableChanged(EvervecError):
+    """A table is no longer as it was attached; the message says how, and what to do."""
+
+
+class Row(NamedTuple):
+    """A row of an attached table, as workers read it."""
+
+    id: str
+    """its key, as the record has it"""
+    tenant: str | None
+    values: Mapping[str, Any]
+    key: Sequence[Any]
+    """its key, as the engine goes on behind it"""
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """How rows of a table are records of a kind."""
+
+    table: str
+    kind: str
+    key: tuple[str, ...]
+    text: tuple[str, ...]
+    """columns, each a paragraph; of a template, those that it uses"""
+    template: str | None = None
+    title: str | None = None
+    metadata: tuple[str, ...] = ()
+    weight: str | None = None
+    tenant: str | None = None
+    """the column that says whose a row is; None: all are the owner's"""
+    owner: str = "default"
+    place: tuple[str, ...] = ()
+    """schema and name, where the same name may mean another table to another session"""
+    types: tuple[str, ...] = ()
+    """of the key's columns, where it matters that they stay the same"""
+    sql: tuple[str, ...] = field(default=(), compare=False)
+    """what attaching does to the database"""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that matter, each once: the key first."""
+        single = [c for c in (self.title, self.weight, self.tenant) if c is not None]
+        return tuple(dict.fromkeys([*self.key, *self.text, *self.metadata, *single]))
+
+    def dump(self) -> str:
+        return json.dumps({k: v for k, v in asdict(self).items() if k != "sql"})
+
+    @classmethod
+    def load(cls, text: str) -> Attachment:
+        read: dict[str, Any] = json.loads(text)
+        for name in ("key", "text", "metadata", "place", "types"):
+            read[name] = tuple(read.get(name, ()))
+        return cls(**read)
+
+    def id_of(self, values: Sequence[Any]) -> str:
+        """A row's key as a record's id: as it stands, or of several columns a JSON list."""
+        texts = [str(value) for value in values]
+        if len(texts) == 1:
+            return texts[0]
+        return json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
+
+    def key_of(self, id: str) -> list[str]:
+        if len(self.key) == 1:
+            return [id]
+        try:
+            read = json.loads(id)
+        except ValueError:
+            read = None
+        return [str(v) for v in read] if isinstance(read, list) else []
+
+    def tenant_of(self, row: Row) -> str:
+        return row.tenant or self.owner
+
+    def identify(self, tenant: str | None, id: str) -> tuple[str, str]:
+        """Tenant and id of the record that a row is, given as its engine writes them;
+        `InvalidRecord` or `InvalidArgument` if its values cannot be a tenant or an id."""
+        key = self.key_of(id)
+        if len(key) != len(self.key):
+            raise InvalidRecord(f"id: is not a list of {len(self.key)} values")
+        if any("\0" in part for part in key):
+            raise InvalidRecord(
+                "id: has a NUL character, or a value that cannot be written as text exactly"
+            )
+        # engines may write JSON each in its own way
+        return check_name("tenant", tenant or self.owner), record_id(self.id_of(key))
+
+    def draft(self, row: Row, settings: Settings) -> Draft | None:
+        """The record that a row is; None for one without any text."""
+        self.identify(row.tenant, row.id)
+        values = row.values
+        words = {column: as_words(values[column]) for column in self.text}
+        if self.template is not None:
+            text = self.template.format_map(words) if any(words.values()) else ""
+        else:
+            text = "\n\n".join(word for word in words.values() if word)
+        if not text.strip():
+            return None
+        weight = values[self.weight] if self.weight else None
+        return make_draft(
+            text,
+            {
+                "id": row.id,
+                "title": as_words(values[self.title]) if self.title else None,
+                "metadata": {column: as_json(values[column]) for column in self.metadata},
+                "weight": None if weight is None else min(1.0, max(0.0, float(weight))),
+            },
+            settings,
+        )
+
+
+def attachment(
+    table: str,
+    kind: str,
+    id: str | Iterable[str],
+    text: str | Iterable[str],
+    metadata: Iterable[str] = (),
+    *,
+    title: str | None = None,
+    weight: str | None = None,
+    tenant: str | None = None,
+    owner: str = "default",
+) -> Attachment:
+    """An attachment as a caller says it: `text` is a column, several, or a template."""
+    key = (id,) if isinstance(id, str) else tuple(id)
+    template = None
+    if isinstance(text, str):
+        used = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
+        template, text = (text, used) if used else (None, [text])
+    columns = tuple(dict.fromkeys(text))
+    if not key or not columns:
+        raise InvalidArgument("attach needs at least one column for id and one for text")
+    return Attachment(
+        table, kind, key, columns, template, title, tuple(metadata), weight, tenant, owner
+    )
+
+
+class Attached(NamedTuple):
+    """An attachment as the store keeps it."""
+
+    attachment: Attachment
+    backfilled: bool
+    """the rows that were there before have been enqueued"""
+
+
+class Unfit(NamedTuple):
+    """A row that cannot be a record because of its key or its tenant."""
+
+    tenant: str
+    id: str
+    reason: str
+
+    def __str__(self) -> str:
+        shown = self.id if len(self.id) <= _SHOWN else f"{self.id[:_SHOWN]}…"
+        return f"{shown!r} ({self.reason})"
+
+
+class Source(Protocol):
+    """The application's own tables in a store's database."""
+
+    def plan(self, attachment: Attachment) -> Attachment:
+        """The attachment with the SQL that attaching runs; `InvalidArgument` names what the
+        table does not have, or its role may not do."""
+        ...
+
+    def attach(self, attachment: Attachment, *, backfill: bool = True) -> None:
+        """Make the triggers, and take note of it; attached before, all of it is done anew.
+        Without `backfill` the rows that are there are the caller's affair."""
+
+    def detach(self, kind: str) -> bool:
+        """Drop the triggers and all that is noted of it; False when there was nothing."""
+        ...
+
+    def attached(self) -> list[Attached]: ...
+
+    def trouble(self, attachment: Attachment) -> str | None:
+        """What is no longer as it was attached, if anything."""
+        ...
+
+    def fold(self, limit: int) -> int:
+        """Make jobs of what the triggers logged; how many log rows were folded. A row whose key
+        or tenant cannot be a record's is set aside."""
+        ...
+
+    def set_aside(self, attachment: Attachment) -> Unfit | None:
+        """An example of the rows that cannot be records, if any are known. Cheap as long as
+        the last example is still there, or none is known."""
+        ...
+
+    def unfit(self, attachment: Attachment) -> Iterator[Unfit]:
+        """All rows that cannot be records, found by reading all keys; `TableChanged`."""
+        ...
+
+    def logged(self, kind: str, ids: Sequence[str]) -> set[str]:
+        """Those of the ids that are still in the log."""
+        ...
+
+    def backfill(self, limit: int, priority: int) -> int:
+        """Enqueue a slice of the rows that were there before, in order of their keys, and then
+        of the records that have no row any more; how many were looked at."""
+        ...
+
+    def count(self, attachment: Attachment) -> int:
+        """About how many rows the table has."""
+        ...
+
+    def page(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
+        """Rows in order of their keys, from the one behind a key; `TableChanged`."""
+        ...
+
+    def rows(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
+        """The rows that there are now, by record id; `TableChanged`."""
+        ...
+
+    def whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
+        """The rows that there are now with all of their columns, as the driver gives them; those
+        with a value that the driver cannot give are left out."""
+        ...

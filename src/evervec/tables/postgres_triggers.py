@@ -1,0 +1,282 @@
+"""The function and the triggers that follow a table in PostgreSQL.
+
+The function runs with the rights of whoever attached the table, so that the application's
+role needs none on the schema evervec. So it must run nothing of anybody else's: its
+search_path is fixed, values become text by their type's own output (`format`, never a cast,
+which a type's owner can define), and rows are compared as they are stored (`record_image_ne`
+knows no operator of theirs either, and sees what `=` would call the same).
+
+Keys are logged once for each statement. Tables that may also be written through their parent or
+through their partitions log row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from evervec.tables.base import Attachment
+from evervec.tables.names import literal, prefix, quoted
+
+OUTPUT = {
+    "datestyle": "'ISO, YMD'",
+    "timezone": "'UTC'",
+    "intervalstyle": "'postgres'",
+    "extra_float_digits": "1",
+    "bytea_output": "'hex'",
+}
+"""how values are written, which each session may choose for itself"""
+_ALWAYS_THE_SAME = frozenset(
+    {"int2", "int4", "int8", "oid", "text", "varchar", "bpchar", "uuid", "bool", "numeric"}
+)
+_EXACT = frozenset({"smallint", "integer", "bigint", "uuid"})
+_INSERT = "insert into evervec.changes (kind, tenant, id)"
+
+
+class Column(NamedTuple):
+    type: str
+    base: str
+    """the type below a domain"""
+    category: str
+    virtual: bool
+    """generated when it is read: triggers do not see it"""
+    readable: bool
+
+
+class Table(NamedTuple):
+    oid: int
+    schema: str
+    bare_name: str
+    name: str
+    """quoted, with its schema"""
+    by_row: bool
+    """one of several that are written through each other"""
+    rows: int
+    may_trigger: bool
+    role: str
+    columns: dict[str, Column]
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.schema, self.bare_name
+
+
+def events(table: Table) -> tuple[str, ...]:
+    """The triggers that there must be, by the ends of their names."""
+    if table.by_row:
+        return ("rows", "truncate")
+    return ("insert", "update", "delete", "truncate")
+
+
+def statements(attachment: Attachment, table: Table) -> list[str]:
+    """The function and its triggers."""
+    name = prefix(attachment.kind)
+    function = f"evervec.{name}"
+    body = _row_body(attachment, table) if table.by_row else _statement_body(attachment, table)
+    # the join of a bulk update's old and new rows needs some room
+    rights = "security definer set search_path = pg_catalog, pg_temp set work_mem = '64MB'"
+    written = [*attachment.key, *([attachment.tenant] if attachment.tenant else [])]
+    if any(table.columns[column].base not in _ALWAYS_THE_SAME for column in written):
+        rights += "".join(f" set {setting} = {value}" for setting, value in OUTPUT.items())
+    call = f"execute function {function}()"
+    made = [
+        f"drop function if exists {function}() cascade",
+        f"create function {function}() returns trigger language plpgsql {rights} as $ev${body}$ev$",
+        f"revoke all on function {function}() from public",
+    ]
+    if table.by_row:
+        made.append(
+            f"create trigger {name}_rows after insert or update or delete on {table.name} "
+            f"for each row {call}"
+        )
+    else:
+        old, new = "old table as old_rows", "new table as new_rows"
+        made += [
+            f"create trigger {name}_{event} after {event} on {table.name} "
+            f"referencing {seen} for each statement {call}"
+            for event, seen in (("insert", new), ("update", f"{old} {new}"), ("delete", old))
+        ]
+    made.append(
+        f"create trigger {name}_truncate after truncate on {table.name} for each statement {call}"
+    )
+    return made
+
+
+def text_of(value: str) -> str:
+    """A value as its own type writes it; nothing is written for null."""
+    return f"format('%s', {value})"
+
+
+def _statement_body(attachment: Attachment, table: Table) -> str:
+    """Keys of what a statement changed: of an update those that are gone, those that came, and
+    those whose watched columns differ."""
+    joined = _by_value if _is_exact(attachment, table) else _by_text
+    virtual = any(table.columns[column].virtual for column in attachment.columns)
+    return f"""
+begin
+    if tg_op = 'TRUNCATE' then
+        {_log_all(attachment)}
+        return null;
+    end if;
+    begin
+        if tg_op = 'DELETE' then
+            {_check(attachment, table, "old_rows")}
+        else
+            {_check(attachment, table, "new_rows")}
+        end if;
+    {_UNDEFINED}
+    end;
+    if tg_op = 'INSERT' then
+        {_INSERT} select {_values(attachment, "r")} from new_rows as r
+        where {_is_known(attachment, "r")};
+    elsif tg_op = 'DELETE' then
+        {_INSERT} select {_values(attachment, "r")} from old_rows as r
+        where {_is_known(attachment, "r")};
+    else
+        {joined(attachment, virtual)}
+    end if;
+    return null;
+end
+"""
+
+
+def _is_exact(attachment: Attachment, table: Table) -> bool:
+    """Whether keys can be compared as they are: only where equal ones are written the same."""
+    exact = all(table.columns[column].type in _EXACT for column in attachment.key)
+    return exact and attachment.tenant is None
+
+
+def _check(attachment: Attachment, table: Table, rows: str) -> str:
+    """Raise if a column is gone, and leave it if a key is of another type now, whose `=` might
+    be anybody's: the table is then to be attached anew, as status and doctor tell."""
+    named = f"(select {_columns(attachment, 'r')} from {rows} as r)"
+    if not _is_exact(attachment, table):
+        return f"perform from {named} as r limit 0;"
+    other = " or ".join(
+        f"pg_typeof((select r.{quoted(column)} from {named} as r limit 0)) "
+        f"<> 'pg_catalog.{table.columns[column].base}'::regtype"
+        for column in attachment.key
+    )
+    return f"if {other} then return null; end if;"
+
+
+# Old and new rows are joined in full, which is by hash or by merge: a plan that was made for one
+# row never loops over ten thousand times ten thousand.
+def _by_value(attachment: Attachment, virtual: bool) -> str:
+    """Keys of an update, joined by keys that are plain numbers: half the time in bulk."""
+    keys = [quoted(column) for column in attachment.key]
+    same = " and ".join(f"o.{key} = n.{key}" for key in keys)
+    old, new = (_columns(attachment, row) for row in ("o", "n"))
+    differs = (
+        f"o.{keys[0]} is null or n.{keys[0]} is null or record_image_ne(row({old}), row({new}))"
+    )
+    id = _id_of([f"coalesce(n.{key}, o.{key})" for key in keys])
+    known = " and ".join(f"coalesce(n.{key}, o.{key}) is not null" for key in keys)
+    return (
+        f"{_INSERT} select {literal(attachment.kind)}, null, {id}\n"
+        f"        from old_rows as o full join new_rows as n on {same}\n"
+        f"        where {known} and ({'true' if virtual else differs});"
+    )
+
+
+def _by_text(attachment: Attachment, virtual: bool) -> str:
+    """Keys of an update, joined as they are written, each with its tenant."""
+
+    def rows(which: str) -> str:
+        return (
+            f"(select {_tenant(attachment, 'r')} as tenant, {_id(attachment, 'r')} as id, "
+            f"row({_columns(attachment, 'r')}) as image from {which} as r "
+            f"where {_is_known(attachment, 'r')})"
+        )
+
+    owned = " and coalesce(o.tenant, '') = coalesce(n.tenant, '')" if attachment.tenant else ""
+    differs = "o.id is null or n.id is null or record_image_ne(o.image, n.image)"
+    kind = literal(attachment.kind)
+    return (
+        f"{_INSERT} select {kind}, coalesce(n.tenant, o.tenant), coalesce(n.id, o.id)\n"
+        f"        from {rows('old_rows')} as o\n"
+        f"        full join {rows('new_rows')} as n on o.id = n.id{owned}\n"
+        f"        where {'true' if virtual else differs};"
+    )
+
+
+def _row_body(attachment: Attachment, table: Table) -> str:
+    virtual = any(table.columns[column].virtual for column in attachment.columns)
+    old, new = _columns(attachment, "old"), _columns(attachment, "new")
+    differs = "true" if virtual else f"record_image_ne(row({old}), row({new}))"
+    moves = [*attachment.key, *([attachment.tenant] if attachment.tenant else [])]
+    parts = [", ".join(f"{row}.{quoted(c)}" for c in moves) for row in ("old", "new")]
+    moved = f"record_image_ne(row({parts[0]}), row({parts[1]}))"
+    return f"""
+begin
+    if tg_op = 'TRUNCATE' then
+        {_log_all(attachment)}
+        return null;
+    end if;
+    begin
+        if tg_op = 'DELETE' then
+            perform {old};
+        else
+            perform {new};
+        end if;
+    {_UNDEFINED}
+    end;
+    if tg_op = 'DELETE' then
+        {_log(attachment, "old")}
+    elsif tg_op = 'INSERT' then
+        {_log(attachment, "new")}
+    elsif {differs} then
+        {_log(attachment, "new")}
+        if {moved} then
+            {_log(attachment, "old")}
+        end if;
+    end if;
+    return null;
+end
+"""
+
+
+_UNDEFINED = """exception when undefined_column then
+        -- a column that is gone must not stop the application: status and doctor tell of it,
+        -- and attached anew, everything is looked at again
+        return null;"""
+
+
+def _log(attachment: Attachment, row: str) -> str:
+    return f"{_INSERT} select {_values(attachment, row)} where {_is_known(attachment, row)};"
+
+
+def _log_all(attachment: Attachment) -> str:
+    return f"{_INSERT} values ({literal(attachment.kind)}, null, null);"
+
+
+def _columns(attachment: Attachment, row: str) -> str:
+    return ", ".join(f"{row}.{quoted(column)}" for column in attachment.columns)
+
+
+def _is_known(attachment: Attachment, row: str) -> str:
+    """A row without a key is no record."""
+    return " and ".join(f"{row}.{quoted(column)} is not null" for column in attachment.key)
+
+
+def _values(attachment: Attachment, row: str) -> str:
+    return f"{literal(attachment.kind)}, {_tenant(attachment, row)}, {_id(attachment, row)}"
+
+
+def _tenant(attachment: Attachment, row: str) -> str:
+    if attachment.tenant is None:
+        return "null"
+    return f"nullif({text_of(f'{row}.{quoted(attachment.tenant)}')}, '')"
+
+
+def _id(attachment: Attachment, row: str) -> str:
+    """A row's key, of several columns a JSON list of their texts."""
+    return _id_of([f"{row}.{quoted(column)}" for column in attachment.key])
+
+
+def _id_of(values: Sequence[str]) -> str:
+    texts = [text_of(value) for value in values]
+    if len(texts) == 1:
+        return texts[0]
+    parts = [f"to_json({text})::text" for text in texts]
+    return "'[' || " + " || ',' || ".join(parts) + " || ']'"

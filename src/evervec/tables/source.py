@@ -1,0 +1,282 @@
+"""How the log of changed keys, and the rows that were there before, become jobs.
+
+The same for every engine. A job is made in the transaction that takes its log rows away, and
+the row is read when the job is done: so of many changes only the latest is embedded, and none
+is missed, whoever folds and whoever dies on the way.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Generic, TypeVar
+
+from evervec.errors import InvalidArgument, InvalidRecord, ValueRefused
+from evervec.stores.base import Store
+from evervec.stores.sql.batches import retried_whole
+from evervec.stores.values import Expected
+from evervec.tables.base import Attached, Attachment, Row, TableChanged, Unfit
+
+log = logging.getLogger("evervec")
+Conn = TypeVar("Conn")
+START = "[]"
+"""the position of a backfill that has not begun"""
+_AT_ONCE = 5000
+
+
+class TableSource(ABC, Generic[Conn]):
+    """The part of a source that is not in its engine's own words."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @retried_whole
+    def fold(self, limit: int) -> int:
+        if not self._any_changes():
+            return 0
+        changes = _Changes()
+        emptied = set()
+        with self._writing() as conn:
+            logged = self._take_changes(conn, limit)
+            known = {a.attachment.kind: a.attachment for a in self._attached(conn)}
+            for kind, tenant, id in logged:
+                attachment = known.get(kind)
+                if attachment is None:
+                    continue
+                if id is None:
+                    emptied.add(kind)
+                else:
+                    changes.add(attachment, tenant, id)
+            self._enqueue(conn, changes, 0)
+            for kind in sorted(emptied):
+                for records in self._records(kind):
+                    # what a worker may just be about to reveal must be looked at again as well
+                    self._enqueue(conn, _by_owner(r for r in records if r.live or r.busy), 0)
+            found = self._put_aside(conn, changes.unfit)
+        _report(known, found)
+        return len(logged)
+
+    # rows that cannot be records
+    def set_aside(self, attachment: Attachment) -> Unfit | None:
+        marked = self._marked(attachment.kind)
+        if marked is None:
+            return None
+        example, times = marked
+        for row in self.rows(attachment, [example]).values():
+            owner = attachment.tenant_of(row)
+            if found := unfit(attachment, row):
+                return found
+            if not self._store.digests(owner, attachment.kind, [row.id]):
+                return Unfit(owner, row.id, "the store refused it")
+        found = next(self.unfit(attachment), None)
+        if found is None:
+            self._clear_mark(attachment.kind, times)
+        return found
+
+    def unfit(self, attachment: Attachment) -> Iterator[Unfit]:
+        behind: Sequence[Any] = ()
+        while rows := self.keys(attachment, behind, _AT_ONCE):
+            behind = rows[-1].key
+            yield from filter(None, (unfit(attachment, row) for row in rows))
+
+    def _put_aside(self, conn: Conn, found: Mapping[str, Unfit]) -> dict[str, Unfit]:
+        """Remember an example by kind; those of kinds that had none before."""
+        return {kind: example for kind, example in found.items() if self._mark(conn, kind, example)}
+
+    @retried_whole
+    def backfill(self, limit: int, priority: int) -> int:
+        if not self._any_unfinished():
+            return 0
+        with self._writing() as conn:
+            for attachment, position in self._unfinished(conn):
+                if self.trouble(attachment) is None:
+                    place = json.loads(position)
+                    count, found = self._go_on(conn, attachment, place, limit, priority)
+                    break
+            else:
+                return 0
+        _report({attachment.kind: attachment}, found)
+        return count
+
+    def _go_on(
+        self, conn: Conn, attachment: Attachment, position: Any, limit: int, priority: int
+    ) -> tuple[int, dict[str, Unfit]]:
+        """Rows first, behind a key; then, once there are no more, records behind a number."""
+        if isinstance(position, dict):
+            return self._sweep(conn, attachment, position["record"], limit, priority), {}
+        rows = self._page(conn, attachment, (), [_unpacked(part) for part in position], limit)
+        if not rows:
+            return self._sweep(conn, attachment, 0, limit, priority), {}
+        changes = _Changes()
+        for row in rows:
+            changes.add(attachment, row.tenant, row.id)
+        self._enqueue(conn, changes, priority)
+        more = [_packed(part) for part in rows[-1].key] if len(rows) == limit else {"record": 0}
+        self._set_position(conn, attachment.kind, json.dumps(more))
+        return len(rows), self._put_aside(conn, changes.unfit)
+
+    def _sweep(
+        self, conn: Conn, attachment: Attachment, after: int, limit: int, priority: int
+    ) -> int:
+        """Enqueue records whose rows are gone: deleted while nobody watched, or of a table that
+        the kind was attached to before."""
+        found = next(self._records(attachment.kind, after, limit), [])
+        live = [record for record in found if record.live]
+        try:
+            rows = self.rows(attachment, [record.id for record in live])
+        except TableChanged:
+            return 0
+        gone = (r for r in live if r.id not in rows or attachment.tenant_of(rows[r.id]) != r.tenant)
+        self._enqueue(conn, _by_owner(gone), priority)
+        more = json.dumps({"record": found[-1].record}) if len(found) == limit else None
+        self._set_position(conn, attachment.kind, more)
+        return len(found)
+
+    def _records(
+        self, kind: str, after: int = 0, limit: int = _AT_ONCE
+    ) -> Iterator[list[Expected]]:
+        for collection in self._store.collections():
+            if collection.kind == kind and collection.state == "serving":
+                while found := self._store.expected(None, collection.version, after, limit):
+                    yield found
+                    after = found[-1].record
+
+    def _enqueue(self, conn: Conn, changes: _Changes, priority: int) -> None:
+        for (tenant, kind), ids in sorted(changes.ids.items()):
+            for id, error in self._enqueue_each(conn, tenant, kind, list(ids), priority):
+                changes.unfit[kind] = Unfit(tenant, id, str(error))
+
+    def _enqueue_each(
+        self, conn: Conn, tenant: str, kind: str, ids: list[str], priority: int
+    ) -> list[tuple[str, ValueRefused]]:
+        """Enqueue ids; those that the store refuses are found by bisection."""
+        try:
+            self._store.enqueue(
+                tenant, kind, ids, loaded=True, priority=priority, conn=self._raw(conn)
+            )
+        except ValueRefused as error:
+            if len(ids) == 1:
+                return [(ids[0], error)]
+        else:
+            return []
+        half = len(ids) // 2
+        return [
+            refused
+            for some in (ids[:half], ids[half:])
+            for refused in self._enqueue_each(conn, tenant, kind, some, priority)
+        ]
+
+    # in the engine's own words
+    @abstractmethod
+    def _writing(self) -> AbstractContextManager[Conn]:
+        """A transaction that need not be on disk at once: a fold that is lost is done again."""
+
+    @abstractmethod
+    def _raw(self, conn: Conn) -> Any: ...
+
+    @abstractmethod
+    def _any_changes(self) -> bool: ...
+
+    @abstractmethod
+    def _take_changes(self, conn: Conn, limit: int) -> Sequence[tuple[str, str | None, str | None]]:
+        """Kind, tenant and id; no id: the table was emptied."""
+
+    @abstractmethod
+    def _attached(self, conn: Conn) -> list[Attached]: ...
+
+    @abstractmethod
+    def _any_unfinished(self) -> bool: ...
+
+    @abstractmethod
+    def _unfinished(self, conn: Conn) -> Sequence[tuple[Attachment, str]]:
+        """Attachments that nobody else is backfilling, each with its position."""
+
+    @abstractmethod
+    def _set_position(self, conn: Conn, kind: str, position: str | None) -> None: ...
+
+    @abstractmethod
+    def _page(
+        self,
+        conn: Conn,
+        attachment: Attachment,
+        columns: Sequence[str],
+        behind: Sequence[Any],
+        limit: int,
+    ) -> list[Row]: ...
+
+    @abstractmethod
+    def _marked(self, kind: str) -> tuple[str, int] | None:
+        """The id of a row that was set aside, and how often one was since the mark was cleared."""
+
+    @abstractmethod
+    def _mark(self, conn: Conn, kind: str, example: Unfit) -> bool:
+        """Remember that a row was set aside; whether none was before."""
+
+    @abstractmethod
+    def _clear_mark(self, kind: str, times: int) -> None:
+        """Forget it, unless another row was set aside since."""
+
+    @abstractmethod
+    def keys(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
+        """As `page`, without any values."""
+
+    @abstractmethod
+    def trouble(self, attachment: Attachment) -> str | None: ...
+
+    @abstractmethod
+    def rows(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]: ...
+
+
+class _Changes:
+    """What is to be enqueued, and what cannot be."""
+
+    def __init__(self) -> None:
+        self.ids: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+        """by tenant and kind, each once"""
+        self.unfit: dict[str, Unfit] = {}
+        """by kind, an example"""
+
+    def add(self, attachment: Attachment, tenant: str | None, id: str) -> None:
+        try:
+            owner, same = attachment.identify(tenant, id)
+        except (InvalidRecord, InvalidArgument) as error:
+            owner = tenant or attachment.owner
+            self.unfit[attachment.kind] = Unfit(owner, id, str(error))
+        else:
+            self.ids[owner, attachment.kind][same] = None
+
+
+def unfit(attachment: Attachment, row: Row) -> Unfit | None:
+    """Why a row cannot be a record, as far as its key and tenant tell."""
+    try:
+        attachment.identify(row.tenant, row.id)
+    except (InvalidRecord, InvalidArgument) as error:
+        return Unfit(attachment.tenant_of(row), row.id, str(error))
+    return None
+
+
+def _by_owner(records: Iterable[Expected]) -> _Changes:
+    changes = _Changes()
+    for record in records:
+        changes.ids[record.tenant, record.kind][record.id] = None
+    return changes
+
+
+def _report(known: Mapping[str, Attachment], found: Mapping[str, Unfit]) -> None:
+    for kind, example in found.items():
+        log.warning(
+            "a changed row of %s cannot be indexed and is set aside, the others go on: %s",
+            known[kind].table, example, extra={"kind": kind},
+        )  # fmt: skip
+
+
+def _packed(part: Any) -> Any:
+    return {"hex": part.hex()} if isinstance(part, bytes) else part
+
+
+def _unpacked(part: Any) -> Any:
+    return bytes.fromhex(part["hex"]) if isinstance(part, dict) else part

@@ -1,0 +1,87 @@
+"""The triggers that follow a table in SQLite, and how they write its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from evervec.tables.base import Attachment
+from evervec.tables.names import literal, prefix, quoted
+
+_TYPED = ("INT", "CHAR", "CLOB", "TEXT")
+"""types by whose names SQLite knows them before it looks for BLOB"""
+
+
+def has_affinity(declared: str) -> bool:
+    return any(word in declared for word in _TYPED) or bool(declared and "BLOB" not in declared)
+
+
+def key_texts(attachment: Attachment, types: Mapping[str, str], row: str) -> list[str]:
+    """The values of a row's key as texts by which the row is found again."""
+    return [
+        text_of(f"{row}.{quoted(column)}", _BYTES_APART if has_affinity(types[column]) else _BYTES)
+        for column in attachment.key
+    ]
+
+
+def tenant_of(attachment: Attachment, row: str) -> str:
+    return text_of(f"{row}.{quoted(attachment.tenant)}") if attachment.tenant else "null"
+
+
+_BYTES = "lower(hex({0}))"
+_BYTES_APART = f"{_BYTES} || char(0)"
+"""in a column of texts or numbers, which bytes are not compared with: marked as no id by a NUL"""
+_NUMBER = (
+    "case when cast(cast({0} as text) as real) = {0} then cast({0} + 0.0 as text) "
+    "when cast(printf('%!.17g', {0}) as real) = {0} then printf('%!.17g', {0}) "
+    "when abs({0}) = 9e999 then case when {0} > 0 then '9e999' else '-9e999' end "
+    "else cast({0} as text) || char(0) end"
+)
+"""As few digits as SQLite reads back as the same number. It cannot for some that are very large or
+very small; a NUL marks them as no id. Plus zero, because it keeps no negative zero."""
+
+
+def text_of(value: str, as_bytes: str = _BYTES) -> str:
+    """A value as text, and bytes as their hexadecimal digits."""
+    cases = f"when 'blob' then {as_bytes} when 'real' then {_NUMBER} else cast({{0}} as text)"
+    return f"case typeof({{0}}) {cases} end".format(value)
+
+
+def is_known(attachment: Attachment, row: str) -> str:
+    """A row without a key is no record."""
+    return " and ".join(f"{row}.{quoted(column)} is not null" for column in attachment.key)
+
+
+def triggers(attachment: Attachment, types: Mapping[str, str]) -> dict[str, str]:
+    """The triggers by name. They only append to a narrow log, in the writer's transaction.
+
+    Columns are compared whatever the statement sets, because generated ones are never set, and
+    byte by byte, because to some collations another text is the same.
+    """
+    name, table = f"evervec_{prefix(attachment.kind)}", quoted(attachment.table)
+    moves = (*attachment.key, *([attachment.tenant] if attachment.tenant else []))
+    new, old = _log(attachment, types, "new"), _log(attachment, types, "old")
+    moved = _log(attachment, types, "old", _differs(moves))
+    events = (
+        ("insert", "", new),
+        ("update", f"when {_differs(attachment.columns)} ", f"{new} {moved}"),
+        ("delete", "", old),
+    )
+    return {
+        f"{name}_{event}": f"create trigger {name}_{event} after {event} on {table} "
+        f"{when}begin {body} end"
+        for event, when, body in events
+    }
+
+
+def _differs(columns: Iterable[str]) -> str:
+    return " or ".join(f"old.{quoted(c)} is not new.{quoted(c)} collate binary" for c in columns)
+
+
+def _log(attachment: Attachment, types: Mapping[str, str], row: str, when: str = "") -> str:
+    texts = key_texts(attachment, types, row)
+    id = texts[0] if len(texts) == 1 else f"json_array({', '.join(texts)})"
+    where = is_known(attachment, row) + (f" and ({when})" if when else "")
+    return (
+        "insert into evervec_changes (kind, tenant, id) "
+        f"select {literal(attachment.kind)}, {tenant_of(attachment, row)}, {id} where {where};"
+    )

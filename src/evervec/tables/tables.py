@@ -1,0 +1,464 @@
+"""Attached tables, as workers and searches use them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from evervec.errors import InvalidArgument, InvalidRecord, StoreClosed, StoreError
+from evervec.model.jobs import Job
+from evervec.model.records import Hit
+from evervec.model.reports import Findings
+from evervec.settings import Settings
+from evervec.stores.base import Store
+from evervec.stores.values import Draft, Expected
+from evervec.tables.base import Attached, Attachment, Row, Source, TableChanged, Unfit
+
+log = logging.getLogger("evervec")
+
+FoundRow = tuple[Attachment, Row | TableChanged | None]
+"""the row of a job, or why it cannot be read"""
+UNFIT = (InvalidRecord, ValueError, LookupError, AttributeError, ArithmeticError, TypeError)
+"""what a row raises that cannot be a record"""
+
+_KEPT = "kept {}"
+"""the note of a kind that was detached with its records kept: the number of the last"""
+_KNOWN_SECONDS = 1.0
+"""for which a writer takes the attachments that it has read for those that there are"""
+_FOLDED_AT_ONCE = 5000
+_COMPARED_AT_ONCE = 2000
+_FILLED_AT_ONCE = 1000
+
+
+class Tables:
+    """What is attached to a store, read anew whenever something is folded or asked for."""
+
+    def __init__(self, source: Source | None, settings: Settings) -> None:
+        self.source = source
+        self._settings = settings
+        self._failing: dict[str, StoreError] = {}
+        """by step of the worker, why it could not be done the last time"""
+        self._known: dict[str, Attachment] = {}
+        self._known_until = 0.0
+
+    def attach(
+        self, store: Store, wanted: Attachment, *, dry_run: bool, replace: bool
+    ) -> Attachment:
+        """Follow a table; the attachment as its database has it. A kind with records of another
+        origin is refused, unless `replace` says that they may go."""
+        source = self._required()
+        planned = source.plan(wanted)
+        if not replace:
+            self.check_free(store, wanted.kind)
+        if not dry_run:
+            self._forget()
+            source.attach(planned)
+            _put_note(store, _KEPT.format(wanted.kind), None)
+        return planned
+
+    def check_free(self, store: Store, kind: str) -> None:
+        """Refuse a kind with records that no table made: all that are not rows of the table go
+        when it is attached."""
+        if kind in self.by_kind():
+            return
+        kept = store.note(_KEPT.format(kind))
+        behind = 0 if kept is None else int(kept.value)
+        for collection in store.collections():
+            after = behind
+            while collection.kind == kind and (
+                found := store.expected(None, collection.version, after, _FILLED_AT_ONCE)
+            ):
+                if any(record.live for record in found):
+                    raise InvalidArgument(
+                        f"the kind {kind!r} has records that were not made from a table, and "
+                        "attaching one would delete them: choose another kind, or say "
+                        "replace=True (--replace)"
+                    )
+                after = found[-1].record
+
+    def check_writable(self, kind: str) -> None:
+        """Refuse a kind that follows a table, as far as is known: another process may have
+        attached it a moment ago."""
+        if self.source is None:
+            return
+        if (now := time.monotonic()) >= self._known_until:
+            self._known, self._known_until = self.by_kind(), now + _KNOWN_SECONDS
+        if attachment := self._known.get(kind):
+            raise InvalidArgument(
+                f"the records of kind {kind!r} are the rows of {attachment.table}: write the "
+                "table, or choose another kind"
+            )
+
+    def _forget(self) -> None:
+        self._known_until = 0.0
+
+    def detach(self, store: Store, table: str, *, keep: bool) -> int:
+        """Stop following a table or kind, and delete its records unless kept; how many those
+        were."""
+        mine = [a for a in self.by_kind().values() if table in (a.table, a.kind)]
+        if not mine:
+            raise InvalidArgument(f"{table!r} is not attached")
+        gone = 0
+        for one in mine:
+            self._forget()
+            self._required().detach(one.kind)
+            deleted, last = self.let_go(store, one.kind, keep=keep)
+            gone += deleted
+            if keep:  # that they came from a table, so that one can be attached again
+                _put_note(store, _KEPT.format(one.kind), str(last))
+        return gone
+
+    def _required(self) -> Source:
+        if self.source is None:
+            raise InvalidArgument(
+                "this store cannot attach tables: register Kind(load=...) and call "
+                "ev.queue.enqueue in your own transaction"
+            )
+        return self.source
+
+    def follow(self) -> int:
+        """Make jobs of what changed in the tables since; how many changes there were."""
+        return self.source.fold(_FOLDED_AT_ONCE) if self.source else 0
+
+    def backfill(self, priority: int) -> int:
+        """Enqueue a slice of the rows that were there before."""
+        return self.source.backfill(_FILLED_AT_ONCE, priority) if self.source else 0
+
+    def attempt(self, step: Callable[..., int], *given: Any) -> int:
+        """`follow` or `backfill` for a worker: a failure is kept as `failing` until the step
+        succeeds, because it must not stop the work on other records."""
+        try:
+            count = step(*given)
+        except StoreClosed:
+            raise
+        except StoreError as error:
+            if str(error) != str(self._failing.get(step.__name__)):
+                log.error("attached tables cannot be followed: %s", error)
+            self._failing[step.__name__] = error
+            return 0
+        self._failing.pop(step.__name__, None)
+        return count
+
+    @property
+    def failing(self) -> StoreError | None:
+        """Why the tables cannot be followed now."""
+        return next(iter(self._failing.values()), None)
+
+    def attached(self) -> list[Attached]:
+        return self.source.attached() if self.source else []
+
+    def trouble(self, attachment: Attachment) -> str | None:
+        """What of a table is no longer as it was attached."""
+        return self.source.trouble(attachment) if self.source else None
+
+    def set_aside(self, attachment: Attachment) -> str | None:
+        """That some rows of a table cannot be indexed, as far as it is known without reading
+        the whole table."""
+        if self.source is None:
+            return None
+        try:
+            found = self.source.set_aside(attachment)
+        except TableChanged as error:
+            return str(error)
+        return None if found is None else _cannot_be_indexed(attachment, found)
+
+    def alarms(self) -> Iterator[tuple[str, str]]:
+        """By kind, what a worker tells of its table at each sweep: a few look-ups."""
+        for attachment, _ in self.attached():
+            if text := self.trouble(attachment) or self.set_aside(attachment):
+                yield attachment.kind, text
+
+    def troubles(self, tenant: str | None = None) -> Iterator[str]:
+        """What keeps the records of one tenant, or (None) of all, from being exactly the rows of
+        their tables, and that comparing the two does not show: a sentence each. A table that is
+        gone, renamed, or without its triggers; rows that cannot be indexed, with their number.
+        It reads the keys of all attached tables."""
+        for attachment, _ in self.attached():
+            yield from self._troubles(attachment, tenant)
+
+    def _troubles(self, attachment: Attachment, tenant: str | None) -> Iterator[str]:
+        assert self.source is not None
+        if attachment.tenant is None and tenant not in (None, attachment.owner):
+            return  # it has no rows of that tenant
+        if trouble := self.source.trouble(attachment):
+            yield trouble
+            return
+        count, example = 0, None
+        try:
+            for found in self.source.unfit(attachment):
+                if tenant in (None, found.tenant):
+                    count, example = count + 1, example or found
+        except TableChanged as error:
+            yield str(error)
+        if example is not None:
+            yield _cannot_be_indexed(attachment, example, count)
+
+    def by_kind(self) -> dict[str, Attachment]:
+        return {attached.attachment.kind: attached.attachment for attached in self.attached()}
+
+    def with_rows(self, tenant: str, hits: Sequence[Hit]) -> list[Hit]:
+        """Hits with their rows as they are now, whole. A hit whose row is gone or is another
+        tenant's by now is left out; one without an attached table, or whose row cannot be read,
+        has none."""
+        wanted: dict[str, list[str]] = defaultdict(list)
+        for hit in hits:
+            wanted[hit.kind].append(hit.id)
+        found: dict[tuple[str, str], Mapping[str, Any] | None] = {}
+        left_out: set[tuple[str, str]] = set()
+        for kind, attachment in self.by_kind().items():
+            ids = wanted.get(kind, [])
+            try:
+                rows = self._whole(attachment, ids) if ids else {}
+            except TableChanged:
+                continue
+            for id in ids:
+                row = rows.get(id)
+                if row is None or attachment.tenant_of(row) != tenant:
+                    left_out.add((kind, id))
+                else:
+                    found[kind, id] = row.values or None
+        return [
+            replace(hit, row=found.get((hit.kind, hit.id)))
+            for hit in hits
+            if (hit.kind, hit.id) not in left_out
+        ]
+
+    def _whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
+        """The rows of some records with all columns; with none where they cannot be read."""
+        assert self.source is not None
+        rows = self.source.whole(attachment, ids)
+        if unread := [id for id in ids if id not in rows]:
+            there = self.source.rows(attachment, unread)
+            rows |= {id: row._replace(values={}) for id, row in there.items()}
+        return rows
+
+    def rows_of(self, jobs: Sequence[Job]) -> dict[int, FoundRow]:
+        """By job, its attachment and its row as it is now; None for a row that is gone, or is
+        another tenant's. Jobs of kinds that are not attached are left out."""
+        if self.source is None or not jobs:
+            return {}
+        wanted: dict[str, list[Job]] = defaultdict(list)
+        for job in jobs:
+            wanted[job.kind].append(job)
+        found: dict[int, FoundRow] = {}
+        for kind, attachment in self.by_kind().items():
+            mine = wanted.get(kind, [])
+            try:
+                rows = self.source.rows(attachment, [job.record_id for job in mine]) if mine else {}
+            except TableChanged as error:
+                found.update((job.job_id, (attachment, error)) for job in mine)
+                continue
+            for job in mine:
+                row = rows.get(job.record_id)
+                if row is not None and attachment.tenant_of(row) != job.tenant:
+                    row = None
+                found[job.job_id] = (attachment, row)
+        return found
+
+    def let_go(self, store: Store, kind: str, *, keep: bool) -> tuple[int, int]:
+        """Delete the records of a kind that is no longer attached, or, to keep them, have those
+        embedded as they stand whose rows were still to be read; how many were deleted, and the
+        last record's number."""
+        gone = last = 0
+        for collection in store.collections():
+            after = 0
+            while collection.kind == kind and (
+                found := store.expected(None, collection.version, after, _FILLED_AT_ONCE)
+            ):
+                after = found[-1].record
+                last = max(last, after)
+                ids: dict[tuple[str, bool], list[str]] = defaultdict(list)
+                for record in found:
+                    if not keep or record.busy:
+                        ids[record.tenant, keep and record.live].append(record.id)
+                for (tenant, stays), mine in ids.items():
+                    if stays:
+                        store.enqueue(tenant, kind, mine, loaded=False, owing=False)
+                    else:
+                        gone += sum(ticket.accepted for ticket in store.delete(tenant, kind, mine))
+        return (0 if keep else gone), last
+
+    # verify
+    def compare(
+        self, store: Store, tenant: str | None, findings: Findings, *, repair: bool
+    ) -> None:
+        """Find records that are missing, stale and orphaned beside the rows of their tables, and
+        tables that are not followed; `repair` enqueues the former and attaches the latter again
+        as they are now. What a job is about to settle is left out."""
+        while self.follow():
+            pass
+        for attachment, backfilled in self.attached():
+            troubles = list(self._troubles(attachment, tenant))
+            mend = repair  # but no record by a table that is not what it was
+            if repair and self.trouble(attachment) is not None:
+                mend = self._attach_again(attachment, troubles)
+                findings.repaired += mend
+            try:
+                if backfilled:
+                    self._compare(store, attachment, tenant, findings, repair=mend)
+            except TableChanged as error:
+                if str(error) not in troubles:
+                    troubles.append(str(error))
+            where = f"{attachment.table} as {attachment.kind}"
+            findings.troubles += [f"{where}: {trouble}" for trouble in troubles]
+            if not backfilled:
+                findings.unchecked.append(f"{where}: its old rows are still being enqueued")
+
+    def _attach_again(self, attachment: Attachment, troubles: list[str]) -> bool:
+        """Put the triggers on a table as it is now, and have workers look at all of its rows;
+        False where that cannot be done. `troubles` says what was done, or why not."""
+        try:
+            self._required().attach(attachment)
+        except (InvalidArgument, StoreError) as error:
+            troubles.append(f"it cannot be attached again: {error}")
+            return False
+        troubles.append("it is attached again, and workers look at all of its rows")
+        return True
+
+    def _compare(
+        self,
+        store: Store,
+        attachment: Attachment,
+        tenant: str | None,
+        findings: Findings,
+        *,
+        repair: bool,
+    ) -> None:
+        for owner, fault, ids in self._wrong(store, attachment):
+            if not ids or tenant not in (None, owner):
+                continue
+            findings.counts[owner, attachment.kind, fault] += len(ids)
+            if repair:
+                store.enqueue(owner, attachment.kind, ids, loaded=True)
+                findings.repaired += len(ids)
+
+    def _wrong(self, store: Store, attachment: Attachment) -> Iterator[tuple[str, str, list[str]]]:
+        """By tenant, what is wrong with which ids."""
+        for tenant, lost, old in self._off(store, attachment):
+            yield tenant, "missing", lost
+            yield tenant, "stale", old
+        for tenant, ids in self._without_rows(store, attachment):
+            yield tenant, "orphaned", ids
+
+    def _off(
+        self, store: Store, attachment: Attachment
+    ) -> Iterator[tuple[str, list[str], list[str]]]:
+        """By tenant, ids of rows that have no record, and of those whose record differs."""
+        assert self.source is not None
+        behind: Sequence[Any] = ()
+        while rows := self.source.page(attachment, behind, _COMPARED_AT_ONCE):
+            behind = rows[-1].key
+            for tenant, drafts in _drafts(attachment, rows, self._settings).items():
+                off = _differing(store, attachment.kind, tenant, drafts)
+                if suspects := [*off[0], *off[1]]:
+                    again = self._look_again(attachment, suspects)
+                    still = _drafts(attachment, again.values(), self._settings).get(tenant, {})
+                    off = _differing(store, attachment.kind, tenant, still)
+                yield tenant, *off
+
+    def _without_rows(
+        self, store: Store, attachment: Attachment
+    ) -> Iterator[tuple[str, list[str]]]:
+        """By tenant, ids of live records whose rows are gone, or have no text."""
+        assert self.source is not None
+        for collection in store.collections():
+            after = 0
+            while collection.kind == attachment.kind and (
+                found := store.expected(None, collection.version, after, _COMPARED_AT_ONCE)
+            ):
+                after = found[-1].record
+                live = [record for record in found if record.live and not record.busy]
+                rows = self.source.rows(attachment, [r.id for r in live])
+                gone = _gone(attachment, live, rows, self._settings)
+                for tenant, ids in gone.items():
+                    again = self._look_again(attachment, ids)
+                    suspects = [r for r in live if r.tenant == tenant and r.id in again]
+                    still = _gone(attachment, suspects, again, self._settings).get(tenant, [])
+                    known = store.digests(tenant, attachment.kind, still)
+                    yield tenant, [id for id in still if id in known and not known[id].busy]
+
+    def _look_again(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row | None]:
+        """The rows of some records, less those with a change that nobody has made a job of: a
+        writer or a worker may have been between two looks. What is no longer in the log has its
+        job by now, so it shows at the next look at the records."""
+        assert self.source is not None
+        rows = self.source.rows(attachment, ids)
+        self.follow()
+        logged = self.source.logged(attachment.kind, ids)
+        return {id: rows.get(id) for id in ids if id not in logged}
+
+
+def _put_note(store: Store, name: str, value: str | None) -> None:
+    while (note := store.note(name)) is not None or value is not None:
+        if store.put_note(name, value, note and note.revision):
+            return
+
+
+def _cannot_be_indexed(attachment: Attachment, example: Unfit, count: int | None = None) -> str:
+    """`count`: how many rows there are, where that is known."""
+    rows = "some rows" if count is None else "1 row" if count == 1 else f"{count} rows"
+    return (
+        f"{rows} of {attachment.table} cannot be indexed because of the key or tenant, such as "
+        f"{example}: change it, or attach the table by another unique key"
+    )
+
+
+def _drafts(
+    attachment: Attachment, rows: Iterable[Row | None], settings: Settings
+) -> dict[str, dict[str, Draft]]:
+    """The records that rows should be, by tenant and id."""
+    drafts: dict[str, dict[str, Draft]] = defaultdict(dict)
+    for row in rows:
+        if row is not None and (draft := _draft(attachment, row, settings)):
+            drafts[attachment.tenant_of(row)][draft.id] = draft
+    return drafts
+
+
+def _draft(attachment: Attachment, row: Row, settings: Settings) -> Draft | None:
+    try:
+        return attachment.draft(row, settings)
+    except UNFIT:
+        return None  # its job failed, and says why
+
+
+def _gone(
+    attachment: Attachment,
+    records: Iterable[Expected],
+    rows: Mapping[str, Row | None],
+    settings: Settings,
+) -> dict[str, list[str]]:
+    """By tenant, the ids of those records that no row stands for."""
+    gone: dict[str, list[str]] = defaultdict(list)
+    for record in records:
+        row = rows.get(record.id)
+        if (
+            row is None
+            or attachment.tenant_of(row) != record.tenant
+            or _is_blank(attachment, row, settings)
+        ):
+            gone[record.tenant].append(record.id)
+    return gone
+
+
+def _is_blank(attachment: Attachment, row: Row, settings: Settings) -> bool:
+    try:
+        return attachment.draft(row, settings) is None
+    except UNFIT:
+        return False
+
+
+def _differing(
+    store: Store, kind: str, tenant: str, drafts: Mapping[str, Draft]
+) -> tuple[list[str], list[str]]:
+    known = store.digests(tenant, kind, list(drafts))
+    lost = [id for id in drafts if id not in known]
+    old = [
+        id
+        for id, d in drafts.items()
+        if id in known and not known[id].busy and known[id][:3] != (d.hash, d.metadata, d.weight)
+    ]
+    return lost, old

@@ -1,0 +1,1 @@
+"""The index against the records."""

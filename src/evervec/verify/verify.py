@@ -1,0 +1,239 @@
+"""Verify: does the index hold exactly the latest version of every record, once?
+
+Store and index are walked side by side in order of the records' numbers, a slice at a
+time. What a job is about to settle is left out, so it can run beside workers; and what
+looks wrong is reported only if the store says the same of it before and after another
+look at the index.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from evervec.chunking import Cutter
+from evervec.indexes.base import Index
+from evervec.model.jobs import Status
+from evervec.model.reports import QUICK, Findings, VerifyReport
+from evervec.stores.base import Store
+from evervec.stores.values import Collection, Expected
+from evervec.tables.tables import Tables
+from evervec.verify.diff import Whose, Wrong, compare, contents_of
+
+_SLICE = 2000
+_CHUNKS = 10_000
+"""of a slice, unless one record alone has more"""
+_LOOKS = 5
+
+CutterOf = Callable[[Collection], Cutter | None]
+"""how this process cuts the texts of a collection; None where that is code it does not have"""
+
+
+class _Slice(NamedTuple):
+    """Records in order of their numbers, up to and with `upto`; None: there are no more."""
+
+    after: int
+    upto: int | None
+    expected: list[Expected]
+
+
+class _Seen(NamedTuple):
+    """What a look at a slice tells of its records."""
+
+    wrong: dict[Whose, Wrong]
+    unsettled: set[int]
+    """a job is on its way, or they changed at every look"""
+    unread: set[int]
+    """whether their vectors are of their texts cannot be told"""
+
+
+def verify(
+    store: Store,
+    index: Index,
+    tables: Tables,
+    cutter_of: CutterOf,
+    tenant: str | None,
+    *,
+    repair: bool,
+    quick: bool,
+    progress: Callable[[int], object],
+) -> VerifyReport:
+    """Compare tables, records and index, of one tenant or (None) of all; `repair` mends just what
+    is off: it takes out what is too much, and enqueues the rest. `quick` trusts the ledger
+    without reading the texts. `progress` is called with the number of records looked at."""
+    findings = Findings()
+    tables.compare(store, tenant, findings, repair=repair)
+    walk = _Walk(store, index, cutter_of, tenant, findings, progress, repair, quick)
+    walk.strays()
+    for collection in _used(store.collections()):
+        walk.collection(collection)
+    return findings.report()
+
+
+def verify_versions(
+    store: Store,
+    index: Index,
+    cutter_of: CutterOf,
+    versions: Container[int],
+    *,
+    repair: bool = False,
+) -> VerifyReport:
+    """Compare the index with the records for some versions alone, of all tenants."""
+    findings = Findings()
+    walk = _Walk(store, index, cutter_of, None, findings, lambda _: None, repair, quick=False)
+    for collection in _used(store.collections()):
+        if collection.version in versions:
+            walk.collection(collection)
+    return findings.report()
+
+
+def _used(collections: Iterable[Collection]) -> list[Collection]:
+    return [c for c in collections if c.state != "retired"]
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One walk along store and index; `findings` keeps what it meets."""
+
+    store: Store
+    index: Index
+    cutter_of: CutterOf
+    tenant: str | None
+    findings: Findings
+    progress: Callable[[int], object]
+    repair: bool
+    quick: bool
+
+    def collection(self, collection: Collection) -> None:
+        unread = 0
+        for part in _slices(self.store, collection, self.tenant):
+            seen = self._look(collection, part)
+            self._count(collection, part, seen)
+            unread += len(seen.unread)
+            if self.repair and seen.wrong:
+                _mend(self.store, self.index, collection, seen.wrong)
+                self.findings.repaired += len(seen.wrong)
+            self.progress(sum(record.live for record in part.expected))
+        if unread:
+            self.findings.unchecked.append(
+                f"{collection.kind}: {unread} records were not compared with their texts, because "
+                "this process does not have their chunker: run it in the program that registers "
+                "the kind, or with --app"
+            )
+        if self.quick and QUICK not in self.findings.unchecked:
+            self.findings.unchecked.append(QUICK)
+
+    def _count(self, collection: Collection, part: _Slice, seen: _Seen) -> None:
+        counts, kind = self.findings.counts, collection.kind
+        for (owner, _), found in seen.wrong.items():
+            counts.update((owner, kind, fault) for fault in found.faults)
+        by_state = {
+            "waiting": [r for r in part.expected if r.record in seen.unsettled],
+            "checked": [r for r in part.expected if r.live and r.record not in seen.unsettled],
+            "failed": [r for r in part.expected if r.job is Status.FAILED],
+        }
+        for state, records in by_state.items():
+            for owner, count in Counter(record.tenant for record in records).items():
+                counts[owner, kind, state] += count
+
+    def strays(self) -> None:
+        """Points of versions that are not in use."""
+        store, index, tenant = self.store, self.index, self.tenant
+        collections = store.collections()
+        found = index.strays({c.version for c in _used(collections)}, tenant)
+        if found:  # a version may just have come or gone
+            seen = {(stray.version, stray.tenant) for stray in found}
+            collections = store.collections()
+            found = [
+                stray
+                for stray in index.strays({c.version for c in _used(collections)}, tenant)
+                if (stray.version, stray.tenant) in seen
+            ]
+        kinds: dict[int | None, str] = {c.version: c.kind for c in collections}
+        for stray in found:
+            kind = kinds.get(stray.version, "")
+            self.findings.counts[stray.tenant, kind, "misplaced"] += stray.records
+        if found and self.repair:
+            index.drop_strays(found)
+            self.findings.repaired += sum(stray.records for stray in found)
+
+    def _look(self, collection: Collection, part: _Slice) -> _Seen:
+        """What is so in a slice, for certain."""
+        store, version = self.store, collection.version
+        before = {record.record: record for record in part.expected}
+        result = _Seen({}, {r.record for r in part.expected if r.busy}, set())
+        suspects: set[Whose] | None = None  # at first everything
+        for _ in range(_LOOKS):
+            held = self.index.held(version, self.tenant, part.after, part.upto)
+            whose = before.keys() if suspects is None else {record for _, record in suspects}
+            contents = contents_of(
+                store,
+                (r for number, r in before.items() if number in whose and not r.busy),
+                held, lambda: self.cutter_of(collection), quick=self.quick,
+            )  # fmt: skip
+            seen = compare(before.values(), held, contents)
+            if suspects is None:
+                result.unread.update(n for n, c in contents.items() if c.embedded is None)
+                suspects = set(seen)
+                if not suspects:
+                    break
+                continue
+            # what the store said before this look and says after it, was so while it was made
+            now = _reread(store, version, self.tenant, part)
+            certain = {whose for whose in suspects if before.get(whose[1]) == now.get(whose[1])}
+            result.wrong.update((whose, seen[whose]) for whose in certain if whose in seen)
+            result.unsettled.update(n for _, n in certain if n in now and now[n].busy)
+            suspects -= certain
+            before = now
+            if not suspects:
+                break
+        result.unsettled.update(number for _, number in suspects or ())
+        return result
+
+
+def _slices(store: Store, collection: Collection, tenant: str | None) -> Iterator[_Slice]:
+    """Ranges of record numbers that leave no gap; the last is open, for points of no record."""
+    after = 0
+    while True:
+        expected = store.expected(tenant, collection.version, after, _SLICE)
+        whole = _bounded(expected)
+        if len(whole) == len(expected) < _SLICE:
+            yield _Slice(after, None, expected)
+            return
+        upto = whole[-1].record
+        yield _Slice(after, upto, whole)
+        after = upto
+
+
+def _bounded(expected: list[Expected]) -> list[Expected]:
+    """The first of them, so that large records do not fill the memory."""
+    chunks = 0
+    for place, record in enumerate(expected):
+        chunks += len(record.chunks)
+        if chunks > _CHUNKS and place:
+            return expected[:place]
+    return expected
+
+
+def _reread(store: Store, version: int, tenant: str | None, part: _Slice) -> dict[int, Expected]:
+    """The records of a slice as they are now, those that came since among them."""
+    now: dict[int, Expected] = {}
+    after = part.after
+    while found := store.expected(tenant, version, after, _SLICE):
+        after = found[-1].record
+        now |= {r.record: r for r in found if part.upto is None or r.record <= part.upto}
+        if part.upto is not None and after >= part.upto:
+            break
+    return now
+
+
+def _mend(store: Store, index: Index, collection: Collection, wrong: Mapping[Whose, Wrong]) -> None:
+    version = collection.version
+    index.remove(version, [point for found in wrong.values() for point in found.spare])
+    again = {record: found.forget for (_, record), found in wrong.items() if found.again}
+    for forget in (False, True):
+        if records := sorted(r for r, forgets in again.items() if forgets is forget):
+            index.revive(version, records)
+            store.reopen(version, records, forget=forget)

@@ -1,0 +1,1 @@
+"""Backfill and change of model."""

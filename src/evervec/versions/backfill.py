@@ -1,0 +1,212 @@
+"""Backfill: enqueue what lacks current vectors, a slice at a time, behind all live work.
+
+Records lack them when their kind's texts are cut or rendered in another way since, or when a
+job was cancelled, or purged as a dead letter. A worker looks for them when it starts: where it
+knows that a kind's texts changed, or the store has a note that dead letters were purged. The
+command looks at everything. What has a job on its way is left to that, and a dead letter to
+whoever retries it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+
+from evervec.errors import InvalidRecord
+from evervec.model.jobs import Status
+from evervec.model.reports import Backfill
+from evervec.records.kinds import Kind
+from evervec.settings import Settings
+from evervec.stores.base import Store
+from evervec.stores.values import JOBLESS, Collection, Draft, Expected, KindSpec, Typed
+from evervec.worker.pipeline import Pipeline
+
+log = logging.getLogger("evervec")
+
+_SLICE = 1000
+_LOCK_SECONDS = 60.0
+
+
+class Backfiller:
+    """The backfills of one process over its store, for all tenants."""
+
+    def __init__(
+        self,
+        store: Store,
+        pipeline: Pipeline,
+        kinds: Mapping[str, Kind],
+        settings: Settings,
+    ) -> None:
+        self._store = store
+        self._pipeline = pipeline
+        self._kinds = kinds
+        self._settings = settings
+
+    # by command
+    def run(
+        self, kind: str | None, *, dry_run: bool, progress: Callable[[int], object] | None
+    ) -> Backfill:
+        """Enqueue all that lacks current vectors; `progress` is told how many were looked at."""
+        self._pipeline.serves()
+        recut = self._ways_to_cut(kind)
+        if recut and not dry_run:
+            self._store.describe(recut)
+            recut = {}  # what the ledger says is of before that
+        records = rendered = size = enqueued = 0
+        for slice_ in self._render(kind, dry_run=dry_run):
+            rendered += len(slice_)
+            size += sum(len(draft.text) for draft in slice_)
+        for collection in self._serving(kind):
+            for looked_at, lacking in self._lacking(collection, recut=collection.version in recut):
+                records += len(lacking)
+                size += self._store.sizes(lacking)
+                if not dry_run:
+                    enqueued += self._enqueue(collection, lacking)
+                if progress is not None:
+                    progress(looked_at)
+            if not dry_run:
+                self._note_done(collection)
+        tokens = round(size / 4)
+        return Backfill(
+            records, rendered, tokens, self._pipeline.models.spending.money(tokens),
+            enqueued + (0 if dry_run else rendered),
+        )  # fmt: skip
+
+    # at start
+    def at_start(self) -> Iterator[int]:
+        """Slice by slice, what is to be done because the kinds of this process cut or render
+        their texts in another way since a worker last looked, or because records lost their
+        jobs: how many were enqueued."""
+        self._pipeline.serves()  # leaves word of how this process cuts
+        changed = [c for c in self._serving(None) if self._noted(c) != str(c.cut_since)]
+        kinds = [name for name, kind in self._kinds.items() if self._template_changed(kind)]
+        jobless = self._store.note(JOBLESS)
+        if not changed and not kinds and jobless is None:
+            return
+        lock = self._store.lock("backfill", self._pipeline.queue.worker, _LOCK_SECONDS)
+        if lock is None:
+            return
+        for name in kinds:
+            for drafts in self._render(name, dry_run=False):
+                yield len(drafts)
+        for collection in changed:
+            for _, lacking in self._lacking(collection, recut=False):
+                yield self._enqueue(collection, lacking)
+            self._note_done(collection)
+        if jobless is not None:
+            before = int(jobless.value) - 1
+            for collection in self._serving(None):
+                if collection not in changed:
+                    for _, lacking in self._lacking(collection, recut=False, after=before):
+                        yield self._enqueue(collection, lacking)
+            self._store.put_note(JOBLESS, None, jobless.revision)
+        self._store.unlock("backfill", lock)
+
+    # for a version that is being built
+    def fill(self, collection: Collection, after: int) -> tuple[int, int | None]:
+        """Enqueue the next records behind number `after` that it lacks; how many, and up to which
+        record all were looked at: None when those were the last."""
+        while found := self._store.expected(None, collection.version, after, _SLICE):
+            after = found[-1].record
+            lacking = [e.record for e in found if _lacks(e, False)]
+            if lacking:
+                return self._enqueue(collection, lacking), after
+        return 0, None
+
+    # parts
+    def _serving(self, kind: str | None) -> list[Collection]:
+        return [
+            c
+            for c in self._store.collections()
+            if c.state != "retired" and c.spec is not None and kind in (None, c.kind)
+        ]
+
+    def _ways_to_cut(self, kind: str | None) -> dict[int, KindSpec]:
+        """By version, how this process cuts the kinds that need no code of another, where that
+        is not how they were."""
+        ways = {}
+        for c in self._serving(kind):
+            known, model = self._kinds.get(c.kind), self._pipeline.models.of(c.spec)
+            if model and (known or not c.app):
+                way = known.spec(model.chunker) if known else KindSpec(model.chunker.spec)
+                if way.chunker != c.chunker:
+                    ways[c.version] = way
+        return ways
+
+    def _lacking(
+        self, collection: Collection, *, recut: bool, after: int = 0
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Slices: how many were looked at, and which of them lack current vectors."""
+        while found := self._store.expected(None, collection.version, after, _SLICE):
+            yield len(found), [e.record for e in found if _lacks(e, recut)]
+            after = found[-1].record
+
+    def _enqueue(self, collection: Collection, records: list[int]) -> int:
+        if not records:
+            return 0
+        priority = self._settings.backfill_priority
+        return self._store.reopen(collection.version, records, forget=False, priority=priority)
+
+    def _noted(self, collection: Collection) -> str:
+        note = self._store.note(f"backfilled {collection.version}")
+        return note.value if note else "0"
+
+    def _note_done(self, collection: Collection) -> None:
+        self._put_note(f"backfilled {collection.version}", str(collection.cut_since))
+
+    def _put_note(self, name: str, value: str) -> None:
+        note = self._store.note(name)
+        if note is None or note.value != value:
+            self._store.put_note(name, value, note.revision if note else None)
+
+    # templates
+    def _template_changed(self, kind: Kind) -> bool:
+        note = self._store.note(f"template {kind.name}")
+        return (kind.model is not None or kind.text is not None) and (
+            note is None or note.value != kind.fingerprint()
+        )
+
+    def _render(self, name: str | None, *, dry_run: bool) -> Iterator[list[Draft]]:
+        """Render typed records anew, slice by slice: those whose text is another one now."""
+        for kind in self._kinds.values():
+            if name not in (None, kind.name) or (kind.model is None and kind.text is None):
+                continue
+            after = 0
+            while found := self._store.typed(kind.name, after, _SLICE):
+                after = found[-1].record
+                by_tenant: dict[str, list[Draft]] = {}
+                for typed in found:
+                    if draft := self._rendered(kind, typed):
+                        by_tenant.setdefault(typed.tenant, []).append(draft)
+                changed = []
+                for tenant, drafts in by_tenant.items():
+                    if not dry_run:
+                        self._store.save(tenant, kind.name, drafts)
+                    changed += drafts
+                yield changed
+            if not dry_run:
+                self._put_note(f"template {kind.name}", kind.fingerprint())
+
+    def _rendered(self, kind: Kind, typed: Typed) -> Draft | None:
+        """The record with its present text; None when that is the same, or cannot be made."""
+        options = {
+            "id": typed.id, "title": typed.title, "metadata": json.loads(typed.metadata),
+            "weight": typed.weight, "priority": self._settings.backfill_priority,
+            "created_at": datetime.fromtimestamp(typed.created_at, UTC),
+            "updated_at": datetime.fromtimestamp(typed.updated_at, UTC),
+        }  # fmt: skip
+        try:
+            draft = kind.draft(json.loads(typed.data), options, self._settings)
+        except InvalidRecord as error:
+            log.warning("backfill: %s %r cannot be rendered: %s", kind.name, typed.id, error)
+            return None
+        draft.if_seq = typed.seq
+        return None if draft.hash == typed.hash else draft
+
+
+def _lacks(record: Expected, recut: bool) -> bool:
+    if not record.live or record.busy or record.job is Status.FAILED:
+        return False
+    return recut or not (record.current and record.cut and record.hashes)

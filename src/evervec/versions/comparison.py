@@ -1,0 +1,99 @@
+"""What a sample tells of a migration: what it will take, and how its answers differ."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+from evervec.embedding.registry import EmbedderRegistry
+from evervec.indexes.base import Index
+from evervec.model.reports import Comparison, VerifyReport
+from evervec.stores.base import Store
+from evervec.stores.values import Collection, Expected
+
+T = TypeVar("T")
+
+
+_SLICE = 2000
+
+
+_SAMPLE = 64
+
+
+_WORDS = 12
+
+
+def compare(
+    store: Store,
+    index: Index,
+    models: EmbedderRegistry,
+    pairs: Sequence[tuple[Collection, Collection]],
+    queries: Iterable[str] | None,
+    k: int,
+    report: VerifyReport,
+) -> Comparison:
+    """Search two versions for the same questions; each tenant's records for its own."""
+    asked = shared = 0.0
+    given = None if queries is None else list(queries)
+    for new, old in pairs:
+        first, second = models.of(new.spec), models.of(old.spec)
+        if first is None or second is None:
+            continue
+        for tenant, query in _questions(store, new, given):
+            found = [
+                set(index.search(c.version, tenant, m.provider.embed_query(query), k).records)
+                for c, m in ((new, first), (old, second))
+            ]
+            most = max(len(found[0]), len(found[1]))
+            if most:
+                asked += 1
+                shared += len(found[0] & found[1]) / most
+    return Comparison(int(asked), shared / asked if asked else None, k, report)
+
+
+def _questions(
+    store: Store, collection: Collection, given: list[str] | None
+) -> Iterator[tuple[str, str]]:
+    """Each with the tenant whose records it is put to: those of sampled records."""
+    sample = _Sample[Expected]()
+    for slice_ in _live(store, [collection]):
+        sample.look_at(slice_)
+    if given is not None:
+        for tenant in sorted({e.tenant for e in sample.drawn}):
+            yield from ((tenant, query) for query in given)
+        return
+    found = store.found([e.record for e in sample.drawn])
+    for e in sample.drawn:
+        if record := found.get(e.record):
+            words = (record.title or record.text).split()[:_WORDS]
+            if words:
+                yield e.tenant, " ".join(words)
+
+
+def _live(
+    store: Store, collections: Sequence[Collection], tenant: str | None = None
+) -> Iterator[list[Expected]]:
+    for collection in collections:
+        after = 0
+        while found := store.expected(tenant, collection.version, after, _SLICE):
+            after = found[-1].record
+            yield [e for e in found if e.live]
+
+
+class _Sample(Generic[T]):
+    """Some of many, of which each is as likely to be among them as any other."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.drawn: list[T] = []
+        self._random = random.Random(0)
+
+    def look_at(self, items: Iterable[T]) -> None:
+        for item in items:
+            self.seen += 1
+            place = self._random.randrange(self.seen)
+            if len(self.drawn) < _SAMPLE:
+                self.drawn.append(item)
+            elif place < _SAMPLE:
+                self.drawn[place] = item

@@ -1,0 +1,369 @@
+"""Versions beside each other: built, switched, kept in step, and taken away.
+
+A version is built at low priority while every change goes to both; the switch is one step of
+the store, and the old version is kept, and kept in step, for a way back until it is retired.
+Nothing of this lives in a process: a migration is what the store's versions say, so it goes
+on after a crash, with any worker that has the models, and can be taken up from anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from evervec.embedders.base import Embedder, spec_of
+from evervec.embedding.registry import EmbedderRegistry, Model
+from evervec.errors import IndexUnavailable, InvalidArgument, InvalidTransition
+from evervec.indexes.base import Index
+from evervec.model.records import ModelSpec
+from evervec.model.reports import MigrationStatus
+from evervec.settings import Settings
+from evervec.stores.base import Store
+from evervec.stores.values import Collection
+from evervec.verify.verify import CutterOf, verify_versions
+from evervec.versions.backfill import Backfiller
+
+log = logging.getLogger("evervec")
+
+_LOCK = "migration"
+_LOCK_SECONDS = 5.0
+"""it only spares work: two that do the same do no harm"""
+_GRACE = 5.0
+"""seconds for which a search may go on with a version that was just retired"""
+_MAKES_WAY = 2.0
+"""seconds to wait for transactions that may write for a version whose name is wanted again"""
+_LOOK_AGAIN = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One kind's two versions: the one it is changed to, and the one it was changed from."""
+
+    new: Collection
+    old: Collection | None
+
+
+class VersionLifecycle:
+    """All migrations of a store, as one process sees and drives them."""
+
+    def __init__(
+        self,
+        store: Store,
+        index: Index,
+        models: EmbedderRegistry,
+        backfiller: Backfiller,
+        cutter_of: CutterOf,
+        worker: str,
+        settings: Settings,
+    ) -> None:
+        self.store = store
+        self.index = index
+        self.models = models
+        self.settings = settings
+        self.cutter_of = cutter_of
+        self._backfiller = backfiller
+        self._worker = worker
+
+    # beginning
+    def begin(
+        self, embedder: Embedder, version: str | None, kind: str | None, *, switch: bool
+    ) -> str:
+        """Begin a migration, or take up the one that is under way to the same model; the new
+        version's name."""
+        model = self._model(embedder, version)
+        with self._turn():
+            found = self.store.collections()
+            serving = [c for c in found if c.state == "serving" and kind in (None, c.kind)]
+            if not serving:
+                where = f"of kind {kind!r}" if kind else "in this store"
+                raise InvalidArgument(f"there are no records {where}, so nothing to migrate")
+            spec = self._named(model, version, found)
+            begun = [c for c in serving if self._must_begin(c, spec, found)]
+            self._check_index(begun, spec)
+            if any(c.spec is None for c in begun):
+                self.store.adopt(spec)  # they have no vectors to keep
+                begun = [c for c in begun if c.spec is not None]
+            if begun:
+                self.store.begin_versions(spec, [c.kind for c in begun])
+                kinds = ", ".join(c.kind for c in begun)
+                log.info("migration: %s is built beside what serves (%s)", spec.name, kinds)
+        self.ask_to_switch(spec.name, wanted=switch)
+        self.store.wake()
+        return spec.name
+
+    def _model(self, embedder: Embedder, version: str | None) -> Model:
+        spec = spec_of(embedder)
+        if spec is None:
+            raise InvalidArgument("the noop embedder makes no vectors: migrate to another one")
+        own = getattr(embedder, "version", None)
+        if version is not None and own is not None and version != own:
+            raise InvalidArgument(
+                f"the embedder names its version {own!r} itself: leave version out"
+            )
+        if self.models.main is None:
+            raise InvalidArgument(
+                "this store was opened without an embedder: open it with the one that it serves"
+            )
+        return self.models.add(embedder)
+
+    def _named(self, model: Model, version: str | None, found: Sequence[Collection]) -> ModelSpec:
+        """The new version's name: as asked for; else that of a migration to this model which is
+        under way, or of the model, told apart from others where that is taken."""
+        if version is not None:
+            return replace(model.spec, name=version)
+        for c in reversed(found):
+            if c.spec and c.state != "retired" and model.makes(c.spec):
+                return c.spec
+        taken = {c.spec.name for c in found if c.spec and c.state != "retired"}
+        names = [model.spec.name, f"{model.spec.name}-{model.spec.dimensions}"]
+        names += [f"{names[1]}-{number}" for number in range(2, len(taken) + 3)]
+        return replace(model.spec, name=next(name for name in names if name not in taken))
+
+    def _must_begin(self, c: Collection, spec: ModelSpec, found: Sequence[Collection]) -> bool:
+        """Whether a kind has no version of that name yet; an error where it cannot have one."""
+        if c.spec and c.spec.name == spec.name:
+            if not c.spec.makes_as(spec):
+                raise InvalidArgument(
+                    f"{c.kind!r} is served by a version {spec.name!r} of {c.spec.provider} "
+                    f"{c.spec.model}: give the new one another name with version="
+                )
+            return False
+        for other in found:
+            if other.kind != c.kind or other is c or other.spec is None:
+                continue
+            if other.state == "retired":
+                if other.spec.name == spec.name:
+                    self._make_way(other)
+            elif other.spec.name != spec.name or not other.spec.makes_as(spec):
+                raise InvalidTransition(
+                    f"{c.kind!r} is being changed to {other.spec.name!r} already: retire, or "
+                    "cancel, that migration first"
+                    if other.version > c.version
+                    else f"{c.kind!r} still keeps {other.spec.name!r} for a way back: retire that "
+                    "first"
+                )
+            else:
+                return False
+        return True
+
+    def _check_index(self, begun: Sequence[Collection], spec: ModelSpec) -> None:
+        """Refuse a version whose vectors the index cannot hold beside those that serve."""
+        with suppress(IndexUnavailable):  # it can be looked at when it is back
+            for c in begun:
+                if why := self.index.refuses(c.kind, spec):
+                    raise InvalidArgument(why)
+
+    def _make_way(self, c: Collection) -> None:
+        """Drop a retired version whose name is wanted again, once nobody writes for it."""
+        deadline = time.monotonic() + _MAKES_WAY
+        while not self.store.all_know(c.version, "retired"):
+            if time.monotonic() > deadline:
+                assert c.spec is not None
+                raise InvalidTransition(
+                    f"the version {c.spec.name!r} of {c.kind!r} that was given up is still in use "
+                    "by an open transaction: end that one and try again, or give the new version "
+                    "another name with version="
+                )
+            time.sleep(_LOOK_AGAIN)
+        self._drop(c)
+
+    def _turn(self) -> _Turn:
+        return _Turn(self.store, self._worker, self.settings.busy_seconds)
+
+    # finding
+    def current(self) -> str | None:
+        """The new version of the one that is under way, or that can still be rolled back."""
+        names = [
+            pair.new.spec.name
+            for pair in self.pairs(None)
+            if pair.new.spec and (pair.old or pair.new.state == "building")
+        ]
+        return names[-1] if names else None
+
+    def pairs(self, name: str | None) -> list[Pair]:
+        """The kinds' newest versions (of that name), each with the one it takes the place of."""
+        by_kind: dict[str, list[Collection]] = {}
+        for c in self.store.collections():
+            if c.state != "retired":
+                by_kind.setdefault(c.kind, []).append(c)
+        found = [Pair(cs[-1], cs[-2] if len(cs) > 1 else None) for cs in by_kind.values()]
+        return [p for p in found if p.new.spec and name in (None, p.new.spec.name)]
+
+    # driving
+    def step(self) -> int:
+        """A slice of what is to be done for versions that are being built or go away; how many
+        records were enqueued. Workers call it when they have nothing better to do."""
+        if not any(self._has_work(c) for c in self.store.collections()):
+            return 0
+        token = self.store.lock(_LOCK, self._worker, _LOCK_SECONDS)
+        if token is None:
+            return 0
+        try:
+            found = self.store.collections()  # another process may have been at it until now
+            for c in found:
+                if c.state == "building" and (count := self._fill(c)):
+                    return count
+                if c.state == "retired":
+                    self._drop_in_time(c)
+            for name in {c.spec.name for c in found if c.state == "building" and c.spec}:
+                self._switch_if_asked(name)
+        finally:
+            self.store.unlock(_LOCK, token)
+        return 0
+
+    def _has_work(self, c: Collection) -> bool:
+        if c.state == "building":
+            return not self.is_filled(c) or (c.spec is not None and self.will_switch(c.spec.name))
+        return c.state == "retired"
+
+    def _fill(self, c: Collection) -> int:
+        """A slice of the records that a version lacks is enqueued for it."""
+        position = self._get(f"filled {c.version}")
+        if position == "all":
+            return 0
+        if position is None:
+            if not self.store.all_know(c.version, "building"):
+                return 0
+            while self.store.join_version(c.version):
+                pass
+            position = "0"
+        enqueued, upto = self._backfiller.fill(c, int(position))
+        self._put(f"filled {c.version}", "all" if upto is None else str(upto))
+        return enqueued
+
+    def is_filled(self, c: Collection) -> bool:
+        """Whether all that it lacked is enqueued for it."""
+        return self._get(f"filled {c.version}") == "all"
+
+    def ask_to_switch(self, name: str, *, wanted: bool) -> None:
+        self._put(f"switch to {name}", "yes" if wanted else None)
+
+    def will_switch(self, name: str) -> bool:
+        return self._get(f"switch to {name}") is not None
+
+    def _switch_if_asked(self, name: str) -> None:
+        if not (self.will_switch(name) and self.status(name).complete and self.check(name)):
+            return
+        if behind := self.switch(name, force=False, timeout=1.0):
+            log.info("migration: %s is not switched to yet: it lacks %d records", name, behind)
+
+    def status(self, name: str) -> MigrationStatus:
+        """How far the migration to a version has come."""
+        asked = self.will_switch(name)  # first: a switch in between takes it back
+        pairs = self.pairs(name)
+        states = {pair.new.state for pair in pairs}
+        progress = [self.store.progress(pair.new.version) for pair in pairs]
+        return MigrationStatus(
+            version=name,
+            state=_state(pairs, states),
+            kinds=tuple(pair.new.kind for pair in pairs),
+            records=sum(p.records for p in progress),
+            current=sum(p.current for p in progress),
+            pending=sum(p.pending for p in progress),
+            failed=sum(p.failed for p in progress),
+            behind=sum(p.behind for p in progress),
+            enqueued=all(p.new.state != "building" or self.is_filled(p.new) for p in pairs),
+            switches_by_itself=asked,
+        )
+
+    def switch(self, name: str, *, force: bool, timeout: float) -> int:
+        """Let a version serve in the first moment in which it lacks nothing, or at once by
+        `force`; how many records it lacks."""
+        serve = [pair.new.version for pair in self.pairs(name) if pair.new.state != "serving"]
+        deadline = time.monotonic() + timeout
+        while behind := self.store.switch_versions(serve, force=force):
+            if force:
+                break
+            if time.monotonic() > deadline:
+                return behind
+            time.sleep(_LOOK_AGAIN)
+        self.ask_to_switch(name, wanted=False)
+        log.info("migration: %s serves", name, extra={"version": name})
+        return behind
+
+    def check(self, name: str) -> bool:
+        """Whether the index holds all of a version as it should; what is off is mended."""
+        versions = {pair.new.version for pair in self.pairs(name)}
+        report = verify_versions(self.store, self.index, self.cutter_of, versions, repair=True)
+        if not report.clean:
+            log.warning("migration: %s is mended before the switch: %s", name, report)
+        return report.clean
+
+    # going away
+    def retire(self, gone: Sequence[Collection]) -> None:
+        """Changes no longer reach them; workers take away what is left a little later."""
+        for c in gone:
+            self._put(f"retired {c.version}", repr(self.store.now()))
+        self.store.retire_versions([c.version for c in gone])
+        self.store.wake()
+
+    def finish(self) -> None:
+        """Take away at once what is left of retired versions."""
+        for c in self.store.collections():
+            if c.state == "retired" and self.store.all_know(c.version, c.state):
+                time.sleep(min(_GRACE, max(0.0, _GRACE - self._retired_for(c))))
+                self._drop(c)
+
+    def _retired_for(self, c: Collection) -> float:
+        return self.store.now() - float(self._get(f"retired {c.version}") or 0.0)
+
+    def _drop_in_time(self, c: Collection) -> None:
+        if self._retired_for(c) >= _GRACE and self.store.all_know(c.version, "retired"):
+            self._drop(c)
+
+    def _drop(self, c: Collection) -> None:
+        """Jobs first: without them nobody writes for it any more."""
+        while self.store.drop_version(c.version):
+            pass
+        self.index.drop(c.version)
+        self.store.forget_version(c.version)
+        for word in ("filled", "retired", "backfilled"):
+            self._put(f"{word} {c.version}", None)
+        log.info("migration: what was left of version %d of %s is gone", c.version, c.kind)
+
+    # notes
+    def _get(self, name: str) -> str | None:
+        note = self.store.note(name)
+        return note.value if note else None
+
+    def _put(self, name: str, value: str | None) -> None:
+        note = self.store.note(name)
+        if (note.value if note else None) != value:
+            self.store.put_note(name, value, note.revision if note else None)
+
+
+class _Turn:
+    """The lock under which versions come and go."""
+
+    def __init__(self, store: Store, holder: str, patience: float) -> None:
+        self._store = store
+        self._holder = f"{holder} {time.monotonic_ns()}"
+        self._patience = patience
+        self._token: str | None = None
+
+    def __enter__(self) -> None:
+        deadline = time.monotonic() + self._patience
+        while self._token is None:
+            self._token = self._store.lock(_LOCK, self._holder, _LOCK_SECONDS)
+            if self._token is None:
+                if time.monotonic() > deadline:
+                    raise InvalidTransition("another process is at a migration: try again")
+                time.sleep(_LOOK_AGAIN)
+
+    def __exit__(self, *_: Any) -> None:
+        assert self._token is not None
+        self._store.unlock(_LOCK, self._token)
+
+
+def _state(pairs: Sequence[Pair], states: set[str]) -> str:
+    if not pairs:
+        return "gone"
+    if "building" in states:
+        return "building"
+    if "standby" in states:
+        return "rolled back"
+    return "switched" if any(pair.old for pair in pairs) else "finished"

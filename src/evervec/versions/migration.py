@@ -1,0 +1,127 @@
+"""Changing the model without downtime, as a caller holds it in hands."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import NoReturn
+
+from evervec.errors import InvalidTransition, WaitTimeout
+from evervec.model.reports import Comparison, MigrationStatus
+from evervec.verify.verify import verify_versions
+from evervec.versions.comparison import compare
+from evervec.versions.lifecycle import VersionLifecycle
+
+log = logging.getLogger("evervec")
+
+
+class Migration:
+    """A change from one embedding version to another. Made by `ev.migrate` or `ev.migration`."""
+
+    def __init__(self, migrations: VersionLifecycle, version: str) -> None:
+        self._all = migrations
+        self._store = migrations.store
+        self.version = version
+        """the name of the new version"""
+
+    def __repr__(self) -> str:
+        return f"Migration({self.version!r})"
+
+    def status(self) -> MigrationStatus:
+        """How far it has come."""
+        return self._all.status(self.version)
+
+    def wait(
+        self,
+        timeout: float | None = None,
+        progress: Callable[[MigrationStatus], object] | None = None,
+    ) -> MigrationStatus:
+        """Wait until the new version has all that the old one has, but for records that failed;
+        and until the switch, if it switches by itself. Workers do the work."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            seen = self._store.wait(-1, 0)
+            status = self.status()
+            if progress is not None:
+                progress(status)
+            if status.over or (status.settled and not status.awaits_switch):
+                return status
+            left = 1.0 if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                raise WaitTimeout(
+                    f"{self.version} lacks {status.behind or 'some'} records after {timeout:g} s; "
+                    "it goes on in the background: see that a worker runs which has this model"
+                )
+            poll = self._all.settings.poll_seconds or self._store.poll_seconds
+            self._store.wait(seen, min(left, poll))
+
+    def compare(self, queries: Iterable[str] | None = None, k: int = 10) -> Comparison:
+        """How the new version answers beside the old one: which share of the best `k` both find,
+        on questions of yours or on sampled texts, and whether index and records agree."""
+        pairs = self._all.pairs(self.version)
+        versions = {p.new.version for p in pairs}
+        report = verify_versions(self._store, self._all.index, self._all.cutter_of, versions)
+        both = [(p.new, p.old) for p in pairs if p.old is not None]
+        return compare(self._store, self._all.index, self._all.models, both, queries, k, report)
+
+    def switch(self, *, force: bool = False, timeout: float = 10.0) -> None:
+        """Let the new version serve, in one step. It waits for the moment when that lacks
+        nothing; `force`: whatever it lacks."""
+        pairs = [p for p in self._all.pairs(self.version) if p.new.state != "serving"]
+        if not pairs:
+            self._refuse("there is nothing to switch to", {"building", "standby"})
+        unfilled = [
+            p for p in pairs if p.new.state == "building" and not self._all.is_filled(p.new)
+        ]
+        if unfilled and not force:
+            raise InvalidTransition(
+                f"{self.version} is still being built: wait for it, see migration.status()"
+            )
+        behind = self._all.switch(self.version, force=force, timeout=timeout)
+        if behind and not force:
+            self._explain(behind)
+
+    def rollback(self) -> None:
+        """Let the old version serve again, at once; the new one is kept and kept in step."""
+        pairs = self._all.pairs(self.version)
+        old = [p.old for p in pairs if p.old and p.new.state == "serving"]
+        if not old:
+            self._refuse("there is nothing to go back to", {"serving"})
+        self._all.ask_to_switch(self.version, wanted=False)
+        self._store.switch_versions([c.version for c in old], force=True)
+        log.info("migration: rolled back from %s", self.version, extra={"version": self.version})
+
+    def cancel(self) -> None:
+        """Give the new version up; what was built of it goes away."""
+        pairs = self._all.pairs(self.version)
+        new = [p.new for p in pairs if p.new.state != "serving"]
+        if not new:
+            self._refuse("it cannot be cancelled", {"building", "standby"})
+        self._all.ask_to_switch(self.version, wanted=False)
+        self._all.retire(new)
+
+    def retire(self) -> None:
+        """Give the old version up: there is no way back, and its vectors go away."""
+        pairs = self._all.pairs(self.version)
+        old = [p.old for p in pairs if p.old and p.new.state == "serving"]
+        if not old:
+            self._refuse("there is nothing to retire", {"serving"})
+        self._all.retire(old)
+
+    def _refuse(self, what: str, needs: set[str]) -> NoReturn:
+        state = self.status().state
+        raise InvalidTransition(
+            f"{what}: the migration to {self.version!r} is {state}; its new version would have to "
+            f"be {' or '.join(sorted(needs))}"
+        )
+
+    def _explain(self, behind: int) -> NoReturn:
+        failed = self.status().failed
+        why = (
+            f"{failed} of its jobs failed: see `evervec jobs --status failed`, then retry them, or "
+            "switch with force=True without those records"
+            if failed
+            else "wait for its workers, or switch with force=True"
+        )
+        raise InvalidTransition(f"{self.version} lacks {behind} records that are served now; {why}")

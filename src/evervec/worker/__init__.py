@@ -1,0 +1,1 @@
+"""Claim, read, chunk, embed, write."""

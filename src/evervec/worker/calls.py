@@ -1,0 +1,86 @@
+"""Threads that make a worker's provider calls."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from evervec.worker.batch import Batch, Call
+from evervec.worker.pipeline import Pipeline
+
+_Waiting = deque[tuple[Batch, deque[range]]]
+
+
+class Calls:
+    """So many at once, batch by batch. A batch that needs very many takes turns with the others.
+
+    The threads are daemons: one that hangs cannot keep the process from ending.
+    """
+
+    def __init__(self, pipeline: Pipeline, count: int, stopping: Callable[[], bool]) -> None:
+        self.done: queue.SimpleQueue[tuple[Batch, Call | None] | None] = queue.SimpleQueue()
+        """calls that ended; without a `Call` where an outage made it needless"""
+        self._pipeline = pipeline
+        self._count = count
+        self._stopping = stopping
+        self._ordinary: _Waiting = deque()
+        self._oversize: _Waiting = deque()
+        self._next = self._ordinary
+        self._changed = threading.Condition()
+        self._closed = False
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start the threads; RuntimeError if there is none to be had."""
+        while len(self._threads) < self._count:
+            name = f"evervec-call-{len(self._threads)}"
+            thread = threading.Thread(target=self._work, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def tend(self) -> None:
+        """Start anew what has died."""
+        if not all(thread.is_alive() for thread in self._threads):
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            self.start()
+
+    def submit(self, batch: Batch, calls: Sequence[range]) -> None:
+        with self._changed:
+            (self._oversize if batch.oversize else self._ordinary).append((batch, deque(calls)))
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Begin no more calls."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        while (task := self._take()) is not None:
+            batch, rows = task
+            began = time.time_ns()
+            call = None
+            try:
+                if batch.outage is None:
+                    call = self._pipeline.call(batch, rows, self._stopping)
+            except BaseException as error:  # noqa: BLE001 - the batch must come back in any case
+                outage = RuntimeError(f"a provider call was broken off by {error!r}")
+                call = Call(rows, began, time.time_ns(), outage=outage)
+            finally:
+                self.done.put((batch, call))
+
+    def _take(self) -> tuple[Batch, range] | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._ordinary or self._oversize or self._closed)
+            if self._closed:
+                return None
+            waiting = self._next or self._ordinary or self._oversize
+            self._next = self._ordinary if waiting is self._oversize else self._oversize
+            batch, calls = waiting[0]
+            rows = calls.popleft()
+            if not calls:
+                waiting.popleft()
+            return batch, rows

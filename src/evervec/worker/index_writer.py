@@ -1,0 +1,134 @@
+"""Finishing jobs together with their points.
+
+Where the index is in the store's own database, both are one transaction. An index outside of
+it is written first, under a fence: a durable number that is larger than that of any earlier
+holder of the job, and by which the index orders writes. From the fence to the finish the ledger
+entry is in doubt, so whoever comes next takes nothing of it for kept. Therefore a worker may be
+stopped, killed or overtaken at any point.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
+
+from evervec.indexes.base import Index
+from evervec.model.records import Change
+from evervec.queue.queue import Queue
+from evervec.stores.base import Store
+from evervec.stores.values import Applied, ChunksMissing, Finish, Place
+
+log = logging.getLogger("evervec")
+
+_HIGHEST_SEQ = 1 << 53
+"""beyond it no store has given out a number, and engines that compare them as floats err"""
+
+
+class IndexWriter:
+    """Brings the points of finished jobs into the index, and tells the store."""
+
+    def __init__(self, store: Store, index: Index, queue: Queue, lease: float) -> None:
+        self._store = store
+        self._index = index
+        self._queue = queue
+        self._lease = lease
+
+    def finish(self, finishes: Sequence[Finish]) -> list[bool]:
+        """Points, ledger and finish; False where the lease was lost, or the work must be done
+        again."""
+        if self._index.shares_store:
+            done = self._finish_together(finishes)
+        else:
+            done = self._finish_apart(finishes)
+        return [f.job.job_id in done for f in finishes]
+
+    def _finish_together(self, finishes: Sequence[Finish]) -> set[int]:
+        """Points and finish in one transaction of the store."""
+        try:
+            return _done(finishes, self._store.finish(finishes, self._index.apply))
+        except ChunksMissing as error:  # nothing was changed
+            self._embed_again([f for f in finishes if f.place in error.places])
+            whole = [f for f in finishes if f.place not in error.places]
+            return _done(whole, self._store.finish(whole, self._index.apply))
+
+    def _finish_apart(self, finishes: Sequence[Finish]) -> set[int]:
+        """Points first, in an index outside of the store, then the finish."""
+        written, missing = self._apply(finishes)
+        self._embed_again([f for f in written if f.place in missing])
+        whole = [f for f in written if f.place not in missing]
+        done = _done(whole, self._store.finish(whole))
+        self._look_again([f for f in whole if f.job.job_id not in done])
+        return done
+
+    def _apply(self, finishes: Sequence[Finish], above: int = 0) -> tuple[list[Finish], Set[Place]]:
+        """Write the points of those whose lease holds, under a fence above that number; what
+        was written, and where kept chunks were missing."""
+        fence, held = self._store.fence([f.job for f in finishes], self._lease, above)
+        mine = [f._replace(fence=fence) for f, good in zip(finishes, held, strict=True) if good]
+        changes = [replace(f.change, seq=fence) for f in mine if f.change]
+        applied = self._index.apply(changes) or Applied()
+        written = [f for f in mine if f.place not in applied.newer]
+        if above or not applied.newer:
+            return written, applied.missing
+        # Either the lease was lost since, and the new holder was faster; or the store was put
+        # back from a backup, and its counter with it. Only in the second case the jobs are
+        # still held, and the counter must get past what the index has seen.
+        late = [f for f in mine if f.place in applied.newer]
+        odd = [f for f in late if applied.newer[f.place] > _HIGHEST_SEQ]
+        self._refuse(odd)
+        late = [f for f in late if f not in odd]
+        if not late:
+            return written, applied.missing
+        more, missing = self._apply(late, max(applied.newer[f.place] for f in late))
+        return written + more, applied.missing | missing
+
+    def _refuse(self, finishes: Sequence[Finish]) -> None:
+        """No number is larger than those that the index holds: somebody else made them up."""
+        error = (
+            f"{self._index.url} holds points of this record that are newer than any change of it: "
+            "run `evervec verify --repair`, then retry the job"
+        )
+        if finishes:
+            self._queue.fail_many([(f.job, error, True) for f in finishes])
+
+    def _embed_again(self, finishes: Sequence[Finish]) -> None:
+        """The index lacks chunks that the ledger lists: embed all of these records again."""
+        if not finishes:
+            return
+        log.warning(
+            "%s lacks chunks of %d records, which are embedded again",
+            self._index.url, len(finishes), extra={"count": len(finishes)},
+        )  # fmt: skip
+        for version, group in _by_version(finishes):
+            self._store.reopen(version, [f.job.record for f in group], forget=True)
+        self._queue.release_many([f.job for f in finishes])
+
+    def _look_again(self, finishes: Sequence[Finish]) -> None:
+        """Written, but the lease was lost by then: the records need another pass. What the store
+        has forgotten meanwhile was deleted long ago, and its tombstone with it."""
+        for version, group in _by_version(finishes):
+            for f in group:
+                if not self._store.reopen(version, [f.job.record], forget=False):
+                    self._remove(f)
+
+    def _remove(self, f: Finish) -> None:
+        known = {c.version for c in self._store.collections() if c.state != "retired"}
+        if f.job.version in known:  # else all of its points go with it
+            fence, _ = self._store.fence([], self._lease)
+            job = f.job
+            gone = Change(job.record, job.version, job.tenant, job.kind, job.record_id, fence)
+            self._index.apply([gone])
+
+
+def _done(finishes: Sequence[Finish], done: Sequence[bool]) -> set[int]:
+    """The jobs that were finished."""
+    return {f.job.job_id for f, good in zip(finishes, done, strict=True) if good}
+
+
+def _by_version(finishes: Iterable[Finish]) -> list[tuple[int, list[Finish]]]:
+    groups: dict[int, list[Finish]] = defaultdict(list)
+    for f in finishes:
+        groups[f.job.version].append(f)
+    return sorted(groups.items())

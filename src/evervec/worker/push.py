@@ -1,0 +1,198 @@
+"""Push mode: jobs go out as messages, for hosts where no worker can run all the time.
+
+A scheduler asks for a round now and then: due jobs are claimed, each under a token of its
+own, and handed to the worker endpoint through QStash, or by a plain request where there is
+none. Whoever gets a message works on that one job with the stages of every other worker.
+Messages may come twice, late or never: the token decides, and a lease that runs out puts
+the job back into the queue.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from evervec.errors import EmbedderError, IndexUnavailable, ProviderUnavailable, StoreError
+from evervec.indexes.base import patience
+from evervec.maintenance.housekeeping import Housekeeping
+from evervec.model.jobs import Job, Status
+from evervec.settings import Settings
+from evervec.telemetry.counters import DELIVERIES, DISPATCHED
+from evervec.worker.heartbeat import Heartbeat
+from evervec.worker.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from evervec.worker.courier import Courier
+
+log = logging.getLogger("evervec")
+
+_PATIENCE = 10.0
+"""seconds that a delivery waits for other writers of the index"""
+_AWAY = (StoreError, IndexUnavailable, EmbedderError)
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """What became of one round."""
+
+    claimed: int = 0
+    published: int = 0
+    released: int = 0
+    """given back at once, because nobody took them"""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What became of one message. No `status`: there was nothing to do, because the token is
+    no longer good or another delivery of the same message is at work."""
+
+    status: Status | None = None
+    error: str | None = None
+
+
+class Dispatcher:
+    """Both ends of push mode over one store."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        housekeeping: Housekeeping,
+        starting: Iterator[int],
+        migrate: Callable[[], int],
+        settings: Settings,
+    ) -> None:
+        self._pipeline = pipeline
+        self._store = pipeline.store
+        self._queue = pipeline.queue
+        self._housekeeping = housekeeping
+        self._starting = starting
+        self._migrate = migrate
+        self._settings = settings
+        self._tending = threading.Lock()
+        self._next_sweep = 0.0
+
+    # handing out
+    def dispatch(self, limit: int, url: str) -> Dispatched:
+        """One round: claim up to `limit` jobs and send each to the worker endpoint of the
+        service at `url`. While the provider is away nothing is claimed."""
+        from evervec.worker.courier import Courier  # its HTTP client takes long to load
+
+        self._tend()
+        if not self._pipeline.ready():
+            return Dispatched()
+        with (
+            Courier(url, self._settings) as courier,
+            self._heartbeat() as heartbeat,  # for those whose turn comes late
+            ThreadPoolExecutor(self._settings.concurrency, "evervec-dispatch") as threads,
+        ):
+            jobs = self._claim(limit)  # all of them first: what is released is due again
+            heartbeat.hold(jobs)
+            taken = sum(threads.map(lambda job: self._hand_over(courier, heartbeat, job), jobs))
+        DISPATCHED.add(taken, "published")
+        DISPATCHED.add(len(jobs) - taken, "released")
+        return Dispatched(len(jobs), taken, len(jobs) - taken)
+
+    def _claim(self, limit: int) -> list[Job]:
+        """One claim for each, because all jobs of a claim share its token."""
+        jobs: list[Job] = []
+        try:
+            while len(jobs) < limit and (claimed := self._pipeline.claim(1)):
+                jobs += claimed
+        except StoreError:
+            if not jobs:  # else what is held is handed over first
+                raise
+        return jobs
+
+    def _hand_over(self, courier: Courier, heartbeat: Heartbeat, job: Job) -> bool:
+        taken = courier.hand_over(job)
+        heartbeat.drop([job])
+        if not taken:
+            self._queue.release_many([job])
+        return taken
+
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(self._queue.renew_many, self._settings.lease_seconds / 3)
+
+    def _tend(self) -> None:
+        """What a worker does between two claims; there may be none."""
+        if not self._tending.acquire(blocking=False):
+            return
+        try:
+            if self._housekeeping.anything_lost():
+                self._housekeeping.recover()
+            if next(self._starting, None) is None and not self._housekeeping.backfill_tables():
+                self._migrate()
+            if time.monotonic() >= self._next_sweep:
+                self._next_sweep = time.monotonic() + self._settings.housekeeping_seconds
+                self._housekeeping.sweep()
+        finally:
+            self._tending.release()
+
+    # taking in
+    def deliver(self, job_id: int, token: str) -> Delivered:
+        """Do a job that was handed out, if its token still holds. When provider, index or store
+        are away the job is given back, its attempt too, and the error is raised: the next round
+        hands it out anew."""
+        try:
+            done = self._deliver(job_id, token)
+        except _AWAY as error:
+            log.warning("job %d is given back: %s", job_id, error, extra={"job_id": job_id})
+            DELIVERIES.add(1, "away")
+            raise
+        DELIVERIES.add(1, done.status or "nothing")
+        log.info("job %d was delivered: %s", job_id, done.status, extra={"job_id": job_id})
+        return done
+
+    def _deliver(self, job_id: int, token: str) -> Delivered:
+        job = self._store.job(None, job_id)
+        if job is None or job.status is not Status.PROCESSING or not _same(job.token, token):
+            return Delivered()
+        lock, holder = f"delivery {job_id}", secrets.token_hex(8)
+        mine = self._store.lock(lock, holder, self._settings.lease_seconds)
+        if mine is None:
+            return Delivered()
+        try:
+            return self._work(job) if self._queue.renew_many([job])[0] else Delivered()
+        except _AWAY:
+            with suppress(StoreError):  # then its lease runs out
+                self._queue.release_many([job])
+            raise
+        finally:
+            with suppress(StoreError):
+                self._store.unlock(lock, mine)
+
+    def _work(self, job: Job) -> Delivered:
+        pipeline = self._pipeline
+        if job.version not in pipeline.serves():
+            raise ProviderUnavailable(
+                f"this process cannot make vectors of {job.embedding_version!r}: give it the "
+                "embedder that the store was opened with"
+            )
+        if not pipeline.ready():
+            raise ProviderUnavailable("embedding pauses; `evervec status` says why")
+        with self._heartbeat() as heartbeat:
+            heartbeat.hold([job])
+            batch, _ = pipeline.prepare([job])
+            pipeline.embed(batch)
+            with patience(_PATIENCE):
+                written = pipeline.write(batch)
+        if batch.outage is not None:
+            raise batch.outage
+        if written.succeeded:
+            return Delivered(Status.DONE)
+        if written.errors and not written.lost:
+            end = Status.FAILED if written.failed else Status.PENDING
+            return Delivered(end, written.errors[0][1])
+        return Delivered()
+
+
+def _same(kept: str | None, given: str) -> bool:
+    return kept is not None and hmac.compare_digest(kept.encode(), given.encode("utf-8", "replace"))

@@ -1,0 +1,477 @@
+"""A worker: the stages of the pipeline, overlapped.
+
+One thread claims, prepares and writes; a few make provider calls; one renews leases.
+While a batch is embedded the next is prepared and the last is written. A batch holds as
+much text as the provider embeds in a few seconds; if one takes longer all the same, the
+records in it that are complete are written meanwhile. So a worker that is stopped or
+killed loses a few seconds of work, however slow its machine is. Nothing is polled while
+there is work, and an idle worker sleeps until it is woken, a job falls due, or the poll
+interval ends.
+
+No error ends it. What is around it (store, index, descriptors, memory, threads) is waited for;
+jobs that meet a mistake of the code are left for their leases to run out, after which they are
+tried with fewer others, and at last alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+
+from evervec.embedders.base import describe
+from evervec.embedding.gate import NOBODYS_FAULT
+from evervec.errors import IndexBusy, StoreClosed, StoreError
+from evervec.indexes.base import patience
+from evervec.maintenance.housekeeping import Housekeeping
+from evervec.model.jobs import Job
+from evervec.model.reports import ProcessResult
+from evervec.settings import Settings
+from evervec.worker.batch import Batch, Call, Written
+from evervec.worker.calls import Calls
+from evervec.worker.debounce import Debounce
+from evervec.worker.endurance import AROUND, PASSING, Endurance
+from evervec.worker.heartbeat import Heartbeat
+from evervec.worker.pipeline import Pipeline
+
+log = logging.getLogger("evervec")
+
+_BEAT_SECONDS = 10.0
+_PATIENCE = 0.5
+"""seconds that the main thread waits for other writers of the index at once"""
+_PROGRESS_SECONDS = 3.0
+"""after which the complete records of a batch are written, though others are still embedded"""
+_BUSY_SECONDS = 0.1
+"""until an index that another process writes to is tried again"""
+_FEW_BATCHES = 4
+"""that a claim holds, where a batch holds less than a claim"""
+_JOIN_SECONDS = 1.0
+_suspects_turn = threading.Lock()
+"""One worker of a process at a time does what has killed workers: two would die together, and
+neither job could be told to be the cause."""
+
+
+class Worker:
+    """Works a queue until told to stop; `with` runs it in a thread and drains it at the end."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        housekeeping: Housekeeping,
+        starting: Iterator[int],
+        migrate: Callable[[], int],
+        settings: Settings,
+        concurrency: int | None = None,
+    ) -> None:
+        self._pipeline = pipeline
+        self._store = pipeline.store
+        self._housekeeping = housekeeping
+        self._starting = starting  # a backfill, a slice at a time
+        self._migrate = migrate
+        self._settings = settings
+        self._concurrency = concurrency or settings.concurrency
+        self._stopping = threading.Event()
+        self._renew_threads()
+        self._claimed: Sequence[Job] = ()
+        self._claim_limit = settings.batch_size
+        self._flying: list[Batch] = []
+        """batches with calls under way"""
+        self._embedded: list[Batch] = []
+        """batches to be written, in order; one stays until its write succeeds"""
+        self._write_at = 0.0
+        self._gathering = Debounce()
+        self._wants_alone = False
+        """there may be work that killed its worker, which is only done by itself"""
+        self._has_turn = False
+        self._total = Written()
+        self._forever = False
+        self._progress: Callable[[int], object] | None = None
+        self._stop_at = float("inf")
+        self._backfilled = 0
+        self._backfill_batches = 0
+        self._next_filling = 0.0
+        self._next_recovery = 0.0
+        self._next_sweep = 0.0
+        self._next_beat = 0.0
+        self._thread: threading.Thread | None = None
+        self._crash: BaseException | None = None
+        self._endurance = Endurance(settings.backoff_seconds)
+        self._version = version("evervec")  # read from a file, once
+
+    def _renew_threads(self) -> None:
+        self._calls = Calls(self._pipeline, self._concurrency, self._stopping.is_set)
+        self._heartbeat = Heartbeat(
+            self._pipeline.queue.renew_many, self._settings.lease_seconds / 3
+        )
+
+    # running
+    def process_all(self, progress: Callable[[int], object] | None = None) -> ProcessResult:
+        """Work until no job is due; in an outage, until it is noticed."""
+        self._progress = progress
+        self._run(forever=False)
+        done = self._total
+        return ProcessResult(done.processed, done.succeeded, done.failed, done.errors)
+
+    def run(self) -> None:
+        """Work until `stop`."""
+        self._run(forever=True)
+
+    def stop(self, drain_seconds: float | None = None) -> None:
+        """Claim nothing more; finish what is held within the deadline, release the rest."""
+        limit = self._settings.drain_seconds if drain_seconds is None else drain_seconds
+        self._stop_at = min(self._stop_at, time.monotonic() + limit)
+        self._stopping.set()
+        self._store.wake()
+        self._calls.done.put(None)
+
+    @property
+    def running(self) -> bool:
+        """Whether its thread lives."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it does no work: `stopped`, `failing` or `stuck`; None when all is well."""
+        return self._endurance.trouble if self.running else "stopped"
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def __enter__(self) -> Worker:
+        self._thread = threading.Thread(target=self._run_here, name="evervec-worker", daemon=True)
+        self._thread.start()
+        return self
+
+    def join(self) -> bool:
+        """Wait for the end of its thread after `stop`, hardly longer than the drain may take;
+        whether it has ended."""
+        if self._thread is not None:
+            self._thread.join(max(0.0, self._stop_at - time.monotonic()) + _JOIN_SECONDS)
+        return not self.running
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        if self._thread is not None:
+            self._thread.join()
+        if self._crash is not None:
+            raise self._crash
+
+    def _run_here(self) -> None:
+        """Work until `stop`. If it cannot even begin, because there is no thread or store to be
+        had, it tries again."""
+        while not self.stopping:
+            try:
+                self.run()
+            except StoreClosed as error:  # which its owner did, and only its owner can undo
+                self._crash = error
+                log.exception("the worker stopped")
+                return
+            except BaseException as error:  # noqa: BLE001 - nobody else would begin again
+                self._pause(error)
+                self._renew_threads()
+
+    def _run(self, *, forever: bool) -> None:
+        self._forever = forever
+        try:
+            self._calls.start()
+            with self._heartbeat, patience(_PATIENCE):
+                self._work()
+                self._write_complete()
+        finally:
+            self._calls.close()
+            self._release_rest()
+            self._end_turn()
+            if forever:
+                with suppress(StoreError):
+                    self._store.leave(self._pipeline.queue.worker)
+
+    def _work(self) -> None:
+        """Step until there is nothing more to do."""
+        while True:
+            self._endurance.moves()
+            try:
+                seen = self._store.wait(-1, 0)
+                moved = self._step()
+                self._endurance.worked()
+                if moved:
+                    continue
+                if not self._forever or self.stopping:
+                    return
+                self._sleep(seen)
+            except Exception as error:
+                if not self._forever or isinstance(error, StoreClosed):
+                    raise
+                self._pause(error)
+                if self.stopping and not (self._has_work_in_hand() and self._may_drain()):
+                    return
+
+    def _has_work_in_hand(self) -> bool:
+        return bool(self._flying or self._embedded)
+
+    def _may_drain(self) -> bool:
+        """Whether there is time left to finish what is held."""
+        return time.monotonic() < self._stop_at
+
+    def _pause(self, error: BaseException) -> None:
+        """Leave alone for a while what is away, longer each time that it is met again."""
+        seconds = self._endurance.failed(error)
+        if self.stopping:
+            time.sleep(max(0.0, min(seconds, self._stop_at - time.monotonic())))
+        else:
+            self._stopping.wait(seconds)
+
+    def _step(self) -> bool:
+        """One move: tend, take something in, or bring something to its end. False: nothing
+        to do now."""
+        self._tend()
+        enqueued = not self.stopping and self._backfill()
+        self._note_ended_calls()
+        if self._embedded and time.monotonic() >= self._write_at:
+            return self._bring_in()
+        if self._has_room() and self._take_in():
+            return True
+        if self._has_work_in_hand():
+            return self._await_call()
+        self._say_backfilled()
+        self._pipeline.check_followed()
+        return enqueued
+
+    def _backfill(self) -> bool:
+        """A slice of what is to be embedded behind live work; False when there is no more."""
+        if next(self._starting, None) is not None:
+            return True
+        now = time.monotonic()
+        if now < self._next_filling:
+            return False
+        try:
+            filled = self._housekeeping.backfill_tables() or self._migrate()
+        except IndexBusy:
+            filled = 0
+        self._next_filling = now if filled else now + 1.0
+        return filled > 0
+
+    # stages
+    def _has_room(self) -> bool:
+        held = self._flying + self._embedded
+        if self._wants_alone and held and not self._claimed:
+            return False
+        if any(batch.suspect for batch in held):
+            return False
+        if self._stopping.is_set() and not self._claimed:
+            return False
+        calls = sum(1 if batch.oversize else batch.calls_left for batch in self._flying)
+        return (
+            calls < 2 * self._concurrency
+            and sum(len(batch.items) for batch in held) < 4 * self._settings.batch_size
+            and sum(batch.characters for batch in held) < self._pipeline.memory
+        )
+
+    def _take_in(self) -> bool:
+        if not self._claimed:
+            if self._forever and self._gathering.left > 0:
+                return False
+            if not self._pipeline.ready(self._stopping.is_set):
+                return False
+            # what may kill this process must not take others along
+            alone = not self._has_work_in_hand() and self._takes_turn()
+            limit = self._claim_limit
+            self._claimed = self._pipeline.claim(limit, suspects=alone)
+            if alone:
+                self._wants_alone = any(job.crashes for job in self._claimed)
+                if not self._wants_alone:
+                    self._end_turn()
+            if self._claimed or alone:
+                self._gathering.claimed(len(self._claimed), limit)
+            self._heartbeat.hold(self._claimed)
+        if not self._claimed:
+            return False
+        claimed = self._claimed
+        try:
+            batch, self._claimed = self._pipeline.prepare(claimed)
+            self._heartbeat.drop(batch.gone)
+            self._size_claims(len(batch.items))
+            calls = self._pipeline.calls(batch)
+        except Exception as error:
+            if self._forever and not isinstance(error, AROUND):
+                self._claimed = ()
+                self._abandon(claimed)
+            raise
+        if calls:
+            batch.look_at = time.monotonic() + _PROGRESS_SECONDS
+            self._flying.append(batch)
+            self._calls.submit(batch, calls)
+        else:
+            self._embedded.append(batch)
+        return True
+
+    def _abandon(self, jobs: Sequence[Job]) -> None:
+        """Let jobs that met a mistake of the code count as crashed once their leases run out."""
+        self._heartbeat.drop(jobs)
+        log.error("%d jobs wait for their leases to run out", len(jobs), extra={"count": len(jobs)})
+
+    def _takes_turn(self) -> bool:
+        self._has_turn = self._has_turn or _suspects_turn.acquire(blocking=False)
+        return self._has_turn
+
+    def _end_turn(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            _suspects_turn.release()
+
+    def _size_claims(self, taken: int) -> None:
+        """Claim what is done soon: the rest is for other workers, and for what is more urgent."""
+        wanted = _FEW_BATCHES * taken if self._claimed else 2 * self._claim_limit
+        self._claim_limit = max(1, min(wanted, self._settings.batch_size))
+
+    def _await_call(self) -> bool:
+        """Wait until a provider call ends, enough has gathered, or the index may be tried again;
+        False when the drain's deadline comes first."""
+        left = self._stop_at - time.monotonic()
+        if (gathering := self._gathering.left) > 0:
+            left = min(left, gathering)
+        if left <= 0:
+            return False
+        if self._embedded:
+            left = min(left, max(0.001, self._write_at - time.monotonic()))
+        with suppress(queue.Empty):
+            self._note_end(self._calls.done.get(timeout=min(left, 1.0)))
+        return True
+
+    def _note_ended_calls(self) -> None:
+        """What is embedded is written before more is taken in: it was there first."""
+        with suppress(queue.Empty):
+            while True:
+                self._note_end(self._calls.done.get_nowait())
+
+    def _note_end(self, ended: tuple[Batch, Call | None] | None) -> None:
+        if ended is None:
+            return
+        batch, call = ended
+        batch.calls_left -= 1
+        if call is not None:
+            batch.take(call)
+        if batch.calls_left == 0:
+            self._flying.remove(batch)
+            self._embedded.append(batch)
+        elif (now := time.monotonic()) >= batch.look_at:
+            batch.look_at = now + _PROGRESS_SECONDS
+            self._take_out(batch)
+
+    def _take_out(self, batch: Batch) -> None:
+        """Have the complete records of a batch written, while others are still embedded."""
+        if (part := batch.split()) is not None:
+            self._embedded.append(part)
+
+    def _bring_in(self) -> bool:
+        """Write the first batch that is embedded. When that fails it stays the first; while the
+        index is busy others are embedded behind it."""
+        batch = self._embedded[0]
+        try:
+            written = self._pipeline.write(batch)
+        except IndexBusy:
+            self._write_at = time.monotonic() + _BUSY_SECONDS
+            return self._may_drain()
+        except Exception as error:
+            if self._forever and not isinstance(error, AROUND):
+                del self._embedded[0]
+                self._abandon(batch.jobs)
+            raise
+        del self._embedded[0]
+        self._heartbeat.drop(batch.jobs)
+        self._count(batch, written)
+        if batch.outage is not None and not isinstance(batch.outage, NOBODYS_FAULT):
+            if not self._forever:
+                raise batch.outage
+            self._pause(batch.outage)
+        return True
+
+    def _count(self, batch: Batch, written: Written) -> None:
+        if self._forever:
+            written.errors.clear()  # they are in the log and in the jobs' history
+        self._total.add(written)
+        if self._progress is not None:
+            self._progress(written.processed)
+        low = self._settings.backfill_priority
+        count = min(written.succeeded, sum(item.job.priority == low for item in batch.items))
+        if count:
+            self._backfilled += count
+            self._backfill_batches += 1
+            fields = {"count": count, "batch": self._backfill_batches}
+            log.info("backfill: embedded records", extra=fields)
+
+    def _say_backfilled(self) -> None:
+        """Nothing is due, so what was enqueued behind everything else is done too."""
+        if self._backfilled:
+            log.info("embedding backfill complete", extra={"count": self._backfilled})
+            self._backfilled = self._backfill_batches = 0
+
+    # idling
+    def _tend(self) -> None:
+        now = time.monotonic()
+        self._calls.tend()
+        self._heartbeat.tend()
+        if now >= self._next_recovery:
+            self._next_recovery = now + min(1.0, self._settings.lease_seconds / 4)
+            self._store.fold_usage()
+            if self._housekeeping.anything_lost():
+                self._heartbeat.beat()  # what was starved here is not lost
+                self._wants_alone |= self._housekeeping.recover() > 0
+        if self._forever and now >= self._next_beat:
+            self._next_beat = now + _BEAT_SECONDS
+            batches = self._flying + self._embedded
+            held = len(self._claimed) + sum(len(batch.items) for batch in batches)
+            self._store.beat(
+                self._pipeline.queue.worker,
+                version=self._version,
+                held=held,
+                done=self._total.processed,
+            )
+        if now >= self._next_sweep:
+            self._next_sweep = now + self._settings.housekeeping_seconds
+            self._housekeeping.sweep()
+
+    def _sleep(self, seen: int) -> None:
+        """Until woken, a job falls due, or the poll interval ends."""
+        if (left := self._gathering.left) > 0:
+            self._stopping.wait(left)
+            return
+        paused = self._pipeline.waits
+        if paused > 0:
+            self._stopping.wait(min(paused, 1.0))
+            return
+        due, now = self._store.next_due(), self._store.now()
+        wait = self._settings.poll_seconds or self._store.poll_seconds
+        if due is not None and due > now:  # what is due already is not for this worker
+            wait = min(wait, due - now)
+        self._store.wait(seen, wait)
+
+    def _write_complete(self) -> None:
+        """At the end of a drain: what is embedded is kept, though others of its batch are not."""
+        self._note_ended_calls()
+        for batch in self._flying:
+            self._take_out(batch)
+        try:
+            while self._embedded and self._bring_in():
+                pass
+        except PASSING as error:
+            log.warning("what is embedded cannot be written: %s", describe(error))
+
+    def _release_rest(self) -> None:
+        batches = self._flying + self._embedded
+        jobs = [job for batch in batches for job in batch.jobs] + list(self._claimed)
+        self._flying, self._embedded, self._claimed = [], [], ()
+        self._heartbeat.drop(jobs)
+        if not jobs:
+            return
+        try:
+            released = sum(self._pipeline.queue.release_many(jobs))
+        except StoreError as error:
+            log.warning("%d jobs wait for their leases to run out: %s", len(jobs), error)
+            return
+        why = "drain timed out" if self.stopping else "work was broken off"
+        log.warning("%s: %d jobs were released", why, released, extra={"count": released})
