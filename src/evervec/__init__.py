@@ -74,22 +74,23 @@ __version__ = "0.1.0"
 _HOMES = {
     "chunking": "Chunker ContentChunker Measure SizeChunker",
     "client": "Client",
-    "deadlines": "deadline",
     "embedders.base": "Answer Embedder",
     "errors": "AccessDenied DeadlineExceeded EmbedderError EvervecError IndexMismatch "
     "IndexUnavailable InvalidArgument InvalidInput InvalidRecord InvalidTransition JobFailed "
     "LeaseLost ProviderUnavailable QuotaExceeded RateLimited SettingsError StoreError "
     "VersionMismatch WaitTimeout",
     "facade": "Evervec open",
-    "kinds": "Kind Rescore",
-    "migrate": "Migration",
-    "model": "Attempt Content EnqueueResult Hit Hits Job Outcome Record Status Ticket Version",
-    "queue": "Queue",
-    "reports": "Backfill Comparison Estimate Gate Limits MigrationStatus ProcessResult Spend "
-    "Stats Usage VerifyReport",
+    "model.deadlines": "deadline",
+    "model.jobs": "Attempt EnqueueResult Job Outcome Status Ticket",
+    "model.records": "Content Hit Hits Record Version",
+    "model.reports": "Backfill Comparison Estimate Gate Limits MigrationStatus ProcessResult "
+    "Spend Stats Usage VerifyReport",
+    "queue.queue": "Queue",
+    "records.kinds": "Kind Rescore",
     "settings": "Settings",
-    "sources.base": "Attachment",
-    "worker": "Worker",
+    "tables.base": "Attachment",
+    "versions.migration": "Migration",
+    "worker.worker": "Worker",
 }
 _HOME = {name: f"evervec.{home}" for home, names in _HOMES.items() for name in names.split()}
 

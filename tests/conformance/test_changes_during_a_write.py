@@ -15,8 +15,6 @@ from support.oracle import Application, Oracle
 from support.stepping import LEASE, Killed, another, build, kill, settle, take, write
 from support.world import World, paragraph, work
 
-pytestmark = pytest.mark.every_pair
-
 
 class Texts(NamedTuple):
     """Texts of one record, of several chunks each; no other record has their words."""
@@ -139,6 +137,7 @@ def test_records_changed_while_a_slow_worker_writes_them_are_whole(
     records.check()
 
 
+@pytest.mark.every_pair
 @pytest.mark.parametrize("point", ["applied", "finished"])
 def test_records_changed_after_their_worker_was_killed_in_a_write_are_whole(
     apart_world: World, records: Records, point: str
@@ -218,6 +217,7 @@ def test_records_changed_before_their_batch_is_written_again_are_whole(
     records.check()
 
 
+@pytest.mark.every_pair
 def test_two_workers_killed_one_after_the_other_leave_nothing_half_finished(
     apart_world: World, records: Records
 ) -> None:

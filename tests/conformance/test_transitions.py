@@ -1,5 +1,5 @@
 """Every event meets a job in every state that can exist, on every store, and leaves it as
-`evervec.transitions` says.
+`evervec.queue.transitions` says.
 
 All states are put into the store in one batch, the event is applied to all of them through the
 store's own methods, and each row is compared.

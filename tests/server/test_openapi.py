@@ -20,8 +20,9 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi import checks
 
 import evervec
-from evervec import model
 from evervec.model import reports
+from evervec.model.jobs import Attempt, Job, Ticket
+from evervec.model.records import Hit, Record, Version
 from evervec.server import audit
 from evervec.server import keys as evervec_keys
 from evervec.server.rate_limits import MemoryLimiter
@@ -128,24 +129,24 @@ def test_every_answer_is_described_however_often_it_is_asked(served: Served) -> 
 
 
 SHOWN = {
-    records.RecordOut: model.Record,
-    records.TicketOut: model.Ticket,
-    search.HitOut: model.Hit,
-    jobs.JobOut: model.Job,
-    jobs.AttemptOut: model.Attempt,
+    records.RecordOut: Record,
+    records.TicketOut: Ticket,
+    search.HitOut: Hit,
+    jobs.JobOut: Job,
+    jobs.AttemptOut: Attempt,
     keys.KeyOut: evervec_keys.Key,
     keys.EntryOut: audit.Entry,
     queue.GateOut: reports.Gate,
     queue.SpendOut: reports.Spend,
     queue.StatsOut: reports.Stats,
-    versions.VersionOut: model.Version,
+    versions.VersionOut: Version,
     versions.TallyOut: reports.Tally,
     versions.VerifyOut: reports.VerifyReport,
     migrations.MigrationOut: reports.MigrationStatus,
 }
 INSIDE = {
-    model.Job: {"token", "version", "record", "worker", "crashes"},
-    model.Hit: {"row"},
+    Job: {"token", "version", "record", "worker", "crashes"},
+    Hit: {"row"},
     evervec_keys.Key: {"parent", "kinds"},
 }
 
@@ -154,7 +155,7 @@ INSIDE = {
 def test_an_answer_shows_all_of_its_value_but_what_stays_inside(shape: type[BaseModel]) -> None:
     value = SHOWN[shape]
     known = {field.name for field in fields(value)} - INSIDE.get(value, set())
-    told_later = {"status", "error"} if value is model.Ticket else set()
+    told_later = {"status", "error"} if value is Ticket else set()
     assert shape.model_fields.keys() == known | told_later
 
 

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-import evervec.migrations
+import evervec.versions.lifecycle
 from evervec import Evervec, Kind, StoreError
 from support.migrating import Migrating
 from support.oracle import Application, Key, Oracle, Wanted
@@ -82,7 +82,7 @@ def test_all_that_can_happen_at_once_leaves_everything_as_it_was_written_last(
     site: Site, form: str, seed: int, oracle: Oracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = SHORT if form == "short" else SECONDS
-    monkeypatch.setattr(evervec.migrations, "_GRACE", 0.5)  # no search takes longer here
+    monkeypatch.setattr(evervec.versions.lifecycle, "_GRACE", 0.5)  # no search takes longer here
     chance = random.Random(seed)
     threads = Threads(oracle)
 

@@ -31,9 +31,9 @@ _KNOWN = (
     "evervec.cli.app", "evervec.cli.care", "evervec.cli.doctor", "evervec.cli.jobs",
     "evervec.cli.migrate", "evervec.cli.records", "evervec.cli.tables",
     "evervec.embedders.hashing", "evervec.embedders.openai", "evervec.facade",
-    "evervec.indexes.pgvector", "evervec.indexes.sqlite", "evervec.migrate", "evervec.search",
-    "evervec.sources.sqlite", "evervec.stores.postgres", "evervec.stores.sqlite",
-    "evervec.verify", "evervec.worker", "httpx", "support.leaps",
+    "evervec.indexes.pgvector", "evervec.indexes.sqlite", "evervec.versions.migration", "evervec.search.search",
+    "evervec.tables.sqlite", "evervec.stores.postgres", "evervec.stores.sqlite",
+    "evervec.verify.verify", "evervec.worker.worker", "httpx", "support.leaps",
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import evervec.worker
+import evervec.worker.worker
 from evervec import Evervec, IndexUnavailable, Job, Status
 from evervec.embedding.pace import SECONDS, Pace
 from evervec.errors import IndexBusy
@@ -197,7 +197,7 @@ def test_after_a_drain_no_more_calls_are_made(memory: World) -> None:
 def test_complete_records_of_a_batch_are_written_while_others_are_embedded(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evervec.worker, "_PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(evervec.worker.worker, "_PROGRESS_SECONDS", 0.0)
     memory.embedder.max_batch = 1
     held = memory.embedder.before = Held("delta")
     add_all(memory.ev, KIND, "alpha", "beta", "alpha", "delta", "epsilon")

@@ -1,1 +1,5 @@
-"""Embedders: what turns texts into vectors. `base` is the port."""
+"""Embedders: what turns texts into vectors.
+
+`base` is the port; the others call a provider or run a model in this process. An embedder knows nothing of
+stores or jobs. How all workers share one is in `evervec.embedding`.
+"""

@@ -1,7 +1,7 @@
 """The deadline of a request, and what ends it early: a client that is gone, a service that stops.
 
 `Request-Timeout: 2.5` gives a request that many seconds, at most `server_most_seconds`; others
-have `server_seconds`. What works for it in threads has the same deadline (`evervec.deadlines`),
+have `server_seconds`. What works for it in threads has the same deadline (`evervec.model.deadlines`),
 so an engine's query ends with it.
 """
 

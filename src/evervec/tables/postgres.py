@@ -20,7 +20,7 @@ from evervec.tables.names import prefix, quoted
 from evervec.tables.postgres_triggers import OUTPUT, Column, Table, events, statements, text_of
 from evervec.tables.source import START, TableSource
 
-SQL = Queries.read("evervec.sources", "postgres.sql")
+SQL = Queries.read("evervec.tables", "postgres.sql")
 
 _PART = r"""(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)"""
 _SQL_NAME = re.compile(rf"{_PART}(?:\.{_PART})?")

@@ -26,7 +26,7 @@ from evervec.tables.sqlite_triggers import (
 )
 from evervec.tables.values import as_valid
 
-SQL = Queries.read("evervec.sources", "sqlite.sql")
+SQL = Queries.read("evervec.tables", "sqlite.sql")
 
 
 class SqliteSource(TableSource[sqlite3.Connection]):

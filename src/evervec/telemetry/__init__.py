@@ -1,1 +1,5 @@
-"""What operators see."""
+"""What a process reports of its own work: counters, traces, log lines, and text that is safe to show.
+
+It depends on nothing else in evervec, so that everything may use it. `evervec.maintenance.metrics` shows the
+counters to Prometheus.
+"""

@@ -1,0 +1,68 @@
+"""What the pages point to is there: files, headings, modules, and the words of the glossary."""
+
+import importlib
+import re
+from importlib.metadata import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+_LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
+_MODULE = re.compile(r"\b((?:cli|server|client|worker|search|verify|versions|maintenance|records|queue"
+                     r"|embedding|tables|chunking|model|telemetry|stores|indexes|embedders|facade)"
+                     r"(?:\.[a-z_]+)*)(?:\.([A-Z]\w+)(?:\.([a-z_]+))?)?")  # fmt: skip
+
+
+def _headings(page: Path) -> set[str]:
+    found = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for path, heading in _LINK.findall(page.read_text()):
+        target = (page.parent / path) if path else page
+        assert target.exists(), path
+        if heading:
+            assert heading in _headings(target), (path, heading)
+
+
+def test_the_glossary_names_files_that_exist_and_terms_once() -> None:
+    rows = re.findall(
+        r"^\| \*\*(.+?)\*\* \|.*\| *(?:`(.+)`)? *\|$", _page("glossary"), re.MULTILINE
+    )
+    assert len(rows) >= 30
+    terms = [term for term, _ in rows]
+    assert len(set(terms)) == len(terms)
+    for _, path in rows:
+        assert (ROOT / "src/evervec" / path).exists(), path
+
+
+def test_the_architecture_names_what_exists() -> None:
+    named = [
+        found for found in _MODULE.findall(_page("architecture")) if found[1] or found[0].count(".")
+    ]
+    assert len(named) > 20
+    for path, kind, method in named:
+        try:
+            module = importlib.import_module(f"evervec.{path}")
+        except ModuleNotFoundError:
+            name, _, attribute = path.rpartition(".")
+            assert hasattr(importlib.import_module(f"evervec.{name}"), attribute), path
+            continue
+        if kind:
+            assert hasattr(module, kind), (path, kind)
+        if method:
+            assert hasattr(getattr(module, kind), method), (path, kind, method)
+
+
+def test_links_of_the_readme_work_on_a_package_index() -> None:
+    shown = metadata("evervec").json["description"]
+    assert "](docs/" not in shown
+    assert "https://github.com/evervec/evervec/blob/main/docs/using.md" in shown
+
+
+def _page(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text()
