@@ -14,7 +14,7 @@ import evervec
 
 
 def database(store: str) -> dict[str, object]:
-    """Django's own way to name a database."""
+    """The store's URL as an entry of Django's DATABASES."""
     if not store.startswith("postgresql://"):
         return {"ENGINE": "django.db.backends.sqlite3", "NAME": store}
     parts = urlsplit(store)
@@ -38,13 +38,13 @@ def main(store: str) -> None:
         with connection.cursor() as cursor:
             cursor.execute("create table products (id integer primary key, name text)")
 
-        with transaction.atomic():  # the row and its job, together
+        with transaction.atomic():  # commits the row and its job together
             with connection.cursor() as cursor:
                 cursor.execute("insert into products values (1, 'a red bicycle')")
             ev.add("product", "a red bicycle", id=1, conn=connection)
 
         try:
-            with transaction.atomic():  # neither the row nor the job ever was
+            with transaction.atomic():  # rolls back the row and its job
                 with connection.cursor() as cursor:
                     cursor.execute("insert into products values (2, 'never sold')")
                 ev.add("product", "never sold", id=2, conn=connection)

@@ -12,12 +12,12 @@ import evervec
 
 def main(url: str) -> None:
     with evervec.open(url, embedder="hashing") as ev, psycopg.connect(url) as conn:
-        with conn.transaction():  # the row and its job, together
+        with conn.transaction():  # commits the row and its job together
             conn.execute("create table products (id integer primary key, name text)")
             conn.execute("insert into products values (1, 'a red bicycle')")
             ev.add("product", "a red bicycle", id=1, conn=conn)
 
-        with conn.transaction(force_rollback=True):  # neither the row nor the job ever was
+        with conn.transaction(force_rollback=True):  # rolls back the row and its job
             conn.execute("insert into products values (2, 'never sold')")
             ev.add("product", "never sold", id=2, conn=conn)
 

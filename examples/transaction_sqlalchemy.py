@@ -35,12 +35,12 @@ def main(store: str) -> None:
             session.add(Product(id=1, name="a red bicycle"))
             session.flush()
             ev.add("product", "a red bicycle", id=1, conn=session)
-            session.commit()  # the row and its job, together
+            session.commit()  # commits the row and its job together
 
             session.add(Product(id=2, name="never sold"))
             session.flush()
             ev.add("product", "never sold", id=2, conn=session)
-            session.rollback()  # neither the row nor the job ever was
+            session.rollback()  # rolls back the row and its job
 
         with engine.begin() as conn:  # Core
             conn.execute(insert(Product).values(id=3, name="a blue bicycle"))
