@@ -104,7 +104,7 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Embedded:
         except (ProviderUnavailable, RateLimited) as error:
             error.calls, error.tokens = answer.calls, answer.tokens
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the others
+        except Exception as error:  # noqa: BLE001 - must not stop the other texts
             refused = _refused(error, places)
             if refused:
                 answer.errors.update(dict.fromkeys(refused, error))
@@ -219,7 +219,7 @@ def _probe(embedder: Embedder, cause: Exception, total: Embedded) -> None:
         trouble: Exception = BadAnswer()
     except (ProviderUnavailable, RateLimited):
         raise
-    except Exception as error:  # noqa: BLE001 - any failure of a good text is the provider's
+    except Exception as error:  # noqa: BLE001 - a good text failed: provider error
         sound, trouble = False, error
     if not sound:
         raise ProviderUnavailable(

@@ -65,7 +65,7 @@ class Provider:
         def try_it() -> None:
             try:
                 passed.append(self._gates.passes(self._probe))
-            except Exception as error:  # noqa: BLE001 - for the thread that waits, if one does
+            except Exception as error:  # noqa: BLE001 - re-raised in the waiting thread
                 errors.append(error)
 
         trial = threading.Thread(target=try_it, name="evervec-probe", daemon=True)

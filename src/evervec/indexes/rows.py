@@ -263,7 +263,7 @@ class RowsIndex(ABC):
             for key in [key for key in self._blocks if key[0] == version]:
                 self._bytes -= self._blocks.pop(key).bytes
 
-    def revive(  # noqa: B027 - nothing is what most need
+    def revive(  # noqa: B027 - most engines need nothing
         self, version: int, records: Sequence[int]
     ) -> None:
         """It is put back with its store, and never ahead of it."""
@@ -281,7 +281,7 @@ class RowsIndex(ABC):
                     wanted = (stray.version, stray.tenant, _AT_ONCE)
                     left = len(db.execute(self.sql.drop_strays, wanted).fetchall())
 
-    def tend(self, before: float) -> None:  # noqa: B027 - nothing is what most need
+    def tend(self, before: float) -> None:  # noqa: B027 - most engines need nothing
         """The store's own care is enough."""
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Jobs: what may become of them, who holds them, and who waits for them.
+"""Jobs: their transitions, their leases, and waiting for them.
 
-`transitions` is the whole rule, as pure functions that every store follows; `queue` offers claim, finish,
-fail and retry over any store; `ticket_waiter` waits for changes to be in the index. It may touch the store
-alone. Workers (`evervec.worker`) are its main users.
+`transitions` has the complete rules, as pure functions that every store follows; `queue` offers
+claim, finish, fail and retry over any store; `ticket_waiter` waits until changes are in the index.
+The folder may touch the store only. Workers (`evervec.worker`) are its main users.
 """

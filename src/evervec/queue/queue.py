@@ -1,8 +1,8 @@
-"""The queue: policies of time, attempts and order over any store.
+"""The queue: leases, attempts and priorities over any store.
 
-Callers may work it themselves (claim, then finish, fail or release); evervec's own
-workers do just that, in batches. Only the holder of a job's token may end it, and
-everyone else gets `LeaseLost`.
+Callers may work the queue themselves (claim, then finish, fail or release); evervec's workers do
+the same, in batches. Only the holder of a job's token may end it; any other caller gets
+`LeaseLost`.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ log = logging.getLogger("evervec")
 
 _BATCH = 5000
 _POSTPONED = 30.0
-"""seconds after which a job is tried again that no process was able to do"""
+"""seconds until a job that this process could not do is tried again"""
 NOT_READ = Content(None, "", {}, 1.0)
-"""Nobody has read what the job is about."""
+"""Default of `finish`: the job's content was not read."""
 
 
 def worker_name() -> str:
-    """How this process signs what it claims."""
+    """The name of this process as a worker: host and process id."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
 class Queue:
-    """The jobs of one store, as one tenant sees them (or, with None, whoever runs it for all);
-    claims serve all tenants."""
+    """The jobs of one store, limited to one tenant (or all tenants, with None). Claims always serve
+    all tenants."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Queue:
         self._read = read
         self.worker = worker_name()
 
-    # putting in
+    # enqueueing
     def enqueue(
         self,
         kind: str,
@@ -78,8 +78,8 @@ class Queue:
         max_attempts: int | None = None,
         conn: Any = None,
     ) -> EnqueueResult:
-        """A job for a record as it stands: for rows that the kind's loader fetches, or to
-        embed a record anew."""
+        """Enqueue a job for a record as it is now: for rows that the kind's loader fetches, or to
+        embed a record again."""
         check_name("kind", kind)
         return self._enqueue(kind, [record_id(_required(id))], priority, delay, max_attempts, conn)[
             0
@@ -95,12 +95,12 @@ class Queue:
         max_attempts: int | None = None,
         conn: Any = None,
     ) -> list[EnqueueResult]:
-        """One result or error per input, in order; saved a batch at a time."""
+        """Enqueue many, in batches; one result or error per input, in order."""
         check_name("kind", kind)
         found: list[EnqueueResult] = []
         inputs = iter(ids)
         while batch := list(islice(inputs, _BATCH)):
-            good, errors = _sorted_out(batch)
+            good, errors = _check_ids(batch)
             results = self._enqueue(kind, good, priority, delay, max_attempts, conn) if good else []
             if errors:
                 rest = iter(results)
@@ -133,12 +133,12 @@ class Queue:
             conn=conn,
         )
 
-    # working
+    # claiming and ending
     def claim(
         self, limit: int = 1, *, versions: Sequence[int] | None = None, suspects: bool = True
     ) -> list[Job]:
-        """Lease up to `limit` due jobs. Finish, fail or release each before its lease ends,
-        or renew it."""
+        """Claim up to `limit` due jobs. Finish, fail, release or renew each before its lease
+        expires."""
         check_limit(limit)
         lease = self._settings.lease_seconds
         return self._store.claim(
@@ -146,8 +146,8 @@ class Queue:
         )
 
     def content(self, job: Job) -> Content | None:
-        """What a claimed job is about, as it is now: the record, the boxed record that it
-        carries, or the row that it has to load. None: what the index has of it is to go."""
+        """The current content of a claimed job: the record, the boxed record that the job carries,
+        or the row that it has to load. None: the record's points are to be removed."""
         loaded = self._store.load([job], 0)[0]
         if loaded is None:
             raise LeaseLost(f"there is no job {job.job_id} any more: it was cancelled")
@@ -164,8 +164,8 @@ class Queue:
         return Content(loaded.title, loaded.text, loaded.metadata, loaded.weight)
 
     def finish(self, job: Job, content: Content | None = NOT_READ) -> None:
-        """Mark a claimed job done, for callers that keep an index of their own. A boxed or
-        loaded record appears with that: give what `content` gave for the job."""
+        """Mark a claimed job done, for callers that keep their own index. A boxed or loaded record
+        becomes visible with it: pass the result of `content` for the job."""
         reveal = None if content is None else content.draft
         gone = content is None and job.op is Op.LOAD
         finish = Finish(job, reveal=reveal, gone=gone, worker=self.worker)
@@ -176,11 +176,12 @@ class Queue:
         return self._store.finish([Finish(job, worker=self.worker) for job in jobs])
 
     def fail(self, job: Job, error: str | BaseException, *, permanent: bool = False) -> None:
-        """The job waits for another try, or becomes a dead letter when none is left."""
+        """Schedule the job's next attempt, or make it a dead letter when none is left."""
         self._must_hold(self.fail_many([(job, str(error), permanent)])[0] is not None, job)
 
     def fail_many(self, failures: Sequence[tuple[Job, str, bool]]) -> list[Status | None]:
-        """Fail `(job, error, permanent)`; where each went, None where the lease was lost."""
+        """Fail `(job, error, permanent)` tuples; returns each job's new status, None where the
+        lease was lost."""
         now = self._store.now()
         ends = self._store.fail(
             [
@@ -204,20 +205,20 @@ class Queue:
         return ends
 
     def release(self, job: Job) -> None:
-        """Give a claimed job back, its attempt too."""
+        """Give a claimed job back without spending its attempt."""
         self._must_hold(self._store.release([job])[0], job)
 
     def release_many(self, jobs: Sequence[Job], error: str | None = None) -> list[bool]:
         return self._store.release(jobs, error=None if error is None else _storable(error))
 
     def postpone(self, job: Job, why: str) -> bool:
-        """Give a claimed job back, its attempt too, to be tried again in a while: another
+        """Give a claimed job back without spending its attempt, to be tried again later: another
         process may be able to do it. False: the lease was lost."""
         due = self._store.now() + _POSTPONED
         return self._store.release([job], error=_storable(why), due=due)[0]
 
     def renew(self, job: Job) -> None:
-        """Hold a claimed job for another lease."""
+        """Renew the lease of a claimed job."""
         self._must_hold(self.renew_many([job])[0], job)
 
     def renew_many(self, jobs: Sequence[Job]) -> list[bool]:
@@ -230,7 +231,7 @@ class Queue:
                 "its lease ran out and it was taken over, or it has ended; drop the result"
             )
 
-    # looking
+    # reading
     def stats(self) -> Stats:
         providers = [model.provider for model in self._models]
         gates = (provider.gate() for provider in providers)
@@ -250,7 +251,7 @@ class Queue:
         return found[0] if found else None
 
     def history(self, kind: str, id: str | int) -> list[Attempt]:
-        """What was tried for a record, oldest first."""
+        """The attempts for a record, oldest first."""
         check_name("kind", kind)
         return self._store.history(self._one_tenant(), kind, record_id(_required(id)))
 
@@ -272,8 +273,8 @@ class Queue:
         after: int | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        """Jobs as their status orders them, or in order of their numbers from the one behind
-        `after`."""
+        """List jobs in the order of their status, or with `after` in order of job id, starting
+        behind it."""
         try:
             wanted = None if status is None else Status(status)
         except ValueError:
@@ -293,13 +294,13 @@ class Queue:
     def get(self, job_id: int) -> Job | None:
         return self._store.job(self._tenant, _job_id(job_id))
 
-    # care
+    # maintenance
     def retry(self, job_id: int) -> None:
-        """A failed job starts anew: no attempts spent, no error."""
+        """Restart a failed job: no attempts spent, no error."""
         self._store.retry(self._tenant, _job_id(job_id))
 
     def retry_failed(self, max_retries: int | None = None) -> int:
-        """All failed jobs start anew, or those with fewer attempts than `max_retries`."""
+        """Restart all failed jobs, or those with fewer attempts than `max_retries`."""
         if max_retries is not None:
             check_whole("max_retries", max_retries, 0, BIGGEST)
         return self._store.retry_failed(self._tenant, max_retries)
@@ -307,9 +308,9 @@ class Queue:
     def recover_stuck(
         self, threshold: float | timedelta | None = None, *, own: bool = False
     ) -> int:
-        """Take back jobs whose lease ran out, or that were claimed longer ago than
-        `threshold`; their crash counts as an attempt. All tenants' as workers do, or this one's
-        `own` alone."""
+        """Take back jobs whose lease has expired, or that were claimed longer ago than `threshold`;
+        the crash counts as an attempt. Covers all tenants, as workers do, or with `own` this tenant
+        only."""
         tenant = self._tenant if own else None
         if isinstance(threshold, timedelta):
             threshold = threshold.total_seconds()
@@ -323,11 +324,11 @@ class Queue:
         return count
 
     def purge_done(self, older_than: timedelta | datetime) -> int:
-        """Drop done jobs; their records and vectors stay."""
+        """Purge done jobs; their records and vectors stay."""
         return self._purge(Status.DONE, older_than)
 
     def purge_dead(self, older_than: timedelta | datetime, boxed: bool = False) -> int:
-        """Drop dead letters; those that carry a boxed record only if `boxed`."""
+        """Purge dead letters; those that carry a boxed record only if `boxed`."""
         return self._purge(Status.FAILED, older_than, boxed=boxed)
 
     def _purge(self, status: Status, older_than: timedelta | datetime, boxed: bool = False) -> int:
@@ -347,12 +348,12 @@ class Queue:
         self._store.set_priority(self._tenant, _job_id(job_id), wanted)
 
     def pause(self, *, own: bool = False) -> None:
-        """No more claims until `resume`, by no worker of the store; what is claimed is finished.
-        Of all tenants' jobs, as claims are for all, or of this one's `own` alone."""
+        """Stop claims by all workers of the store until `resume`; claimed jobs are finished. Covers
+        all tenants, because claims do, or with `own` this tenant only."""
         self._store.set_paused(True, self._tenant if own else None)
 
     def resume(self, *, own: bool = False) -> None:
-        """Claims go on: the end of a pause of all, or of this tenant's `own`."""
+        """Allow claims again: end the pause of all tenants, or with `own` of this tenant."""
         self._store.set_paused(False, self._tenant if own else None)
 
 
@@ -390,8 +391,8 @@ def _all_batches(purge: Callable[[], int]) -> int:
     return total
 
 
-def _sorted_out(ids: list[Any]) -> tuple[list[str], dict[int, EnqueueResult]]:
-    """Ids as text, and by their places the errors of those that cannot be ids."""
+def _check_ids(ids: list[Any]) -> tuple[list[str], dict[int, EnqueueResult]]:
+    """The valid ids as text, and the errors of the invalid ones by position."""
     if are_plain_ids(ids):
         return ids, {}
     good, errors = [], {}
@@ -404,7 +405,7 @@ def _sorted_out(ids: list[Any]) -> tuple[list[str], dict[int, EnqueueResult]]:
 
 
 def _storable(error: str) -> str:
-    """An error's words, even those that are no valid text."""
+    """The error text with characters that are not valid UTF-8 escaped."""
     return error.encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,7 +1,7 @@
-"""Waiting for changes to be in the index: one of all who wait in this process looks for all.
+"""Waits for changes to be in the index; one waiter of this process polls for all of them.
 
-If each looked for itself at every sign of progress, many who wait would keep the very worker
-busy that they wait for.
+If every waiter polled at each sign of progress, many waiters would slow down the worker that they
+wait for.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class _Waiter:
         self.asks = (tenant, ticket)
         self.end: Status | None = None
         self.called = threading.Event()
-        """its change has ended, or it is its turn to look"""
+        """set when its change has ended, or when it becomes the one that polls"""
 
 
 class TicketWaiter:
-    """All who wait for changes of one store in this process."""
+    """All waiters for changes of one store in this process."""
 
     def __init__(self, store: Store, poll_seconds: float | None) -> None:
         self._store = store
@@ -30,10 +30,10 @@ class TicketWaiter:
         self._lock = threading.Lock()
         self._waiters: list[_Waiter] = []
         self._looks: _Waiter | None = None
-        """who looks for all"""
+        """the waiter that polls for all"""
 
     def settled(self, tenant: str, ticket: Ticket, seconds: float) -> Status | None:
-        """How a change ended; None when it did not in time."""
+        """The final status of a change; None when it did not end in time."""
         deadline = time.monotonic() + seconds
         me = _Waiter(tenant, ticket)
         self._join(me)

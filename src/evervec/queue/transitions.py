@@ -1,14 +1,16 @@
-"""What becomes of a job when something meets it: the whole machine, once.
+"""The job state machine: every transition, stated once.
 
-The functions are pure, and are the rule. The engines say the same in SQL, a batch at a time;
-`tests/conformance/test_transitions.py` compares the two for every state that can exist. Three ideas
-explain most:
+The functions are pure, and they are the rule. The engines implement the same in SQL, a batch at a
+time; `tests/conformance/test_transitions.py` compares the two for every possible state. Three ideas
+explain most of it:
 
-* A debt never shrinks. A row that must be read (`Op.LOAD`) or a box that must be opened
-  (`Op.OPEN`) stays so until that is done; only newer content takes its place.
-* Only the holder of the token ends a claimed job. A change that lands meanwhile overtakes the
-  claim: it waits at its own time, with no attempt spent, however the claim ends.
-* Only a claim spends an attempt, only a release gives it back, only a lost lease counts a crash.
+* A debt never shrinks. A row that must be read (`Op.LOAD`) or a box that must be opened (`Op.OPEN`)
+  remains to be read until that is done; only newer content replaces it.
+* Only the holder of the token ends a claimed job. A change that arrives in the meantime overtakes
+  the claim: however the claim ends, the change is pending at its own due time, with no attempt
+  spent.
+* Only a claim spends an attempt, only a release gives it back, and only an expired lease counts a
+  crash.
 """
 
 from __future__ import annotations
@@ -21,34 +23,34 @@ from evervec.model.jobs import Op, Status
 
 PENDING, PROCESSING, DONE, FAILED = Status
 RETRIED = frozenset({FAILED})
-"""A retry by hand takes a job out of these alone: elsewhere there is nothing to try again."""
+"""A manual retry applies to these states only: in the others there is nothing to retry."""
 CANCELLED = frozenset({PENDING, FAILED})
-"""A claimed job is its holder's, and a done one is the trace of what the index holds."""
+"""A claimed job belongs to its holder, and a done job records what the index holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What the rules look at, in the order of the query `standing`."""
+    """The fields that the rules depend on, in the order of the query `standing`."""
 
     status: Status
     op: Op
     seq: int
-    """the change that it wants"""
+    """the change to be indexed"""
     claimed_seq: int | None = None
-    """what `seq` was at the last claim"""
+    """the value of `seq` at the last claim"""
     finished_seq: int | None = None
     """the latest change that was finished"""
     token: str | None = None
-    """of the claim that holds it, or that finished it last"""
+    """of the claim that holds the job, or that finished it last"""
     attempts: int = 0
     max_attempts: int = 10
     crashes: int = 0
     boxed: bool = False
-    """it carries the record that it has to open"""
+    """the job carries a boxed record that it has to open"""
     priority: int = 0
     scheduled_for: float = 0.0
     error: str | None = None
-    """how the last attempt ended, until one succeeds or something newer starts"""
+    """error of the last attempt, until an attempt succeeds or a newer change restarts the job"""
     completed_at: float | None = None
     started_at: float | None = None
     lease_expires_at: float | None = None
@@ -59,20 +61,22 @@ class JobState:
 
     @property
     def overtaken(self) -> bool:
-        """Something newer came since the claim."""
+        """Whether a newer change arrived since the claim."""
         return self.seq > (self.claimed_seq or 0)
 
     @property
     def reads(self) -> bool:
-        """It owes a row or a box."""
+        """Whether the job has a row or a box to read."""
         return self.op in (Op.LOAD, Op.OPEN) and self.status is not DONE
 
     def held_by(self, token: str | None) -> bool:
-        """A job without a token, and a token of an earlier claim, hold nothing."""
+        """Whether the token holds the claim. No token, or the token of an earlier claim, holds
+        nothing."""
         return self.held and token is not None and self.token == token
 
     def finished_by(self, token: str | None, claimed_seq: int | None) -> bool:
-        """That finish was taken before, and its answer lost: it is answered again, not done."""
+        """Whether this finish was already applied and its reply lost: it succeeds again and changes
+        nothing."""
         same = not self.held and token is not None and self.token == token
         return same and (self.finished_seq or -1) >= (claimed_seq or 0)
 
@@ -89,8 +93,8 @@ class Ask(NamedTuple):
 
 
 def put(job: JobState | None, ask: Ask) -> JobState:
-    """Add, delete, enqueue, table change and reopen end here: one job for each record and version,
-    which wants the latest change. N changes before a claim cost one embedding."""
+    """Add, delete, enqueue, table changes and reopen all end here. There is one job per record and
+    version, and it wants the latest change, so N changes before a claim cost one embedding."""
     if job is None:
         return JobState(
             PENDING, ask.op, ask.seq, max_attempts=ask.max_attempts, boxed=ask.boxed,
@@ -99,22 +103,23 @@ def put(job: JobState | None, ask: Ask) -> JobState:
     waits = job.status is PENDING or (job.held and job.overtaken)
     asked = replace(
         job, op=ask.op, seq=ask.seq, boxed=ask.boxed, max_attempts=ask.max_attempts,
-        # what was urgent stays urgent until it is done
+        # an unfinished job keeps the higher priority
         priority=max(job.priority, ask.priority) if job.status in (PENDING, PROCESSING)
         else ask.priority,
-        # what waits keeps its place; a claim's own time says nothing of the next pass
+        # a waiting job keeps its place; a claimed job's due time does not matter for the next pass
         scheduled_for=min(job.scheduled_for, ask.due) if waits else ask.due,
     )  # fmt: skip
-    if job.held:  # the claim goes on, and its end sees that it was overtaken
+    if job.held:  # the claim continues; when it ends, the job is seen to be overtaken
         return asked
     return replace(asked, status=PENDING, attempts=0, crashes=0, error=None, completed_at=None)
 
 
-# What a request asks of each version. New content takes the place of a debt, because it is newer
-# than what the debt would read: an add asks every version to EMBED, a delete to DELETE. A boxed add
-# asks the version that serves to OPEN, and the others nothing: the record appears when that one has
-# it, and they are told then. An add of what is there asks nothing, unless the job failed or has a
-# box that would replace it; nor does a delete of what neither is there nor will be read.
+# What each request asks of each version. New content replaces a debt, because it is newer than what
+# the debt would read: an add asks every version to EMBED, a delete asks it to DELETE. A boxed add
+# asks the serving version to OPEN and the others for nothing: they get the record when the serving
+# version has opened it. An add of unchanged content asks for nothing, unless the job failed or has
+# a box that would replace the content. A delete of a record that does not exist and is not waiting
+# to be read asks for nothing.
 
 
 class Work(NamedTuple):
@@ -127,63 +132,65 @@ class Work(NamedTuple):
 
 
 def debt(asked: Op, owed: Iterable[Work], *, is_loaded: bool = False) -> Work:
-    """What a job has to do that is asked for again by somebody who brings no content: enqueue,
-    repair, backfill, a migration, a lost lease. A row is newer than any box, because it is read
-    when the job is done. `owed`: by all versions of the record that still read (`reads`), because
-    one of them may have read what another has not. Of two boxes the newer one counts. A box keeps
-    its own seq, whatever its job gets: it is no newer for being asked for again."""
+    """The operation of a job that is requested again without new content: by enqueue, repair,
+    backfill, a migration or a lost lease. A row is newer than any box, because it is read when the
+    job is done. `owed`: the work of all versions of the record that still have something to read
+    (`reads`), because one version may have read what another has not. Of two boxes the newer one
+    counts. A box keeps its own seq when its job gets a newer one."""
     debts = sorted(owed, key=lambda one: (one.op is Op.LOAD, one.box_seq))
     newest = debts[-1] if debts else Work(asked)
     return Work(Op.LOAD) if is_loaded or newest.op is Op.LOAD else newest
 
 
 def to_enqueue(state: str, is_loaded: bool) -> Op:
-    """Before debts; a table change is an enqueue whose row is loaded. A hidden record has nothing
-    to embed: whoever enqueues it means a row."""
+    """The operation before debts; a table change is an enqueue whose row is loaded. A hidden record
+    has nothing to embed, so enqueueing it means loading its row."""
     if is_loaded or state == "hidden":
         return Op.LOAD
     return Op.EMBED if state == "live" else Op.DELETE
 
 
 def to_reopen(state: str) -> Op:
-    """Before debts: the record's points are in doubt, so a record that is not there has none."""
+    """The operation before debts. The record's points are in doubt, so a record that is not live
+    must have none."""
     return Op.EMBED if state == "live" else Op.DELETE
 
 
 def beside_box(asked: Op) -> Op | None:
-    """What a version that does not serve has to do while the one that serves has a box to open:
-    the record as it is, which searches need until then, and if the box is bad for longer."""
-    return None if asked is Op.LOAD else asked  # of a hidden record: nothing yet
+    """What a non-serving version has to do while the serving version has a box to open: index the
+    record as it is now. Searches need that until the box is opened, and longer if the box is
+    bad."""
+    return None if asked is Op.LOAD else asked  # a hidden record has nothing to index yet
 
 
 def takes_box(record_seq: int, op: str | None, job_seq: int | None, box_seq: int) -> bool:
-    """Whether the version that serves takes a box from one that does not: not when the record, or
-    what its own job reads, is newer. At a switch, and before a version is dropped, so that no box
-    is lost with its job."""
+    """Whether the serving version takes over a box from a non-serving one: not when the record, or
+    what the serving version's job reads, is newer. Applied at a switch and before a version is
+    dropped, so that no box is lost with its job."""
     reads_newer = op in (Op.OPEN, Op.LOAD) and (job_seq or 0) > box_seq
     return record_seq <= box_seq and not reads_newer
 
 
 def follows_box(op: str | None, job_seq: int | None, box_seq: int) -> bool:
-    """Whether another version embeds a record that came out of its box: not when it has to read
-    a row that is newer."""
+    """Whether another version embeds a record whose box was opened: not when that version has a
+    newer row to read."""
     return not (op == Op.LOAD and (job_seq or 0) > box_seq)
 
 
 def join(job: JobState | None, serving: JobState | None) -> JobState | None:
-    """A version that is begun gets the rows that the serving one has yet to load; what is live
-    it gets by reopen, and boxes when they are opened."""
+    """A new version gets the rows that the serving version has yet to load. It gets live records by
+    reopen, and boxes when they are opened."""
     if job is None and serving is not None and serving.op is Op.LOAD and serving.reads:
         due, priority = serving.scheduled_for, serving.priority
         return put(None, Ask(Op.LOAD, serving.seq, due, False, priority, serving.max_attempts))
     return job
 
 
-# A claim, and how it ends.
+# Claims, and how they end.
 
 
 def claim(job: JobState, token: str, now: float, lease: float) -> JobState:
-    """Of what is pending and due. The attempt counts now, so that a crash cannot hide it."""
+    """Claim a pending, due job. The attempt is counted now, so that a crash cannot hide it."""
     return replace(
         job, status=PROCESSING, token=token, claimed_seq=job.seq, attempts=job.attempts + 1,
         started_at=now, lease_expires_at=now + lease,
@@ -196,17 +203,17 @@ def renew(job: JobState, now: float, lease: float) -> JobState:
 
 def finish(job: JobState, seq: int, now: float) -> JobState:
     """`seq`: of the content that was embedded, which may be newer than the claim. The token stays,
-    so that the same finish is known when it comes again; a worker that lived clears the crashes."""
+    so that a repeated finish is recognised; success resets the crashes."""
     done = replace(
         job, finished_seq=seq, completed_at=now, lease_expires_at=None, error=None, crashes=0
     )
-    if job.seq > seq:  # what came since is next, with its box and at its own time
+    if job.seq > seq:  # a newer change is next, with its box and due time
         return replace(done, status=PENDING, attempts=0)
     return replace(done, status=DONE, boxed=False)
 
 
 def fail(job: JobState, error: str, retry_at: float | None, now: float) -> JobState:
-    """`retry_at` None: a permanent error. The last attempt ends in the dead letters."""
+    """`retry_at` None: a permanent error. A job without attempts left becomes a dead letter."""
     ended = replace(job, error=error, token=None, lease_expires_at=None, completed_at=None)
     if job.overtaken:
         return replace(ended, status=PENDING, attempts=0)
@@ -216,7 +223,7 @@ def fail(job: JobState, error: str, retry_at: float | None, now: float) -> JobSt
 
 
 def release(job: JobState, error: str | None = None, due: float | None = None) -> JobState:
-    """The job was not to blame: its attempt is given back. An outage leaves its words."""
+    """Give the attempt back, because the job was not at fault. An outage records its error."""
     words = job.error if error is None else error
     back = replace(job, status=PENDING, token=None, lease_expires_at=None, error=words)
     if job.overtaken:
@@ -226,8 +233,9 @@ def release(job: JobState, error: str | None = None, due: float | None = None) -
 
 
 def expire(job: JobState, now: float) -> JobState:
-    """Its worker stopped answering. A first crash says nothing of the job, which may only have
-    been in bad company: it never ends the last attempt, and the job gets one more, alone."""
+    """The worker stopped renewing the lease. A first crash does not prove the job guilty, since
+    another job of the batch may have caused it: even on its last attempt the job gets one more,
+    alone."""
     error = f"its worker stopped answering in attempt {job.attempts}"
     back = replace(
         job, status=PENDING, crashes=job.crashes + 1, error=error, token=None,
@@ -240,11 +248,12 @@ def expire(job: JobState, now: float) -> JobState:
     return replace(back, scheduled_for=now)
 
 
-# What people and housekeeping do.
+# Manual operations and housekeeping.
 
 
 def retry(job: JobState, now: float) -> JobState:
-    """From zero: whoever asks has mended something. The debt is as it was."""
+    """Start again from zero attempts, because the cause was presumably fixed. The debt is
+    unchanged."""
     return replace(
         job, status=PENDING, attempts=0, crashes=0, error=None, completed_at=None,
         scheduled_for=now,
@@ -252,6 +261,6 @@ def retry(job: JobState, now: float) -> JobState:
 
 
 def is_purged(job: JobState, status: Status, before: float, *, boxed: bool) -> bool:
-    """A box is the only copy of its record, so it goes only by an explicit word."""
+    """A box is the only copy of its record, so it is purged only on explicit request."""
     old = job.completed_at is not None and job.completed_at < before
     return job.status is status and old and (boxed or not job.boxed)

@@ -135,7 +135,7 @@ class Search:
         except IndexUnavailable as error:
             log.warning("search answers from text alone: %s", error)
             return None
-        except Exception as error:  # noqa: BLE001 - whatever the model does, text can answer
+        except Exception as error:  # noqa: BLE001 - full text can answer instead
             log.warning("search answers from text alone: %s", describe(error))
             return None
         all = found[0] if len(found) == 1 else Matches.of(chain.from_iterable(found), limit)

@@ -1,6 +1,7 @@
-"""From a claimed job to points in the index: claim, read, chunk, embed, write.
+"""Takes a claimed job to points in the index: claim, read, chunk, embed, write.
 
-`pipeline` has the stages, `worker` overlaps them in threads, `index_writer` writes points so that no stale
-one can win, and `push` does the same for jobs that come as messages. It may touch store, index, embedders and
-attached tables. What is done from time to time beside the jobs is in `evervec.maintenance`.
+`pipeline` has the stages, `worker` overlaps them in threads, `index_writer` writes points so that a
+stale write never replaces a newer one, and `push` processes jobs that arrive as messages. The
+folder may touch the store, the index, embedders and attached tables. Periodic tasks beside the jobs
+are in `evervec.maintenance`.
 """

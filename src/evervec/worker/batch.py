@@ -1,4 +1,4 @@
-"""Records on their way through the stages, and what becomes of them."""
+"""A batch of records as it passes through the stages, and its outcome."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Item:
-    """One record on its way."""
+    """One record in a batch."""
 
     job: Job
     seq: int
@@ -42,7 +42,7 @@ class Item:
 
 
 class Cost(NamedTuple):
-    """What the provider counted for some rows of a batch."""
+    """The calls and tokens that the provider counted for some rows of a batch."""
 
     rows: range
     calls: int
@@ -50,8 +50,8 @@ class Cost(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What one provider call gave for some rows of a batch: an answer, or the reason why there is
-    none, which is no fault of the texts."""
+    """The result of one provider call for some rows of a batch: an answer, or the outage that
+    prevented one. An outage is not the fault of the texts."""
 
     rows: range
     began: int
@@ -62,44 +62,44 @@ class Call(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """Records that go through the stages together, all for one model.
+    """Records that pass through the stages together, all for one model.
 
-    Only one thread changes it: calls run in others, and `take` adds what they gave.
+    Only one thread changes it: calls run in other threads, and `take` adds their results.
     """
 
     items: list[Item]
     model: Model
     texts: list[str] = field(default_factory=list)
     rows: dict[bytes, int] = field(default_factory=dict)
-    """the row of `texts` and `vectors` that a chunk's hash has; below 0: of `vectors` alone"""
+    """row of each chunk's hash in `texts` and `vectors`; negative: in `vectors` only"""
     owners: list[tuple[str, str]] = field(default_factory=list)
-    """tenant and kind of each text, for what it costs"""
+    """tenant and kind of each text, to attribute its cost"""
     vectors: dict[int, NDArray[np.float32]] = field(default_factory=dict)
     errors: dict[int, Exception] = field(default_factory=dict)
     costs: list[Cost] = field(default_factory=list)
-    """what is not accounted for yet"""
+    """costs that are not accounted for yet"""
     tokens: dict[int, int] = field(default_factory=dict)
-    """of each row, once accounted for"""
+    """tokens of each row, once accounted for"""
     counted: set[int] = field(default_factory=set)
-    """rows whose tokens stand in an attempt already"""
+    """rows whose tokens are already counted in an attempt"""
     outage: Exception | None = None
-    """why some texts were not embedded, through no fault of theirs"""
+    """why some texts were not embedded; not the fault of the texts"""
     gone: list[Job] = field(default_factory=list)
     """jobs that were cancelled after the claim"""
     calls_left: int = 0
     look_at: float = 0.0
-    """when to see whether some records are complete, though calls are left"""
+    """when to check for complete records while calls are left"""
     characters: int = 0
-    """of the texts to embed"""
+    """total length of the texts to embed"""
     oversize: bool = False
-    """a record in it needs many calls by itself: other batches go in between"""
+    """one record needs many calls: other batches' calls go in between"""
     suspect: bool = False
-    """a worker died of it: whatever is in it must not take others along"""
+    """it killed a worker before, so it must not share a process with other jobs"""
     marks: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """when its stages began and ended, for traces"""
+    """start and end of each stage, for traces"""
 
     def mark(self, stage: str, began: int) -> None:
-        """A part of a stage ends now."""
+        """Record that part of a stage ends now."""
         first, _ = self.marks.get(stage, (began, 0))
         self.marks[stage] = (min(first, began), time.time_ns())
 
@@ -108,7 +108,7 @@ class Batch:
         return [item.job for item in self.items]
 
     def take(self, call: Call) -> None:
-        """Add what a call gave. Only the errors of the provider's answer become errors of texts."""
+        """Add the result of a call. Only errors in the provider's answer become errors of texts."""
         first, last = self.marks.get("embed", (call.began, call.ended))
         self.marks["embed"] = (min(first, call.began), max(last, call.ended))
         if call.answer is None:
@@ -124,7 +124,7 @@ class Batch:
                 self.vectors[row] = call.answer.vectors[place]
 
     def is_embedded(self, item: Item) -> bool:
-        """Whether all vectors of a record are there."""
+        """Whether all vectors of a record are available."""
         return all(self.rows[hash] in self.vectors for hash in item.fresh)
 
     def _is_settled(self, item: Item) -> bool:
@@ -134,8 +134,8 @@ class Batch:
         return failed or self.is_embedded(item)
 
     def split(self) -> Batch | None:
-        """Take out the records that can be written while others are still being embedded, as a
-        batch that shares texts and vectors with this one; None when there are none."""
+        """Split off the records that can be written while others are still being embedded. The new
+        batch shares texts and vectors with this one; None when no record is ready."""
         ready = [item for item in self.items if self._is_settled(item)]
         if not ready:
             return None
@@ -152,7 +152,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Written:
-    """What became of a batch."""
+    """The outcome of a batch."""
 
     succeeded: int = 0
     failed: int = 0
@@ -166,7 +166,7 @@ class Written:
         return self.succeeded + self.failed + self.retried
 
     def by_outcome(self) -> dict[str, int]:
-        """The ends of the attempts, in the words of metrics."""
+        """The number of attempts by outcome, with the names used in metrics."""
         return {
             "done": self.succeeded, "failed": self.failed, "retry": self.retried,
             "released": self.released, "lost": self.lost,

@@ -15,14 +15,15 @@ _Waiting = deque[tuple[Batch, deque[range]]]
 
 
 class Calls:
-    """So many at once, batch by batch. A batch that needs very many takes turns with the others.
+    """Makes up to `count` calls at once, batch by batch. Oversize batches alternate with the
+    others.
 
-    The threads are daemons: one that hangs cannot keep the process from ending.
+    The threads are daemons: a call that hangs cannot keep the process from exiting.
     """
 
     def __init__(self, pipeline: Pipeline, count: int, stopping: Callable[[], bool]) -> None:
         self.done: queue.SimpleQueue[tuple[Batch, Call | None] | None] = queue.SimpleQueue()
-        """calls that ended; without a `Call` where an outage made it needless"""
+        """calls that ended; None in place of a `Call` that was skipped because of an outage"""
         self._pipeline = pipeline
         self._count = count
         self._stopping = stopping
@@ -34,7 +35,7 @@ class Calls:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Start the threads; RuntimeError if there is none to be had."""
+        """Start the threads; raises RuntimeError if none can be started."""
         while len(self._threads) < self._count:
             name = f"evervec-call-{len(self._threads)}"
             thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -42,7 +43,7 @@ class Calls:
             self._threads.append(thread)
 
     def tend(self) -> None:
-        """Start anew what has died."""
+        """Restart threads that died."""
         if not all(thread.is_alive() for thread in self._threads):
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             self.start()
@@ -53,7 +54,7 @@ class Calls:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Begin no more calls."""
+        """Start no more calls."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -66,7 +67,7 @@ class Calls:
             try:
                 if batch.outage is None:
                     call = self._pipeline.call(batch, rows, self._stopping)
-            except BaseException as error:  # noqa: BLE001 - the batch must come back in any case
+            except BaseException as error:  # noqa: BLE001 - the batch must be returned
                 outage = RuntimeError(f"a provider call was broken off by {error!r}")
                 call = Call(rows, began, time.time_ns(), outage=outage)
             finally:

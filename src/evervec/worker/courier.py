@@ -1,4 +1,4 @@
-"""Bringing jobs to the worker endpoint: through QStash, or by a plain request."""
+"""Delivers jobs to the worker endpoint: through QStash, or by a direct HTTP request."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _CONNECT_SECONDS = 10.0
 
 
 def configured(settings: Settings, name: str) -> str:
-    """A setting of push mode; its name in capitals, as hosts set it, is the second place."""
+    """A setting of push mode; falls back to the environment variable with its name in capitals."""
     return getattr(settings, name) or os.environ.get(name.upper(), "")
 
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Those of the machine, read once: there is a courier for every dispatch."""
+    """The machine's certificates, loaded once: each dispatch creates a courier."""
     return httpx.create_ssl_context()
 
 
 class Courier:
-    """Brings jobs to the worker endpoint of one service."""
+    """Delivers jobs to the worker endpoint of one service."""
 
     def __init__(self, url: str, settings: Settings) -> None:
         self._worker_url = url.rstrip("/") + WORKER_PATH
         self._qstash = configured(settings, "qstash_url") or _QSTASH
         self._token = configured(settings, "qstash_token")
         self._secret = configured(settings, "worker_secret")
-        # a plain request is answered when the job is done
+        # a direct request is answered only when the job is done
         timeout = httpx.Timeout(settings.lease_seconds, connect=_CONNECT_SECONDS)
         self._http = httpx.Client(timeout=timeout, verify=_certificates())
 
@@ -51,7 +51,7 @@ class Courier:
         self._http.close()
 
     def hand_over(self, job: Job) -> bool:
-        """Whether somebody took it: QStash, or else the worker itself."""
+        """Whether the job was accepted, by QStash or by the worker endpoint."""
         body = json.dumps({"job_id": job.job_id, "token": job.token}).encode()
         return (self._token != "" and self._publish(job, body)) or self._send(job, body)
 
@@ -62,25 +62,25 @@ class Courier:
         try:
             return self._post("QStash", job, url, body, headers)
         except httpx.HTTPError as error:
-            return _missed("QStash", job, type(error).__name__)
+            return _log_undelivered("QStash", job, type(error).__name__)
 
     def _send(self, job: Job, body: bytes) -> bool:
         headers = {"x-worker-secret": self._secret} if self._secret else {}
         try:
             return self._post("the worker endpoint", job, self._worker_url, body, headers)
         except httpx.ReadTimeout:
-            return True  # it may be at work still: its lease decides
+            return True  # the worker may still be processing it: the lease decides
         except httpx.HTTPError as error:
-            return _missed("the worker endpoint", job, type(error).__name__)
+            return _log_undelivered("the worker endpoint", job, type(error).__name__)
 
     def _post(self, whom: str, job: Job, url: str, body: bytes, headers: dict[str, str]) -> bool:
         answer = self._http.post(
             url, content=body, headers={"Content-Type": "application/json", **headers}
         )
-        return answer.is_success or _missed(whom, job, f"status {answer.status_code}")
+        return answer.is_success or _log_undelivered(whom, job, f"status {answer.status_code}")
 
 
-def _missed(whom: str, job: Job, why: str) -> bool:
+def _log_undelivered(whom: str, job: Job, why: str) -> bool:
     log.warning(
         "job %d could not be handed to %s: %s", job.job_id, whom, why,
         extra={"job_id": job.job_id},

@@ -1,4 +1,4 @@
-"""When a worker's next claim is due, while jobs trickle in."""
+"""Delays a worker's next claim while jobs trickle in."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 
 
 class Debounce:
-    """Lets more jobs come before the next claim, while they trickle in.
+    """Waits for more jobs before the next claim, while they trickle in.
 
-    To claim, embed and write one job costs about as much as ten, and whoever adds the next one
-    meanwhile waits for locks and for Python. What comes alone is taken at once.
+    Claiming, embedding and writing one job costs about as much as ten, and in the meantime callers
+    that add the next job wait for locks and for the GIL. A job that comes alone is claimed at once.
     """
 
     few = 16
@@ -25,8 +25,8 @@ class Debounce:
         return self._until - time.monotonic() if self._until else 0.0
 
     def claimed(self, count: int, limit: int) -> None:
-        """So many were found of as many as were wanted. A few time after time, or after a wait more
-        than one, are a trickle."""
+        """Record a claim that found `count` of `limit` jobs. A few jobs time after time, or more
+        than one after a wait, are a trickle."""
         gathered = self._until > 0.0
         trickles = gathered < count < min(self.few, limit)
         again = trickles and (gathered or self._trickles)

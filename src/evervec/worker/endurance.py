@@ -1,4 +1,4 @@
-"""How a worker outlives errors: it says what it met, waits longer each time, and goes on."""
+"""How a worker survives errors: it logs the error, backs off, and continues."""
 
 from __future__ import annotations
 
@@ -13,44 +13,43 @@ from evervec.errors import EmbedderError, IndexUnavailable, StoreError
 log = logging.getLogger("evervec")
 
 PASSING = (StoreError, IndexUnavailable, OSError, MemoryError)
-"""failures of what is around the provider's calls: they spend no attempt, and work goes on after
-them"""
+"""failures around the provider calls: they spend no attempt, and work continues after them"""
 AROUND = (*PASSING, EmbedderError)
-"""everything that is not a mistake of the code"""
+"""everything that is not a bug"""
 _OTHERS = (IndexUnavailable, EmbedderError)
-"""troubles of others that a worker is made to wait for: it does not fail itself"""
+"""failures of other systems, which a worker simply waits for: they do not count as its own"""
 _LONGEST_PAUSE = 30.0
 _FAILURES = 3
 """errors in a row after which a worker counts as failing"""
 _STUCK_SECONDS = 120.0
-"""after which a worker that has not made a move counts as stuck"""
+"""seconds without a step after which a worker counts as stuck"""
 
 
 class Endurance:
-    """The errors that one worker has met since it last did anything."""
+    """The errors of one worker since its last successful step."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`seconds`: the first pause; it doubles each time."""
+        """`seconds`: the first pause; it doubles with each error in a row."""
         self._first = seconds
         self._clock = clock
         self._failures = 0
         self._moved_at = clock()
 
     def moves(self) -> None:
-        """It is about to do something."""
+        """A step begins."""
         self._moved_at = self._clock()
 
     def worked(self) -> None:
-        """It did something."""
+        """A step succeeded."""
         self._failures = 0
 
     def failed(self, error: BaseException) -> float:
-        """Note an error in the log; the seconds to wait before the next try."""
+        """Log an error; returns the seconds to wait before the next try."""
         seconds = self._first
         if not isinstance(error, _OTHERS):
             self._failures += 1
             seconds = min(self._first * 2.0 ** min(self._failures - 1, 10), _LONGEST_PAUSE)
-        with suppress(Exception):  # to say so may fail for the same reason
+        with suppress(Exception):  # logging may fail for the same reason
             if isinstance(error, AROUND):
                 log.error("work waits for the store or index: %s", describe(error))
             else:
@@ -59,7 +58,7 @@ class Endurance:
 
     @property
     def trouble(self) -> str | None:
-        """`failing` or `stuck`; None when all is well."""
+        """`failing` or `stuck`; None when healthy."""
         if self._failures >= _FAILURES:
             return "failing"
         return "stuck" if self._clock() - self._moved_at > _STUCK_SECONDS else None

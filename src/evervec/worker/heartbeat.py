@@ -1,4 +1,4 @@
-"""Renewal of leases, which a busy embedder cannot hold up."""
+"""Renews leases in a thread, so that a slow embedder cannot delay it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger("evervec")
 
 
 class Heartbeat:
-    """Renews the leases of what is being worked on, from a thread of its own."""
+    """Renews the leases of claimed jobs from its own thread."""
 
     def __init__(self, renew: Callable[[list[Job]], object], every: float) -> None:
         self._renew = renew
@@ -38,11 +38,11 @@ class Heartbeat:
                 self.beat()
             except EvervecError as error:
                 log.warning("leases could not be renewed: %s", error)
-            except Exception:  # a thread that ended would let every lease expire
+            except Exception:  # if the thread ended, every lease would expire
                 log.exception("leases could not be renewed")
 
     def beat(self) -> None:
-        """Renew them now."""
+        """Renew all held leases now."""
         with self._lock:
             jobs = list(self._held.values())
         if jobs:
@@ -53,7 +53,7 @@ class Heartbeat:
         return self
 
     def tend(self) -> None:
-        """Start the thread, if it does not run: without it every lease would expire."""
+        """Start the thread if it is not running: without it every lease would expire."""
         if self._thread is None or not self._thread.is_alive():
             thread = threading.Thread(target=self._beat, name="evervec-lease", daemon=True)
             thread.start()

@@ -1,10 +1,10 @@
-"""Finishing jobs together with their points.
+"""Finishes jobs together with their points.
 
-Where the index is in the store's own database, both are one transaction. An index outside of
-it is written first, under a fence: a durable number that is larger than that of any earlier
-holder of the job, and by which the index orders writes. From the fence to the finish the ledger
-entry is in doubt, so whoever comes next takes nothing of it for kept. Therefore a worker may be
-stopped, killed or overtaken at any point.
+If the index is in the store's own database, points and finish are one transaction. An index outside
+the store is written first, under a fence: a durable number, larger than that of any earlier holder
+of the job, by which the index orders writes. From the fence to the finish the ledger entry is in
+doubt, so the next worker treats none of its chunks as kept. This makes it safe to stop, kill or
+overtake a worker at any point.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from evervec.stores.values import Applied, ChunksMissing, Finish, Place
 log = logging.getLogger("evervec")
 
 _HIGHEST_SEQ = 1 << 53
-"""beyond it no store has given out a number, and engines that compare them as floats err"""
+"""no store gives out a higher number, and engines that compare numbers as floats are exact up to
+here"""
 
 
 class IndexWriter:
-    """Brings the points of finished jobs into the index, and tells the store."""
+    """Writes the points of finished jobs to the index, and finishes the jobs in the store."""
 
     def __init__(self, store: Store, index: Index, queue: Queue, lease: float) -> None:
         self._store = store
@@ -36,8 +37,8 @@ class IndexWriter:
         self._lease = lease
 
     def finish(self, finishes: Sequence[Finish]) -> list[bool]:
-        """Points, ledger and finish; False where the lease was lost, or the work must be done
-        again."""
+        """Write points and ledger and finish the jobs; False where the lease was lost, or the
+        record must be embedded again."""
         if self._index.shares_store:
             done = self._finish_together(finishes)
         else:
@@ -45,16 +46,16 @@ class IndexWriter:
         return [f.job.job_id in done for f in finishes]
 
     def _finish_together(self, finishes: Sequence[Finish]) -> set[int]:
-        """Points and finish in one transaction of the store."""
+        """Write points and finish jobs in one transaction of the store."""
         try:
             return _done(finishes, self._store.finish(finishes, self._index.apply))
-        except ChunksMissing as error:  # nothing was changed
+        except ChunksMissing as error:  # the transaction changed nothing
             self._embed_again([f for f in finishes if f.place in error.places])
             whole = [f for f in finishes if f.place not in error.places]
             return _done(whole, self._store.finish(whole, self._index.apply))
 
     def _finish_apart(self, finishes: Sequence[Finish]) -> set[int]:
-        """Points first, in an index outside of the store, then the finish."""
+        """Write points to an index outside the store, then finish the jobs."""
         written, missing = self._apply(finishes)
         self._embed_again([f for f in written if f.place in missing])
         whole = [f for f in written if f.place not in missing]
@@ -63,8 +64,8 @@ class IndexWriter:
         return done
 
     def _apply(self, finishes: Sequence[Finish], above: int = 0) -> tuple[list[Finish], Set[Place]]:
-        """Write the points of those whose lease holds, under a fence above that number; what
-        was written, and where kept chunks were missing."""
+        """Write the points of the jobs whose lease is still held, under a fence above that number.
+        Returns what was written, and the places where kept chunks were missing."""
         fence, held = self._store.fence([f.job for f in finishes], self._lease, above)
         mine = [f._replace(fence=fence) for f, good in zip(finishes, held, strict=True) if good]
         changes = [replace(f.change, seq=fence) for f in mine if f.change]
@@ -72,9 +73,10 @@ class IndexWriter:
         written = [f for f in mine if f.place not in applied.newer]
         if above or not applied.newer:
             return written, applied.missing
-        # Either the lease was lost since, and the new holder was faster; or the store was put
-        # back from a backup, and its counter with it. Only in the second case the jobs are
-        # still held, and the counter must get past what the index has seen.
+        # The index has newer points for two possible reasons. The lease was lost, and the new
+        # holder has already written. Or the store was restored from a backup, and its counter with
+        # it. Only in the second case are the jobs still held, and the counter must move past the
+        # index's numbers.
         late = [f for f in mine if f.place in applied.newer]
         odd = [f for f in late if applied.newer[f.place] > _HIGHEST_SEQ]
         self._refuse(odd)
@@ -85,7 +87,8 @@ class IndexWriter:
         return written + more, applied.missing | missing
 
     def _refuse(self, finishes: Sequence[Finish]) -> None:
-        """No number is larger than those that the index holds: somebody else made them up."""
+        """Fail jobs whose points in the index have a higher number than any store gives out: they
+        were not written by evervec."""
         error = (
             f"{self._index.url} holds points of this record that are newer than any change of it: "
             "run `evervec verify --repair`, then retry the job"
@@ -94,7 +97,7 @@ class IndexWriter:
             self._queue.fail_many([(f.job, error, True) for f in finishes])
 
     def _embed_again(self, finishes: Sequence[Finish]) -> None:
-        """The index lacks chunks that the ledger lists: embed all of these records again."""
+        """The index lacks chunks that the ledger lists: embed these records again completely."""
         if not finishes:
             return
         log.warning(
@@ -106,8 +109,9 @@ class IndexWriter:
         self._queue.release_many([f.job for f in finishes])
 
     def _look_again(self, finishes: Sequence[Finish]) -> None:
-        """Written, but the lease was lost by then: the records need another pass. What the store
-        has forgotten meanwhile was deleted long ago, and its tombstone with it."""
+        """The points were written, but the lease was lost by then: reopen the records. Where the
+        store no longer has the record, it was deleted long ago and its tombstone purged: remove the
+        points."""
         for version, group in _by_version(finishes):
             for f in group:
                 if not self._store.reopen(version, [f.job.record], forget=False):
@@ -115,7 +119,7 @@ class IndexWriter:
 
     def _remove(self, f: Finish) -> None:
         known = {c.version for c in self._store.collections() if c.state != "retired"}
-        if f.job.version in known:  # else all of its points go with it
+        if f.job.version in known:  # otherwise all points of the version are dropped with it
             fence, _ = self._store.fence([], self._lease)
             job = f.job
             gone = Change(job.record, job.version, job.tenant, job.kind, job.record_id, fence)
@@ -123,7 +127,7 @@ class IndexWriter:
 
 
 def _done(finishes: Sequence[Finish], done: Sequence[bool]) -> set[int]:
-    """The jobs that were finished."""
+    """The ids of the jobs that were finished."""
     return {f.job.job_id for f, good in zip(finishes, done, strict=True) if good}
 
 

@@ -1,9 +1,8 @@
-"""The way of a record through a worker, stage by stage: claim, prepare, embed, write.
+"""The stages of a worker, in order: claim, prepare, embed, write.
 
-Each stage is a plain method with no threads of its own, so that they can be stepped
-one by one; `worker` overlaps them. A batch carries everything between the stages.
-Only what the ledger does not know is embedded, and nothing is written for a record
-until all of its chunks are there.
+Each stage is a plain method that starts no threads, so that tests can step through them; `worker`
+overlaps them. A batch carries all data between the stages. Only chunks that are not in the ledger
+are embedded, and nothing is written for a record until all of its chunks are embedded.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ from evervec.worker.reader import RecordReader, Refused
 log = logging.getLogger("evervec")
 
 _ASK_AGAIN = 5.0
-"""seconds between two looks at a collection that cannot hold a version's vectors"""
+"""seconds between two checks of a collection that cannot hold a version's vectors"""
 _PATIENCE = 0.1
-"""seconds that work for one model waits for the answer of another's provider"""
+"""seconds that work for one model waits for another model's provider to answer"""
 
 
 class Pipeline:
@@ -73,44 +72,46 @@ class Pipeline:
             0.0,
             [],
         )
-        """the versions that this process serves, and what that was found from"""
+        """cached result of `serves`: collections, models and kinds it was computed from, expiry,
+        versions"""
         self._used_up: set[str] = set()
-        """tenants whose jobs are given back: since the last claim they used up their day's quota"""
+        """tenants that used up their daily quota since the last claim; their jobs are released"""
         self._refused: dict[int, float] = {}
-        """versions whose collection in the index is wrong, and when to ask again"""
+        """versions whose collection in the index is wrong, and when to check again"""
         self._generation = generation(store)
         self._writer = IndexWriter(store, index, queue, settings.lease_seconds)
         self.memory = settings.memory_mb << 19
-        """characters of text held at once: a half of the setting, for what is made of them"""
+        """characters of text held at once: half of the setting, the rest is for data derived from
+        them"""
 
     def serves(self) -> list[int]:
-        """The versions whose jobs this process can do: of models that it has, cut in a way it
-        knows."""
-        found, known = self.store.collections(), self._what_is_known()
+        """The versions whose jobs this process can do: it has the model and the chunker. Also
+        describes its models and chunkers to the store."""
+        found, known = self.store.collections(), self._models_and_kinds()
         told, knew, until, served = self._served
         if found is told and known == knew and time.monotonic() < until:
             return served
-        found, served, until = self._described(), [], math.inf
+        found, served, until = self._describe_collections(), [], math.inf
         for c in found:
             model = self.models.of(c.spec)
             if c.state == "retired":
                 continue
-            if model is None:  # it may be possible to open it later
+            if model is None:  # it may become possible to open the model later
                 until = time.monotonic() + _ASK_AGAIN
             elif chunker := self.chunker_of(c):
                 self._chunkers[c.version] = chunker
                 self._makers[c.version] = model
                 served.append(c.version)
-        self._served = (found, self._what_is_known(), until, served)
+        self._served = (found, self._models_and_kinds(), until, served)
         return served
 
-    def _what_is_known(self) -> tuple[object, ...]:
-        """What this process knows of models and kinds."""
+    def _models_and_kinds(self) -> tuple[object, ...]:
+        """The models and kinds that this process has."""
         return (*self.models, *self._kinds.values())
 
     def chunker_of(self, c: Collection) -> Chunker | None:
-        """How a collection's texts are cut; None where this process does not have its model, or
-        the code that cuts or loads them."""
+        """The chunker of a collection; None where this process lacks the model, or the code of the
+        kind's chunker or loader."""
         model, kind = self.models.of(c.spec), self._kinds.get(c.kind)
         if model is None or (c.app and kind is None):
             return None
@@ -118,25 +119,26 @@ class Pipeline:
         return own or parse_chunker(c.chunker, model.chunker)
 
     def cutter_of(self, c: Collection) -> Cutter | None:
-        """The same with what its model looks at."""
+        """The collection's chunker together with its model's window."""
         chunker, model = self.chunker_of(c), self.models.of(c.spec)
         return Cutter(chunker, model.window) if chunker and model else None
 
-    def _described(self) -> list[Collection]:
-        """The store's collections, after it was told what this process knows of them."""
+    def _describe_collections(self) -> list[Collection]:
+        """The store's collections, after the store was given the models and chunkers of this
+        process."""
         found = self.store.collections()
         spec = self.models.for_new_kinds(found)
         if spec and any(c.spec is None for c in found):
             self.store.adopt(spec)
             found = self.store.collections()
-        told = {c.version: way for c in found if (way := self._untold(c))}
+        told = {c.version: way for c in found if (way := self._undescribed(c))}
         if told:
             self.store.describe(told)
             found = self.store.collections()
         return found
 
-    def _untold(self, c: Collection) -> KindSpec | None:
-        """How this process cuts a collection's texts, if the store does not know."""
+    def _undescribed(self, c: Collection) -> KindSpec | None:
+        """How this process chunks a collection's texts, if the store does not have that yet."""
         model, kind = self.models.of(c.spec), self._kinds.get(c.kind)
         if model is None or (kind is None and (c.chunker or c.app)):
             return None
@@ -146,7 +148,7 @@ class Pipeline:
     def ready(self, stopping: Callable[[], bool] = lambda: False) -> bool:
         """Whether the provider of any model may be called now."""
         models = list(self.models)
-        if len(models) > 1:  # one that hangs must not hold up those that do not
+        if len(models) > 1:  # a provider that hangs must not delay the others
             models.sort(key=lambda model: model.provider.gate() is not None)
         ready = [m for m in models[:1] if m.provider.ready(stopping)]
         deadline = time.monotonic() + (_PATIENCE if ready else math.inf)
@@ -160,12 +162,13 @@ class Pipeline:
 
     @property
     def waits(self) -> float:
-        """Seconds until it is worth asking again whether a provider is ready; 0 when one is."""
+        """Seconds until it is worth checking again whether a provider is ready; 0 when one is."""
         return min((m.provider.waits for m in self.models), default=0.0)
 
     def claim(self, limit: int, *, suspects: bool = True) -> list[Job]:
-        """Lease the next jobs that this process can do; `suspects`: also what killed workers.
-        `IndexMismatch` when the store's vectors are in another index since it was opened."""
+        """Claim the next jobs that this process can do; `suspects`: also jobs that killed a worker.
+        Raises `IndexMismatch` when the store's vectors have moved to another index since it was
+        opened."""
         check_generation(self.store, self._generation)
         self._tables.attempt(self._tables.follow)
         served = self.serves()
@@ -176,15 +179,15 @@ class Pipeline:
         if not served:
             return []
         began = time.perf_counter()
-        self._used_up.clear()  # claims leave their jobs alone
-        claimed = self._claimed_of(served, limit, suspects)
-        if claimed:  # idle looks are no work
+        self._used_up.clear()  # claims skip these tenants' jobs
+        claimed = self._claim_versions(served, limit, suspects)
+        if claimed:  # claims that find nothing are not counted as work
             STAGES.observe(time.perf_counter() - began, "claim")
         return claimed
 
-    def _claimed_of(self, served: list[int], limit: int, suspects: bool) -> list[Job]:
-        """What was claimed of these versions. A version that was made since they were listed is
-        given back: this process may not be able to do its jobs."""
+    def _claim_versions(self, served: list[int], limit: int, suspects: bool) -> list[Job]:
+        """Claim jobs of these versions. Jobs of a version created since they were listed are
+        released: this process may not be able to do them."""
         claimed = self.queue.claim(limit, versions=served, suspects=suspects)
         strange = [job for job in claimed if job.version not in self._makers]
         if strange:
@@ -193,12 +196,13 @@ class Pipeline:
         return claimed
 
     def check_followed(self) -> None:
-        """Raise what keeps attached tables from being followed: for when no other work is left."""
+        """Raise the error that keeps attached tables from being followed; called when no other work
+        is left."""
         if failing := self._tables.failing:
             raise failing
 
     def _refuse(self, error: WrongCollection) -> None:
-        """Claim no work of a version until the index can hold its vectors."""
+        """Claim no jobs of a version until the index can hold its vectors."""
         if error.version not in self._refused:
             log.error("jobs of an embedding version wait: %s", error)
         self._refused[error.version] = time.monotonic() + _ASK_AGAIN
@@ -219,9 +223,9 @@ class Pipeline:
 
     @STAGES.timing("prepare")
     def prepare(self, jobs: Sequence[Job]) -> tuple[Batch, Sequence[Job]]:
-        """Load, cut and compare claimed jobs, until there is as much to embed as the provider does
-        in a few seconds. The others, and those of another model than the first, are given back
-        for a later call."""
+        """Load and chunk claimed jobs and compare them with the ledger, until there is as much to
+        embed as the provider does in a few seconds. Returns the batch and the jobs left for a later
+        call: the remaining ones, and those of another model than the first job's."""
         began = time.time_ns()
         if self._used_up:
             jobs = self._within_quota(jobs)
@@ -239,22 +243,22 @@ class Pipeline:
                 break
             done += taken
             held += slice_
-            slice_ = held  # little of it is new: twice as much, so that loads stay few
+            slice_ = held  # little of it is new: double the size, so that loads stay few
         batch.oversize = batch.characters > 2 * most
         batch.mark("prepare", began)
         return batch, mine[done:] + others
 
     def _within_quota(self, jobs: Sequence[Job]) -> list[Job]:
-        """Those of claimed jobs whose tenants may go on today; the others are given back."""
+        """The claimed jobs whose tenants have quota left today; the others are released."""
         spent = [job for job in jobs if job.tenant in self._used_up]
         if spent:
             self.queue.release_many(spent)
         return [job for job in jobs if job.tenant not in self._used_up]
 
     def _load(self, batch: Batch, jobs: Sequence[Job], characters: int) -> int:
-        """Add the first so many records of about that size to a batch; how many. One that is
-        larger by itself gets a batch of its own: the others, of whatever tenant, would wait for
-        it."""
+        """Load the first records, up to about `characters`, into a batch; returns how many. A
+        record that is larger by itself gets its own batch, because the others, of any tenant, would
+        wait for it."""
         loaded = self.store.load(jobs, characters)
         if batch.items and len(loaded) == 1 and _length(loaded[0]) > characters:
             return 0
@@ -270,7 +274,7 @@ class Pipeline:
         return len(loaded)
 
     def _gather(self, batch: Batch, items: Sequence[Item]) -> None:
-        """The texts to embed, each once; not those whose vectors are known from elsewhere."""
+        """Collect the texts to embed, each once; texts whose vectors are cached are left out."""
         fresh = {
             hash: (text, item.job)
             for item in items
@@ -282,7 +286,7 @@ class Pipeline:
         for hash, (text, job) in fresh.items():
             vector = known.get(text)
             if vector is not None:
-                batch.rows[hash] = -1 - len(batch.rows)  # not a row of the texts
+                batch.rows[hash] = -1 - len(batch.rows)  # negative: not a row of `texts`
                 batch.vectors[batch.rows[hash]] = vector
                 continue
             batch.rows[hash] = len(batch.texts)
@@ -320,13 +324,13 @@ class Pipeline:
         return item
 
     def _is_for_app(self, version: int) -> bool:
-        """Whether only a process that registered the kind can do its jobs; that may have been
-        said since the claim."""
+        """Whether only a process that registered the kind can do its jobs; read again, because it
+        may have changed since the claim."""
         return any(c.app for c in self.store.collections() if c.version == version)
 
     def calls(self, batch: Batch) -> list[range]:
-        """The provider calls that a batch needs, as rows of its texts: as many in one as the
-        provider takes, and does in a few seconds."""
+        """The provider calls that a batch needs, as row ranges of its texts. A call holds as many
+        texts as the provider accepts and embeds in a few seconds."""
         provider = batch.model.provider
         size, characters = max(1, provider.embedder.max_batch), provider.pace.characters
         most = getattr(provider.embedder, "max_tokens", None)
@@ -349,28 +353,29 @@ class Pipeline:
 
     @STAGES.timing("embed")
     def call(self, batch: Batch, rows: range, stopping: Callable[[], bool] = lambda: False) -> Call:
-        """One provider call, in any thread; `Batch.take` adds what it gave.
+        """Make one provider call, in any thread; `Batch.take` adds its result.
 
-        Whatever it raises is about the provider as a whole, or about store, disk or process: the
-        batch waits for it, and no attempt is spent. Errors of texts are in the answer.
+        An exception here concerns the whole provider, the store, the disk or the process, never a
+        single text: the batch is released, and no attempt is spent. Errors of single texts are in
+        the answer.
         """
         began = time.time_ns()
         try:
             answer = batch.model.provider.embed(batch.texts[rows.start : rows.stop], stopping)
-        except Exception as error:  # noqa: BLE001 - no exception is a text's
+        except Exception as error:  # noqa: BLE001 - no exception is the fault of a text
             return Call(rows, began, time.time_ns(), outage=error)
         return Call(rows, began, time.time_ns(), answer)
 
     def embed(self, batch: Batch) -> None:
-        """All calls of a batch, one after the other, until one meets an outage."""
+        """Make all calls of a batch, one after the other, until one meets an outage."""
         for rows in self.calls(batch):
             if batch.outage is None:
                 batch.take(self.call(batch, rows))
 
     @STAGES.timing("write")
     def write(self, batch: Batch) -> Written:
-        """Points, ledger and finish of what succeeded; the rest fails or waits. When store or
-        index cannot be written the batch can be written again."""
+        """Write points and ledger and finish the jobs that succeeded; fail or release the others.
+        If the store or index cannot be written, the same batch can be written again."""
         written, began = Written(), time.time_ns()
         self._account(batch)
         batch.counted.clear()
@@ -389,7 +394,7 @@ class Pipeline:
         while finishes:
             try:
                 done = self._writer.finish(finishes)
-            except WrongCollection as error:  # of one version: the others' are written
+            except WrongCollection as error:  # concerns one version: the others are written
                 refused = [f.job for f in finishes if f.job.version == error.version]
                 if not refused:
                     raise
@@ -411,7 +416,8 @@ class Pipeline:
         if waiting:
             reason = describe(batch.outage) if batch.outage else None
             written.released += sum(self.queue.release_many(waiting, reason))
-        for row in batch.counted:  # for others that have the same text it costs nothing more
+        # tokens count once: other records with the same text cost nothing more
+        for row in batch.counted:
             batch.tokens.pop(row, None)
         for outcome, count in written.by_outcome().items():
             ATTEMPTS.add(count, outcome)
@@ -420,7 +426,7 @@ class Pipeline:
         return written
 
     def _cache(self, batch: Batch) -> None:
-        """Keep vectors for other records, if that can be done."""
+        """Store vectors in the cache for other records; a failure is only logged."""
         if not batch.model.cache or not batch.vectors:
             return
         rows = {batch.rows[hash] for item in batch.items for hash in item.fresh}
@@ -431,7 +437,7 @@ class Pipeline:
             log.warning("vectors are not cached: %s", error)
 
     def _trace(self, batch: Batch, waiting: list[Job]) -> None:
-        """Tell whoever asked for a change, in their trace, what became of it."""
+        """Report each record's outcome in the trace of the request that changed it."""
         for item in batch.items:
             if item.trace is not None:
                 job, error = item.job, item.error
@@ -440,18 +446,18 @@ class Pipeline:
                 tell(item.trace, batch.marks, error, job_id=job.job_id, kind=job.kind)
 
     def _tell(self, finishes: list[Finish], done: list[bool]) -> None:
-        """Count what can be found from now on."""
+        """Count the records that became searchable."""
         good = finishes if all(done) else list(compress(finishes, done))
         now = self.store.now()
-        # those that were saved together share their time, and were claimed one after the other
+        # records saved together share their due time and are adjacent in the claim
         for due, same in groupby(good, attrgetter("job.scheduled_for")):
             FRESHNESS.observe(max(0.0, now - due.timestamp()), times=sum(1 for _ in same))
         CHUNKS.add(sum(map(attrgetter("embedded"), good)), "embedded")
         CHUNKS.add(sum(map(attrgetter("reused"), good)), "reused")
 
     def _account(self, batch: Batch) -> None:
-        """Share what the calls cost among their texts, by length; once, however often the
-        batch must be written."""
+        """Share the cost of the calls among their texts, by length; only once, however often the
+        batch is written."""
         spent: dict[tuple[str, str], tuple[float, float]] = {}
         share: dict[int, int] = {}
         for cost in batch.costs:
@@ -461,7 +467,8 @@ class Pipeline:
             each, whole, upto, shared = cost.calls / len(lengths), sum(lengths), 0, 0
             for row, length in zip(cost.rows, lengths, strict=True):
                 upto += length
-                tokens = round(cost.tokens * upto / whole) - shared  # so that they add up
+                # rounded so that the shares add up to the total
+                tokens = round(cost.tokens * upto / whole) - shared
                 shared += tokens
                 share[row] = share.get(row, 0) + tokens
                 calls, so_far = spent.get(batch.owners[row], (0.0, 0.0))
@@ -474,7 +481,7 @@ class Pipeline:
             batch.tokens[row] = batch.tokens.get(row, 0) + tokens
 
     def _settle(self, item: Item, batch: Batch) -> None:
-        """A record fails by the first of its chunks that failed."""
+        """Fail a record with the error of its first chunk that failed."""
         for hash, (place, _) in item.fresh.items():
             error = batch.errors.get(batch.rows[hash])
             if error is not None:
@@ -490,7 +497,7 @@ class Pipeline:
             for hash, (place, text) in item.fresh.items()
         ]
         embedded = sum(batch.rows[hash] >= 0 for hash in item.fresh)
-        # a text that several records have is counted for the first of them
+        # a text shared by several records is counted for the first of them
         mine = {batch.rows[hash] for hash in item.fresh} - batch.counted
         batch.counted |= mine
         change = Change(

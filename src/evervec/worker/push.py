@@ -1,10 +1,10 @@
-"""Push mode: jobs go out as messages, for hosts where no worker can run all the time.
+"""Push mode: jobs go out as messages, for hosts where no worker can run permanently.
 
-A scheduler asks for a round now and then: due jobs are claimed, each under a token of its
-own, and handed to the worker endpoint through QStash, or by a plain request where there is
-none. Whoever gets a message works on that one job with the stages of every other worker.
-Messages may come twice, late or never: the token decides, and a lease that runs out puts
-the job back into the queue.
+A scheduler calls `dispatch` periodically. Each round claims due jobs, each under its own token, and
+sends them to the worker endpoint, through QStash or by a direct request where QStash is not
+configured. The receiver of a message processes that one job with the same stages as any worker.
+Messages may arrive twice, late or never: the token decides, and an expired lease returns the job to
+the queue.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _AWAY = (StoreError, IndexUnavailable, EmbedderError)
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """What became of one round."""
+    """The outcome of one round."""
 
     claimed: int = 0
     published: int = 0
     released: int = 0
-    """given back at once, because nobody took them"""
+    """given back at once, because the endpoint did not accept them"""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What became of one message. No `status`: there was nothing to do, because the token is
-    no longer good or another delivery of the same message is at work."""
+    """The outcome of one message. `status` is None if there was nothing to do: the token is no
+    longer valid, or another delivery of the same message is being processed."""
 
     status: Status | None = None
     error: str | None = None
@@ -79,21 +79,21 @@ class Dispatcher:
         self._tending = threading.Lock()
         self._next_sweep = 0.0
 
-    # handing out
+    # sending
     def dispatch(self, limit: int, url: str) -> Dispatched:
-        """One round: claim up to `limit` jobs and send each to the worker endpoint of the
-        service at `url`. While the provider is away nothing is claimed."""
-        from evervec.worker.courier import Courier  # its HTTP client takes long to load
+        """Run one round: claim up to `limit` jobs and send each to the worker endpoint of the
+        service at `url`. Nothing is claimed while the provider is unavailable."""
+        from evervec.worker.courier import Courier  # imported late: its HTTP client is slow to load
 
         self._tend()
         if not self._pipeline.ready():
             return Dispatched()
         with (
             Courier(url, self._settings) as courier,
-            self._heartbeat() as heartbeat,  # for those whose turn comes late
+            self._heartbeat() as heartbeat,  # for jobs that are sent late in the round
             ThreadPoolExecutor(self._settings.concurrency, "evervec-dispatch") as threads,
         ):
-            jobs = self._claim(limit)  # all of them first: what is released is due again
+            jobs = self._claim(limit)  # claim all first: a released job is due again at once
             heartbeat.hold(jobs)
             taken = sum(threads.map(lambda job: self._hand_over(courier, heartbeat, job), jobs))
         DISPATCHED.add(taken, "published")
@@ -101,13 +101,13 @@ class Dispatcher:
         return Dispatched(len(jobs), taken, len(jobs) - taken)
 
     def _claim(self, limit: int) -> list[Job]:
-        """One claim for each, because all jobs of a claim share its token."""
+        """One claim per job, because all jobs of a claim share its token."""
         jobs: list[Job] = []
         try:
             while len(jobs) < limit and (claimed := self._pipeline.claim(1)):
                 jobs += claimed
         except StoreError:
-            if not jobs:  # else what is held is handed over first
+            if not jobs:  # otherwise the jobs claimed so far are sent first
                 raise
         return jobs
 
@@ -122,7 +122,7 @@ class Dispatcher:
         return Heartbeat(self._queue.renew_many, self._settings.lease_seconds / 3)
 
     def _tend(self) -> None:
-        """What a worker does between two claims; there may be none."""
+        """The periodic tasks of a worker, because there may be no worker."""
         if not self._tending.acquire(blocking=False):
             return
         try:
@@ -136,11 +136,11 @@ class Dispatcher:
         finally:
             self._tending.release()
 
-    # taking in
+    # receiving
     def deliver(self, job_id: int, token: str) -> Delivered:
-        """Do a job that was handed out, if its token still holds. When provider, index or store
-        are away the job is given back, its attempt too, and the error is raised: the next round
-        hands it out anew."""
+        """Process a job that was sent, if its token is still valid. When the provider, index or
+        store is unavailable, the job is released without spending its attempt and the error is
+        raised: the next round sends it again."""
         try:
             done = self._deliver(job_id, token)
         except _AWAY as error:
@@ -162,7 +162,7 @@ class Dispatcher:
         try:
             return self._work(job) if self._queue.renew_many([job])[0] else Delivered()
         except _AWAY:
-            with suppress(StoreError):  # then its lease runs out
+            with suppress(StoreError):  # otherwise its lease expires
                 self._queue.release_many([job])
             raise
         finally:

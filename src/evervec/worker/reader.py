@@ -1,4 +1,4 @@
-"""What there is to embed of the records that jobs are about."""
+"""Reads the content of the records that jobs are about."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from evervec.worker.batch import Item
 
 
 class Refused(InvalidRecord):
-    """A record that cannot be read; `permanent` when trying again would not help, `wait` when
-    another process may be able to read it."""
+    """A record that cannot be read; `permanent` if a retry would not help, `wait` if another
+    process may be able to read it."""
 
     def __init__(self, message: str, *, permanent: bool, wait: bool = False) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class Refused(InvalidRecord):
 def _read(
     settings: Settings, attachment: Attachment, row: Row | TableChanged | None
 ) -> Draft | None:
-    """The record that a row of an attached table is."""
+    """The record made from a row of an attached table."""
     if isinstance(row, TableChanged):
         raise Refused(str(row), permanent=False)
     try:
@@ -43,8 +43,8 @@ def _read(
 
 
 class RecordReader:
-    """What records say now: as the store has them, out of their box, or fetched from where the
-    application keeps them."""
+    """Reads the current content of records: from the store, from their box, or through the kind's
+    loader or attached table."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class RecordReader:
     def rows(
         self, loaded: Iterable[tuple[Job, Loaded | Unreadable | None]]
     ) -> Mapping[int, FoundRow]:
-        """The rows of attached tables that the jobs are of."""
+        """The rows of attached tables that the jobs refer to, by job id."""
         fetched = [job for job, x in loaded if isinstance(x, Loaded) and x.op is Op.LOAD]
         return self._tables.rows_of([job for job in fetched if not self._loader(job.kind)])
 
@@ -72,7 +72,7 @@ class RecordReader:
     def read(
         self, item: Item, loaded: Loaded, row: FoundRow | None
     ) -> tuple[str | None, str | None]:
-        """Title and text to embed; no text: its points are to go."""
+        """Title and text to embed; a text of None means that the points are to be removed."""
         draft = None
         if loaded.op is Op.OPEN:
             draft = self._open(item.job, loaded)
@@ -91,8 +91,8 @@ class RecordReader:
         return draft.title, draft.text
 
     def unread(self, job: Job, loaded: Loaded) -> Draft | None:
-        """The record that a job lets appear when it is done; None: its row is gone. `Refused`
-        where it cannot be had."""
+        """The record that becomes visible when the job is done; None: its row is gone. Raises
+        `Refused` if it cannot be read."""
         if loaded.op is Op.OPEN:
             return self._open(job, loaded)
         row = None if self._loader(job.kind) else self._tables.rows_of([job]).get(job.job_id)

@@ -1,4 +1,4 @@
-"""A worker as the whole of a process: it ends, in good order, when the process is asked to."""
+"""Runs a worker as a process that shuts down cleanly on a signal."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from evervec.worker.worker import Worker
 
 
 def run_until_signalled(worker: Worker) -> None:
-    """Work until SIGTERM or SIGINT, then drain; a second one stops at once."""
+    """Run until SIGTERM or SIGINT, then drain; a second signal stops at once."""
     signals: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:
-        # from a thread: a handler may interrupt anything, even another handler with a lock
+        # in a thread: a signal handler may interrupt code that holds a lock, even another handler
         limit = 0.0 if signals else None
         signals.append(number)
         threading.Thread(target=worker.stop, args=(limit,), daemon=True).start()

@@ -1,16 +1,15 @@
-"""A worker: the stages of the pipeline, overlapped.
+"""A worker: runs the pipeline's stages, overlapped.
 
-One thread claims, prepares and writes; a few make provider calls; one renews leases.
-While a batch is embedded the next is prepared and the last is written. A batch holds as
-much text as the provider embeds in a few seconds; if one takes longer all the same, the
-records in it that are complete are written meanwhile. So a worker that is stopped or
-killed loses a few seconds of work, however slow its machine is. Nothing is polled while
-there is work, and an idle worker sleeps until it is woken, a job falls due, or the poll
-interval ends.
+One thread claims, prepares and writes; a few threads make provider calls; one renews leases. While
+a batch is being embedded, the next one is prepared and the previous one is written. A batch holds
+as much text as the provider embeds in a few seconds. If a batch takes longer, its complete records
+are written in the meantime. So a worker that is stopped or killed loses a few seconds of work,
+however slow its machine is. A busy worker never polls. An idle worker sleeps until it is woken, a
+job falls due, or the poll interval ends.
 
-No error ends it. What is around it (store, index, descriptors, memory, threads) is waited for;
-jobs that meet a mistake of the code are left for their leases to run out, after which they are
-tried with fewer others, and at last alone.
+No error ends a worker. When the store, the index, file descriptors, memory or threads are
+unavailable, the worker waits. Jobs that hit a bug keep their leases until these expire; they are
+then retried with fewer other jobs, and finally alone.
 """
 
 from __future__ import annotations
@@ -42,21 +41,21 @@ log = logging.getLogger("evervec")
 
 _BEAT_SECONDS = 10.0
 _PATIENCE = 0.5
-"""seconds that the main thread waits for other writers of the index at once"""
+"""seconds that the main thread waits at a time for other writers of the index"""
 _PROGRESS_SECONDS = 3.0
-"""after which the complete records of a batch are written, though others are still embedded"""
+"""after this time the complete records of a batch are written, while others are still embedded"""
 _BUSY_SECONDS = 0.1
-"""until an index that another process writes to is tried again"""
+"""delay before the worker retries an index that another process is writing to"""
 _FEW_BATCHES = 4
-"""that a claim holds, where a batch holds less than a claim"""
+"""number of batches in a claim, when one batch holds fewer jobs than a claim"""
 _JOIN_SECONDS = 1.0
 _suspects_turn = threading.Lock()
-"""One worker of a process at a time does what has killed workers: two would die together, and
-neither job could be told to be the cause."""
+"""Only one worker of a process at a time runs jobs that have killed a worker. Two such jobs would
+die together, and neither could be identified as the cause."""
 
 
 class Worker:
-    """Works a queue until told to stop; `with` runs it in a thread and drains it at the end."""
+    """Processes a queue until stopped; `with` runs it in a thread and drains it on exit."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class Worker:
         self._pipeline = pipeline
         self._store = pipeline.store
         self._housekeeping = housekeeping
-        self._starting = starting  # a backfill, a slice at a time
+        self._starting = starting  # backfill iterator: one slice per step
         self._migrate = migrate
         self._settings = settings
         self._concurrency = concurrency or settings.concurrency
@@ -79,13 +78,13 @@ class Worker:
         self._claimed: Sequence[Job] = ()
         self._claim_limit = settings.batch_size
         self._flying: list[Batch] = []
-        """batches with calls under way"""
+        """batches with provider calls in progress"""
         self._embedded: list[Batch] = []
-        """batches to be written, in order; one stays until its write succeeds"""
+        """batches to write, in order; a batch stays here until its write succeeds"""
         self._write_at = 0.0
-        self._gathering = Debounce()
+        self._debounce = Debounce()
         self._wants_alone = False
-        """there may be work that killed its worker, which is only done by itself"""
+        """there may be jobs that killed their worker; such a job runs alone"""
         self._has_turn = False
         self._total = Written()
         self._forever = False
@@ -110,18 +109,18 @@ class Worker:
 
     # running
     def process_all(self, progress: Callable[[int], object] | None = None) -> ProcessResult:
-        """Work until no job is due; in an outage, until it is noticed."""
+        """Process jobs until none is due; during an outage, until the outage is detected."""
         self._progress = progress
         self._run(forever=False)
         done = self._total
         return ProcessResult(done.processed, done.succeeded, done.failed, done.errors)
 
     def run(self) -> None:
-        """Work until `stop`."""
+        """Process jobs until `stop`."""
         self._run(forever=True)
 
     def stop(self, drain_seconds: float | None = None) -> None:
-        """Claim nothing more; finish what is held within the deadline, release the rest."""
+        """Stop claiming; finish claimed jobs within the deadline, and release the rest."""
         limit = self._settings.drain_seconds if drain_seconds is None else drain_seconds
         self._stop_at = min(self._stop_at, time.monotonic() + limit)
         self._stopping.set()
@@ -130,12 +129,12 @@ class Worker:
 
     @property
     def running(self) -> bool:
-        """Whether its thread lives."""
+        """Whether the worker's thread is alive."""
         return self._thread is not None and self._thread.is_alive()
 
     @property
     def trouble(self) -> str | None:
-        """Why it does no work: `stopped`, `failing` or `stuck`; None when all is well."""
+        """Why the worker makes no progress: `stopped`, `failing` or `stuck`; None when healthy."""
         return self._endurance.trouble if self.running else "stopped"
 
     @property
@@ -143,13 +142,15 @@ class Worker:
         return self._stopping.is_set()
 
     def __enter__(self) -> Worker:
-        self._thread = threading.Thread(target=self._run_here, name="evervec-worker", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run_in_thread, name="evervec-worker", daemon=True
+        )
         self._thread.start()
         return self
 
     def join(self) -> bool:
-        """Wait for the end of its thread after `stop`, hardly longer than the drain may take;
-        whether it has ended."""
+        """After `stop`, wait for the thread to end, at most about as long as the drain may take.
+        Returns whether it has ended."""
         if self._thread is not None:
             self._thread.join(max(0.0, self._stop_at - time.monotonic()) + _JOIN_SECONDS)
         return not self.running
@@ -161,17 +162,17 @@ class Worker:
         if self._crash is not None:
             raise self._crash
 
-    def _run_here(self) -> None:
-        """Work until `stop`. If it cannot even begin, because there is no thread or store to be
-        had, it tries again."""
+    def _run_in_thread(self) -> None:
+        """Process jobs until `stop`. If the worker cannot start, because no thread or store is
+        available, it retries."""
         while not self.stopping:
             try:
                 self.run()
-            except StoreClosed as error:  # which its owner did, and only its owner can undo
+            except StoreClosed as error:  # closed by its owner; only the owner can reopen it
                 self._crash = error
                 log.exception("the worker stopped")
                 return
-            except BaseException as error:  # noqa: BLE001 - nobody else would begin again
+            except BaseException as error:  # noqa: BLE001 - the worker must restart
                 self._pause(error)
                 self._renew_threads()
 
@@ -191,7 +192,7 @@ class Worker:
                     self._store.leave(self._pipeline.queue.worker)
 
     def _work(self) -> None:
-        """Step until there is nothing more to do."""
+        """Step until nothing is left to do."""
         while True:
             self._endurance.moves()
             try:
@@ -214,11 +215,11 @@ class Worker:
         return bool(self._flying or self._embedded)
 
     def _may_drain(self) -> bool:
-        """Whether there is time left to finish what is held."""
+        """Whether time is left to finish the claimed jobs."""
         return time.monotonic() < self._stop_at
 
     def _pause(self, error: BaseException) -> None:
-        """Leave alone for a while what is away, longer each time that it is met again."""
+        """Back off after an error; the pause grows with each error in a row."""
         seconds = self._endurance.failed(error)
         if self.stopping:
             time.sleep(max(0.0, min(seconds, self._stop_at - time.monotonic())))
@@ -226,23 +227,22 @@ class Worker:
             self._stopping.wait(seconds)
 
     def _step(self) -> bool:
-        """One move: tend, take something in, or bring something to its end. False: nothing
-        to do now."""
+        """Make one step: housekeeping, start a batch, or finish one. False: nothing to do now."""
         self._tend()
         enqueued = not self.stopping and self._backfill()
         self._note_ended_calls()
         if self._embedded and time.monotonic() >= self._write_at:
             return self._bring_in()
-        if self._has_room() and self._take_in():
+        if self._has_room() and self._start_batch():
             return True
         if self._has_work_in_hand():
             return self._await_call()
-        self._say_backfilled()
+        self._log_backfilled()
         self._pipeline.check_followed()
         return enqueued
 
     def _backfill(self) -> bool:
-        """A slice of what is to be embedded behind live work; False when there is no more."""
+        """Enqueue one slice of backfill work, behind live work; False when none is left."""
         if next(self._starting, None) is not None:
             return True
         now = time.monotonic()
@@ -271,13 +271,13 @@ class Worker:
             and sum(batch.characters for batch in held) < self._pipeline.memory
         )
 
-    def _take_in(self) -> bool:
+    def _start_batch(self) -> bool:
         if not self._claimed:
-            if self._forever and self._gathering.left > 0:
+            if self._forever and self._debounce.left > 0:
                 return False
             if not self._pipeline.ready(self._stopping.is_set):
                 return False
-            # what may kill this process must not take others along
+            # a job that may kill this process must not share it with other jobs
             alone = not self._has_work_in_hand() and self._takes_turn()
             limit = self._claim_limit
             self._claimed = self._pipeline.claim(limit, suspects=alone)
@@ -286,7 +286,7 @@ class Worker:
                 if not self._wants_alone:
                     self._end_turn()
             if self._claimed or alone:
-                self._gathering.claimed(len(self._claimed), limit)
+                self._debounce.claimed(len(self._claimed), limit)
             self._heartbeat.hold(self._claimed)
         if not self._claimed:
             return False
@@ -310,7 +310,7 @@ class Worker:
         return True
 
     def _abandon(self, jobs: Sequence[Job]) -> None:
-        """Let jobs that met a mistake of the code count as crashed once their leases run out."""
+        """Let the leases of jobs that hit a bug expire, so that the jobs count as crashed."""
         self._heartbeat.drop(jobs)
         log.error("%d jobs wait for their leases to run out", len(jobs), extra={"count": len(jobs)})
 
@@ -324,31 +324,32 @@ class Worker:
             _suspects_turn.release()
 
     def _size_claims(self, taken: int) -> None:
-        """Claim what is done soon: the rest is for other workers, and for what is more urgent."""
+        """Size the next claim to what is done soon; other workers and more urgent jobs get the
+        rest."""
         wanted = _FEW_BATCHES * taken if self._claimed else 2 * self._claim_limit
         self._claim_limit = max(1, min(wanted, self._settings.batch_size))
 
     def _await_call(self) -> bool:
-        """Wait until a provider call ends, enough has gathered, or the index may be tried again;
-        False when the drain's deadline comes first."""
+        """Wait until a provider call ends, the debounce is over, or the index may be retried; False
+        when the drain deadline comes first."""
         left = self._stop_at - time.monotonic()
-        if (gathering := self._gathering.left) > 0:
+        if (gathering := self._debounce.left) > 0:
             left = min(left, gathering)
         if left <= 0:
             return False
         if self._embedded:
             left = min(left, max(0.001, self._write_at - time.monotonic()))
         with suppress(queue.Empty):
-            self._note_end(self._calls.done.get(timeout=min(left, 1.0)))
+            self._collect_call(self._calls.done.get(timeout=min(left, 1.0)))
         return True
 
     def _note_ended_calls(self) -> None:
-        """What is embedded is written before more is taken in: it was there first."""
+        """Collect ended calls first, so that embedded batches are written before new ones start."""
         with suppress(queue.Empty):
             while True:
-                self._note_end(self._calls.done.get_nowait())
+                self._collect_call(self._calls.done.get_nowait())
 
-    def _note_end(self, ended: tuple[Batch, Call | None] | None) -> None:
+    def _collect_call(self, ended: tuple[Batch, Call | None] | None) -> None:
         if ended is None:
             return
         batch, call = ended
@@ -363,13 +364,14 @@ class Worker:
             self._take_out(batch)
 
     def _take_out(self, batch: Batch) -> None:
-        """Have the complete records of a batch written, while others are still embedded."""
+        """Queue the complete records of a batch for writing, while others are still being
+        embedded."""
         if (part := batch.split()) is not None:
             self._embedded.append(part)
 
     def _bring_in(self) -> bool:
-        """Write the first batch that is embedded. When that fails it stays the first; while the
-        index is busy others are embedded behind it."""
+        """Write the first embedded batch. If the write fails, the batch stays first; while the
+        index is busy, other batches are embedded behind it."""
         batch = self._embedded[0]
         try:
             written = self._pipeline.write(batch)
@@ -404,8 +406,9 @@ class Worker:
             fields = {"count": count, "batch": self._backfill_batches}
             log.info("backfill: embedded records", extra=fields)
 
-    def _say_backfilled(self) -> None:
-        """Nothing is due, so what was enqueued behind everything else is done too."""
+    def _log_backfilled(self) -> None:
+        """Log the end of a backfill: nothing is due, so the jobs with the lowest priority are done
+        too."""
         if self._backfilled:
             log.info("embedding backfill complete", extra={"count": self._backfilled})
             self._backfilled = self._backfill_batches = 0
@@ -419,7 +422,8 @@ class Worker:
             self._next_recovery = now + min(1.0, self._settings.lease_seconds / 4)
             self._store.fold_usage()
             if self._housekeeping.anything_lost():
-                self._heartbeat.beat()  # what was starved here is not lost
+                # renew own leases first: a starved heartbeat is not a lost worker
+                self._heartbeat.beat()
                 self._wants_alone |= self._housekeeping.recover() > 0
         if self._forever and now >= self._next_beat:
             self._next_beat = now + _BEAT_SECONDS
@@ -436,8 +440,8 @@ class Worker:
             self._housekeeping.sweep()
 
     def _sleep(self, seen: int) -> None:
-        """Until woken, a job falls due, or the poll interval ends."""
-        if (left := self._gathering.left) > 0:
+        """Sleep until woken, a job falls due, or the poll interval ends."""
+        if (left := self._debounce.left) > 0:
             self._stopping.wait(left)
             return
         paused = self._pipeline.waits
@@ -446,12 +450,13 @@ class Worker:
             return
         due, now = self._store.next_due(), self._store.now()
         wait = self._settings.poll_seconds or self._store.poll_seconds
-        if due is not None and due > now:  # what is due already is not for this worker
+        if due is not None and due > now:  # a job that is already due is not for this worker
             wait = min(wait, due - now)
         self._store.wait(seen, wait)
 
     def _write_complete(self) -> None:
-        """At the end of a drain: what is embedded is kept, though others of its batch are not."""
+        """At the end of a drain, write the records that are embedded, even if their batch is
+        incomplete."""
         self._note_ended_calls()
         for batch in self._flying:
             self._take_out(batch)
