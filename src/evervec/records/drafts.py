@@ -1,7 +1,6 @@
-"""From what a caller gives to a record that can be saved, each part checked.
+"""Builds a record that can be saved from a caller's input, and checks each part.
 
-What is refused is refused here, before anything is written, and the error names the
-part that is wrong.
+Invalid input is rejected here, before anything is written, and the error names the invalid part.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ LONGEST_NAME = 256
 """bytes of UTF-8, the same for every store: a key of tenant, kind and id must fit into an entry of
 PostgreSQL's B-tree, which takes 2,704 bytes with its headers"""
 HIGHEST_PRIORITY = 1000
-"""and the lowest below zero: enough to order a tenant's own jobs"""
+"""the lowest is its negative: enough to order a tenant's own jobs"""
 _YEAR_1, _YEAR_10000 = -62135596800, 253402300800
 
 _encode = json.JSONEncoder(
@@ -42,11 +41,11 @@ OPTIONS = frozenset(
 )  # fmt: skip
 _COMMON = frozenset({"id", "title", "metadata", "weight"})
 ENVELOPE = OPTIONS | {"text"}
-"""The keys of a record that `add_many` takes for a kind without a model."""
+"""The keys of a record that `add_many` accepts for a kind without a model."""
 
 
 def read_envelope(item: Any) -> tuple[Any, dict[str, Any]]:
-    """The text and options of an `add_many` record of a plain kind."""
+    """The text and options of an `add_many` record of a kind without a model."""
     if isinstance(item, str):
         return item, {}
     if not isinstance(item, Mapping):
@@ -65,8 +64,8 @@ def read_envelope(item: Any) -> tuple[Any, dict[str, Any]]:
 def make_draft(
     text: Any, options: Mapping[str, Any], settings: Settings | None, data: str | None = None
 ) -> Draft:
-    """A draft from a text and the options of `add`, each checked. `settings`: what bounds their
-    sizes; None for a record that was within them when it was accepted."""
+    """A draft from a text and the options of `add`, each checked. `settings` limit their sizes;
+    None for a record that was within the limits when it was accepted."""
     get = options.get
     body = check_text("text", text)
     title = get("title")
@@ -104,7 +103,7 @@ def _rare_options(draft: Draft, get: Callable[[str], Any]) -> None:
 
 
 def check_when(draft: Draft, priority: Any, delay: Any, max_attempts: Any) -> Draft:
-    """When and how often a job is to be tried."""
+    """Check the priority, delay and maximum attempts of a job, and set them in the draft."""
     draft.priority = _whole("priority", priority, 0, -HIGHEST_PRIORITY, HIGHEST_PRIORITY)
     if delay is not None:
         if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay < 1e10:
@@ -129,7 +128,7 @@ def record_id(given: Any) -> str:
 
 
 def are_plain_ids(ids: list[Any]) -> bool:
-    """Whether all are ids as they stand: a quick look at a whole batch."""
+    """Whether all ids are valid without conversion: a fast check of a whole batch."""
     if set(map(type, ids)) != {str} or not all(ids) or any(map(str.isspace, ids)):
         return False
     everything = "".join(ids)
@@ -165,7 +164,7 @@ def _check_length(what: str, text: str, longest: int) -> str:
 
 
 def check_name(what: str, name: Any, longest: int = LONGEST_NAME) -> str:
-    """A tenant or kind; `InvalidArgument` if it cannot be one."""
+    """Check the name of a tenant or kind; raises `InvalidArgument` if it is invalid."""
     try:
         return _check_length(what, check_text(what, name), longest)
     except InvalidRecord as error:
@@ -195,7 +194,8 @@ def check_metadata(metadata: Any, settings: Settings | None) -> str:
 
 
 def _check_values(metadata: Mapping[str, Any], settings: Settings) -> None:
-    """Count values and levels. Engines read JSON only so deep, each to another depth."""
+    """Limit the number of values and the nesting depth. Each engine limits the depth of JSON that
+    it reads, at different values."""
     level: list[Any] = [metadata]
     count = depth = 0
     while level:
@@ -257,7 +257,7 @@ def _moment(what: str, value: Any) -> float | None:
 
 
 def _uuid7() -> uuid.UUID:
-    """A UUID that sorts by the time it was made (RFC 9562, version 7)."""
+    """A UUID that sorts by creation time (RFC 9562, version 7)."""
     bits = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10))
     bits = bits & ~(0xF << 76) | 7 << 76
     return uuid.UUID(int=bits & ~(3 << 62) | 2 << 62)

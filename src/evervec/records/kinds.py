@@ -1,8 +1,8 @@
 """Kinds: named types of records, and how a caller's object becomes a record.
 
-A record is validated, rendered and weighed when it is added, so that a worker in
-another process needs none of the caller's code. What is refused is refused before
-anything is written, and the error names the field.
+A record is validated, rendered and weighed when it is added, so that a worker in another process
+needs none of the caller's code. Invalid input is rejected before anything is written, and the error
+names the field.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Kind:
     """A named type of record.
 
     `model`: a pydantic model (or dataclass, or TypedDict) that validates it.
-    `text`: a template over its fields, or a function of it; else its field `text`.
-    `metadata`: the names of fields to filter by, or a function that gives a dict.
-    `weight`: the name of a field, a number, or a function that gives 0 to 1.
-    `load`: for rows that evervec does not own: `id -> text | dict | None` (None: gone).
+    `text`: a template over its fields, or a function of it; by default its field `text`.
+    `metadata`: the names of the fields to filter by, or a function that returns a dict.
+    `weight`: the name of a field, a number, or a function that returns 0 to 1.
+    `load`: for rows that evervec does not own: `id -> text | dict | None` (None: deleted).
     """
 
     name: str
@@ -80,7 +80,7 @@ class Kind:
         return KindSpec(chunker.spec, app=own or self.load is not None)
 
     def fingerprint(self) -> str:
-        """Another one when its text is rendered in another way."""
+        """A hash that changes when the text is rendered differently."""
         if self.text is None or isinstance(self.text, str):
             said = f"template {self.text}"
         else:
@@ -88,7 +88,7 @@ class Kind:
         return hash_text(said).hex()
 
     def draft(self, given: Any, options: Mapping[str, Any], settings: Settings) -> Draft:
-        """A record of this kind from what a caller gave, within the bounds that settings give;
+        """A draft of this kind from a caller's object, within the limits of the settings;
         `InvalidRecord` names the field."""
         value, fields = self._validated(given)
         plain = {name: v for name, v in options.items() if v is not None}
@@ -177,7 +177,7 @@ class Kind:
 
 
 def _code(code: Any) -> str:
-    """What a function does, as far as its own code says it."""
+    """The code of a function as text; code that it calls is not included."""
     if not isinstance(code, CodeType):
         return f"{type(code).__module__}.{type(code).__qualname__}"
     inner = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]

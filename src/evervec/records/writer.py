@@ -1,4 +1,4 @@
-"""What callers give becomes drafts, and drafts are saved, many in one transaction."""
+"""Turns callers' input into drafts and saves them, many in one transaction."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ from evervec.telemetry.traces import current as current_trace
 def save_each(
     store: Store, tenant: str, kind: str, drafts: Sequence[Draft]
 ) -> Iterator[Ticket | EvervecError]:
-    """Save drafts in order, as many in a transaction as can be: for each its ticket, or why it
-    was refused. The store refuses a whole transaction for one value of it; the draft that has it
-    is found by bisection. What is not iterated is not saved, except with what was before it."""
+    """Save drafts in order, as many as possible in one transaction; yields for each its ticket, or
+    the error that refused it. The store refuses a whole transaction for one bad value; bisection
+    finds the draft that has it. Drafts that are not iterated are not saved, except those saved
+    together with earlier ones."""
     try:
         yield from store.save(tenant, kind, drafts)
     except QuotaExceeded as error:
@@ -50,8 +51,8 @@ def save_each(
 def _save_what_fits(
     store: Store, tenant: str, kind: str, drafts: Sequence[Draft], error: QuotaExceeded
 ) -> Iterator[Ticket | EvervecError]:
-    """Save the drafts that the tenant has room for: those before the first that it has none for,
-    then all the others. None is named where it has no room for any."""
+    """Save the drafts that fit the tenant's quota: those before the first refused draft, then the
+    other accepted ones. If `error.refused` is empty, none fits."""
     refused = set(error.refused) or set(range(len(drafts)))
     first = min(refused)
     if first:
@@ -66,7 +67,7 @@ def _save_what_fits(
 
 _REFUSED = "the store refused a value of the record, so it was not saved: {}"
 _OF_A_DRAFT = (ValueRefused, ValueError, TypeError, ArithmeticError)
-"""what a store or its driver raises for a value that it cannot take"""
+"""what a store or its driver raises for a value that it does not accept"""
 
 
 class RecordWriter:
@@ -89,7 +90,7 @@ class RecordWriter:
         self._tables = tables
 
     def draft(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
-        """A record, checked and rendered; `options`: its other parts by their names."""
+        """A checked and rendered draft; `options`: the record's other parts by name."""
         check_name("kind", kind)
         return self._checked(self._made(kind, data, options))
 
@@ -104,7 +105,7 @@ class RecordWriter:
         return self._store.save(self._tenant, kind, [draft], conn)[0]
 
     def many(self, kind: str, records: Iterable[Any], conn: Any) -> Iterator[Ticket]:
-        """Saves as it is iterated."""
+        """Save records lazily, while the result is iterated."""
         check_name("kind", kind)
         return _Tickets(self._many(kind, records, conn), kind)
 
@@ -128,7 +129,7 @@ class RecordWriter:
             position += len(batch)
 
     def _saved(self, kind: str, drafts: list[Draft], position: int, conn: Any) -> Iterator[Ticket]:
-        if conn is not None:  # what a transaction of the caller's refuses is the caller's to undo
+        if conn is not None:  # the caller decides about its own transaction
             yield from self._store.save(self._tenant, kind, drafts, conn)
             return
         saved = save_each(self._store, self._tenant, kind, drafts)
@@ -157,7 +158,7 @@ class RecordWriter:
 
 
 class _Tickets(Iterator[Ticket]):
-    """Lazy tickets; it warns when nobody ever asked for one."""
+    """A lazy iterator of tickets; warns if it was never iterated."""
 
     def __init__(self, tickets: Iterator[Ticket], kind: str) -> None:
         self._tickets = tickets

@@ -1,6 +1,6 @@
-"""From a query to hits.
+"""Turns a query into hits.
 
-`search` asks the index and the full text of the store, `ranking` makes one order of both, and `cache` keeps
-what searches read as long as nothing was written. It reads store and index, and writes nothing. How
-vectors are found is the index's part: see `evervec.indexes`.
+`search` queries the index and the store's full text, `ranking` merges both into one order, and
+`cache` keeps what searches read until the next write. The folder reads store and index, and writes
+nothing. How vectors are found is up to the index: see `evervec.indexes`.
 """

@@ -1,7 +1,7 @@
-"""What searches remember of versions and records, as long as nothing was written.
+"""Caches the versions and records that searches read, until the next write.
 
-Every search asks the store for its mark, which any process's write moves. While it stays,
-what was read is still true, so a search of records that were shown before reads nothing else.
+Every search reads the store's mark, which changes with every write of any process. While the mark
+is unchanged the cache is valid, so a search whose hits are cached reads nothing else.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from evervec.stores.base import Store
 from evervec.stores.values import Candidate, Found
 
 Standing = tuple[float, float, float]
-"""a record's strength, the seconds in which age halves it, and when it was updated"""
+"""a record's strength, the age in seconds that halves it, and when it was updated"""
 _PLAIN = Rescore()
 _MOST_STANDING = 100_000
 _MOST_CHARACTERS = 16_000_000
 _FIRST_PORTION = 16
 _LONG_PORTION = 1_000_000
-"""characters from which on the next portion has fewer records"""
+"""characters above which the next portion has fewer records"""
 
 
 class Serving(NamedTuple):
-    """The vectors that a kind is searched by."""
+    """The version by which a kind is searched."""
 
     kind: str
     version: int
     name: str
     model: Model
     whole: int
-    """the bytes up to which a text is one chunk for sure"""
+    """number of bytes up to which a text is certainly one chunk"""
 
 
 class Scope(NamedTuple):
-    """The vectors that a search looks at."""
+    """The versions that a search covers."""
 
     serving: list[Serving]
     models: list[Model]
@@ -52,13 +52,13 @@ class Read(NamedTuple):
     id: str
     title: str | None
     whole: str | None
-    """its text, if that is one chunk for sure"""
+    """its text, if that is certainly one chunk"""
     flat: dict[str, Any] | None
-    """its metadata, if a copy of that has nothing in common with it"""
+    """its metadata, if a shallow copy shares no values with it"""
     found: Found
 
     def metadata(self) -> dict[str, Any]:
-        """As nobody else has it: what is done to it stays there."""
+        """A fresh copy, so that changes to it do not affect the cache."""
         metadata: dict[str, Any] = json.loads(self.found.metadata)
         return metadata
 
@@ -67,7 +67,7 @@ class Read(NamedTuple):
 
 
 class SearchCache:
-    """What is remembered as of one mark of the store."""
+    """What is cached for one mark of the store."""
 
     def __init__(
         self, store: Store, tenant: str, kinds: Mapping[str, Kind], mark: int, all: list[Serving]
@@ -93,8 +93,8 @@ class SearchCache:
         return _scope([s for s in self._all.serving if s.kind == kind])
 
     def standing(self, records: Iterable[int]) -> list[Standing | None]:
-        """What of records' relevance does not change with the question, None for one that is
-        not alive."""
+        """The parts of the records' relevance that do not depend on the query; None for a record
+        that is not live."""
         known = self._standing
         try:
             return list(map(known.__getitem__, records))
@@ -108,7 +108,8 @@ class SearchCache:
         if candidate is None:
             return None
         alike = (candidate.kind, candidate.weight)
-        if alike not in self._alike:  # most have the same: numbers in one place are soon read
+        # most records share these numbers: reading one shared object is faster
+        if alike not in self._alike:
             kind = self._kinds.get(candidate.kind)
             rescore = kind.rescore if kind else _PLAIN
             strength = rescore.base + rescore.gain * candidate.weight
@@ -116,10 +117,10 @@ class SearchCache:
         return (*self._alike[alike], candidate.updated_at)
 
     def read(self, records: Sequence[int]) -> Iterator[Read | None]:
-        """Records as they are shown, None for one that is not alive.
+        """Records as they are shown; None for a record that is not live.
 
-        They are read in portions, which become smaller where texts are long: only what is
-        remembered, and one portion more, is held at once.
+        They are read in portions, which become smaller where texts are long: at most the cached
+        records and one more portion are held in memory.
         """
         start, portion = 0, _FIRST_PORTION
         while start < len(records):

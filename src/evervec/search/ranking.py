@@ -1,4 +1,4 @@
-"""How what was found by meaning and by words becomes one order."""
+"""Merges the results of vector search and full-text search into one order."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 
 def fuse(near: Mapping[int, float], scores: Mapping[int, float]) -> dict[int, float]:
-    """Half of each score, both stretched to 0..1 between the least and the best that was found.
+    """The average of both scores, each scaled to 0..1 between the lowest and the highest found.
 
-    Cosines of good and bad hits lie close together, and those of words far apart: stretched,
-    neither side can drown the other. What one side did not find counts nothing there.
+    Cosine similarities of good and bad hits lie close together, text scores far apart; scaling
+    keeps either side from dominating. A record that one side did not find scores 0 there.
     """
-    meaning, words = _stretched(near), _stretched(scores)
+    meaning, words = _scaled(near), _scaled(scores)
     return {
         record: 0.5 * meaning.get(record, 0.0) + 0.5 * words.get(record, 0.0)
         for record in meaning.keys() | words.keys()
@@ -19,12 +19,12 @@ def fuse(near: Mapping[int, float], scores: Mapping[int, float]) -> dict[int, fl
 
 
 def share_of_best(scores: Mapping[int, float]) -> dict[int, float]:
-    """The text's scores alone, each as a share of the best."""
+    """Text scores alone, each as a fraction of the best."""
     best = max(scores.values(), default=0.0)
     return {record: score / best if best > 0 else 1.0 for record, score in scores.items()}
 
 
-def _stretched(scores: Mapping[int, float]) -> dict[int, float]:
+def _scaled(scores: Mapping[int, float]) -> dict[int, float]:
     best = max(scores.values(), default=0.0)
     least = min(scores.values(), default=0.0)
     if best <= least:

@@ -1,8 +1,8 @@
-"""Search: full text and vectors, fused, re-scored by weight and age.
+"""Search: full text and vectors, fused, rescored by weight and age.
 
-More candidates than asked for are fetched, so that re-scoring has a choice. Hits are
-joined with the live records, so what was deleted is gone at once. Where there are no
-vectors to search (no embedder, provider or index away), text answers and `via` says so.
+More candidates than requested are fetched, so that rescoring has a choice. Hits are joined with the
+live records, so deleted records disappear at once. If vectors cannot be searched (no embedder, or
+provider or index unavailable), full text answers and `via` says so.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger("evervec")
 
 MODES = ("hybrid", "semantic", "text")
 _LEDGERS = 64
-"""records whose chunks are looked up at once"""
+"""number of records whose chunks are looked up at once"""
 _make_hit = quick_maker(Hit)
 
 Ranked = tuple[float, int, float | None]
@@ -90,7 +90,7 @@ class Search:
         return Hits(hits, via=via, version=None if matches is None else scope.names)
 
     def _recalled(self) -> SearchCache:
-        """What is remembered of versions and records; nothing once anything was written."""
+        """The cache of versions and records; a new one after any write."""
         mark, recall = self._store.mark(), self._recall
         if recall is None or recall.mark != mark or recall.is_full:
             serving = self._serving()
@@ -100,8 +100,8 @@ class Search:
         return recall
 
     def _serving(self) -> list[Serving]:
-        """Of each kind of the tenant's the version that serves; where this process cannot make the vector of a
-        question for that, the one that stands by, which gets every change too."""
+        """The serving version of each of the tenant's kinds. If this process lacks its model to
+        embed a query, the standby version, which also receives every change."""
         chosen: dict[str, Serving] = {}
         mine = self._store.collections_of(self._tenant)
         for state in ("serving", "standby"):
@@ -121,7 +121,7 @@ class Search:
         filter: Mapping[str, Any] | None,
         recall: SearchCache,
     ) -> Matches | None:
-        """The nearest records of all kinds; None when model or index is away."""
+        """The nearest records of all kinds; None when the model or the index is unavailable."""
         try:
             vectors = {model: model.provider.embed_query(query) for model in scope.models}
             found = [
@@ -146,8 +146,8 @@ class Search:
     def _still_fitting(
         self, recall: SearchCache, found: Matches, filter: Mapping[str, Any]
     ) -> Matches:
-        """An index apart from the store knows metadata as of its last write: leave out what
-        is otherwise by now."""
+        """Drop matches that no longer fit the filter: an index outside the store has the metadata
+        of its last write."""
         conditions = parse_filter(filter)
         read = zip(found, recall.read(found.records), strict=True)
         good = (match for match, known in read if known is not None and known.fits(conditions))
@@ -160,12 +160,12 @@ class Search:
         scores: Sequence[float],
         similarity: Sequence[float | None],
     ) -> list[Ranked]:
-        """The records that are alive, best first."""
+        """The live records, best first."""
         now = self._store.now()
         ranked = []
         alive = recall.standing(records)
         for record, score, near, standing in zip(records, scores, similarity, alive, strict=True):
-            if standing is not None:  # else it was deleted since its vector was written
+            if standing is not None:  # otherwise it was deleted after its vector was written
                 strength, decay, updated_at = standing
                 age = now - updated_at if now > updated_at else 0.0
                 ranked.append((-score * strength / (1.0 + age / decay), record, near))
@@ -179,7 +179,7 @@ class Search:
         return getattr(chunker, "whole", 0)
 
     def forget(self) -> None:
-        """A kind was registered: what was remembered may stand otherwise now."""
+        """Clear the cache: a kind was registered, which may change relevance."""
         self._recall = None
 
     def _hits(
@@ -191,7 +191,7 @@ class Search:
         words: Mapping[int, float],
         scope: Scope,
     ) -> list[Hit]:
-        """What is shown of the best records, each with its best chunk."""
+        """The hits for the best records, each with its best chunk."""
         records = [record for _, record, _ in ranked]
         ledgers: dict[int, bytes] = {}
         looked = 0
@@ -209,7 +209,8 @@ class Search:
                     ledgers = self._store.ledgers(records[place:looked], versions)
                 entry = ledgers.get(record) if similarity is not None else None
                 span = find_chunk(entry, matches.hash_of(record)) if entry else None
-                # found by words, or the text moved on since its vector was made: look for them
+                # found by words, or the text changed after its vector was made: find the best piece
+                # by words
                 text = found.text[slice(*span)] if span else self._best_piece(query, found)
             way = "text" if similarity is None else "hybrid" if record in words else "semantic"
             metadata = read.metadata() if flat is None else flat.copy()
@@ -217,7 +218,7 @@ class Search:
         return hits
 
     def _best_piece(self, query: str, found: Found) -> str:
-        """The piece that holds most of the words that full text looks for, which are few."""
+        """The piece that contains most of the query's full-text terms, which are few."""
         words = {term.lower() for term in terms(query)}
         best, most = "", -1
         for start, end in self._chunker.split(found.text):
@@ -235,7 +236,7 @@ class Search:
 def _candidates(
     via: str, matches: Matches, words: Mapping[int, float]
 ) -> tuple[Sequence[int], Sequence[float], Sequence[float | None]]:
-    """Records, what they are ranked by, and their similarity."""
+    """Records, the scores they are ranked by, and their similarities."""
     if via == "semantic":
         return matches.records, matches.scores, matches.scores
     near = matches.similarity

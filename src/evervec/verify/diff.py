@@ -1,9 +1,9 @@
-"""One slice of records beside the points that an index holds of them: what is wrong, and why.
+"""Compares one slice of records with their points in the index: what is wrong, and why.
 
-The ledger says which chunks a record should have there, and of which change; whether those
-are the chunks of its present text is told from the text itself. A point that keeps a copy of
-text and metadata is compared with the record. Of a vector it can be told that it is damaged,
-not that it is another one of the same size and length.
+The ledger lists the chunks that a record should have in the index, and from which change; whether
+those are the chunks of its current text is checked against the text itself. If a point has a copy
+of text and metadata, the copy is compared with the record. A damaged vector is detected; a wrong
+vector of the same size and length is not.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from evervec.stores.base import Store
 from evervec.stores.values import Expected, Found
 
 _CHARACTERS = 16_000_000
-"""of texts that are held at once, unless one alone has more"""
+"""length of texts that are held at once, unless a single text is longer"""
 Whose = tuple[str, int]
-"""tenant and record: a point may bear another tenant than the record of its number"""
+"""tenant and record: a point's tenant may differ from that of the record with its number"""
 
 
 @dataclass(slots=True)
 class Wrong:
-    """What is not as it should be of one record, and what mends it."""
+    """The faults of one record, and how to repair them."""
 
     faults: set[str] = field(default_factory=set)
     spare: list[Held] = field(default_factory=list)
-    """points to take out"""
+    """points to remove"""
     again: bool = False
-    """its points are to be written again"""
+    """write its points again"""
     forget: bool = False
-    """and its vectors made anew"""
+    """and make its vectors again"""
 
 
 class Content(NamedTuple):
     """What is known of a record's text and metadata."""
 
     embedded: bool | None = True
-    """whether the ledger's chunks are those of the present text; None: it cannot be told"""
+    """whether the ledger's chunks are those of the current text; None: cannot be determined"""
     metadata: Any = None
     pieces: Mapping[bytes, str] = {}
-    """the text of each chunk, by hash: what a point may repeat of it"""
+    """the text of each chunk, by hash, to compare with a point's copy"""
 
 
-_TOLD = {known: Content(known) for known in (True, False, None)}
+_WITHOUT_COPY = {known: Content(known) for known in (True, False, None)}
 
 
 def contents_of(
@@ -61,13 +61,13 @@ def contents_of(
     *,
     quick: bool,
 ) -> dict[int, Content]:
-    """By number, those of the records that can be read. `quick` reads no text unless the index
-    has copies of it. Few texts are held at once, however long they are."""
+    """The contents of the records that can be read, by number. `quick` reads no text unless the
+    index has copies of it. Few texts are held at once, however long they are."""
     copied = any(point.copy for point in held)
     if quick and not copied:
         return {}
     contents = {}
-    for some in _parted(record for record in expected if record.live):
+    for some in _by_length(record for record in expected if record.live):
         for number, found in store.found(list(some)).items():
             record = some[number]
             chunks = record.chunks if record.current else ()
@@ -79,13 +79,13 @@ def contents_of(
                     {c.hash: found.text[c.start : c.end] for c in chunks},
                 )
                 if copied
-                else _TOLD[known]
+                else _WITHOUT_COPY[known]
             )
     return contents
 
 
-def _parted(records: Iterable[Expected]) -> Iterator[dict[int, Expected]]:
-    """Records whose texts may be held together, by what the ledger says of their length."""
+def _by_length(records: Iterable[Expected]) -> Iterator[dict[int, Expected]]:
+    """Groups of records whose texts may be held together, by their length in the ledger."""
     part: dict[int, Expected] = {}
     characters = 0
     for record in records:
@@ -102,9 +102,10 @@ def _parted(records: Iterable[Expected]) -> Iterator[dict[int, Expected]]:
 def _is_embedded(
     found: Found, chunks: Sequence[Chunk], cutter: Callable[[], Cutter | None]
 ) -> bool | None:
-    """Whether these are the chunks of a text: each stands where the ledger says, and together
-    they leave nothing out. A chunker that leaves something out has to be asked for its cuts,
-    and a model whose window cuts titles for that window."""
+    """Whether these are the chunks of a text: each is where the ledger says, and together they
+    leave nothing out. If they do leave something out, the chunker has to cut the text again. If a
+    title's hash differs, the model's window may have cut the title: the hash is computed again with
+    that window."""
     title, text = found.title, found.text
     upto, whole = 0, True
     for chunk in sorted(chunks, key=attrgetter("start")):
@@ -129,7 +130,7 @@ def _is_embedded(
 
 
 def _comparable(value: Any) -> Any:
-    """JSON as every engine gives it back: numbers by their size, whole or not."""
+    """JSON normalised across engines: numbers compare by value, whole or not."""
     if isinstance(value, Mapping):
         return {name: _comparable(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -160,8 +161,8 @@ def compare(
 
 
 def _is_right(record: Expected, there: list[Held], content: Content | None) -> bool:
-    """Whether a record of one chunk is right beyond doubt, as nearly all are: a short way past
-    the examination, which would find nothing."""
+    """Whether a record of one chunk is certainly right, as nearly all are: a shortcut for the full
+    examination, which would find nothing."""
     settled = record.live and record.current and not record.doubtful
     if not settled or len(there) != 1 or len(record.chunks) != 1:
         return False
@@ -176,10 +177,10 @@ def _is_right(record: Expected, there: list[Held], content: Content | None) -> b
 
 
 def _examine(record: Expected, there: list[Held], content: Content | None) -> Wrong:
-    """A settled record, and all points of its tenant that bear its number."""
+    """The faults of a settled record, given all points of its tenant with its number."""
     if not record.live:
         return Wrong({"orphaned"}, there) if there else Wrong()
-    if not record.hashes:  # nobody knows what its points are of
+    if not record.hashes:  # the ledger does not say which chunks its points are of
         return Wrong({"stale" if there else "missing"}, again=True, forget=True)
     wrong = Wrong()
     by_hash: dict[bytes, list[Held]] = defaultdict(list)
@@ -193,7 +194,7 @@ def _examine(record: Expected, there: list[Held], content: Content | None) -> Wr
     if not record.current or (content is not None and content.embedded is False):
         wrong.faults.add("stale")
         wrong.again = True
-    if record.doubtful:  # whatever the points look like, nobody knows what was written
+    if record.doubtful:  # in doubt: whatever the points look like, the last write was not confirmed
         wrong.faults.add("stale")
         wrong.again = wrong.forget = True
     if "missing" in wrong.faults:
@@ -204,31 +205,32 @@ def _examine(record: Expected, there: list[Held], content: Content | None) -> Wr
 def _examine_chunk(
     record: Expected, same: list[Held], content: Content | None, wrong: Wrong
 ) -> None:
-    """The points of one chunk, of which there should be one."""
+    """Check the points of one chunk; there should be exactly one."""
     if not same:
         wrong.faults.add("missing")
         wrong.again = wrong.forget = True
         return
-    # the best of them stays
+    # keep the best of them
     best = min(same, key=lambda point: (not _is_true(point, content), point.seq != record.seq))
     spare = [point for point in same if point is not best]
     if spare:
         wrong.faults.add("doubled")
         wrong.spare += spare
-        if any(point.key == best.key for point in spare):  # the index cannot take out just one
+        # same key: the index cannot remove just one
+        if any(point.key == best.key for point in spare):
             wrong.again = wrong.forget = True
     if not _is_true(best, content) or best.seq != record.seq:
         wrong.faults.add("stale")
         wrong.again = True
     if not best.sound or not _has_text(best, content):
         wrong.forget = True
-    if best.seq > record.seq:  # nothing could be written over it
+    if best.seq > record.seq:  # a write with a lower number could not replace it
         wrong.spare.append(best)
         wrong.forget = True
 
 
 def _is_true(point: Held, content: Content | None) -> bool:
-    """Whether its vector, text and metadata are what they should be, as far as can be told."""
+    """Whether the point's vector, text and metadata are right, as far as can be determined."""
     if point.copy is None or content is None:
         return point.sound
     same = _comparable(point.copy.metadata) == content.metadata
@@ -236,7 +238,7 @@ def _is_true(point: Held, content: Content | None) -> bool:
 
 
 def _has_text(point: Held, content: Content | None) -> bool:
-    """Whether its text has that of the chunk in it, below a title or headings."""
+    """Whether the point's text contains the chunk's text, which may follow a title or headings."""
     if point.copy is None or content is None:
         return True
     return content.pieces.get(point.hash, "") in point.copy.text

@@ -1,9 +1,8 @@
 """Verify: does the index hold exactly the latest version of every record, once?
 
-Store and index are walked side by side in order of the records' numbers, a slice at a
-time. What a job is about to settle is left out, so it can run beside workers; and what
-looks wrong is reported only if the store says the same of it before and after another
-look at the index.
+Store and index are walked side by side in order of record number, a slice at a time. Records with
+an unfinished job are left out, so verify can run beside workers. A fault is reported only if the
+store's answer for the record is the same before and after the index is read again.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from evervec.verify.diff import Whose, Wrong, compare, contents_of
 
 _SLICE = 2000
 _CHUNKS = 10_000
-"""of a slice, unless one record alone has more"""
+"""most chunks in a slice, unless a single record has more"""
 _LOOKS = 5
 
 CutterOf = Callable[[Collection], Cutter | None]
-"""how this process cuts the texts of a collection; None where that is code it does not have"""
+"""how this process chunks the texts of a collection; None if it does not have that code"""
 
 
 class _Slice(NamedTuple):
-    """Records in order of their numbers, up to and with `upto`; None: there are no more."""
+    """Records in order of their numbers, up to and including `upto`; None: no more follow."""
 
     after: int
     upto: int | None
@@ -40,13 +39,13 @@ class _Slice(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """What a look at a slice tells of its records."""
+    """The result of reading a slice."""
 
     wrong: dict[Whose, Wrong]
     unsettled: set[int]
-    """a job is on its way, or they changed at every look"""
+    """a job is unfinished, or the record changed every time it was read"""
     unread: set[int]
-    """whether their vectors are of their texts cannot be told"""
+    """whether their vectors match their texts cannot be determined"""
 
 
 def verify(
@@ -60,9 +59,9 @@ def verify(
     quick: bool,
     progress: Callable[[int], object],
 ) -> VerifyReport:
-    """Compare tables, records and index, of one tenant or (None) of all; `repair` mends just what
-    is off: it takes out what is too much, and enqueues the rest. `quick` trusts the ledger
-    without reading the texts. `progress` is called with the number of records looked at."""
+    """Compare tables, records and index, of one tenant or (None) of all. `repair` fixes only what
+    is wrong: it removes surplus points and enqueues the other records. `quick` trusts the ledger
+    without reading the texts. `progress` is called with the number of records checked."""
     findings = Findings()
     tables.compare(store, tenant, findings, repair=repair)
     walk = _Walk(store, index, cutter_of, tenant, findings, progress, repair, quick)
@@ -80,7 +79,7 @@ def verify_versions(
     *,
     repair: bool = False,
 ) -> VerifyReport:
-    """Compare the index with the records for some versions alone, of all tenants."""
+    """Compare the index with the records for some versions only, of all tenants."""
     findings = Findings()
     walk = _Walk(store, index, cutter_of, None, findings, lambda _: None, repair, quick=False)
     for collection in _used(store.collections()):
@@ -95,7 +94,7 @@ def _used(collections: Iterable[Collection]) -> list[Collection]:
 
 @dataclass(slots=True)
 class _Walk:
-    """One walk along store and index; `findings` keeps what it meets."""
+    """One pass over store and index; `findings` collects the results."""
 
     store: Store
     index: Index
@@ -113,7 +112,7 @@ class _Walk:
             self._count(collection, part, seen)
             unread += len(seen.unread)
             if self.repair and seen.wrong:
-                _mend(self.store, self.index, collection, seen.wrong)
+                _repair(self.store, self.index, collection, seen.wrong)
                 self.findings.repaired += len(seen.wrong)
             self.progress(sum(record.live for record in part.expected))
         if unread:
@@ -139,11 +138,11 @@ class _Walk:
                 counts[owner, kind, state] += count
 
     def strays(self) -> None:
-        """Points of versions that are not in use."""
+        """Count, and with repair remove, points of versions that are not in use."""
         store, index, tenant = self.store, self.index, self.tenant
         collections = store.collections()
         found = index.strays({c.version for c in _used(collections)}, tenant)
-        if found:  # a version may just have come or gone
+        if found:  # read again: a version may just have been created or dropped
             seen = {(stray.version, stray.tenant) for stray in found}
             collections = store.collections()
             found = [
@@ -160,11 +159,11 @@ class _Walk:
             self.findings.repaired += sum(stray.records for stray in found)
 
     def _look(self, collection: Collection, part: _Slice) -> _Seen:
-        """What is so in a slice, for certain."""
+        """The faults in a slice, confirmed by reading again."""
         store, version = self.store, collection.version
         before = {record.record: record for record in part.expected}
         result = _Seen({}, {r.record for r in part.expected if r.busy}, set())
-        suspects: set[Whose] | None = None  # at first everything
+        suspects: set[Whose] | None = None  # the first pass looks at everything
         for _ in range(_LOOKS):
             held = self.index.held(version, self.tenant, part.after, part.upto)
             whose = before.keys() if suspects is None else {record for _, record in suspects}
@@ -180,7 +179,8 @@ class _Walk:
                 if not suspects:
                     break
                 continue
-            # what the store said before this look and says after it, was so while it was made
+            # if the store gives the same answer before and after this read of the index, the answer
+            # held while the index was read
             now = _reread(store, version, self.tenant, part)
             certain = {whose for whose in suspects if before.get(whose[1]) == now.get(whose[1])}
             result.wrong.update((whose, seen[whose]) for whose in certain if whose in seen)
@@ -194,7 +194,8 @@ class _Walk:
 
 
 def _slices(store: Store, collection: Collection, tenant: str | None) -> Iterator[_Slice]:
-    """Ranges of record numbers that leave no gap; the last is open, for points of no record."""
+    """Contiguous ranges of record numbers; the last is open-ended, to include points without a
+    record."""
     after = 0
     while True:
         expected = store.expected(tenant, collection.version, after, _SLICE)
@@ -208,7 +209,7 @@ def _slices(store: Store, collection: Collection, tenant: str | None) -> Iterato
 
 
 def _bounded(expected: list[Expected]) -> list[Expected]:
-    """The first of them, so that large records do not fill the memory."""
+    """The first records, limited so that large ones do not fill the memory."""
     chunks = 0
     for place, record in enumerate(expected):
         chunks += len(record.chunks)
@@ -218,7 +219,7 @@ def _bounded(expected: list[Expected]) -> list[Expected]:
 
 
 def _reread(store: Store, version: int, tenant: str | None, part: _Slice) -> dict[int, Expected]:
-    """The records of a slice as they are now, those that came since among them."""
+    """The records of a slice as they are now, including new ones."""
     now: dict[int, Expected] = {}
     after = part.after
     while found := store.expected(tenant, version, after, _SLICE):
@@ -229,7 +230,9 @@ def _reread(store: Store, version: int, tenant: str | None, part: _Slice) -> dic
     return now
 
 
-def _mend(store: Store, index: Index, collection: Collection, wrong: Mapping[Whose, Wrong]) -> None:
+def _repair(
+    store: Store, index: Index, collection: Collection, wrong: Mapping[Whose, Wrong]
+) -> None:
     version = collection.version
     index.remove(version, [point for found in wrong.values() for point in found.spare])
     again = {record: found.forget for (_, record), found in wrong.items() if found.again}
