@@ -1,8 +1,8 @@
-"""Requests and tokens that all workers of a store may send to a provider in a minute.
+"""Limits the requests and tokens per minute that all workers of a store send to a provider.
 
-What was sent in the last minute stands in a note of the store, second by second, so that no
-minute, wherever it begins, sees more than its budget. A call that needs more than a whole
-minute's goes when nothing else went for that long.
+A note in the store records what was sent in the last minute, second by second, so that no window of
+60 seconds exceeds the budget. A call that needs more than a whole minute's budget is sent once
+nothing else was sent for a minute.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _JUST = 0.001
 _LATE = 1.0
 
 Entry = tuple[float, int, int]
-"""the latest moment of a second, and the requests and tokens that were sent in it"""
+"""the latest time within a second, and the requests and tokens that were sent in that second"""
 
 
 class Budget:
-    """What is left of the minute, for one provider."""
+    """The budget of one provider."""
 
     def __init__(
         self, store: Store, name: str, requests_per_minute: int, tokens_per_minute: int
@@ -36,7 +36,8 @@ class Budget:
         return any(self._limits)
 
     def take(self, tokens: int) -> float:
-        """Take one request and its tokens: 0, or the seconds after which to ask again."""
+        """Take one request and its tokens from the budget; returns 0, or the seconds to wait before
+        asking again."""
         for _ in range(_ATTEMPTS):
             note, now, entries = self._read()
             wait = max(
@@ -45,13 +46,14 @@ class Budget:
             if wait > 0:
                 return wait
             if self._put(note, now, entries, 1, tokens):
-                if self._store.now() - now > _LATE:  # the call begins now, not then
+                # the call begins now, later than it was recorded
+                if self._store.now() - now > _LATE:
                     self.add(1, tokens)
                 return 0.0
         return 1.0
 
     def add(self, requests: int, tokens: int) -> None:
-        """Count what was sent without asking: the next calls wait for it."""
+        """Record requests that were sent without asking, so that the next calls wait for them."""
         if not self.set or requests + tokens <= 0:
             return
         for _ in range(_ATTEMPTS):
@@ -60,7 +62,7 @@ class Budget:
                 return
 
     def _wait(self, entries: list[Entry], now: float, which: int, wanted: int) -> float:
-        """Seconds until enough of the last minute's is a minute ago."""
+        """Seconds until enough of the last minute's entries are older than a minute."""
         limit = self._limits[which - 1]
         too_much = sum(entry[which] for entry in entries) + wanted - limit
         if not limit or not entries or too_much <= 0:

@@ -1,9 +1,9 @@
-"""A gate before a provider: shut for all workers of a store while it is away or wants a pause.
+"""The gate of a provider: shut for all workers of a store during an outage or a rate limit.
 
-Whoever meets the trouble shuts it, with a note in the store. When its time is over one of
-the workers tries a known good text: if that comes through the gate opens, else it stays shut
-for longer. Workers come back one after the other, not all at once, and each begins with
-one call at a time.
+The worker that meets the error shuts the gate, with a note in the store. When the pause is over,
+one worker probes the provider with a known good text. If the probe succeeds the gate opens;
+otherwise it stays shut for longer. Workers resume at slightly different times, not all at once, and
+each starts with one call at a time.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _LONGEST_PAUSE = 60.0
 _LONGEST_SPREAD = 10.0
 _NARROW_FOR = 60.0
 _HELD = 5.0
-"""seconds for which a worker that tries the provider keeps others from it, unless it renews that:
-if it is killed meanwhile, another one tries it so much later"""
+"""seconds for which the probing worker locks out others, unless it renews the lock; if it is
+killed, another worker can probe after this time"""
 
 
 class Gatekeeper:
-    """One process's view of the gate before one provider."""
+    """One process's view of the gate of one provider."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class Gatekeeper:
         self._name = name
         self._note = f"gate {name}"
         self._settings = settings
-        self._seen = (0, 0.0)  # revision of the note, and when this worker may come back
+        self._seen = (0, 0.0)  # revision of the note, and when this worker may resume
         self._known: Gate | None = None
 
     def gate(self) -> Gate | None:
-        """Why the provider is left alone; None when the gate is open."""
+        """The shut gate with its reason; None when the gate is open."""
         note = self._store.note(self._note)
         if note is None:
             self._known = None
@@ -68,17 +68,18 @@ class Gatekeeper:
         return gate
 
     def known(self) -> Gate | None:
-        """The gate as it was last seen, if its time is not over: costs nothing to ask."""
+        """The gate as last read, if its pause is not over. Does not read the store."""
         gate = self._known
         return gate if gate is not None and gate.until > self._store.now() else None
 
     @property
     def waits(self) -> float:
-        """Seconds until this worker may come back."""
+        """Seconds until this worker may resume."""
         return max(0.0, self._seen[1] - self._store.now())
 
     def passes(self, probe: Callable[[], None]) -> bool:
-        """Whether work may begin. After a pause one worker of all tries a known good text."""
+        """Whether work may begin. After a pause, one worker of all probes with a known good
+        text."""
         gate = self.gate()
         if self.waits:
             return False
@@ -89,7 +90,7 @@ class Gatekeeper:
                 return False
             try:
                 probe()
-                self.open()  # before the lock is given back: nobody else needs to try it
+                self.open()  # before the lock is released, so that no other worker probes
             except NOBODYS_FAULT as error:
                 self.shut(error, again=True)
                 return False
@@ -97,9 +98,9 @@ class Gatekeeper:
 
     @contextmanager
     def _alone(self) -> Iterator[bool]:
-        """Whether this is the only try at the moment. Its lock is renewed while the block runs,
-        for as long as a provider that hangs can take."""
-        lock, holder = f"probe {self._name}", secrets.token_hex(8)  # each try is one of its own
+        """Whether this is the only probe at the moment. The lock is renewed while the block runs,
+        for as long as the provider takes to answer."""
+        lock, holder = f"probe {self._name}", secrets.token_hex(8)  # a new holder for each probe
         token = self._store.lock(lock, holder, _HELD)
         if token is None:
             yield False
@@ -119,12 +120,12 @@ class Gatekeeper:
         finally:
             over.set()
             thread.join()  # a renewal after the release would take the lock again
-            with suppress(StoreError):  # it expires by itself
+            with suppress(StoreError):  # the lock expires anyway
                 self._store.unlock(lock, tokens[-1])
 
     def shut(self, error: EmbedderError, *, again: bool = False) -> None:
-        """Keep all workers away for as long as the provider asks, else longer each time that it
-        was tried `again`."""
+        """Keep all workers away for as long as the provider asks; otherwise for a pause that
+        doubles with each failed probe (`again`)."""
         while True:
             note = self._store.note(self._note)
             old = _read(note) if note else None
@@ -147,7 +148,7 @@ class Gatekeeper:
         if isinstance(error, RateLimited) and error.retry_after is not None:
             pause = error.retry_after
         until = now + pause
-        if old and not again:  # one of several calls that met the same trouble
+        if old and not again:  # one of several calls that met the same error
             until = max(until, old.until)
         state = "limited" if isinstance(error, RateLimited) else "outage"
         return Gate(state, str(error), old.since if old else now, until, tries)
@@ -161,7 +162,7 @@ class Gatekeeper:
 
 
 def error_of(gate: Gate, now: float) -> EmbedderError:
-    """What a call would meet at a gate that is shut."""
+    """The error that a call at a shut gate raises."""
     if gate.state == "limited":
         return RateLimited(max(0.0, gate.until - now), gate.reason)
     return ProviderUnavailable(gate.reason)
@@ -173,8 +174,8 @@ def _read(note: Note) -> Gate:
 
 @dataclass(slots=True)
 class _Stretch:
-    """From one pause to the next: how many calls may be under way, how many were at most, and how
-    many of them were refused as too many at once."""
+    """The time from one pause to the next: the limit on concurrent calls, their peak, and how many
+    were refused as too many at once."""
 
     most: float
     peak: int = 0
@@ -182,16 +183,17 @@ class _Stretch:
 
 
 class Ramp:
-    """How many calls of this process may be under way: after a pause one, then two, then four.
+    """Limits the concurrent calls of this process: after a pause one, then two, then four.
 
-    A provider that refuses calls and names no time has too many at once, rather than too many a
-    minute. For a while no more are under way than it did not refuse.
+    If a provider refuses calls without naming a time, it has too many calls at once rather than too
+    many per minute. For a while, calls are limited to the number that it did not refuse.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._stretch = _Stretch(math.inf)
-        self._narrow = math.inf  # how many the provider serves at once, and until when that holds
+        # how many calls the provider serves at once, and until when that holds
+        self._narrow = math.inf
         self._narrow_until = 0.0
         self._under_way = 0
         self._free = threading.Condition()
@@ -202,8 +204,8 @@ class Ramp:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """A call, when its turn has come. If it succeeds more may be under way, unless it began
-        before the last pause: what it tells of the provider is old."""
+        """Run one call when the limit allows it. Success raises the limit, unless the call began
+        before the last pause: then it says nothing about the provider now."""
         with self._free:
             self._free.wait_for(self._has_room)
             self._under_way += 1
@@ -214,7 +216,7 @@ class Ramp:
             yield
             widens = True
         except RateLimited as error:
-            if error.retry_after is None:  # a gate that is found shut names its time
+            if error.retry_after is None:  # an error from a shut gate does have a time
                 self._refused(stretch)
             raise
         finally:
@@ -230,8 +232,8 @@ class Ramp:
         return self._under_way < min(self._stretch.most, self._narrow)
 
     def _refused(self, stretch: _Stretch) -> None:
-        """Those refused before stand in the peak too: what is left is never below what the
-        provider serves, in whatever order the calls reached it."""
+        """Lower the limit by one. The peak includes the calls refused before, so the limit never
+        falls below what the provider serves, in whatever order the calls reached it."""
         with self._free:
             stretch.refused += 1
             self._narrow = min(self._narrow, max(1, stretch.peak - stretch.refused))

@@ -1,19 +1,20 @@
-"""How much text a provider embeds in a few seconds, learnt from its calls.
+"""Learns from its calls how much text a provider embeds in a few seconds.
 
-What a worker has in hand is lost when it is killed, so it takes no more at once than it will
-bring to an end soon: little on a slow machine, as much as memory allows with a fast provider.
+A worker that is killed loses the work in progress, so it takes only as much as it finishes soon:
+little on a slow machine, up to the memory limit with a fast provider.
 """
 
 from __future__ import annotations
 
 SECONDS = 2.5
-"""that one call should take at most"""
+"""target duration of one call, at most"""
 _FIRST, _MOST_AT_FIRST = 1 << 14, 1 << 16
 _LONG_TEXT = 2000
-"""characters: a first call may hold as many such texts as the provider takes, within bounds"""
+"""characters: the first call may hold as many texts of this length as the provider accepts, up to
+`_MOST_AT_FIRST`"""
 _CHARACTERS = 125
-"""For each text that a call may hold, an eighth of an ordinary chunk. Less at once would mostly
-measure how long a provider takes to answer at all."""
+"""Minimum per text in a full call: an eighth of an ordinary chunk. A smaller call would mostly
+measure the provider's latency."""
 
 
 _GROWTH = 4
@@ -21,7 +22,7 @@ _AT_FIRST = 3
 
 
 class Pace:
-    """The characters of one call, at most; it is told of every call."""
+    """The maximum characters of one call, adjusted after every call."""
 
     def __init__(self, max_batch: int) -> None:
         self._texts = max(1, max_batch)
@@ -32,12 +33,13 @@ class Pace:
 
     @property
     def of_batch(self) -> int:
-        """The characters of a batch: of one call, and of several before anything is known, so
+        """The characters of a batch: one call's worth, or several before anything is learnt, so
         that a short backlog is not cut into many small calls."""
         return self.characters if self.learnt else _AT_FIRST * self.characters
 
     def learn(self, texts: int, characters: int, seconds: float) -> None:
-        """A call took so long. One that was small and soon done tells nothing of larger ones."""
+        """Adjust to the duration of a call. A small and fast call says nothing about larger
+        ones."""
         small = characters < self.characters / 4 and texts < self._texts
         if small and seconds < SECONDS:
             return

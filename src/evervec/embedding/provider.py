@@ -36,7 +36,7 @@ log = logging.getLogger("evervec")
 
 
 class Provider:
-    """What stands between the workers of a store and whatever makes their vectors."""
+    """Calls an embedder on behalf of a store's workers and searches, within all limits."""
 
     def __init__(self, embedder: Embedder, store: Store, settings: Settings) -> None:
         self.embedder = embedder
@@ -54,9 +54,10 @@ class Provider:
         self._avoid_until = 0.0
         self._avoid_seconds = settings.backoff_seconds
 
-    # workers
+    # for workers
     def ready(self, stopping: Callable[[], bool] = lambda: False) -> bool:
-        """Whether jobs may be claimed for it now; a try that hangs is left when `stopping`."""
+        """Whether jobs may be claimed for it now; a probe that hangs is abandoned when
+        `stopping`."""
         if self._gates.gate() is None and not self._gates.waits:
             return not self._is_capped()
         passed: list[bool] = []
@@ -77,7 +78,7 @@ class Provider:
         return passed == [True] and not self._is_capped()
 
     def _is_capped(self) -> bool:
-        """Whether a cap of the day is reached; that is said once."""
+        """Whether a daily cap is reached; logged once."""
         capped = self.spending.capped()
         if capped and capped != self._said:
             log.warning("embedding pauses: %s", capped)
@@ -86,12 +87,12 @@ class Provider:
 
     @property
     def waits(self) -> float:
-        """Seconds until it is worth asking again whether it is ready."""
+        """Seconds until it is worth checking again whether the provider is ready."""
         return self._gates.waits
 
     def embed(self, texts: Sequence[str], stopping: Callable[[], bool] = lambda: False) -> Embedded:
-        """Vectors of texts, as `embedders.base.embed` gives them, within all limits; what must
-        wait for the minute's budget is left when `stopping`."""
+        """Embed texts as `embedders.base.embed` does, within all limits; waiting for the per-minute
+        budget ends when `stopping`."""
         if self._budget.set:
             tokens = sum(count_tokens(self.embedder, text) for text in texts)
             while wait := self._budget.take(tokens):
@@ -117,7 +118,7 @@ class Provider:
             self.pace.learn(len(texts), sum(map(len, texts)), time.monotonic() - began)
         self._tell("record", next(iter(answer.errors.values()), None))
         TOKENS.add(answer.tokens, self.name)
-        if answer.calls > 1:  # it looked for a bad text
+        if answer.calls > 1:  # the batch was bisected to find a bad text
             self._note(self._budget.add, answer.calls - 1, 0)
         if answer.pause:
             limited = RateLimited(answer.pause, "the provider's limit is reached for the moment")
@@ -125,8 +126,8 @@ class Provider:
         return answer
 
     def _note(self, write: Callable[..., object], *args: Any) -> None:
-        """Note in the store how a call ended. The provider's answer counts with or without it:
-        the next call will try again to note what it meets."""
+        """Write a call's outcome to the store for other workers. A failure is only logged: the
+        provider's answer is valid without it, and the next call writes its own outcome."""
         try:
             write(*args)
         except StoreError as error:
@@ -136,7 +137,7 @@ class Provider:
         embed(self.embedder, [PROBE])
 
     def _tell(self, purpose: str, error: Exception | None) -> None:
-        """Count a call by its end."""
+        """Count a call by its outcome."""
         outcome = "ok" if error is None else "error"
         if isinstance(error, NOBODYS_FAULT):
             outcome = "limited" if isinstance(error, RateLimited) else "outage"
@@ -147,22 +148,23 @@ class Provider:
             self.in_flight += change
 
     def record(self, spent: Mapping[tuple[str, str], tuple[float, float]]) -> None:
-        """Calls and tokens by tenant and kind, for what they cost."""
+        """Record calls and tokens by tenant and kind, to account for their cost."""
         if any(tokens for _, tokens in spent.values()):
             self.spending.record(spent)
 
-    # searches
+    # for searches
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The vector of a question; what is known to be away is not asked."""
+        """The vector of a query; a provider that is known to be unavailable is not called."""
         gate = self._gates.gate() if self._is_remote else self._gates.known()
         if gate is not None and gate.until > self._store.now():
             raise error_of(gate, self._store.now())
         if time.monotonic() < self._avoid_until:
             raise ProviderUnavailable(f"{self.embedder.name} did not answer the last question")
         try:
-            with deadline(left() / 2) if current() else nullcontext():  # text can answer as well
+            # leaves time to answer from full text
+            with deadline(left() / 2) if current() else nullcontext():
                 vector = embed_query(self.embedder, text)
-        except DeadlineExceeded:  # which says nothing of the provider
+        except DeadlineExceeded:  # says nothing about the provider
             check()
             raise ProviderUnavailable(
                 f"{self.embedder.name} did not answer within half of the search's time"
@@ -181,14 +183,15 @@ class Provider:
         CALLS.add(1, self.name, "query", "ok")
         return vector
 
-    # looking
+    # reading
     def pauses_because(self) -> str | None:
-        """Why nothing is embedded now; None when nothing keeps it."""
+        """Why embedding is paused; None when it is not."""
         gate = self.gate()
         return gate.reason if gate else self.spending.capped()
 
     def trouble(self) -> Exception | None:
-        """What it answers to a known good text, gate or not; None when all is well."""
+        """The error that a probe with a known good text meets, whatever the gate's state; None when
+        it succeeds."""
         try:
             embed(self.embedder, [PROBE])
         except NOBODYS_FAULT as error:

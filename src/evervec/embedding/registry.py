@@ -1,8 +1,8 @@
-"""The models that this process can embed with: its own, and those of a store's other versions.
+"""The models that this process can embed with: its own, and those of the store's other versions.
 
-While a store changes its model, or after another process changed it, there are vectors of
-several. A model that can be opened by its name is opened when it is first needed; one that
-only a program can make has to be given by that program.
+During a migration, or after another process ran one, a store has vectors of several models. A model
+that can be opened by name is opened when it is first needed; a model that only a program can create
+has to be passed by that program.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Opener = Callable[[ModelSpec, Settings], Embedder]
 
 _OF_WINDOW = 0.86
 _OF_TOKENS = 0.98
-"""without the marks and the prompt that a model puts around every text"""
+"""the rest is for the special tokens and the prompt that a model adds to every text"""
 _LEAST_CHUNK = 16
 _TRY_AGAIN = 60.0
 
 
 class Model:
-    """An embedder with all that goes with it."""
+    """An embedder with its provider, chunker, window and cache."""
 
     def __init__(
         self, provider: Provider, spec: ModelSpec, store: Store, settings: Settings
@@ -43,20 +43,20 @@ class Model:
         self.spec = spec
         self.provider = provider
         self.chunker = chunker_for(provider.embedder, settings.chunk_tokens)
-        """how texts are cut where a kind does not say"""
+        """how texts are chunked if the kind does not say"""
         self.window = window_of(provider.embedder)
         self.cache = VectorCache.of(store, spec, settings.vector_cache_mb)
         self._is_named = getattr(provider.embedder, "version", None) is not None
 
     def makes(self, spec: ModelSpec) -> bool:
-        """Whether its vectors are those of a version. An embedder that names its version itself
-        means just that one."""
+        """Whether it makes the vectors of a version. An embedder that names its own version makes
+        that version only."""
         return spec.makes_as(self.spec) and not (self._is_named and spec.name != self.spec.name)
 
 
 class EmbedderRegistry:
-    """`main` is the model that this process was opened with, None where that makes no vectors:
-    then there are no others either."""
+    """The models of a process. `main` is the model that the process was opened with; None if that
+    makes no vectors, and then there are no other models either."""
 
     def __init__(
         self, provider: Provider, store: Store, settings: Settings, open: Opener | None
@@ -68,7 +68,7 @@ class EmbedderRegistry:
         self._failed: dict[ModelSpec, float] = {}
         self._lock = threading.RLock()
         self.spending = provider.spending
-        """of all models, as the day's caps are"""
+        """shared by all models, because the daily caps are"""
         spec = spec_of(provider.embedder)
         self.main = Model(provider, spec, store, settings) if spec else None
         self._known: list[Model] = [self.main] if self.main else []
@@ -77,7 +77,7 @@ class EmbedderRegistry:
         return iter(list(self._known))
 
     def of(self, spec: ModelSpec | None) -> Model | None:
-        """The model that makes a version's vectors; None where this process has none."""
+        """The model that makes a version's vectors; None if this process has none."""
         if spec is None or self.main is None:
             return None
         for model in self._known:
@@ -86,7 +86,7 @@ class EmbedderRegistry:
         return self._by_name(spec)
 
     def add(self, embedder: Embedder) -> Model:
-        """Make an embedder known to this process, unless it is."""
+        """Add an embedder, unless an equal one is known."""
         spec = spec_of(embedder)
         assert spec is not None
         with self._lock:
@@ -115,8 +115,8 @@ class EmbedderRegistry:
             return self.add(embedder)
 
     def for_new_kinds(self, collections: Sequence[Collection]) -> ModelSpec | None:
-        """What a kind without vectors is to get: as all others have it, by its name there. Another
-        process may have changed the store's model since this one was opened."""
+        """The model for a kind without vectors: that of the other kinds, under its name in the
+        store. Another process may have migrated the store since this one was opened."""
         if self.main is None:
             return None
         serving = [c.spec for c in collections if c.state == "serving" and c.spec]
@@ -132,22 +132,22 @@ class EmbedderRegistry:
 
 
 def chunker_for(embedder: Embedder, tokens: int) -> ContentChunker:
-    """How texts are cut for a model: in its own tokens where it counts them, else in bytes, of
-    which about four make one. What it looks at has to hold title and headings too."""
+    """The default chunker for a model: it measures in the model's tokens if the model counts them,
+    otherwise in bytes, at about four per token. The window must hold title and headings too."""
     window = getattr(embedder, "window", None)
     most = min(tokens, round(_OF_WINDOW * window)) if window else tokens
     count = getattr(embedder, "count_tokens", None)
     if count is not None:
         return ContentChunker(most, measure=Measure(embedder.model, count))
     characters = getattr(embedder, "characters", None)
-    if characters:  # never more than bytes
+    if characters:  # a text never has more characters than bytes
         most = min(4 * most, max(_LEAST_CHUNK, round(_OF_WINDOW * characters)))
         return ContentChunker(most)
     return ContentChunker(4 * most)
 
 
 def window_of(embedder: Embedder) -> Window | None:
-    """What a model looks at of a text; None where that is not known."""
+    """How much of a text a model reads; None if unknown."""
     characters = getattr(embedder, "characters", None)
     if characters:
         return Window(characters, len)

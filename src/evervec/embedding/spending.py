@@ -1,4 +1,4 @@
-"""What provider calls cost, per tenant, kind, model and day; and the day's cap."""
+"""The cost of provider calls per tenant, kind, model and day, and the daily caps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evervec.stores.base import Store
 
 
 class Spending:
-    """The sums of one model, in the store that all workers share."""
+    """The cost of one model, in the store that all workers share."""
 
     def __init__(self, store: Store, model: str, settings: Settings) -> None:
         self._store = store
@@ -35,7 +35,7 @@ class Spending:
         return self._store.spend(tenant, self._today())
 
     def capped(self) -> str | None:
-        """Which of the day's caps is reached; None when work may go on."""
+        """The message of the daily cap that is reached; None when work may continue."""
         tokens, money = self._settings.daily_tokens, self._settings.daily_money
         if not tokens and not money:
             return None

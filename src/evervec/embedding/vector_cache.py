@@ -1,4 +1,4 @@
-"""Vectors of texts that several records have, kept in the store within a set size."""
+"""A cache in the store, of limited size, for the vectors of texts that several records share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BESIDE = 100  # bytes that a row takes beside its vector
 
 
 class VectorCache:
-    """The vectors of one model, by the hash of all that was embedded, context and all."""
+    """The vectors of one model, by the hash of the whole embedded text, including its context."""
 
     def __init__(self, store: Store, model: ModelSpec, megabytes: int) -> None:
         self._store = store
@@ -27,7 +27,7 @@ class VectorCache:
         return cls(store, model, megabytes) if model and megabytes else None
 
     def find(self, texts: Sequence[str]) -> dict[str, NDArray[np.float32]]:
-        """The vectors that are known of some texts."""
+        """The cached vectors of some texts."""
         hashes = {text: hash_text(text) for text in texts}
         found = self._store.cached(self._model, list(hashes.values()))
         return {

@@ -1,9 +1,9 @@
-"""Alerts: a trouble is told when it begins and when it is over, once for all processes.
+"""Alerts: a problem is reported when it begins and when it ends, once for all processes.
 
-What lasts is kept as episodes in a note of the store. Whoever is the first to note that one
-began or ended logs it; if there is a webhook, whoever is the first to take a message posts
-it, from a thread of its own, and one that could not be posted is tried again at the next
-sweep. The address of a webhook may be a secret, so only its host is ever logged.
+Ongoing problems are kept as episodes in a note of the store. The first process that records a
+beginning or an end logs it. If a webhook is configured, the first process that takes a message
+posts it, from its own thread; a message that could not be posted is retried at the next sweep. The
+webhook's URL may contain a secret, so only its host is logged.
 """
 
 from __future__ import annotations
@@ -33,38 +33,38 @@ T = TypeVar("T")
 _NOTE = "alerts"
 _POST_SECONDS = 5.0
 _TAKEN_SECONDS = 60.0
-"""for which nobody else posts a message that somebody took"""
+"""seconds for which no other process posts a message that one has taken"""
 _MOST = 100
-"""episodes that wait for a webhook that does not answer"""
+"""most episodes kept while a webhook does not answer"""
 
 
 class Trouble(NamedTuple):
-    """Something that should not be, as it was found just now."""
+    """A problem as found by a sweep."""
 
     name: str
-    """the same for the same trouble, however it is worded"""
+    """identifies the problem, however it is worded"""
     text: str
     since: float | None = None
     """None: since it was first found"""
     patience: float = 0.0
-    """seconds for which it may last before it is told"""
+    """seconds that it may last before it is reported"""
     fields: Mapping[str, Any] = {}
     """for the log"""
 
 
 @dataclass(slots=True)
 class Episode:
-    """A trouble from its beginning to its end."""
+    """A problem from its beginning to its end."""
 
     name: str
     text: str
     since: float
     raised: bool = False
-    """it lasted for long enough to be told"""
+    """it lasted long enough to be reported"""
     ended: float | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     told: int = 0
-    """messages that were posted: of its beginning, and of its end"""
+    """number of messages posted: one for its beginning, one for its end"""
     taken_until: float = 0.0
 
     @property
@@ -73,7 +73,7 @@ class Episode:
 
 
 class Alerts:
-    """One process's hand in the alerts of a store."""
+    """One process's access to the alerts of a store."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
@@ -81,17 +81,17 @@ class Alerts:
         self._poster: threading.Thread | None = None
 
     def lasting(self) -> list[Episode]:
-        """What is wrong as of the last sweep, whoever made it."""
+        """The ongoing problems as of the last sweep of any process."""
         return [e for e in self._read()[0] if e.raised and e.ended is None]
 
     def update(self, troubles: Sequence[Trouble]) -> None:
-        """Take note of what is wrong now; what is new or over is logged."""
+        """Record the current problems; log those that are new or over."""
         now = self._store.now()
 
         def change(episodes: list[Episode]) -> tuple[list[Trouble], list[Episode]]:
             over = _end(episodes, {trouble.name for trouble in troubles}, now)
             begun = [trouble for trouble in troubles if _goes_on(episodes, trouble, now)]
-            # whose beginning was posted by anyone, its end is posted too
+            # if any process posted the beginning, the end is posted too
             kept = [e for e in episodes if e.ended is None or (e.untold and (self._url or e.told))]
             episodes[:] = kept[-_MOST:]
             return begun, over
@@ -104,7 +104,7 @@ class Alerts:
 
     # the webhook
     def post_soon(self) -> None:
-        """Post what was not posted yet, beside whatever goes on here."""
+        """Post unposted messages in a background thread."""
         busy = self._poster is not None and self._poster.is_alive()
         if self._url and not busy and any(episode.untold for episode in self._read()[0]):
             self._poster = threading.Thread(
@@ -113,16 +113,17 @@ class Alerts:
             self._poster.start()
 
     def wait(self) -> None:
-        """Let what is being posted come to its end, within the time that a post may take."""
+        """Wait for the posts in progress, at most as long as a post may take."""
         if self._poster is not None:
             self._poster.join(_POST_SECONDS + 1)
 
     def _post_quietly(self) -> None:
-        with suppress(StoreError):  # it is closed, or away: another sweep finds the rest
+        # the store is closed or unavailable: another sweep posts the rest
+        with suppress(StoreError):
             self.post()
 
     def post(self) -> None:
-        """Post what was not posted yet, in order, until one fails."""
+        """Post unposted messages in order, until one fails."""
         while self._url and (episode := self._change(self._take)):
             trouble = _post(self._url, self._message(episode))
             self._change(partial(_put_back, id=episode.id, posted=trouble is None))
@@ -142,7 +143,7 @@ class Alerts:
         return None
 
     def _message(self, episode: Episode) -> dict[str, Any]:
-        """The next one of an episode; `text` by itself is what chat services show."""
+        """The next message of an episode; chat services show `text`."""
         over = episode.told == 1
         return {
             "text": f"[CLEAR] {_is_over(episode)}" if over else f"[ALERT] {episode.text}",
@@ -162,7 +163,7 @@ class Alerts:
         return [Episode(**episode) for episode in json.loads(note.value)], note.revision
 
     def _change(self, change: Callable[[list[Episode]], T]) -> T:
-        """Change the episodes as nobody else does at the same time."""
+        """Change the episodes atomically (compare and swap)."""
         while True:
             episodes, revision = self._read()
             before = [asdict(episode) for episode in episodes]
@@ -174,7 +175,7 @@ class Alerts:
 
 
 def _end(episodes: list[Episode], names: Container[str], now: float) -> list[Episode]:
-    """End those that are no longer found; those of them that were told of."""
+    """End the episodes whose problem is no longer found; returns those that were reported."""
     over = [e for e in episodes if e.ended is None and e.name not in names]
     for episode in over:
         episode.ended = now
@@ -182,7 +183,7 @@ def _end(episodes: list[Episode], names: Container[str], now: float) -> list[Epi
 
 
 def _goes_on(episodes: list[Episode], trouble: Trouble, now: float) -> bool:
-    """Begin its episode, if there is none; whether it has lasted long enough by now to be told."""
+    """Begin the problem's episode, if there is none; returns whether it is now to be reported."""
     episode = next((e for e in episodes if e.name == trouble.name and e.ended is None), None)
     if episode is None:
         since = now if trouble.since is None else trouble.since
@@ -211,14 +212,14 @@ def _moment(seconds: float | None) -> str | None:
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """What is posted is for one address alone."""
+    """Refuses redirects: a message is for the configured URL only."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
 
 
 def _post(url: str, message: Mapping[str, Any]) -> str | None:
-    """What was in the way, without the address; None: it was taken."""
+    """Post a message; returns what went wrong, without the URL, or None on success."""
     headers = {"Content-Type": "application/json", "User-Agent": "evervec"}
     request = Request(url, json.dumps(message).encode(), headers)
     try:

@@ -1,7 +1,7 @@
-"""What has to be done from time to time: take back, forget, tend, warn.
+"""Periodic maintenance: recover lost jobs, purge old rows, tend store and index, raise alerts.
 
-One process at a time does it, in batches that never hold the store for long. Every step
-can be called by itself, and a simulator goes through `steps` one by one.
+One process at a time does it, in batches that never lock the store for long. Every step can be
+called by itself, and a simulator runs `steps` one by one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BATCH = 1000
 _DAY = 86400.0
 _ROUNDS = 20
 _KEEP_SPEND = 400 * _DAY
-"""a year and a bit: months are compared with those of the last year"""
+"""somewhat over a year, so that a month can be compared with the same month of last year"""
 
 
 class Housekeeping:
@@ -62,16 +62,17 @@ class Housekeeping:
         )
 
     def anything_lost(self) -> bool:
-        """Whether a lease has run out."""
+        """Whether a lease has expired."""
         return self._store.any_expired()
 
     def backfill_tables(self) -> int:
-        """A slice of rows that were in a table before it was attached; how many."""
+        """Enqueue a slice of the rows that were in a table before it was attached; returns how
+        many."""
         return self._tables.attempt(self._tables.backfill, self._settings.backfill_priority)
 
     def sweep(self) -> bool:
-        """All that is past its time, if no other process is at it; whether it was done. Who has
-        the lead keeps it until the next sweep is due."""
+        """Run all steps, unless another process is doing so; returns whether they were run. The
+        process that sweeps keeps the lock until the next sweep is due."""
         every = self._settings.housekeeping_seconds
         renewal = float("-inf")
         for step in self.steps:
@@ -84,11 +85,11 @@ class Housekeeping:
 
     # steps
     def recover(self) -> int:
-        """Take back jobs whose worker stopped answering."""
+        """Take back jobs whose worker stopped renewing their leases."""
         return self._queue.recover_stuck() if self.anything_lost() else 0
 
     def drop_old_jobs(self) -> None:
-        """Done jobs and dead letters that were kept long enough."""
+        """Purge done jobs and dead letters that were kept long enough."""
         done = self._purge(Status.DONE, self._settings.keep_done_days)
         if done:
             log.info("Cleaned up %d done jobs", done, extra={"count": done})
@@ -101,17 +102,17 @@ class Housekeeping:
         return _in_batches(lambda: self._store.purge(status, before, limit=_BATCH))
 
     def drop_orphans(self) -> None:
-        """Jobs of versions that do not exist: nobody can do them."""
+        """Drop jobs of versions that no longer exist: no worker can do them."""
         if lost := _in_batches(lambda: self._store.purge_orphans(_BATCH)):
             log.warning("dropped %d jobs of versions that are gone", lost, extra={"count": lost})
 
     def drop_history(self) -> None:
-        """Attempts, and the last traces of deleted records."""
+        """Purge old attempts and the tombstones of deleted records."""
         before = self._kept_since()
         _in_batches(lambda: self._store.purge_history(before, _BATCH))
 
     def forget_gone(self) -> None:
-        """Locks that ran out, workers that fell silent, what was spent long ago."""
+        """Remove expired locks, workers that are no longer seen, and old spending."""
         day = datetime.fromtimestamp(self._store.now() - _KEEP_SPEND, UTC)
         self._store.forget_gone(day.date().isoformat())
 
@@ -119,7 +120,7 @@ class Housekeeping:
         self._store.tend()
 
     def tend_index(self) -> None:
-        """Compact it; how it answers is what is known of it until the next time."""
+        """Compact the index; whether it answered is its known state until the next sweep."""
         try:
             self._index.tend(self._kept_since())
             self._index_away = None
@@ -130,7 +131,7 @@ class Housekeeping:
             self._index_away = str(error)
 
     def count(self) -> None:
-        """Leave the numbers in the log, for whoever looks back."""
+        """Log the counts, at debug level."""
         if not log.isEnabledFor(logging.DEBUG):
             return
         stats = self._store.stats(None)
@@ -147,7 +148,7 @@ class Housekeeping:
             )
 
     def alert(self) -> None:
-        """Tell of troubles that began, and of those that are over."""
+        """Report problems that began or ended."""
         self.alerts.update(list(self._troubles()))
         self.alerts.post_soon()
 
@@ -186,7 +187,7 @@ class Housekeeping:
 
 
 def _in_batches(drop: Callable[[], int]) -> int:
-    """As much as one sweep may do."""
+    """Run `drop` repeatedly, up to the limit of one sweep."""
     total = 0
     for _ in range(_ROUNDS):
         count = drop()

@@ -1,4 +1,4 @@
-"""A store and this process in numbers, in the text form of Prometheus."""
+"""Metrics of a store and of this process, in Prometheus's text format."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _SECURITY = [("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store")]
 _PRIVATE_ZONES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
 _SILENT_SECONDS = 10.0
-"""how long a connection may say nothing"""
+"""how long a connection may be silent"""
 _MOST_TENANTS = 100
 _LIVES_SECONDS = 60.0
-"""a worker that was not heard of for so long is not counted"""
+"""a worker not seen for so long is not counted"""
 
 
 def queue_metrics(stats: Stats) -> Iterator[Metric]:
-    """What waits, runs, failed and is done; of a tenant or of all."""
+    """Jobs by status, of a tenant or of all."""
     jobs = GaugeMetricFamily("evervec_jobs", "Jobs by status", labels=["status"])
     for status in Status:
         jobs.add_metric([status], getattr(stats, status))
@@ -60,7 +60,7 @@ def queue_metrics(stats: Stats) -> Iterator[Metric]:
 
 
 def usage_metrics(used: Iterable[Usage]) -> Iterator[Metric]:
-    """What tenants have and may have."""
+    """The usage and limits of tenants."""
     has = GaugeMetricFamily(
         "evervec_tenant_usage", "What a tenant has, or used today", labels=["tenant", "quota"]
     )
@@ -84,14 +84,14 @@ def usage_metrics(used: Iterable[Usage]) -> Iterator[Metric]:
 
 
 def store_metrics(store: Store, stats: Stats, models: EmbedderRegistry) -> Iterator[Metric]:
-    """What all processes of a store have in common."""
+    """Metrics that all processes of a store share."""
     yield from queue_metrics(stats)
     yield GaugeMetricFamily(
         "evervec_paused_tenants",
         "Tenants whose jobs alone are held back",
         value=len(stats.paused_tenants),
     )
-    # those that somebody set limits for: tenants come and go, and operators do not
+    # only tenants with limits: their number is bounded by what operators set
     yield from usage_metrics(map(store.usage, store.limited_tenants()[:_MOST_TENANTS]))
     now = store.now()
     live = [w for w in store.workers() if now - w.seen_at.timestamp() < _LIVES_SECONDS]
@@ -118,7 +118,7 @@ def store_metrics(store: Store, stats: Stats, models: EmbedderRegistry) -> Itera
 
 
 def process_metrics() -> Iterator[Metric]:
-    """What this process counted about its own work."""
+    """The counters and histograms of this process."""
     for counter in COUNTERS:
         sums = counter.sums() or ({} if counter.labels else {(): 0.0})
         family = CounterMetricFamily(counter.name, counter.meaning, labels=counter.labels)
@@ -135,7 +135,7 @@ def process_metrics() -> Iterator[Metric]:
 
 
 class _Once(Collector):
-    """One look."""
+    """A collector that calls a function."""
 
     def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
         self._collect = collect
@@ -145,7 +145,7 @@ class _Once(Collector):
 
 
 def exposition(metrics: Iterable[Metric]) -> bytes:
-    """The text that Prometheus reads."""
+    """The metrics in Prometheus's text format."""
     found = list(metrics)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Once(lambda: found))
@@ -153,8 +153,8 @@ def exposition(metrics: Iterable[Metric]) -> bytes:
 
 
 def _checked(app: Any, bound: str, names: Collection[str]) -> Any:
-    """The same application, for requests whose `Host` can only mean this machine: a page in a
-    browser that makes a name of its own point here reads nothing."""
+    """Wrap an application to accept only a `Host` that names this machine. This prevents DNS
+    rebinding: a web page whose own name resolves to this machine reads nothing."""
 
     def checked(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         if not _is_own_name(environ.get("HTTP_HOST", ""), bound, names):
@@ -171,8 +171,8 @@ def _checked(app: Any, bound: str, names: Collection[str]) -> Any:
 
 
 def _is_own_name(host: str, bound: str, names: Collection[str]) -> bool:
-    """Whether a `Host` is one that nobody else can have made up. On loopback: an address of that,
-    or `localhost`. Elsewhere: any address; and names that the public DNS does not have, which are
+    """Whether a `Host` is one that an attacker cannot have registered. On loopback: a loopback
+    address, or `localhost`. Elsewhere: any address, and names outside the public DNS, which are
     those without a dot and those of private zones."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
@@ -202,8 +202,8 @@ def serve_metrics(
     models: EmbedderRegistry,
     names: Collection[str] = (),
 ) -> Callable[[], None]:
-    """Answer Prometheus there, from a thread; what it gives ends that. A store that does
-    not answer is a number too. `names`: more names that the machine is asked by."""
+    """Serve metrics to Prometheus from a thread; returns the function that stops it. If the store
+    does not answer, `evervec_store_up` is 0. `names`: more host names of this machine."""
 
     def collect() -> Iterable[Metric]:
         try:

@@ -1,5 +1,5 @@
-"""Values that every layer speaks of: jobs, records, points, hits, filters, deadlines and reports.
+"""Values that every layer uses: jobs, records, points, hits, filters, deadlines and reports.
 
-Nothing here reads or writes anything; it may use `settings`, `errors` and `telemetry` alone. Start with
-`jobs` and `records`; what may become of a job is in `evervec.queue.transitions`.
+Nothing here reads or writes anything; it may use only `settings`, `errors` and `telemetry`. Start
+with `jobs` and `records`; a job's transitions are in `evervec.queue.transitions`.
 """

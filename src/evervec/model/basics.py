@@ -1,4 +1,4 @@
-"""Helpers for values: fast makers of frozen dataclasses, and moments in time."""
+"""Helpers for values: fast constructors of frozen dataclasses, and conversions of time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 def quick_maker(frozen: type[T]) -> Callable[..., T]:
-    """A constructor, by position, for values that are made by the thousand.
+    """A positional constructor for values that are created by the thousand.
 
-    A frozen dataclass sets each of its fields by a call. A mutable twin with the same slots
-    does not, so it takes a tenth of the time to make one of those and let it become frozen.
+    A frozen dataclass sets each of its fields by a call. A mutable twin with the same slots does
+    not. Creating the twin and changing its class to the frozen one takes a tenth of the time.
     """
     described = [(f.name, Any, field(default=f.default)) for f in fields(frozen)]  # type: ignore[arg-type]
     twin = make_dataclass(frozen.__name__, described, slots=True)
@@ -36,7 +36,7 @@ def as_datetime(seconds: float | None) -> datetime | None:
 
 
 def as_seconds(moment: datetime | float) -> float:
-    """Seconds since the epoch; a datetime without a zone counts as UTC."""
+    """Seconds since the epoch; a datetime without a time zone counts as UTC."""
     if isinstance(moment, datetime):
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return float(moment)

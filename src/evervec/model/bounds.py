@@ -1,7 +1,7 @@
-"""How large a part of an input may be: a setting, named in the error that refuses more.
+"""Limits on the size of inputs: each is a setting, named in the error that refuses more.
 
-Whatever a client sends is measured against one of these before work is done for it, so that
-the work for one request has an upper limit on every engine.
+Every input of a client is checked against a limit before it is processed, so that the work for one
+request is bounded on every engine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from evervec.errors import InvalidArgument, InvalidRecord
 from evervec.settings import Settings
 
 BIGGEST = (1 << 63) - 1
-"""the largest whole number that every engine has"""
+"""the largest integer that every engine supports"""
 _MOST_LISTED = (1 << 31) - 1
 
 
@@ -24,15 +24,15 @@ def check_bound(
     what: str,
     error: type[InvalidArgument | InvalidRecord] = InvalidArgument,
 ) -> None:
-    """Raise `error` if a size is over the setting `name`; `what` says what has that size, as in
-    `"query: has {} characters"`."""
+    """Raise `error` if a size exceeds the setting `name`; `what` describes what has that size, as
+    in `"query: has {} characters"`."""
     most = getattr(settings, name)
     if size > most:
         raise error(f"{what.format(f'{size:,}')}; at most {most:,} are allowed ({name})")
 
 
 def check_whole(what: str, value: Any, least: int, most: int) -> int:
-    """A whole number that engines can take; `InvalidArgument` if it is none, or out of range."""
+    """Check that a value is an integer in the range; raises `InvalidArgument` otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidArgument(
             f"{what} must be a whole number from {least} to {most}, not {shown(value)}"
@@ -41,15 +41,15 @@ def check_whole(what: str, value: Any, least: int, most: int) -> int:
 
 
 def check_limit(limit: Any) -> int:
-    """How many of a list are asked for."""
+    """Check the requested length of a list."""
     return check_whole("limit", limit, 1, _MOST_LISTED)
 
 
 def shown(value: Any) -> str:
-    """A value as an error names it, cut short."""
+    """A value as error messages show it, shortened."""
     try:
         return _SHORT.repr(value)
-    except ValueError:  # a number of more digits than Python writes
+    except ValueError:  # a number with more digits than Python converts to text
         return f"a {type(value).__name__}"
 
 

@@ -1,9 +1,8 @@
 """Deadlines: a call ends in time, in Python and in the engine that does its work.
 
-`with deadline(2.0):` bounds every call inside. Python code calls `check` where it may take
-long. Where a driver or a library works, `interrupting` registers how to break that off; one
-thread of the process does so once the time is over. The rest of the package asks `left` for
-the timeouts that it gives to others.
+`with deadline(2.0):` limits every call inside. Python code calls `check` where it may take long.
+For work in a driver or library, `interrupting` registers how to interrupt it; one thread of the
+process does so once the time is over. Other modules use `left` as the timeout of their own calls.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from typing import Protocol
 from evervec.errors import Cancelled, DeadlineExceeded, InvalidArgument
 
 _TICK = 0.02
-"""seconds between two looks at the clock while something is registered"""
+"""seconds between two checks while something is registered"""
 _IDLE_TICKS = 250
-"""after so many looks at nothing, the thread sleeps until something is registered"""
+"""after so many checks with nothing registered, the thread sleeps until something is"""
 
 _current: ContextVar[Deadline | None] = ContextVar("evervec_deadline", default=None)
 
@@ -49,20 +48,20 @@ class Deadline:
         return self._why is not None or self.clock() >= self.ends
 
     def cancel(self, why: str) -> None:
-        """End it now: whatever works under it raises `Cancelled`."""
+        """End it now: work under it raises `Cancelled`."""
         self._why = self._why or why
 
     def extend(self, seconds: float) -> None:
-        """Allow more time, for a caller who asked for a wait."""
+        """Allow more time, for a caller that asked to wait."""
         self.seconds += seconds
         self.ends += seconds
 
     def restart(self) -> None:
-        """Begin again: a step of something long has ended."""
+        """Start the full time again, after a step of a long task."""
         self.ends = self.clock() + self.seconds
 
     def error(self) -> DeadlineExceeded:
-        """What a call that it has ended raises."""
+        """The error raised by a call that the deadline ended."""
         if self._why is not None:
             return Cancelled(self._why)
         return DeadlineExceeded(
@@ -79,10 +78,10 @@ class Deadline:
 def deadline(seconds: float, clock: Callable[[], float] | None = None) -> Iterator[Deadline]:
     """End every call inside the block after so many seconds with `DeadlineExceeded`.
 
-    A call that writes has then written nothing. A deadline that was set further out and ends
-    earlier stays in force.
+    A call that writes has then written nothing. An enclosing deadline that ends earlier stays in
+    force.
     """
-    if not seconds >= 0:  # which NaN is neither
+    if not seconds >= 0:  # also refuses NaN
         raise InvalidArgument(f"a deadline is a number of seconds, at least 0, not {seconds!r}")
     outer = _current.get()
     made = Deadline(seconds, clock or (outer.clock if outer is not None else time.monotonic))
@@ -93,7 +92,7 @@ def deadline(seconds: float, clock: Callable[[], float] | None = None) -> Iterat
 
 @contextmanager
 def bounded(chosen: Deadline | None) -> Iterator[None]:
-    """Have that deadline, or none, inside the block."""
+    """Use that deadline, or none, inside the block."""
     token = _current.set(chosen)
     try:
         yield
@@ -112,13 +111,13 @@ def check() -> None:
 
 
 def left(most: float = math.inf) -> float:
-    """Seconds that a call to somebody else may take: `most`, or less if the deadline is near."""
+    """The timeout for a call to another system: `most`, or less if the deadline is near."""
     now = _current.get()
     return most if now is None else min(most, now.left)
 
 
 def exceeded() -> DeadlineExceeded | None:
-    """What to raise instead of an error that the end of the deadline has caused."""
+    """The error to raise instead of one that the end of the deadline has caused."""
     now = _current.get()
     return now.error() if now is not None and now.over else None
 
@@ -131,7 +130,7 @@ class Lock(Protocol):
 
 
 def acquire(lock: Lock) -> None:
-    """Take a lock; `DeadlineExceeded` if the deadline ends before it is free."""
+    """Acquire a lock; raises `DeadlineExceeded` if the deadline ends first."""
     now = _current.get()
     if now is None:
         lock.acquire()
@@ -141,7 +140,7 @@ def acquire(lock: Lock) -> None:
 
 @contextmanager
 def holding(lock: Lock) -> Iterator[None]:
-    """A block that has taken a lock as `acquire` does."""
+    """Hold a lock, acquired as `acquire` does, inside the block."""
     acquire(lock)
     try:
         yield
@@ -150,11 +149,11 @@ def holding(lock: Lock) -> Iterator[None]:
 
 
 class _Watch:
-    """The thread that breaks off what works past its deadline.
+    """The thread that interrupts work past its deadline.
 
-    What was registered is broken off again and again until it ends: a statement that began
-    just after an interrupt would not notice it. Interrupts are called under the lock that
-    `remove` takes, so never after it.
+    Work is interrupted repeatedly until it ends, because a statement that began just after an
+    interrupt would not notice it. Interrupts are called under the lock that `remove` takes, so
+    never after `remove`.
     """
 
     def __init__(self) -> None:
@@ -179,12 +178,12 @@ class _Watch:
             del self._watched[number]
 
     def forked(self) -> None:
-        """In a new process there is no thread yet, and nothing is registered."""
+        """Reset in a forked process: it has no thread, and nothing is registered."""
         self.__init__()  # type: ignore[misc]
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name="evervec-deadline", daemon=True)
-        with suppress(RuntimeError):  # no thread to be had now: the next one tries again
+        with suppress(RuntimeError):  # no thread available: the next `add` tries again
             thread.start()
             self._thread = thread
 
@@ -200,7 +199,7 @@ class _Watch:
                 idle = 0 if self._watched else idle + 1
                 for ends, interrupt in self._watched.values():
                     if ends.over:
-                        with suppress(Exception):  # it has ended, or cannot be broken off
+                        with suppress(Exception):  # it has ended, or cannot be interrupted
                             interrupt()
 
 
@@ -210,8 +209,8 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 class interrupting:  # noqa: N801 - used as a function
-    """A block whose work is broken off by `interrupt`, from another thread, when the current
-    deadline is over. It is called again until the block ends, and must not take long."""
+    """Interrupts the work in the block with `interrupt`, from another thread, when the current
+    deadline is over. `interrupt` is called repeatedly until the block ends, and must be fast."""
 
     __slots__ = ("_interrupt", "_number")
 

@@ -1,8 +1,7 @@
 """Metadata filters: `{"field": value | [values] | {"gte": …, "lt": …, "ne": …}}`, ANDed.
 
-A field that holds a list matches when one of its items does. `ne` matches also
-where the field is absent; `None` stands for absent or null. Ranges compare numbers
-with numbers and text with text, and nothing else.
+A field that holds a list matches when one of its items does. `ne` also matches where the field is
+absent; `None` means absent or null. Ranges compare only numbers with numbers and text with text.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Condition:
     op: str
     value: Any
     keys: frozenset[Key] = dataclasses.field(init=False, repr=False, compare=False)
-    """of eq, ne and in: the values, as they are told apart"""
+    """for eq, ne and in: the values in the form in which they are compared"""
 
     def __post_init__(self) -> None:
         values = self.value if self.op == "in" else () if self.op in _COMPARE else (self.value,)
@@ -41,8 +40,8 @@ class Condition:
 
 
 def check_filter(given: Mapping[Any, Any] | None, settings: Settings) -> None:
-    """Refuse a filter that is none, or larger than the settings allow. One that is far too large
-    is refused by its lengths, before anything in it is looked at."""
+    """Refuse an invalid filter, or one larger than the settings allow. A far too large filter is
+    refused by its lengths, before its contents are read."""
     if isinstance(given, Mapping):
         _check_lengths(given, settings)
     conditions = parse_filter(given)
@@ -70,7 +69,7 @@ def _check_lengths(given: Mapping[Any, Any], settings: Settings) -> None:
 
 
 def parse_filter(given: Mapping[Any, Any] | None) -> tuple[Condition, ...]:
-    """The conditions of a filter; `InvalidArgument` says which part is not one."""
+    """The conditions of a filter; `InvalidArgument` names the invalid part."""
     if given is None:
         return ()
     if not isinstance(given, Mapping):  # callers may have no type checker
@@ -126,7 +125,7 @@ def _scalar(name: str, value: Any) -> Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The values that one field may be equal to, by how engines compare them."""
+    """The values that a field may equal, grouped by how engines compare them."""
 
     texts: list[str]
     numbers: list[int | float]
@@ -136,7 +135,8 @@ class Wanted:
 
     @classmethod
     def of(cls, values: Sequence[Scalar]) -> Wanted:
-        """Without what no metadata is equal to: texts with a NUL, and what is no finite number."""
+        """Drops values that no metadata equals: texts with a NUL, and numbers that are not
+        finite."""
         return cls(
             [v for v in values if isinstance(v, str) and "\0" not in v],
             [v for v in values if is_number(v) and math.isfinite(v)],  # type: ignore[arg-type, misc]
@@ -146,8 +146,8 @@ class Wanted:
 
 
 def matches(metadata: Mapping[str, Any], conditions: Sequence[Condition]) -> bool:
-    """Whether metadata passes all conditions: the meaning itself, for what an engine cannot
-    ask of its own."""
+    """Whether metadata passes all conditions: the reference implementation, for engines that cannot
+    evaluate a condition themselves."""
     return all(_passes(metadata.get(c.field), c) for c in conditions)
 
 
@@ -165,12 +165,12 @@ def _passes(value: Any, c: Condition) -> bool:
 
 
 def _key(value: Scalar) -> Key:
-    """Equal for values that are the same: numbers of any type, else only of the same one."""
+    """Equal for equal values: numbers of any type; other values only of the same type."""
     return (float if is_number(value) else type(value), value)
 
 
 def comparable(value: Any) -> list[Scalar]:
-    """A field's own value and, where it is a list, its items; those that are scalars."""
+    """The scalars of a field: its value or, if that is a list, its items."""
     found = value if isinstance(value, list) else [value]
     return [v for v in found if not isinstance(v, list | dict)]
 

@@ -1,4 +1,4 @@
-"""Jobs and tickets: what is to be done about a record, and what became of it."""
+"""Jobs and tickets: the work that a record needs, and its outcome."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Status(StrEnum):
-    """Where a job stands."""
+    """The status of a job."""
 
     PENDING = "pending"
     PROCESSING = "processing"
@@ -26,11 +26,11 @@ class Op(StrEnum):
     EMBED = "embed"
     """embed the record's own text"""
     OPEN = "open"
-    """embed the boxed record that the job carries, then let it appear"""
+    """embed the boxed record that the job carries, then make it visible"""
     LOAD = "load"
-    """fetch the row through the kind's loader, embed it, then let it appear"""
+    """fetch the row through the kind's loader, embed it, then make it visible"""
     DELETE = "delete"
-    """take the record's points out of the index"""
+    """remove the record's points from the index"""
 
 
 class Outcome(StrEnum):
@@ -44,7 +44,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """The receipt of a change: wait for it, or search not older than it."""
+    """The receipt of a change: use it to wait for the change."""
 
     kind: str
     id: str
@@ -53,9 +53,9 @@ class Ticket:
     accepted: bool = True
     """False: `version=` was not newer than the last one, so nothing changed"""
     is_new: bool = True
-    """False: the record was there before"""
+    """False: the record existed before"""
     enqueued: bool = True
-    """False: nothing was to do, because nothing changed"""
+    """False: no work was needed, because nothing changed"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +82,18 @@ class Job:
     completed_at: datetime | None
     lease_expires_at: datetime | None
     record: int = field(repr=False, default=0)
-    """the store's own number of the record"""
+    """the store's internal number of the record"""
     version: int = field(repr=False, default=0)
-    """the store's own number of the embedding version"""
+    """the store's internal number of the embedding version"""
     worker: str | None = field(repr=False, default=None)
-    """who claimed it last"""
+    """the worker that claimed it last"""
     crashes: int = field(repr=False, default=0)
-    """claims of this job that ended with their worker's death"""
+    """claims of this job that ended with the death of their worker"""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try at a job, kept as its history."""
+    """One attempt at a job, kept as its history."""
 
     attempt: int
     seq: int
@@ -108,9 +108,9 @@ class Attempt:
 
 
 class EnqueueResult(NamedTuple):
-    """What became of one `enqueue`: its job, or the error that kept it out."""
+    """The outcome of one `enqueue`: its job, or the error that refused it."""
 
     job_id: int | None
     is_new: bool
-    """False: the record had a job already"""
+    """False: the record already had a job"""
     error: str | None = None

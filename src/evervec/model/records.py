@@ -1,5 +1,4 @@
-"""Records, what is made of them (chunks, points), what searches find of them, and the
-versions of an embedding."""
+"""Records, their chunks and points, search hits, and embedding versions."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the caller owns, as it is now."""
+    """A record as it is now."""
 
     tenant: str
     kind: str
@@ -33,18 +32,18 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a claimed job is about, for callers that work the queue themselves."""
+    """The content of a claimed job, for callers that work the queue themselves."""
 
     title: str | None
     text: str
     metadata: Mapping[str, Any]
     weight: float
     draft: Any = field(repr=False, default=None)
-    """the record that appears when the job is finished with it"""
+    """the record that becomes visible when the job is finished with it"""
 
 
 class Chunk(NamedTuple):
-    """A piece of a record's text, known by the hash of what is embedded for it."""
+    """A piece of a record's text, identified by the hash of what is embedded for it."""
 
     hash: bytes
     start: int
@@ -52,7 +51,7 @@ class Chunk(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A chunk's vector on its way into an index."""
+    """A chunk's vector to be written to an index."""
 
     hash: bytes
     position: int
@@ -62,10 +61,10 @@ class Point(NamedTuple):
 
 @dataclass(slots=True)
 class Change:
-    """What one record's points are to become in one collection, as of `seq`.
+    """The desired points of one record in one collection, as of `seq`.
 
-    After it the record has exactly the points in `points` and `kept`; a change
-    with neither removes the record. `kept` names points that are there already.
+    After it the record has exactly the points in `points` and `kept`; a change with neither removes
+    the record. `kept` names points that are already in the index.
     """
 
     record: int
@@ -92,18 +91,18 @@ class Hit:
     text: str
     """the best chunk"""
     similarity: float | None
-    """cosine; None for a hit found by text alone"""
+    """cosine; None for a hit found by text only"""
     relevance: float
-    """what the hits are ordered by: similarity (or the fused score), weight and age"""
+    """the sort key of the hits: similarity (or the fused score), weight and age"""
     metadata: dict[str, Any]
     via: str
     """"semantic", "text", or "hybrid" for a hit that both found"""
     row: Mapping[str, Any] | None = None
-    """of an attached table, when the search was asked for rows"""
+    """the row of an attached table, if the search requested rows"""
 
 
 class Hits(list[Hit]):
-    """Search results, best first, with how they were found."""
+    """Search results, best first, and how they were found."""
 
     def __init__(self, hits: Iterable[Hit] = (), *, via: str, version: str | None) -> None:
         super().__init__(hits)
@@ -113,7 +112,7 @@ class Hits(list[Hit]):
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """What made a version's vectors."""
+    """The model that made a version's vectors."""
 
     name: str
     provider: str
@@ -121,7 +120,7 @@ class ModelSpec:
     dimensions: int
 
     def makes_as(self, other: ModelSpec) -> bool:
-        """Whether their vectors can be compared, whatever the versions are called."""
+        """Whether their vectors are comparable, whatever the versions are called."""
         return (self.provider, self.model, self.dimensions) == (
             other.provider, other.model, other.dimensions,
         )  # fmt: skip
@@ -140,7 +139,7 @@ class Version:
     items: int
     last_sync_at: datetime | None
     chunker: str = ""
-    """how its texts are cut"""
+    """how its texts are chunked"""
     template: str = ""
     """a fingerprint of how its kind's records become text"""
     table: str = ""

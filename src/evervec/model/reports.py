@@ -1,4 +1,4 @@
-"""What evervec tells of itself: counts, costs, progress, findings."""
+"""What evervec reports: counts, costs, progress, findings."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class ProcessResult:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """What a provider's calls for one tenant, kind and model came to on one day (UTC). A call
-    for several tenants or kinds counts for each by its share."""
+    """The cost of a provider's calls for one tenant, kind and model on one day (UTC). A call for
+    several tenants or kinds is shared among them."""
 
     day: str
     tenant: str
@@ -34,25 +34,25 @@ class Spend:
 
 
 MOST_WEIGHT = 100
-"""of a tenant's turn"""
+"""highest weight of a tenant's turn"""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a tenant may have, and use in a day (UTC). None: as the settings say for all tenants;
-    0: as much as it likes."""
+    """What a tenant may have, and use in a day (UTC). None: the default in the settings; 0:
+    unlimited."""
 
     weight: int | None = None
-    """of its turn in the queue, beside 1 for others"""
+    """of its turn in the queue; the default is 1"""
     kinds: int | None = None
     records: int | None = None
     bytes: int | None = None
     """of titles, texts, metadata and typed data, in UTF-8"""
     chunks: int | None = None
     tokens: int | None = None
-    """a day; then its jobs wait for the next"""
+    """per day; beyond it, its jobs wait for the next day"""
     money: float | None = None
-    """a day; then its jobs wait for the next"""
+    """per day; beyond it, its jobs wait for the next day"""
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -68,32 +68,32 @@ class Limits:
                 )
 
     def or_else(self, defaults: Limits) -> Limits:
-        """With the defaults where nothing is set."""
+        """These limits, with the defaults where nothing is set."""
         own = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(defaults, **{name: n for name, n in own.items() if n is not None})
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a tenant has, and has used today (UTC), beside what it may."""
+    """What a tenant has, and has used today (UTC), with its limits."""
 
     tenant: str
     kinds: int
     records: int
     bytes: int
     chunks: int
-    """in the versions that serve"""
+    """in the serving versions"""
     tokens: int
     """today"""
     money: float
     """today"""
     limits: Limits
-    """as they are in force"""
+    """the limits in force"""
     waits_until: datetime | None = None
-    """its jobs wait till then: what it may use in a day is used up"""
+    """its jobs wait until then, because its daily quota is used up"""
 
     def bounds(self) -> dict[str, tuple[float, float]]:
-        """By name, of what is bounded: how much there is, and how much there may be."""
+        """For each limit, by name: the amount used, and the limit."""
         return {
             name: (getattr(self, name), bound)
             for name in ("kinds", "records", "bytes", "chunks", "tokens", "money")
@@ -103,14 +103,14 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Why a provider is left alone for now, by all workers of a store."""
+    """Why a provider is paused for all workers of a store."""
 
     state: str
     """outage, or limited: it asked for a pause"""
     reason: str
     since: float
     until: float
-    """when one of the workers tries it again"""
+    """when one of the workers probes it again"""
     tries: int = 1
 
 
@@ -123,33 +123,33 @@ class Stats:
     done: int
     failed: int
     in_flight: int
-    """provider calls of this process under way"""
+    """provider calls of this process in progress"""
     unique_records: int
     """records that wait or are being processed"""
     oldest_pending_seconds: float | None
     average_processing_ms: float | None
     last_processed_at: datetime | None
     paused: bool = False
-    """no job is claimed: all are held back, or the tenant's are"""
+    """no job is claimed: the whole queue is paused, or the tenant's jobs are"""
     paused_tenants: list[str] = field(default_factory=list)
-    """those that are paused by themselves, among the tenants that are counted here"""
+    """the tenants counted here that are paused individually"""
     gate: Gate | None = None
-    """why the provider is left alone by all workers, if it is"""
+    """why the provider is paused for all workers, if it is"""
     capped: str | None = None
-    """which of the day's caps is reached"""
+    """the daily cap that is reached"""
     spent_today: list[Spend] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """What a backfill found and enqueued, and an estimate of what it takes."""
+    """What a backfill found and enqueued, and an estimate of its cost."""
 
     records: int
-    """without current vectors, and with no job that will make them"""
+    """records without current vectors, and with no job that will make them"""
     rendered: int
-    """whose text is another one by the kind's present template"""
+    """records whose text changes with the kind's current template"""
     tokens: int
-    """of all that is to be embedded, at most: unchanged chunks cost nothing"""
+    """of everything to be embedded, at most: unchanged chunks cost nothing"""
     money: float
     enqueued: int
     """0 for a dry run"""
@@ -157,62 +157,62 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a migration would take."""
+    """The estimated cost of a migration."""
 
     records: int
     chunks: int
     tokens: int
     money: float
-    """by the price that is set"""
+    """at the configured price"""
     seconds: float
-    """of embedding, at the pace of a sample"""
+    """of embedding, at the speed of a sample"""
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationStatus:
-    """How far a migration has come."""
+    """The progress of a migration."""
 
     version: str
-    """the new one"""
+    """the new version"""
     state: str
     """building, switched, rolled back, finished (the old version is retired), or gone"""
     kinds: tuple[str, ...]
     records: int
     current: int
-    """records whose new vectors are of their present text"""
+    """records whose new vectors match their current text"""
     pending: int
-    """jobs for the new version that wait or are being done"""
+    """jobs for the new version that are pending or in progress"""
     failed: int
     behind: int
     """records that the old version has, and the new one lacks or has in an older state"""
     enqueued: bool
-    """all that was there before it began is enqueued"""
+    """all records that existed before it began are enqueued"""
     switches_by_itself: bool
 
     @property
     def complete(self) -> bool:
-        """It could be switched now."""
+        """Whether it could be switched now."""
         return self.enqueued and self.behind == 0
 
     @property
     def settled(self) -> bool:
-        """Nothing is left to wait for: what is behind has failed."""
+        """Whether nothing is left to wait for: all records behind have failed."""
         return self.enqueued and self.behind <= self.failed
 
     @property
     def awaits_switch(self) -> bool:
-        """It will be switched by itself in a moment."""
+        """Whether it will switch by itself in a moment."""
         return self.complete and self.switches_by_itself
 
     @property
     def over(self) -> bool:
-        """The new version serves, or is given up."""
+        """Whether the new version serves, or was given up."""
         return self.state in ("switched", "finished", "gone")
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """A worker as it last said of itself."""
+    """A worker as it last reported."""
 
     worker: str
     version: str
@@ -220,13 +220,13 @@ class WorkerState:
     started_at: datetime
     seen_at: datetime
     held: int
-    """jobs in its hands"""
+    """jobs in progress"""
     done: int
-    """jobs that ended there since it began"""
+    """jobs that ended since it started"""
 
 
 FAULTS = ("missing", "stale", "orphaned", "doubled", "misplaced")
-"""What `verify` tells apart."""
+"""The faults that `verify` distinguishes."""
 QUICK = "quick: vectors were not compared with the texts of their records"
 """What a quick `verify` leaves unchecked."""
 _COUNTS = (*FAULTS, "checked", "waiting", "failed")
@@ -234,7 +234,7 @@ _COUNTS = (*FAULTS, "checked", "waiting", "failed")
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What `verify` found of one tenant's records of one kind."""
+    """The findings of `verify` for one tenant's records of one kind."""
 
     tenant: str
     kind: str
@@ -251,15 +251,15 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """How far the index is from the records. Records are counted, not chunks."""
+    """The differences between index and records. Counts are of records, not chunks."""
 
     missing: int
     """records with no vectors, or with some missing"""
     stale: int
-    """records whose points are of an older change or of another text or were altered, and that no
-    job will renew"""
+    """records whose points are of an older change or another text, or were altered, and that no job
+    will renew"""
     orphaned: int
-    """records that are gone but still have points, or have points they should not"""
+    """deleted records that still have points, or records with points that they should not have"""
     doubled: int
     """records with a chunk in the index more than once"""
     repaired: int
@@ -272,7 +272,7 @@ class VerifyReport:
     failed: int = 0
     """records whose job is a dead letter"""
     troubles: tuple[str, ...] = ()
-    """what is wrong and is not about single records, such as a table without its triggers"""
+    """problems that do not concern single records, such as a table without its triggers"""
     unchecked: tuple[str, ...] = ()
     """what was not compared, and why"""
     by: tuple[Tally, ...] = ()
@@ -280,29 +280,30 @@ class VerifyReport:
 
     @property
     def clean(self) -> bool:
-        """Nothing wrong was found in what was checked; `complete` says whether that was all."""
+        """Whether nothing wrong was found in what was checked; `complete` says whether that was
+        all."""
         return not self.found
 
     @property
     def complete(self) -> bool:
-        """The index holds exactly the latest version of every record: nothing is wrong, nothing
-        waits or failed, and everything was checked."""
+        """Whether the index holds exactly the latest version of every record: nothing is wrong, no
+        job is pending or failed, and everything was checked."""
         return self.clean and not (self.waiting or self.failed or self.unchecked)
 
     @property
     def faults(self) -> dict[str, int]:
-        """What is wrong with records, and how often."""
+        """The faults of records, and how often each occurs."""
         return {name: count for name in FAULTS if (count := getattr(self, name))}
 
     @property
     def found(self) -> dict[str, int]:
-        """All that is wrong: the faults of records, and how many troubles there are."""
+        """Everything wrong: the faults of records, and the number of troubles."""
         return self.faults | ({"troubles": len(self.troubles)} if self.troubles else {})
 
 
 @dataclass(slots=True)
 class Findings:
-    """What a `verify` that is under way has found so far."""
+    """The findings of a `verify` in progress."""
 
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     """by tenant, kind and the name of the count"""
@@ -324,11 +325,11 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How a new version answers beside the old one."""
+    """The results of a new version compared with the old one's."""
 
     queries: int
     overlap: float | None
-    """the share of the best `k` that both find, on average; None with nothing to compare"""
+    """the average share of the best `k` that both find; None with nothing to compare"""
     k: int
     report: VerifyReport
     """of the new version"""

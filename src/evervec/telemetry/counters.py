@@ -1,9 +1,9 @@
-"""What this process counts about its own work.
+"""Counters and histograms of this process.
 
-Counters and histograms are plain numbers, added to once a batch rather than once a record, and
-what is new is only noted until there is much of it or somebody looks: so counting costs next to
-nothing, and needs no package. `metrics` shows them to Prometheus. They are of the whole process, as Prometheus has it; what is true of the store is
-asked of the store.
+They are plain numbers, updated once per batch rather than once per record. New values are only
+queued until there are many of them or the metric is read, so counting costs next to nothing and
+needs no package. `metrics` exposes them to Prometheus. They cover the whole process, as Prometheus
+expects; metrics of the store are read from the store.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 _MOST_SERIES = 100
-"""label values of one metric; whatever comes after them is counted as `other`"""
+"""series per metric; further label values are counted as `other`"""
 
 _MOST_NEW = 256
 
@@ -48,7 +48,7 @@ class Counter:
 
 
 class Histogram:
-    """How many observations were at most so large, for each combination of label values."""
+    """Counts observations by upper bound, for each combination of label values."""
 
     def __init__(self, name: str, meaning: str, bounds: Sequence[float], *labels: str) -> None:
         self.name, self.meaning, self.labels = name, meaning, labels
@@ -71,7 +71,8 @@ class Histogram:
             self.observe(time.perf_counter() - began, *values)
 
     def seen(self) -> dict[Labels, tuple[list[int], float]]:
-        """By labels, how many fell into each bucket (the last has no bound), and their sum."""
+        """By labels, the count of each bucket (the last has no bound), and the sum of the
+        values."""
         with self._lock:
             while self._new:
                 seconds, times, values = self._new.popleft()

@@ -1,4 +1,4 @@
-"""Log lines as JSON objects, for whatever collects them."""
+"""Log lines as JSON objects, for log collectors."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 
 REQUEST_ID: ContextVar[str | None] = ContextVar("evervec_request_id", default=None)
-"""of the HTTP request that this is done for"""
+"""of the HTTP request that is being handled"""
 
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time, level, logger and message, then whatever else was said of it:
-    `job_id`, `request_id`, `kind`, and so on."""
+    """One object per line: time, level, logger and message, then the extra fields: `job_id`,
+    `request_id`, `kind`, and so on."""
 
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, UTC)

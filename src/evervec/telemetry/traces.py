@@ -1,8 +1,8 @@
 """OpenTelemetry traces, from the caller's `add` through the queue to the index.
 
-A record is saved with the trace that its caller is in; the worker that embeds it goes on with
-that trace, in whatever process it is. All of this does nothing until the program has set up
-OpenTelemetry: it is not even loaded.
+A record is saved with its caller's trace; the worker that embeds it continues that trace, in
+whatever process it runs. Nothing happens, and OpenTelemetry is not loaded, until the program has
+set it up.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from contextlib import contextmanager
 from typing import Any
 
 Marks = Mapping[str, tuple[int, int]]
-"""when stages began and ended, in nanoseconds since the epoch"""
+"""start and end of each stage, in nanoseconds since the epoch"""
 
 
 def _api() -> Any:
-    """OpenTelemetry's own, if the program uses it."""
+    """OpenTelemetry's API, if the program has loaded it."""
     return sys.modules.get("opentelemetry.trace")
 
 
 def current() -> str | None:
-    """The trace that the caller is in, as W3C's `traceparent`."""
+    """The caller's trace, as a W3C `traceparent`."""
     api = _api()
     if api is None or not api.get_current_span().get_span_context().is_valid:
         return None
@@ -34,8 +34,8 @@ def current() -> str | None:
 
 @contextmanager
 def request(method: str, traceparent: str | None) -> Iterator[Callable[[str], object]]:
-    """A span for a request, in its sender's trace unless this program is in one already. What
-    it gives names the span, once the route is known."""
+    """A span for a request, in its sender's trace unless this program is already in one. Yields a
+    function that names the span, once the route is known."""
     api = _api()
     if api is None:
         yield lambda _: None
@@ -48,7 +48,7 @@ def request(method: str, traceparent: str | None) -> Iterator[Callable[[str], ob
 
 
 def tell(trace: str, marks: Marks, error: str | None, **attributes: str | int) -> None:
-    """Add to a trace what a worker did for a job: the whole, and each stage of its batch."""
+    """Add a worker's spans for a job to a trace: the whole job, and each stage of its batch."""
     api = _api()
     if api is None:
         return

@@ -1,4 +1,4 @@
-"""Text made safe to show: control characters are written out, secrets left out.
+"""Makes text safe to show: control characters are escaped, secrets are removed.
 
 A terminal obeys escape sequences, and a log is read line by line. Whatever a record, a name or a
 provider's answer contains, an operator must see its characters, not their effect. URLs are shown
@@ -22,7 +22,7 @@ _IN_LINE = re.compile(f"[\\t\\n{_UNSAFE}]")
 
 
 def visible_line(text: str) -> str:
-    """A text on one line, with every control character written out, such as `\\x1b`."""
+    """A text on one line, with every control character escaped, such as `\\x1b`."""
     return text if text.isprintable() else _IN_LINE.sub(_written_out, text)
 
 
@@ -36,8 +36,8 @@ def _written_out(found: re.Match[str]) -> str:
 
 
 class VisibleFilter(logging.Filter):
-    """Makes a log record one line: a name with a line break cannot forge a second one. The lines
-    of a traceback are indented, so that none of them begins as a log line does."""
+    """Makes a log record one line, so that a name with a line break cannot forge a second one. The
+    lines of a traceback are indented, so that none of them looks like the start of a log line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         message = record.getMessage()
@@ -50,19 +50,19 @@ class VisibleFilter(logging.Filter):
 
 
 def without_secrets(url: str) -> str:
-    """A URL without user, password and query, where keys may be."""
+    """A URL without user, password and query, which may contain keys."""
     scheme, found, rest = url.partition("://")
     if not found:
         before, at, _ = url.partition("@")
         if not at or ":" not in before or "/" in before:
-            return url  # a path, or a host alone
+            return url  # a path, or only a host
     place, _, _ = (rest if found else url).partition("?")
     _, at, host = place.rpartition("@")
     return f"{scheme + found if found else ''}{'…@' if at else ''}{host}"
 
 
 def guard_logs() -> None:
-    """Put the filter on evervec's own loggers, whatever handlers a program gives them."""
+    """Add the filter to evervec's loggers, whatever handlers a program gives them."""
     for name in ("evervec", "evervec.server", "evervec.server.protocol"):
         logger = logging.getLogger(name)
         if not any(isinstance(known, VisibleFilter) for known in logger.filters):

@@ -1,6 +1,7 @@
-"""A change of the embedding model without downtime.
+"""Changes the embedding model without downtime.
 
-`migration` is what a caller holds; `lifecycle` begins, switches, keeps in step and retires versions; `backfill`
-enqueues what lacks current vectors; `estimate` and `comparison` say beforehand what it will cost and change.
-It may touch store, index and embedders. The records themselves are embedded by `evervec.worker`.
+`migration` is the caller's interface; `lifecycle` begins, fills, switches and retires versions;
+`backfill` enqueues records that lack current vectors; `estimate` and `comparison` predict cost and
+changes. The folder may touch the store, the index and embedders. The records themselves are
+embedded by `evervec.worker`.
 """

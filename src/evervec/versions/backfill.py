@@ -1,10 +1,9 @@
-"""Backfill: enqueue what lacks current vectors, a slice at a time, behind all live work.
+"""Backfill: enqueues records that lack current vectors, a slice at a time, behind all live work.
 
-Records lack them when their kind's texts are cut or rendered in another way since, or when a
-job was cancelled, or purged as a dead letter. A worker looks for them when it starts: where it
-knows that a kind's texts changed, or the store has a note that dead letters were purged. The
-command looks at everything. What has a job on its way is left to that, and a dead letter to
-whoever retries it.
+Records lack current vectors when their kind's chunker or template has changed, or when their job
+was cancelled, or purged as a dead letter. A worker checks at its start: the kinds whose chunker or
+template changed, and the whole store if a note says that dead letters were purged. The command
+checks everything. Records with an unfinished job are left to that job, and dead letters to a retry.
 """
 
 from __future__ import annotations
@@ -48,12 +47,13 @@ class Backfiller:
     def run(
         self, kind: str | None, *, dry_run: bool, progress: Callable[[int], object] | None
     ) -> Backfill:
-        """Enqueue all that lacks current vectors; `progress` is told how many were looked at."""
+        """Enqueue all records that lack current vectors; `progress` is called with the number
+        checked."""
         self._pipeline.serves()
         recut = self._ways_to_cut(kind)
         if recut and not dry_run:
             self._store.describe(recut)
-            recut = {}  # what the ledger says is of before that
+            recut = {}  # the ledger entries are now older than the change of chunker
         records = rendered = size = enqueued = 0
         for slice_ in self._render(kind, dry_run=dry_run):
             rendered += len(slice_)
@@ -74,12 +74,11 @@ class Backfiller:
             enqueued + (0 if dry_run else rendered),
         )  # fmt: skip
 
-    # at start
+    # at a worker's start
     def at_start(self) -> Iterator[int]:
-        """Slice by slice, what is to be done because the kinds of this process cut or render
-        their texts in another way since a worker last looked, or because records lost their
-        jobs: how many were enqueued."""
-        self._pipeline.serves()  # leaves word of how this process cuts
+        """Enqueue, slice by slice, records of kinds whose chunker or template changed since a
+        worker last checked, and records that lost their jobs. Yields how many were enqueued."""
+        self._pipeline.serves()  # writes this process's chunkers to the store
         changed = [c for c in self._serving(None) if self._noted(c) != str(c.cut_since)]
         kinds = [name for name, kind in self._kinds.items() if self._template_changed(kind)]
         jobless = self._store.note(JOBLESS)
@@ -106,8 +105,8 @@ class Backfiller:
 
     # for a version that is being built
     def fill(self, collection: Collection, after: int) -> tuple[int, int | None]:
-        """Enqueue the next records behind number `after` that it lacks; how many, and up to which
-        record all were looked at: None when those were the last."""
+        """Enqueue the next slice of records after number `after` that the version lacks. Returns
+        how many, and the last record checked: None at the end."""
         while found := self._store.expected(None, collection.version, after, _SLICE):
             after = found[-1].record
             lacking = [e.record for e in found if _lacks(e, False)]
@@ -124,8 +123,8 @@ class Backfiller:
         ]
 
     def _ways_to_cut(self, kind: str | None) -> dict[int, KindSpec]:
-        """By version, how this process cuts the kinds that need no code of another, where that
-        is not how they were."""
+        """The chunkers of this process that differ from the store's, by version; kinds that need
+        another program's code are left out."""
         ways = {}
         for c in self._serving(kind):
             known, model = self._kinds.get(c.kind), self._pipeline.models.of(c.spec)
@@ -138,7 +137,7 @@ class Backfiller:
     def _lacking(
         self, collection: Collection, *, recut: bool, after: int = 0
     ) -> Iterator[tuple[int, list[int]]]:
-        """Slices: how many were looked at, and which of them lack current vectors."""
+        """Slices: the number of records checked, and those of them that lack current vectors."""
         while found := self._store.expected(None, collection.version, after, _SLICE):
             yield len(found), [e.record for e in found if _lacks(e, recut)]
             after = found[-1].record
@@ -169,7 +168,7 @@ class Backfiller:
         )
 
     def _render(self, name: str | None, *, dry_run: bool) -> Iterator[list[Draft]]:
-        """Render typed records anew, slice by slice: those whose text is another one now."""
+        """Render typed records again, slice by slice; yields those whose text has changed."""
         for kind in self._kinds.values():
             if name not in (None, kind.name) or (kind.model is None and kind.text is None):
                 continue
@@ -190,7 +189,8 @@ class Backfiller:
                 self._put_note(f"template {kind.name}", kind.fingerprint())
 
     def _rendered(self, kind: Kind, typed: Typed) -> Draft | None:
-        """The record with its present text; None when that is the same, or cannot be made."""
+        """The record with its newly rendered text; None if that is unchanged or cannot be
+        rendered."""
         options = {
             "id": typed.id, "title": typed.title, "metadata": json.loads(typed.metadata),
             "weight": typed.weight, "priority": self._settings.backfill_priority,

@@ -1,4 +1,4 @@
-"""What a sample tells of a migration: what it will take, and how its answers differ."""
+"""Compares the search results of two versions, on a sample of records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def compare(
     k: int,
     report: VerifyReport,
 ) -> Comparison:
-    """Search two versions for the same questions; each tenant's records for its own."""
+    """Search two versions with the same queries, for each tenant."""
     asked = shared = 0.0
     given = None if queries is None else list(queries)
     for new, old in pairs:
@@ -55,7 +55,7 @@ def compare(
 def _questions(
     store: Store, collection: Collection, given: list[str] | None
 ) -> Iterator[tuple[str, str]]:
-    """Each with the tenant whose records it is put to: those of sampled records."""
+    """Queries, each with the tenant whose records it searches: the tenants of sampled records."""
     sample = _Sample[Expected]()
     for slice_ in _live(store, [collection]):
         sample.look_at(slice_)
@@ -82,7 +82,7 @@ def _live(
 
 
 class _Sample(Generic[T]):
-    """Some of many, of which each is as likely to be among them as any other."""
+    """A uniform random sample (reservoir sampling)."""
 
     def __init__(self) -> None:
         self.seen = 0

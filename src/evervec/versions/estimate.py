@@ -1,4 +1,4 @@
-"""What a sample tells of a migration: what it will take, and how its answers differ."""
+"""Estimates the cost and duration of a migration from a sample of records."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def estimate(
     concurrency: int,
     tenant: str | None,
 ) -> Estimate:
-    """What it takes to embed all records of some collections with a model, or a tenant's: from a
-    sample that is cut, counted and, for its pace, embedded."""
+    """The cost of embedding all records of some collections with a model, or only a tenant's. A
+    sample is chunked and counted, and part of it is embedded to measure the speed."""
     size = 0
     sample = _Sample[int]()
     for slice_ in _live(store, collections, tenant):
@@ -76,7 +76,7 @@ def _live(
 
 
 class _Sample(Generic[T]):
-    """Some of many, of which each is as likely to be among them as any other."""
+    """A uniform random sample (reservoir sampling)."""
 
     def __init__(self) -> None:
         self.seen = 0

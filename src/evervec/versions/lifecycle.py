@@ -1,9 +1,9 @@
-"""Versions beside each other: built, switched, kept in step, and taken away.
+"""The life of versions: built beside each other, switched, kept up to date, retired and dropped.
 
-A version is built at low priority while every change goes to both; the switch is one step of
-the store, and the old version is kept, and kept in step, for a way back until it is retired.
-Nothing of this lives in a process: a migration is what the store's versions say, so it goes
-on after a crash, with any worker that has the models, and can be taken up from anywhere.
+A version is built at low priority while every change goes to both versions. The switch is one
+transaction of the store. The old version is kept up to date, so that a rollback is possible, until
+it is retired. No state is in a process: the store's versions are the migration, so it continues
+after a crash, with any worker that has the models, and any process can control it.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ log = logging.getLogger("evervec")
 
 _LOCK = "migration"
 _LOCK_SECONDS = 5.0
-"""it only spares work: two that do the same do no harm"""
+"""the lock only saves work: two processes doing the same do no harm"""
 _GRACE = 5.0
-"""seconds for which a search may go on with a version that was just retired"""
+"""seconds for which a search may still use a version that was just retired"""
 _MAKES_WAY = 2.0
-"""seconds to wait for transactions that may write for a version whose name is wanted again"""
+"""seconds to wait for transactions that may write for a version whose name is to be reused"""
 _LOOK_AGAIN = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One kind's two versions: the one it is changed to, and the one it was changed from."""
+    """The two versions of one kind in a migration: the new one, and the one it replaces."""
 
     new: Collection
     old: Collection | None
@@ -72,8 +72,7 @@ class VersionLifecycle:
     def begin(
         self, embedder: Embedder, version: str | None, kind: str | None, *, switch: bool
     ) -> str:
-        """Begin a migration, or take up the one that is under way to the same model; the new
-        version's name."""
+        """Begin a migration, or continue one to the same model; returns the new version's name."""
         model = self._model(embedder, version)
         with self._turn():
             found = self.store.collections()
@@ -111,8 +110,8 @@ class VersionLifecycle:
         return self.models.add(embedder)
 
     def _named(self, model: Model, version: str | None, found: Sequence[Collection]) -> ModelSpec:
-        """The new version's name: as asked for; else that of a migration to this model which is
-        under way, or of the model, told apart from others where that is taken."""
+        """The new version's name: as requested; otherwise that of an unfinished migration to this
+        model; otherwise the model's name, with a suffix if that is taken."""
         if version is not None:
             return replace(model.spec, name=version)
         for c in reversed(found):
@@ -124,7 +123,7 @@ class VersionLifecycle:
         return replace(model.spec, name=next(name for name in names if name not in taken))
 
     def _must_begin(self, c: Collection, spec: ModelSpec, found: Sequence[Collection]) -> bool:
-        """Whether a kind has no version of that name yet; an error where it cannot have one."""
+        """Whether a kind has no version of that name yet; raises an error if it cannot have one."""
         if c.spec and c.spec.name == spec.name:
             if not c.spec.makes_as(spec):
                 raise InvalidArgument(
@@ -151,14 +150,14 @@ class VersionLifecycle:
         return True
 
     def _check_index(self, begun: Sequence[Collection], spec: ModelSpec) -> None:
-        """Refuse a version whose vectors the index cannot hold beside those that serve."""
-        with suppress(IndexUnavailable):  # it can be looked at when it is back
+        """Refuse a version whose vectors the index cannot hold beside the serving ones."""
+        with suppress(IndexUnavailable):  # it is checked again once the index is available
             for c in begun:
                 if why := self.index.refuses(c.kind, spec):
                     raise InvalidArgument(why)
 
     def _make_way(self, c: Collection) -> None:
-        """Drop a retired version whose name is wanted again, once nobody writes for it."""
+        """Drop a retired version whose name is to be reused, once no transaction writes for it."""
         deadline = time.monotonic() + _MAKES_WAY
         while not self.store.all_know(c.version, "retired"):
             if time.monotonic() > deadline:
@@ -174,9 +173,9 @@ class VersionLifecycle:
     def _turn(self) -> _Turn:
         return _Turn(self.store, self._worker, self.settings.busy_seconds)
 
-    # finding
+    # reading
     def current(self) -> str | None:
-        """The new version of the one that is under way, or that can still be rolled back."""
+        """The new version of the migration that is unfinished, or that can still be rolled back."""
         names = [
             pair.new.spec.name
             for pair in self.pairs(None)
@@ -185,7 +184,7 @@ class VersionLifecycle:
         return names[-1] if names else None
 
     def pairs(self, name: str | None) -> list[Pair]:
-        """The kinds' newest versions (of that name), each with the one it takes the place of."""
+        """The kinds' newest versions (of that name), each with the version it replaces."""
         by_kind: dict[str, list[Collection]] = {}
         for c in self.store.collections():
             if c.state != "retired":
@@ -195,15 +194,16 @@ class VersionLifecycle:
 
     # driving
     def step(self) -> int:
-        """A slice of what is to be done for versions that are being built or go away; how many
-        records were enqueued. Workers call it when they have nothing better to do."""
+        """Do a slice of the work for versions that are being built or retired; returns how many
+        records were enqueued. Workers call it when they have nothing more urgent to do."""
         if not any(self._has_work(c) for c in self.store.collections()):
             return 0
         token = self.store.lock(_LOCK, self._worker, _LOCK_SECONDS)
         if token is None:
             return 0
         try:
-            found = self.store.collections()  # another process may have been at it until now
+            # read again: another process may have held the lock until now
+            found = self.store.collections()
             for c in found:
                 if c.state == "building" and (count := self._fill(c)):
                     return count
@@ -221,7 +221,7 @@ class VersionLifecycle:
         return c.state == "retired"
 
     def _fill(self, c: Collection) -> int:
-        """A slice of the records that a version lacks is enqueued for it."""
+        """Enqueue a slice of the records that a version lacks."""
         position = self._get(f"filled {c.version}")
         if position == "all":
             return 0
@@ -236,7 +236,7 @@ class VersionLifecycle:
         return enqueued
 
     def is_filled(self, c: Collection) -> bool:
-        """Whether all that it lacked is enqueued for it."""
+        """Whether all records that it lacked are enqueued."""
         return self._get(f"filled {c.version}") == "all"
 
     def ask_to_switch(self, name: str, *, wanted: bool) -> None:
@@ -252,8 +252,8 @@ class VersionLifecycle:
             log.info("migration: %s is not switched to yet: it lacks %d records", name, behind)
 
     def status(self, name: str) -> MigrationStatus:
-        """How far the migration to a version has come."""
-        asked = self.will_switch(name)  # first: a switch in between takes it back
+        """The progress of the migration to a version."""
+        asked = self.will_switch(name)  # read first: a switch in between clears it
         pairs = self.pairs(name)
         states = {pair.new.state for pair in pairs}
         progress = [self.store.progress(pair.new.version) for pair in pairs]
@@ -271,8 +271,8 @@ class VersionLifecycle:
         )
 
     def switch(self, name: str, *, force: bool, timeout: float) -> int:
-        """Let a version serve in the first moment in which it lacks nothing, or at once by
-        `force`; how many records it lacks."""
+        """Make a version serve as soon as it lacks nothing, or at once with `force`; returns how
+        many records it lacks."""
         serve = [pair.new.version for pair in self.pairs(name) if pair.new.state != "serving"]
         deadline = time.monotonic() + timeout
         while behind := self.store.switch_versions(serve, force=force):
@@ -286,23 +286,23 @@ class VersionLifecycle:
         return behind
 
     def check(self, name: str) -> bool:
-        """Whether the index holds all of a version as it should; what is off is mended."""
+        """Whether the index holds all of a version correctly; faults are repaired."""
         versions = {pair.new.version for pair in self.pairs(name)}
         report = verify_versions(self.store, self.index, self.cutter_of, versions, repair=True)
         if not report.clean:
             log.warning("migration: %s is mended before the switch: %s", name, report)
         return report.clean
 
-    # going away
+    # retiring
     def retire(self, gone: Sequence[Collection]) -> None:
-        """Changes no longer reach them; workers take away what is left a little later."""
+        """Retire versions: changes no longer reach them, and workers drop them a little later."""
         for c in gone:
             self._put(f"retired {c.version}", repr(self.store.now()))
         self.store.retire_versions([c.version for c in gone])
         self.store.wake()
 
     def finish(self) -> None:
-        """Take away at once what is left of retired versions."""
+        """Drop retired versions now."""
         for c in self.store.collections():
             if c.state == "retired" and self.store.all_know(c.version, c.state):
                 time.sleep(min(_GRACE, max(0.0, _GRACE - self._retired_for(c))))
@@ -316,7 +316,7 @@ class VersionLifecycle:
             self._drop(c)
 
     def _drop(self, c: Collection) -> None:
-        """Jobs first: without them nobody writes for it any more."""
+        """Drop jobs first: without jobs no worker writes for the version."""
         while self.store.drop_version(c.version):
             pass
         self.index.drop(c.version)
@@ -337,7 +337,7 @@ class VersionLifecycle:
 
 
 class _Turn:
-    """The lock under which versions come and go."""
+    """The lock for creating and dropping versions."""
 
     def __init__(self, store: Store, holder: str, patience: float) -> None:
         self._store = store

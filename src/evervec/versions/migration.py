@@ -1,4 +1,4 @@
-"""Changing the model without downtime, as a caller holds it in hands."""
+"""The caller's handle of a migration: a change of the embedding model without downtime."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Migration:
         return f"Migration({self.version!r})"
 
     def status(self) -> MigrationStatus:
-        """How far it has come."""
+        """The migration's progress."""
         return self._all.status(self.version)
 
     def wait(
@@ -37,8 +37,8 @@ class Migration:
         timeout: float | None = None,
         progress: Callable[[MigrationStatus], object] | None = None,
     ) -> MigrationStatus:
-        """Wait until the new version has all that the old one has, but for records that failed;
-        and until the switch, if it switches by itself. Workers do the work."""
+        """Wait until the new version has all that the old one has, except records that failed; and
+        until the switch, if it switches by itself. Workers do the work."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             seen = self._store.wait(-1, 0)
@@ -57,8 +57,8 @@ class Migration:
             self._store.wait(seen, min(left, poll))
 
     def compare(self, queries: Iterable[str] | None = None, k: int = 10) -> Comparison:
-        """How the new version answers beside the old one: which share of the best `k` both find,
-        on questions of yours or on sampled texts, and whether index and records agree."""
+        """Compare the new version's results with the old one's: the share of the best `k` that both
+        find, for given queries or for sampled texts, and whether index and records agree."""
         pairs = self._all.pairs(self.version)
         versions = {p.new.version for p in pairs}
         report = verify_versions(self._store, self._all.index, self._all.cutter_of, versions)
@@ -66,8 +66,8 @@ class Migration:
         return compare(self._store, self._all.index, self._all.models, both, queries, k, report)
 
     def switch(self, *, force: bool = False, timeout: float = 10.0) -> None:
-        """Let the new version serve, in one step. It waits for the moment when that lacks
-        nothing; `force`: whatever it lacks."""
+        """Make the new version serve, in one transaction. Waits until the version lacks nothing;
+        `force` switches regardless."""
         pairs = [p for p in self._all.pairs(self.version) if p.new.state != "serving"]
         if not pairs:
             self._refuse("there is nothing to switch to", {"building", "standby"})
@@ -83,7 +83,7 @@ class Migration:
             self._explain(behind)
 
     def rollback(self) -> None:
-        """Let the old version serve again, at once; the new one is kept and kept in step."""
+        """Make the old version serve again, at once; the new one is kept up to date."""
         pairs = self._all.pairs(self.version)
         old = [p.old for p in pairs if p.old and p.new.state == "serving"]
         if not old:
@@ -93,7 +93,7 @@ class Migration:
         log.info("migration: rolled back from %s", self.version, extra={"version": self.version})
 
     def cancel(self) -> None:
-        """Give the new version up; what was built of it goes away."""
+        """Give up the new version; its vectors are dropped."""
         pairs = self._all.pairs(self.version)
         new = [p.new for p in pairs if p.new.state != "serving"]
         if not new:
@@ -102,7 +102,8 @@ class Migration:
         self._all.retire(new)
 
     def retire(self) -> None:
-        """Give the old version up: there is no way back, and its vectors go away."""
+        """Give up the old version: a rollback is no longer possible, and its vectors are
+        dropped."""
         pairs = self._all.pairs(self.version)
         old = [p.old for p in pairs if p.old and p.new.state == "serving"]
         if not old:
