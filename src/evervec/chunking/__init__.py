@@ -1,4 +1,4 @@
-"""Cutting texts into chunks. `base` says what a chunk is; the others are ways to cut."""
+"""Splits texts into chunks. `base` defines what a chunk is; the other modules are chunkers."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ __all__ = [
 
 
 def parse_chunker(spec: str, default: Chunker) -> Chunker | None:
-    """The chunker that a specification names, in the measure of the default where it names one;
-    None when only code can make it."""
+    """The chunker that a specification names, with the default's measure if it names a measure;
+    None if only code can create it."""
     if not spec or spec == default.spec:
         return default
     kind, _, size = spec.partition(":")

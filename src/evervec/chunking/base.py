@@ -1,12 +1,11 @@
-"""Cutting a text into chunks, and knowing a chunk again.
+"""Splits a text into chunks that can be recognised after an edit.
 
-A chunk is known by the hash of the record's title and of the piece of text, not by its
-place, so a piece that only moved is not embedded again. What else a chunker tells of a
-piece's place, such as the headings above it, is embedded with it as context but is not
-part of the hash: a change far above does not embed it again. Where a model takes only so
-much, title and headings are cut, so that all of the piece is embedded. Chunkers are named
-by short specifications such as `size:1000`, so that a worker in another process cuts the
-same way.
+A chunk is identified by the hash of the record's title and of the piece of text, not by its
+position, so a piece that only moved is not embedded again. Context that a chunker adds to a piece,
+such as the headings above it, is embedded with it but is not part of the hash: an edit of a heading
+far above does not embed it again. If a model's window is limited, title and headings are cut, so
+that all of the piece is embedded. Chunkers are named by short specifications such as `size:1000`,
+so that a worker in another process splits the same way.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Span = tuple[int, int]
 
 
 class Piece(NamedTuple):
-    """A span of a text, with the words that say where in the text it stands."""
+    """A span of a text, with context that describes its place in the text."""
 
     start: int
     end: int
@@ -32,27 +31,27 @@ class Piece(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What a model looks at of a text; whatever is beyond is cut off."""
+    """How much of a text a model reads; the rest is cut off."""
 
     most: int
     count: Callable[[str], int]
-    """a text's size in characters, or in tokens; no character is more than one"""
+    """a text's size in characters, or in tokens; a character is at most one token"""
 
     def holds(self, text: str) -> bool:
         return len(text) <= self.most or self.count(text) <= self.most
 
 
 class Chunker(Protocol):
-    """Cuts a text into pieces, given in order as spans of it, with or without context."""
+    """Splits a text into pieces: spans in order, with or without context."""
 
     spec: str
-    """a name that says exactly how it cuts; `size:…` and `content:…` are known to every process"""
+    """a name that fully describes how it splits; every process knows `size:…` and `content:…`"""
 
     def split(self, text: str) -> Iterable[Span | Piece]: ...
 
 
 def embedded_text(title: str | None, text: str, start: int, end: int, context: str = "") -> str:
-    """What is embedded for a piece: below the record's title and the piece's own context."""
+    """The text that is embedded for a piece: title, context and piece."""
     piece = text[start:end]
     if not title and not context:
         return piece
@@ -66,7 +65,7 @@ def hash_text(text: str) -> bytes:
 def chunk(
     chunker: Chunker, title: str | None, text: str, window: Window | None = None
 ) -> tuple[list[Chunk], list[str]]:
-    """The chunks of a text and what is embedded for each, in order."""
+    """The chunks of a text and the text embedded for each, in order."""
     chunks, texts = [], []
     for start, end, *rest in chunker.split(text):
         head, context = title, rest[0] if rest else ""
@@ -79,7 +78,7 @@ def chunk(
 
 
 class Cutter(NamedTuple):
-    """How the texts of a collection are cut for its model."""
+    """How the texts of a collection are split for its model."""
 
     chunker: Chunker
     window: Window | None = None
@@ -88,7 +87,7 @@ class Cutter(NamedTuple):
         return chunk(self.chunker, title, text, self.window)
 
     def hash_at(self, title: str | None, text: str, start: int, end: int) -> bytes:
-        """The hash of the chunk that stands there."""
+        """The hash of the chunk at that span."""
         head = title
         if self.window is not None and title:
             head, _ = _fitted(title, "", text[start:end], self.window)
@@ -96,8 +95,9 @@ class Cutter(NamedTuple):
 
 
 def _fitted(title: str, context: str, piece: str, window: Window) -> tuple[str, str]:
-    """As much of title and context as a window holds together with a piece: all of the title
-    before any of the context. A piece that fills it by itself is left as it is."""
+    """As much of title and context as the window holds together with a piece: all of the title
+    before any of the context. If the piece fills the window by itself, both are returned
+    unchanged."""
 
     def fits(*before: str) -> bool:
         return window.holds("\n\n".join(part for part in (*before, piece) if part))
@@ -112,7 +112,7 @@ _WORD = re.compile(r"\S+")
 
 
 def _beginning(text: str, fits: Callable[[str], bool]) -> str:
-    """As much of a text as fits, ended at a word where there is one."""
+    """The longest beginning of a text that fits, ending at a word if possible."""
     if fits(text):
         return text
     ends = [match.end() for match in _WORD.finditer(text)]

@@ -1,4 +1,4 @@
-"""Where a text may be cut without parting what readers see as one character."""
+"""Finds places where a text can be cut without splitting a user-perceived character."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import unicodedata
 
 _JOINER = "\u200d"
 _REACH = 32
-"""how far back a whole character is looked for; more marks than that are no character"""
+"""how far back to look for a character's start; longer sequences of marks are not a character"""
 
 
 def whole(text: str, at: int, least: int = 0) -> int:
-    """The last place up to `at`, but behind `least`, that parts no letter from its accents
-    and no emoji from what joins it; `at` itself where there is none near."""
+    """The last place up to `at`, but after `least`, that does not separate a letter from its
+    accents or an emoji from what it is joined with; `at` itself if there is none nearby."""
     for place in range(at, max(least, at - _REACH), -1):
         if not parts_character(text, place):
             return place
@@ -19,7 +19,7 @@ def whole(text: str, at: int, least: int = 0) -> int:
 
 
 def parts_character(text: str, at: int) -> bool:
-    """Whether a cut before `text[at]` would part one character. Space is no part of any."""
+    """Whether a cut before `text[at]` would split one character. A space never belongs to one."""
     if not 0 < at < len(text):
         return False
     before, after = text[at - 1], text[at]
@@ -27,7 +27,7 @@ def parts_character(text: str, at: int) -> bool:
         return before == "\r" and after == "\n"
     if before == _JOINER:
         return True
-    if after < "\u0300":  # no mark is below
+    if after < "\u0300":  # there are no combining marks below this
         return False
     return _extends(after) or (_is_flag(after) and _half_flag(text, at))
 
@@ -47,7 +47,7 @@ def _is_flag(char: str) -> bool:
 
 
 def _half_flag(text: str, at: int) -> bool:
-    """Whether an odd number of a flag's letters stand right before."""
+    """Whether an odd number of flag letters precedes."""
     start = at
     while start > max(0, at - 2 * _REACH) and _is_flag(text[start - 1]):
         start -= 1

@@ -1,11 +1,10 @@
 """Chunks whose boundaries survive edits.
 
-Every place where a text could be cut has a rank: how good a place it is (a heading, a
-paragraph, an item of a list, …), and among equals a hash of the first words behind it. The
-places are tried in that order, and a cut is made where the piece that it divides is over
-`most` and neither side of it would be under `least`. No rank depends on how far from the
-start its place is, so an edit moves the cuts around it and no others: what was not touched
-keeps its chunks, wherever it moved.
+Every place where a text could be cut has a rank: how good a place it is (a heading, a paragraph, an
+item of a list, …), and among equals a hash of the first words after it. The places are tried in
+that order. A cut is made where the piece that it divides is larger than `most` and neither side
+would be smaller than `least`. No rank depends on the distance from the start, so an edit moves only
+the cuts around it: unchanged text keeps its chunks, wherever it moves.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from evervec.chunking.measure import BYTES, Measure
 from evervec.chunking.structure import Block, blocks
 from evervec.errors import InvalidArgument
 
-_FIRST_WORDS = 24  # characters of a place that are hashed; an edit behind them leaves its rank
+_FIRST_WORDS = 24  # characters after a place that are hashed; an edit behind them keeps its rank
 _SPEC = re.compile(r"content:(?:(\d+)-)?(\d+)(?:\+(\d+))?(?:@(.+))?")
 
 
 class ContentChunker:
-    """Pieces of `least` to `most`, cut at headings, else paragraphs, items of lists, and only
-    within what is too large by itself at lines, sentences, words.
+    """Pieces of `least` to `most`, cut at headings, otherwise paragraphs or list items. Only what
+    is too large by itself is cut at lines, sentences or words.
 
-    Sizes are those of `measure`: bytes, or the tokens of the model that embeds. Fenced code and
-    tables stay whole where they fit. Less than `least` is left only by what stands beside a
-    block that nearly fills a chunk. `overlap` begins each piece with the end of the one before,
-    within `most`; then an edit embeds the next chunk again, too. The headings above a piece are
-    its context; they do not count.
+    Sizes are in `measure`: bytes, or the tokens of the embedding model. Fenced code and tables stay
+    whole where they fit. A piece is smaller than `least` only beside a block that nearly fills a
+    chunk. `overlap` begins each piece with the end of the previous one, within `most`; an edit then
+    embeds the next chunk again, too. The headings above a piece are its context; they do not count
+    towards its size.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class ContentChunker:
         self.least = least
         self.overlap = overlap
         self.measure = measure
-        self.whole = most  # no character is less than a byte, nor more than one token
+        self.whole = most  # a character is at least one byte, and at most one token
         self.spec = f"content:{least}-{most}"
         if overlap:
             self.spec += f"+{overlap}"
@@ -68,8 +67,8 @@ class ContentChunker:
 
     @classmethod
     def parse(cls, spec: str, measure: Measure = BYTES) -> ContentChunker | None:
-        """The chunker that a specification names; None when it counts in another way than the
-        measure given."""
+        """The chunker that a specification names; None if it needs another measure than the given
+        one."""
         found = _SPEC.fullmatch(spec)
         if found is None:
             return None
@@ -81,7 +80,7 @@ class ContentChunker:
         return cls(int(most), int(least) if least else None, int(overlap or 0), measure)
 
     def split(self, text: str) -> Iterator[Piece]:
-        if BYTES.count(text) <= self.most - self.overlap:  # one piece, whatever is in it
+        if BYTES.count(text) <= self.most - self.overlap:  # one piece, whatever it contains
             start = len(text) - len(text.lstrip())
             if start < len(text):
                 yield Piece(start, len(text.rstrip()))
@@ -94,7 +93,8 @@ class ContentChunker:
             before = piece
 
     def _parts(self, text: str) -> Iterator[Block]:
-        """What is not cut within: blocks, and the parts of those that are too large."""
+        """The parts that are not cut further: blocks, and the parts of blocks that are too
+        large."""
         most, count = self.most - self.overlap, self.measure.count
         for block in blocks(text):
             block.size = count(text[block.start : block.end])
@@ -111,7 +111,7 @@ class ContentChunker:
 
 
 class _Row:
-    """The parts of a text, and the cuts between them by their numbers."""
+    """The parts of a text, and the cuts between them, as part numbers."""
 
     def __init__(self, text: str, parts: Sequence[Block], chunker: ContentChunker) -> None:
         self._most = chunker.most - chunker.overlap
@@ -119,7 +119,7 @@ class _Row:
         self._ranks = _ranks(text, parts)
         self._begins: list[int] = []
         self._ends: list[int] = []
-        """where the parts begin and end, by their sizes and those of the gaps between them"""
+        """where the parts begin and end, as cumulative sizes of parts and gaps"""
         self._measure(text, parts, chunker.measure)
 
     def _measure(self, text: str, parts: Sequence[Block], measure: Measure) -> None:
@@ -136,7 +136,7 @@ class _Row:
             end = part.end
 
     def cuts(self) -> list[int]:
-        """Where pieces begin, and the end of the last."""
+        """The start of each piece, and the end of the last."""
         count = len(self._ranks)
         if not count:
             return []
@@ -149,8 +149,8 @@ class _Row:
         return cuts
 
     def _cut(self, cuts: list[int], order: Sequence[int], least: int) -> None:
-        """Cut wherever that leaves no side under `least`. A place that is passed over now would
-        be so later: the piece around it only becomes smaller."""
+        """Cut wherever both sides are at least `least`. A place that is skipped now would be
+        skipped later too, because the piece around it only becomes smaller."""
         for place in order:
             at = bisect_left(cuts, place)
             first, behind = cuts[at - 1], cuts[at]
@@ -167,12 +167,12 @@ class _Row:
 
 
 def _ranks(text: str, parts: Sequence[Block]) -> list[int]:
-    """How good a place to cut at the start of each part is, the best first."""
+    """The rank of each part's start as a place to cut; the lowest is the best."""
     ranks = [
         part.level << 64 | _hash(text[part.start : min(part.end, part.start + _FIRST_WORDS)]) << 32
         for part in parts
     ]
-    if len(set(ranks)) < len(ranks):  # first words that are the same, as in a log
+    if len(set(ranks)) < len(ranks):  # several parts have the same first words, as in a log
         return [
             rank | _hash(text[part.start : part.end])
             for rank, part in zip(ranks, parts, strict=True)

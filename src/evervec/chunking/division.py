@@ -1,8 +1,8 @@
-"""Dividing a block that is too large to stay whole.
+"""Divides a block that is too large for one chunk.
 
-At its lines, else at sentences, clauses, words and marks, each time only the parts that
-are still too large. Where a text has none of them, it is cut between characters that are
-chosen by those around them, so that these places too are tied to what is written there.
+It is divided at lines, then sentences, clauses, words and punctuation; at each step only the parts
+that are still too large. If a text has none of these, it is cut between characters chosen by a hash
+of those around them, so that these places too depend on the text and not on position.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from evervec.chunking.characters import parts_character
 from evervec.chunking.structure import Block, indent_of
 
 LINE = 40
-"""how good a place the start of a line is; its indent is added"""
-_CROWDED = 14  # is added where no blank line is before it
+"""rank of the start of a line as a place to cut; its indent is added"""
+_CROWDED = 14  # added if no blank line precedes
 _WORD_LEVEL, _RUN, _HALF = 74, 78, 80
 _TINY = 16  # characters
 _REACH = 16
@@ -27,7 +27,7 @@ _REACH = 16
 _SENTENCE = r"[.!?…]['\")\]»”’]{0,3}\s+|[。！？][」』”’）]{0,3}\s*"  # noqa: RUF001
 _LINE_OR_SENTENCE = re.compile(rf"\n\s*|{_SENTENCE}")
 _WORD = re.compile(r"\s+")
-_LONGEST_UNIT = 16  # characters of a token, about
+_LONGEST_UNIT = 16  # characters of a token, roughly
 
 _LINE = re.compile(r"[^\n]+")
 _SENTENCE_END = re.compile(_SENTENCE)
@@ -44,19 +44,19 @@ _HALF_BITS = np.uint32(15)
 
 Count = Callable[[str], int]
 Place = tuple[int, int]
-"""where a part starts, and how good a place that is to cut at"""
+"""where a part starts, and its rank as a place to cut"""
 
 
 def divide(text: str, block: Block, most: int, count: Count) -> list[Block]:
-    """Parts of a block of at most `most`, measured, and as coarse as can be."""
+    """Parts of a block, each at most `most` and measured; as few as possible."""
     found: list[Block] = []
     _divide(text, block, most, count, 0, found)
     return found
 
 
 def late_start(text: str, start: int, end: int, most: int, count: Count) -> int:
-    """The first line or sentence, else word, from which to the end are no more than `most`;
-    the end itself where there is none."""
+    """The first start of a line or sentence, otherwise of a word, from which the rest is at most
+    `most`; `end` if there is none."""
     start = max(start, end - _LONGEST_UNIT * most)
     for begins in (_LINE_OR_SENTENCE, _WORD):
         places = [
@@ -88,8 +88,8 @@ def _divide(text: str, block: Block, most: int, count: Count, way: int, found: l
 
 
 def _parts(text: str, block: Block, places: list[Place], tiny: int) -> list[Block]:
-    """The parts between places, without the space at their ends; the first part is as good
-    to cut at as the block itself. What is tiny is not worth a part of its own."""
+    """The parts between places, without the space at their ends. The first part has the rank of the
+    block itself. Tiny parts are merged into the next."""
     start, level = block.start, block.level
     found = []
     for place, next_level in places:
@@ -121,7 +121,7 @@ def _lines(text: str, start: int, end: int) -> list[Place]:
 def _ends(
     level: int, end_of: re.Pattern[str], any_of: re.Pattern[str] | None = None
 ) -> Callable[[str, int, int], list[Place]]:
-    """Behind each end of a kind; `any_of` tells soon where there is none."""
+    """A function that finds the places after each match; `any_of` is a fast check for none."""
 
     def places(text: str, start: int, end: int) -> list[Place]:
         if any_of is not None and any_of.search(text, start, end) is None:
@@ -132,7 +132,7 @@ def _ends(
 
 
 def _words(text: str, start: int, end: int) -> list[Place]:
-    """Of many words, those whose first letters have the least hash for some way around."""
+    """Starts of words whose first letters have the lowest hash among their neighbours."""
     codes = _codes(text, start, end)
     space = codes <= _SPACE
     if not text.isascii():
@@ -146,7 +146,7 @@ def _words(text: str, start: int, end: int) -> list[Place]:
 
 
 def _runs(text: str, start: int, end: int) -> list[Place]:
-    """The places whose hash of the three characters before is the least for some way around."""
+    """Places where the hash of the three characters before is the lowest in the neighbourhood."""
     codes = _codes(text, start, end)
     hashes = codes * _MIX[0]
     hashes[1:] ^= codes[:-1] * _MIX[1]
@@ -159,12 +159,12 @@ def _codes(text: str, start: int, end: int) -> NDArray[np.uint32]:
 
 
 def _least_around(hashes: NDArray[np.uint32]) -> NDArray[np.intp]:
-    """Where a hash is less than all those of some way to both sides."""
+    """Positions whose hash is lower than all within `_REACH` on both sides."""
     if len(hashes) <= 2 * _REACH:
         return np.empty(0, np.intp)
     hashes = (hashes ^ (hashes >> _HALF_BITS)) * _MIX[3]
     least, width = hashes, 1
-    while width < _REACH:  # of twice as many each time
+    while width < _REACH:  # doubles the window each time
         least = np.minimum(least[:-width], least[width:])
         width *= 2
     middle = hashes[_REACH:-_REACH]
@@ -173,7 +173,7 @@ def _least_around(hashes: NDArray[np.uint32]) -> NDArray[np.intp]:
 
 
 def _halved(text: str, part: Block, most: int, count: Count) -> Iterator[Block]:
-    """The rest, where nothing tells one place from another."""
+    """Halve the rest, where nothing distinguishes one place from another."""
     todo = [part]
     while todo:
         part = todo.pop()
@@ -187,8 +187,8 @@ def _halved(text: str, part: Block, most: int, count: Count) -> Iterator[Block]:
 
 
 def _middle(text: str, start: int, end: int) -> int | None:
-    """A place near the middle that parts no character; None when there is none. More marks
-    in a row than any character has are cut all the same."""
+    """A place near the middle that does not split a character; None if there is none. A sequence of
+    marks longer than any character is cut anyway."""
     middle = (start + end) // 2
     for away in range(min(2 * _REACH, middle - start)):
         for place in (middle - away, middle + away):

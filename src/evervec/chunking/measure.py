@@ -1,4 +1,4 @@
-"""How large a text is: in bytes, or in the tokens of a model."""
+"""Measures the size of a text: in bytes, or in the tokens of a model."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A way to count, under a name by which another process knows it again.
+    """A way to count, with a name by which another process recognises it.
 
-    `count` is asked once for each block of a text, and for parts of those that are too
-    large; the sum is taken as the size of all. So it should not count marks that the model
+    `count` is called once for each block of a text, and for parts of blocks that are too large; the
+    sum is taken as the size of the whole. So it should not count the special tokens that a model
     adds to every text.
     """
 
@@ -24,5 +24,5 @@ def _bytes(text: str) -> int:
 
 
 BYTES = Measure("bytes", _bytes)
-"""Bytes of UTF-8: one for a letter of English, more where models spend more on a letter. It is
-an estimate of tokens for any script, at about four to one."""
+"""Bytes of UTF-8: one for an English letter, more in scripts where models use more tokens per
+letter. It estimates tokens in any script, at about four bytes to one token."""

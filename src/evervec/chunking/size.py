@@ -23,7 +23,8 @@ _BOUNDARIES = tuple(
 
 
 class SizeChunker:
-    """Pieces of at most `size` characters, cut at paragraphs, else lines, sentences, words."""
+    """Pieces of at most `size` characters, cut at paragraphs, otherwise lines, sentences or
+    words."""
 
     def __init__(self, size: int = 1000) -> None:
         if size < 16:

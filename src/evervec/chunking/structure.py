@@ -1,9 +1,9 @@
-"""The blocks of a text: headings, paragraphs, list items, fenced code, tables.
+"""Splits a text into blocks: headings, paragraphs, list items, fenced code, tables.
 
-One pass over the lines reads Markdown, reStructuredText, plain text and code alike, by
-what they share: blank lines part, what is indented is below, a fence holds together.
-What a block is depends on its own lines and on those beside it, so an edit changes the
-blocks around it and no others; only a fence reaches as far as its other end.
+One pass over the lines reads Markdown, reStructuredText, plain text and code alike, by what they
+have in common: blank lines separate, indented lines belong to what is above, a fence holds
+together. A block depends only on its own lines and their neighbours, so an edit changes only the
+blocks around it; only a fence extends to its other end.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# How good a place the start of a block is to cut at, best first. A heading has its depth,
-# 1 to 6; the indent is added to the next two.
+# Rank of the start of a block as a place to cut, lowest first. A heading's rank is its depth, 1 to
+# 6; the indent is added to the next two.
 PARAGRAPH = 10
 ITEM = 24
 JOINED = 38
-"""beside a fence, without a blank line"""
+"""next to a fence, without a blank line"""
 NEVER = 99
-"""right behind a heading: only where there is no other place"""
+"""right behind a heading: only if there is no other place"""
 
-_INTRODUCED = 8  # is added behind a colon
+_INTRODUCED = 8  # added after a colon
 _DEEPEST = 12
 _LONGEST_HEADING = 200
 
@@ -36,25 +36,25 @@ _DEPTHS = {"=": 1, "-": 2, "~": 3, "^": 4, '"': 5}
 
 @dataclass(slots=True)
 class Block:
-    """A span of a text with no space at its ends."""
+    """A span of a text without space at its ends."""
 
     start: int
     end: int
     level: int
-    """how good a place its start is to cut at: the less, the better"""
+    """rank of its start as a place to cut: lower is better"""
     context: str = ""
-    """the headings that it stands under, from the outermost"""
+    """the headings above it, from the outermost"""
     size: int = 0
-    """by the measure in use; 0 before it was measured"""
+    """in the measure in use; 0 before it is measured"""
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """The blocks of a text in order; between them is only space."""
+    """The blocks of a text in order; only space is between them."""
     return _Reader(text).read()
 
 
 def indent_of(line: str) -> int:
-    """The columns before a line's first character, as far as they are told apart."""
+    """The number of columns before a line's first character, up to `_DEEPEST`."""
     width = len(line) - len(line.lstrip())
     if width and "\t" in line[: min(width, _DEEPEST)]:
         width = len(line[: min(width, _DEEPEST)].expandtabs(4))
@@ -62,8 +62,8 @@ def indent_of(line: str) -> int:
 
 
 def plain_title(title: str) -> str:
-    """A heading's title without the signs and attributes that may close its line, as in
-    `Title ##` and `Title {#anchor}`."""
+    """A heading's title without the signs and attributes that may close its line, as in `Title ##`
+    and `Title {#anchor}`."""
     while True:
         if title.endswith("}"):
             start = title.rfind("{")
@@ -78,14 +78,14 @@ def plain_title(title: str) -> str:
 
 
 class _Headings:
-    """The headings that a place stands under."""
+    """The headings above the current place."""
 
     def __init__(self) -> None:
         self._open: list[tuple[int, str]] = []
         self.context = ""
 
     def leave(self, depth: int) -> None:
-        """Close those of a depth and below it."""
+        """Close the headings of this depth and deeper."""
         if not self._open or self._open[-1][0] < depth:
             return
         while self._open and self._open[-1][0] >= depth:
@@ -98,7 +98,7 @@ class _Headings:
 
 
 class _Reader:
-    """Reads line by line, with one block open."""
+    """Reads line by line, with one open block."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -163,7 +163,7 @@ class _Reader:
         return True
 
     def _goes_on(self, block: Block, start: int, line: str) -> None:
-        """Add a line to the open block, which it may make a heading by underlining it."""
+        """Add a line to the open block; an underline turns the block into a heading."""
         block.end = start + len(line)
         self._lines += 1
         title = self._underlined(line)
@@ -177,8 +177,8 @@ class _Reader:
         self._last = line
 
     def _heading(self, line: str, end: int, blank: bool) -> tuple[int, str] | None:
-        """Depth and title of a heading with #. One # alone is also a comment in many
-        languages, so that has to stand between blank lines."""
+        """Depth and title of a heading with #. A single # is also a comment in many languages, so
+        it counts only between blank lines."""
         found = _HEADING.match(line) if len(line) <= _LONGEST_HEADING else None
         if found is None:
             return None
@@ -188,8 +188,8 @@ class _Reader:
         return (depth, title) if any(map(str.isalnum, title)) else None
 
     def _underlined(self, line: str) -> str:
-        """The title that a line underlines, if it does: the block's only line, or its second
-        where the first is the same rule above it."""
+        """The title that a line underlines, if any: the block's only line, or its second line if
+        the first is the same rule above it."""
         if self._lines == 2:
             above = 3
         elif self._lines == 3 and line == self._first:
@@ -207,7 +207,7 @@ def _is_rule(line: str) -> bool:
 
 
 def _fences(text: str) -> dict[int, int]:
-    """Where the fences that are closed start and end."""
+    """The start and end of each closed fence."""
     if "```" not in text and "~~~" not in text:
         return {}
     marks = list(_FENCE.finditer(text))
@@ -222,9 +222,9 @@ def _fences(text: str) -> dict[int, int]:
 
 
 def _closings(marks: list[re.Match[str]]) -> list[int | None]:
-    """For each mark the one that closes a fence which it opens: the next of the same sign and at
-    least its length. Where that opens another fence, the first was left open. From the last to
-    the first, `ahead` has the marks that can still be the next for one before them."""
+    """For each mark, the mark that closes the fence it opens: the next of the same sign and at
+    least its length. If that one opens another fence, the first was never closed. The loop runs
+    backwards; `ahead` has the marks that can still close an earlier one."""
     found: list[int | None] = [None] * len(marks)
     ahead: dict[str, list[int]] = {"`": [], "~": []}
     for place in reversed(range(len(marks))):
@@ -239,6 +239,6 @@ def _closings(marks: list[re.Match[str]]) -> list[int | None]:
 
 
 def _underlines(text: str, mark: re.Match[str]) -> bool:
-    """Whether a mark is the rule below a title, as in reStructuredText."""
+    """Whether a mark is the underline of a title, as in reStructuredText."""
     above = text[text.rfind("\n", 0, max(0, mark.start() - 1)) + 1 : mark.start()].strip()
     return bool(above) and not mark.group(3).strip() and len(mark.group(2)) >= max(4, len(above))

@@ -1,10 +1,9 @@
-"""The port to whatever makes vectors, and how its answers and failures are read.
+"""The port to embedding models, and how their answers and failures are classified.
 
-An embedder says whose fault a failure is by what it raises: `ProviderUnavailable`
-and `RateLimited` are nobody's, `InvalidInput` with positions is some texts'. Anything
-else, and any answer that cannot be right, could be either's: a probe with a known good
-text tells. If the probe fails too, it is an outage; if it passes, the batch is halved
-until the texts that break it stand alone.
+The exception of an embedder says what failed: `ProviderUnavailable` and `RateLimited` concern the
+provider, `InvalidInput` with positions concerns those texts. Any other exception, and any invalid
+answer, triggers a probe with a known good text. If the probe fails too, it is an outage; if it
+passes, the batch is bisected to find the bad texts.
 """
 
 from __future__ import annotations
@@ -37,11 +36,10 @@ PROBE = "evervec probe"
 class Embedder(Protocol):
     """Makes vectors of texts; may be called from several threads.
 
-    It may also have `embed_query(text)` for models that treat questions differently,
-    `version`, the name of the embedding version that it makes, `window`, the tokens of a text
-    that it looks at, or `characters` where it cuts by those, `count_tokens(text)`,
-    `max_tokens`, what one call may hold, and `ask(texts)`, which gives an `Answer`: `embed`
-    with what it cost.
+    Optional members: `embed_query(text)` for models that treat queries differently; `version`, the
+    name of the embedding version that it makes; `window`, the tokens of a text that it reads, or
+    `characters` if it cuts by those; `count_tokens(text)`; `max_tokens`, the most that one call may
+    hold; and `ask(texts)`, which returns an `Answer`: the vectors with their cost.
     """
 
     name: str
@@ -50,19 +48,19 @@ class Embedder(Protocol):
     max_batch: int
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One row a text. Raises `ProviderUnavailable`, `RateLimited` or `InvalidInput`."""
+        """One row per text. Raises `ProviderUnavailable`, `RateLimited` or `InvalidInput`."""
         ...
 
 
 @dataclass(slots=True)
 class Answer:
-    """What a provider gave to one call."""
+    """A provider's answer to one call."""
 
     vectors: NDArray[np.float32]
     tokens: int = 0
-    """that it counted; 0 when it does not say"""
+    """as counted by the provider; 0 if it does not say"""
     pause: float = 0.0
-    """seconds for which it should be left alone, because its limits are reached"""
+    """seconds to wait before the next call, because the provider's limits are reached"""
 
 
 class BadAnswer(EmbedderError):
@@ -71,7 +69,7 @@ class BadAnswer(EmbedderError):
 
 @dataclass(slots=True)
 class Embedded:
-    """Unit vectors, one row a text; the rows of `errors` hold nothing."""
+    """Unit vectors, one row per text; the rows of `errors` are empty."""
 
     vectors: NDArray[np.float32]
     errors: dict[int, Exception] = field(default_factory=dict)
@@ -81,7 +79,7 @@ class Embedded:
 
 
 def spec_of(embedder: Embedder) -> ModelSpec | None:
-    """What names an embedder's vectors; None for one that makes none."""
+    """The specification of an embedder's vectors; None if it makes none."""
     if embedder.dimensions == 0:
         return None
     given = getattr(embedder, "version", None)
@@ -90,9 +88,9 @@ def spec_of(embedder: Embedder) -> ModelSpec | None:
 
 
 def embed(embedder: Embedder, texts: Sequence[str]) -> Embedded:
-    """Vectors of texts, with the texts that fail by themselves set apart.
+    """Embed texts; the errors of single texts are in `errors`.
 
-    Raises `ProviderUnavailable` or `RateLimited` when it is nobody's fault.
+    Raises `ProviderUnavailable` or `RateLimited` if the texts are not the cause.
     """
     answer = Embedded(np.zeros((len(texts), embedder.dimensions), np.float32))
     todo = [list(range(len(texts)))]
@@ -111,7 +109,7 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Embedded:
                 rest = [i for i in places if i not in refused]
                 todo += [rest] if rest else []
                 continue
-            if not probed or len(places) == 1:  # the provider may have gone meanwhile
+            if not probed or len(places) == 1:  # the provider may have failed in the meantime
                 _probe(embedder, error, answer)
                 probed = True
             if len(places) == 1:
@@ -120,7 +118,7 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Embedded:
                 todo += _halves(places)
         else:
             good = _usable(rows)
-            if len(places) == len(texts) and good.all():  # as nearly always: copy nothing
+            if len(places) == len(texts) and good.all():  # nearly always: avoid the copy
                 answer.vectors = rows
                 continue
             answer.vectors[[i for i, g in zip(places, good, strict=True) if g]] = rows[good]
@@ -141,11 +139,11 @@ def _refused(error: Exception, places: list[int]) -> set[int]:
 
 
 def count_tokens(embedder: Embedder, text: str) -> int:
-    """The tokens of a text by the embedder's own count; else on the safe side: a token for
-    every three letters of English, and for every character where there are no spaces."""
+    """The tokens of a text by the embedder's count. Otherwise a high estimate: one token per three
+    bytes, so one per character in scripts without spaces."""
     count = getattr(embedder, "count_tokens", None)
     if count is not None:
-        with suppress(Exception):  # what it cannot count it may embed all the same
+        with suppress(Exception):  # a text that it cannot count may still be embedded
             return int(count(text))
     return len(text) // 3 + 1 if text.isascii() else len(text.encode()) // 3 + 1
 
@@ -156,7 +154,7 @@ def _halves(places: list[int]) -> list[list[int]]:
 
 
 def embed_query(embedder: Embedder, text: str) -> NDArray[np.float32]:
-    """The unit vector of a question."""
+    """The unit vector of a query."""
     special = getattr(embedder, "embed_query", None)
     answer = embedder.embed([text]) if special is None else special(text)
     vector = np.asarray(answer, np.float32)
@@ -175,7 +173,7 @@ def embed_query(embedder: Embedder, text: str) -> NDArray[np.float32]:
 
 
 def _ask(embedder: Embedder, texts: list[str], total: Embedded) -> NDArray[np.float32]:
-    """One call; what it cost is added to the total."""
+    """Make one call and add its cost to the total."""
     total.calls += 1
     ask = getattr(embedder, "ask", None)
     try:
@@ -190,7 +188,7 @@ def _ask(embedder: Embedder, texts: list[str], total: Embedded) -> NDArray[np.fl
 
 
 def _checked(answer: object, count: int, embedder: Embedder) -> NDArray[np.float32]:
-    """Rows of unit length, of the right number and size."""
+    """Check the number and size of the rows, and normalise them."""
     rows = np.asarray(answer, np.float32)
     if rows.ndim != 2 or len(rows) != count:
         shape = "x".join(map(str, rows.shape))
@@ -213,7 +211,7 @@ def _usable(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
 
 
 def _probe(embedder: Embedder, cause: Exception, total: Embedded) -> None:
-    """Raise `ProviderUnavailable` if the provider cannot even embed a known good text."""
+    """Raise `ProviderUnavailable` if the provider cannot embed a known good text."""
     try:
         sound = bool(_usable(_ask(embedder, [PROBE], total))[0])
         trouble: Exception = BadAnswer()

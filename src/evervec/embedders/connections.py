@@ -1,7 +1,7 @@
-"""Kept connections to one server, over the standard library's own client.
+"""Keep-alive connections to one server, over the standard library's HTTP client.
 
-An answer brings some hundred kilobytes of vectors, in several calls at once. What reads them
-shares the interpreter with all else that a worker does, so it must not do more than that.
+An answer has some hundred kilobytes of vectors, and several calls run at once. Reading them shares
+the interpreter with the rest of the worker, so it must do as little as possible.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from urllib.request import getproxies, proxy_bypass
 _CONNECT_SECONDS = 5.0
 _MOST_KEPT = 64
 _KEPT_SECONDS = 5.0
-"""Longer, and somebody between here and there may have forgotten the connection."""
+"""After a longer pause, a proxy or firewall may have dropped the connection."""
 _PART = 1 << 18
 _MOST_BYTES = 1 << 28
 _IN_PATHS = "/%?:@!$&'()*+,;=~"
 
 
 class CannotConnect(Exception):
-    """Nobody answers at the address."""
+    """The server cannot be reached."""
 
 
 class BrokenOff(Exception):
-    """The connection ended, or what came is not HTTP."""
+    """The connection ended, or the answer is not HTTP."""
 
 
 class TooLong(Exception):
-    """More came than any answer has."""
+    """The answer is longer than any valid one."""
 
 
 class Response(NamedTuple):
-    """What a server answered, with the names of its headers in small letters."""
+    """A server's answer; header names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -45,10 +45,10 @@ class Response(NamedTuple):
 
 
 class Connections:
-    """Those to the server of a URL: as many as there are calls under way, used again and again.
+    """A pool of connections to the server of a URL: as many as there are concurrent calls, reused.
 
-    Proxies are those of the environment. A name and password in the URL are sent as Basic
-    authentication. Raises ValueError when the URL or the proxy cannot be used.
+    Proxies are read from the environment. A user and password in the URL are sent as Basic
+    authentication. Raises ValueError if the URL or the proxy cannot be used.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
@@ -70,7 +70,7 @@ class Connections:
         self._closed = False
 
     def exchange(self, method: str, path: str, body: bytes | None, seconds: float) -> Response:
-        """One request and its answer, within so many seconds. Raises `CannotConnect`,
+        """Send one request and read its answer, within so many seconds. Raises `CannotConnect`,
         `BrokenOff`, `TooLong` or TimeoutError."""
         if self._closed:
             raise RuntimeError("these connections were closed")
@@ -100,11 +100,11 @@ class Connections:
         return Response(response.status, named, content)
 
     def _one_kept(self) -> http.client.HTTPConnection | None:
-        """The one that was used last, if the other side has not closed it."""
+        """The most recently used connection that the server has not closed."""
         while self._kept:
             try:
                 conn, since = self._kept.pop()
-            except IndexError:  # another call was faster
+            except IndexError:  # another call took it first
                 break
             if time.monotonic() - since < _KEPT_SECONDS and not _readable(conn.sock):
                 return conn
@@ -139,7 +139,7 @@ class Connections:
         return conn
 
     def close(self) -> None:
-        """Those under way end with their calls."""
+        """Close idle connections; those in use are closed when their calls end."""
         self._closed = True
         while self._kept:
             self._kept.pop()[0].close()
@@ -151,7 +151,7 @@ def _read(response: http.client.HTTPResponse, sock: object, ends: float) -> byte
         parts.append(part)
         size += len(part)
         left = ends - time.monotonic()
-        if left <= 0:  # it drips
+        if left <= 0:  # the server sends too slowly
             raise TimeoutError
         if size > _MOST_BYTES:
             raise TooLong(f"more than {_MOST_BYTES} bytes")
@@ -167,7 +167,7 @@ def _parsed(url: str) -> SplitResult:
         raise ValueError("a URL begins with http:// or https:// and the name of a machine")
     if not url.isprintable() or " " in parts.netloc:
         raise ValueError("that has characters that no URL has")
-    _ = parts.port  # says whether it is a number
+    _ = parts.port  # raises ValueError if it is not a number
     return parts
 
 
@@ -183,7 +183,7 @@ def _proxy_for(place: SplitResult) -> SplitResult | None:
 
 
 def _basic(name: str, parts: SplitResult) -> dict[str, str]:
-    """A header with the name and password of a URL, if it has them."""
+    """A header with the user and password of a URL, if it has them."""
     if parts.username is None:
         return {}
     pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -191,7 +191,7 @@ def _basic(name: str, parts: SplitResult) -> dict[str, str]:
 
 
 def _readable(sock: object) -> bool:
-    """Whether a connection at rest has something to say: that it was closed."""
+    """Whether an idle connection has input, which means that it was closed."""
     with selectors.DefaultSelector() as selector:
         selector.register(sock, selectors.EVENT_READ)  # type: ignore[arg-type]
         return bool(selector.select(0))

@@ -1,9 +1,8 @@
-"""Runs a transformer on onnxruntime: tokens, batches, threads, one vector a text.
+"""Runs a transformer on onnxruntime: tokens, batches, threads, one vector per text.
 
-Texts are ordered by length and packed into batches of few enough tokens to stay in the
-processor's caches. Each batch runs on one thread, and as many batches at once as there
-are processors: that wastes less than to split every step of one batch among them, and
-leaves no thread spinning.
+Texts are ordered by length and packed into batches of few enough tokens to stay in the processor's
+caches. Each batch runs on one thread, and as many batches at once as there are processors. That
+wastes less than splitting every step of one batch among the threads, and leaves no thread spinning.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Encoder:
         with native():
             self._tokenizer = Tokenizer.from_buffer(tokenizer)
             self._session = _session(model)
-        self._tokenizer.no_padding()  # a file may carry its own ideas of both
+        self._tokenizer.no_padding()  # the tokenizer file may set padding and truncation
         self._tokenizer.enable_truncation(max_tokens)
         self._inputs = {given.name for given in self._session.get_inputs()}
         if unknown := self._inputs - _INPUTS:
@@ -56,22 +55,22 @@ class Encoder:
 
     @property
     def dimensions(self) -> int | None:
-        """What the model says of itself, if it does."""
+        """The dimensions that the model declares, if it does."""
         size = self._output.shape[-1]
         return size if isinstance(size, int) else None
 
     def count(self, text: str) -> int:
-        """The tokens of a text, without those that stand at the ends of all texts."""
+        """The tokens of a text, without special tokens."""
         with native():
             return len(self._counter().encode(text, add_special_tokens=False).ids)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One row of length one a text."""
+        """One unit vector per text."""
         with native():
             tokens = [encoded.ids for encoded in self._tokenizer.encode_batch_fast(list(texts))]
         batches = pack([len(ids) for ids in tokens])
         jobs = [[tokens[place] for place in batch] for batch in batches]
-        # A question need not queue behind what is being embedded.
+        # A query does not queue behind the texts being embedded.
         run = map if len(jobs) == 1 else self._processors.map
         vectors = np.concatenate(list(run(self._run, jobs)))
         ordered = np.empty_like(vectors)
@@ -89,17 +88,17 @@ class Encoder:
         feed = {name: feed[name] for name in self._inputs}
         with native():
             answer = np.asarray(self._session.run([self._output.name], feed)[0], np.float32)
-        if answer.ndim == 3:  # a vector for each token; else the model pools by itself
+        if answer.ndim == 3:  # a vector for each token; otherwise the model pools by itself
             if self._pooling == "cls":
                 answer = answer[:, 0, :]
-            else:  # the sum has the direction of the mean
+            else:  # the sum has the same direction as the mean
                 answer = np.matmul(mask[:, None, :].astype(np.float32), answer)[:, 0, :]
         lengths = np.linalg.norm(answer, axis=1, keepdims=True)
         return np.asarray(answer / np.maximum(lengths, 1e-12), np.float32)
 
 
 def pack(lengths: Sequence[int]) -> list[list[int]]:
-    """Places of texts in batches of like length, the longest first."""
+    """Positions of texts in batches of similar length, the longest first."""
     batches: list[list[int]] = []
     room = 0
     for place in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
@@ -112,7 +111,7 @@ def pack(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def _counter(tokenizer: bytes) -> Any:
-    """The tokenizer once more, for texts of any length."""
+    """A second tokenizer without truncation, for texts of any length."""
     from tokenizers import Tokenizer
 
     with native():
@@ -128,7 +127,7 @@ def _session(model: bytes | Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3  # errors; its warnings are about its own optimisations
+    options.log_severity_level = 3  # errors only; its warnings are about its own optimisations
     there = onnxruntime.get_available_providers()
     wanted = ("CUDAExecutionProvider", "CPUExecutionProvider")
     return onnxruntime.InferenceSession(

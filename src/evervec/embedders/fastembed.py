@@ -1,4 +1,4 @@
-"""Models by name through fastembed, which fetches a model when it is first used."""
+"""Models by name through fastembed, which downloads a model when it is first used."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class FastembedEmbedder:
 
         try:
             return TextEmbedding(self.model)
-        except Exception as error:  # it says by many errors that it could not fetch a model
+        except Exception as error:  # it raises many types of errors when it cannot download a model
             raise ProviderUnavailable(
                 f"fastembed cannot load {self.model} ({describe(error)}): let this machine reach "
                 "huggingface.co once, or set FASTEMBED_CACHE_PATH to a folder that has the model"

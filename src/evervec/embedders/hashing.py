@@ -1,7 +1,7 @@
-"""A deterministic embedder that hashes words: for tests and demos, with no model at all.
+"""A deterministic embedder that hashes words: for tests and demos, without any model.
 
-Texts that share words or parts of words get similar vectors. It knows nothing of
-meaning, costs microseconds, and gives the same vectors on every machine.
+Texts that share words or parts of words get similar vectors. It knows nothing of meaning, takes
+microseconds, and makes the same vectors on every machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORD = re.compile(r"\w+")
 
 
 class HashingEmbedder:
-    """Signed feature hashing of words and their leading parts."""
+    """Signed feature hashing of words and their prefixes."""
 
     name = "hashing"
     max_batch = 256
@@ -48,5 +48,5 @@ def _hashes_of(text: str) -> list[int]:
 
 @lru_cache(maxsize=1 << 16)
 def _hashes(word: str) -> tuple[int, int]:
-    """Of a word and of its leading part."""
+    """The hashes of a word and of its prefix."""
     return zlib.crc32(word.encode()), zlib.crc32(word[:4].encode())

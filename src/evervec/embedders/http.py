@@ -1,8 +1,8 @@
-"""What providers over HTTP have in common: pooled connections, deadlines, and whose fault a
-failure is.
+"""Common parts of HTTP providers: pooled connections, deadlines, and the classification of
+failures.
 
-A provider that cannot be reached, refuses the key or has no such model is away. One that
-fails or hangs may do so because of a text: `embedders.base` finds out with a known good one.
+A provider that cannot be reached, refuses the key or does not have the model is unavailable. A
+provider that fails or hangs may do so because of a text: `embedders.base` finds out with a probe.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ class ProviderFault(EmbedderError):
 
 @dataclass(slots=True)
 class Reply:
-    """A provider's answer: its status, headers, and body read as JSON."""
+    """A provider's answer: its status, headers, and body parsed as JSON."""
 
     status: int
     headers: Mapping[str, str]
     content: Any
-    """None when it is not JSON"""
+    """None if the body is not JSON"""
     text: str
 
 
 class Http:
-    """A pooled client for one provider. `secret` never appears in what it raises."""
+    """A pooled client for one provider. `secret` never appears in its errors."""
 
     def __init__(self, name: str, url: str, seconds: float, secret: str = "") -> None:
         self.name = name
         self.url = url.rstrip("/")
         self._shown = re.sub(r"//[^/]*@", "//…@", self.url)
-        self._secret = secret = secret.strip()  # a file's last newline is not part of it
+        self._secret = secret = secret.strip()  # removes the trailing newline of a file
         if not (secret.isascii() and secret.isprintable()):
             raise SettingsError(f"the key for {name} has characters that no key has: set it anew")
         self._seconds = seconds
@@ -78,7 +78,7 @@ class Http:
         try:
             try:
                 answer = exchange(method, path, body, limit)
-            except BrokenOff:  # a kept connection that the other side had closed
+            except BrokenOff:  # a kept connection that the server had closed
                 answer = exchange(method, path, body, limit)
         except CannotConnect as error:
             raise exceeded() or ProviderUnavailable(
@@ -96,7 +96,7 @@ class Http:
         return Reply(status, headers, _read(content), content[:500].decode("latin-1"))
 
     def native(self, model: str, embed_query: Callable[[str], Any]) -> int:
-        """The dimensions of a model that is not known by name, asked of the provider."""
+        """The dimensions of a model that is not known by name, found by a call to the provider."""
         try:
             return len(embed_query(PROBE)[0])
         except EmbedderError as error:
@@ -107,7 +107,8 @@ class Http:
             ) from None
 
     def judged(self, reply: Reply, message: str) -> Any:
-        """The content of a good reply; else what `message`, the provider's words, means."""
+        """The content of a successful reply; otherwise raises the error that the status and
+        `message`, the provider's text, stand for."""
         said = self._hidden(" ".join((message or reply.text or "no words").split()))[:300]
         status = reply.status
         if status == 200:
@@ -134,12 +135,12 @@ class Http:
 def _written(payload: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps(payload)
-    except TypeError:  # half a surrogate pair: the provider may know what to do with it
+    except TypeError:  # half a surrogate pair: the provider may accept it
         return json.dumps(payload).encode()
 
 
 def _read(content: bytes) -> Any:
-    for read in (orjson.loads, json.loads):  # the second knows NaN, as servers in Python write it
+    for read in (orjson.loads, json.loads):  # the second accepts NaN, which servers in Python write
         try:
             return read(content)
         except ValueError:
@@ -148,7 +149,7 @@ def _read(content: bytes) -> Any:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds for which a provider asks to be left alone; None when it does not say."""
+    """Seconds that a provider asks to wait; None if it does not say."""
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         value = headers.get(name)
         if value is None:
@@ -166,7 +167,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def limit_pause(headers: Mapping[str, str]) -> float:
-    """Seconds until a limit that is used up is there again, by the `x-ratelimit` headers."""
+    """Seconds until an exhausted limit is reset, by the `x-ratelimit` headers."""
     used_up = [
         what
         for what in ("requests", "tokens")
@@ -176,7 +177,7 @@ def limit_pause(headers: Mapping[str, str]) -> float:
 
 
 def duration(text: str) -> float:
-    """Seconds of a duration such as `6m0s`, `1s` or `120ms`; plain numbers are seconds."""
+    """The seconds of a duration such as `6m0s`, `1s` or `120ms`; plain numbers are seconds."""
     try:
         return max(0.0, float(text))
     except ValueError:

@@ -1,8 +1,8 @@
-"""Models that run on this machine: no key, no server, nothing leaves it.
+"""Models that run on this machine: no key, no server, no data leaves it.
 
-`local` is all-MiniLM-L6-v2, `local:wordllama` a faster and simpler one, `local:FOLDER`
-your own model in ONNX form, and `local:NAME` one that fastembed fetches. What is missing
-is told when an embedder is made; a model is loaded when it is first used.
+`local` is all-MiniLM-L6-v2, `local:wordllama` a faster and simpler model, `local:FOLDER` your own
+model in ONNX form, and `local:NAME` one that fastembed downloads. Creating an embedder reports
+missing packages or files; the model is loaded on first use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from evervec.embedders.wordllama import WordLlamaEmbedder
 
 
 class Source(Protocol):
-    """Where a transformer comes from, and how its texts begin."""
+    """Where a transformer is loaded from, and its prompts."""
 
     name: str
     version: str | None
@@ -66,9 +66,9 @@ class LocalEmbedder:
 
 
 def local(model: str | None = None) -> Embedder:
-    """The embedder that `local:MODEL` stands for; `SettingsError` says what it lacks.
+    """The embedder that `local:MODEL` means; `SettingsError` says what is missing.
 
-    It also knows each model by the name that a store remembers.
+    It also accepts the model names that a store remembers.
     """
     if model in (None, "", MiniLM.name):
         return LocalEmbedder()

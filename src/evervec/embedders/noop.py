@@ -1,4 +1,4 @@
-"""No embedder: jobs wait, text search answers, and a later start with a real one embeds them."""
+"""No embedder: jobs wait, text search answers, and a later start with an embedder embeds them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class NoopEmbedder:
-    """Makes no vectors, never zero vectors."""
+    """Makes no vectors, not even zero vectors."""
 
     name = "noop"
     model = ""

@@ -22,8 +22,8 @@ _DETECTION_SECONDS = 2.0
 
 
 class OllamaEmbedder:
-    """Calls `/api/embed` with many texts at once; on a server that is too old for that, and
-    from then on, with a few single ones at a time."""
+    """Calls `/api/embed` with many texts at once. If the server is too old for that, it sends
+    single texts from then on, a few at a time."""
 
     name = "ollama"
 
@@ -45,7 +45,7 @@ class OllamaEmbedder:
         self._http = Http("Ollama", address(url), seconds)
         self._asked = dimensions
         self._singly = False
-        self._oldest = False  # it has only /api/embeddings
+        self._oldest = False  # the server only has /api/embeddings
         self._singles = Spread(_SINGLE_CALLS)
         self.dimensions = (
             dimensions
@@ -76,7 +76,7 @@ class OllamaEmbedder:
         for answer in answers:
             if isinstance(answer, EmbedderError) and not isinstance(answer, InvalidInput):
                 raise answer
-        if refused:  # all of them: it may be the server's fault
+        if refused:  # if all are refused, the server may be at fault
             which = refused if len(refused) < len(texts) else ()
             raise InvalidInput(which, str(answers[refused[0]]))
         good = [answer for answer in answers if isinstance(answer, Answer)]
@@ -92,7 +92,7 @@ class OllamaEmbedder:
             return error
 
     def _call(self, given: str | list[str], seconds: float | None = None) -> Answer:
-        oldest = self._oldest  # another call may find it out meanwhile
+        oldest = self._oldest  # another call may set it in the meantime
         if oldest and isinstance(given, list):
             return self._one_by_one(given)
         reply = self._post(given, seconds, oldest)
@@ -125,7 +125,7 @@ class OllamaEmbedder:
 
 
 def answers(url: str) -> str | None:
-    """Why no Ollama server answers there; None when one does."""
+    """Why no Ollama server answers there; None if one does."""
     try:
         http = Http("Ollama", address(url), _DETECTION_SECONDS)
     except EmbedderError as error:
@@ -142,8 +142,8 @@ def answers(url: str) -> str | None:
 
 
 def address(host: str) -> str:
-    """The URL that `OLLAMA_HOST` means: `host`, `host:port` or a URL; every address of a
-    machine is reached at its own."""
+    """The URL that `OLLAMA_HOST` means: `host`, `host:port` or a URL. `0.0.0.0` becomes
+    `127.0.0.1`."""
     host = host.strip()
     if "://" not in host:
         place, slash, path = host.partition("/")
@@ -155,7 +155,7 @@ def address(host: str) -> str:
 
 
 def cut(text: str, characters: int) -> str:
-    """The beginning of a text, ended at a word."""
+    """The beginning of a text, ending at a word."""
     if len(text) <= characters:
         return text
     head = text[: characters + 1]

@@ -1,4 +1,4 @@
-"""A value that is made when it is first needed, whichever thread needs it."""
+"""A value that is made on first use, by whichever thread needs it first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Once(Generic[T]):
-    """Other threads wait for the first; when making it fails, the next call tries again."""
+    """Other threads wait for the first; if making it fails, the next call tries again."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make

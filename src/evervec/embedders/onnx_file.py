@@ -1,8 +1,8 @@
-"""Just enough of the ONNX file format to read a model's weights and to write a model.
+"""Reads a model's weights from the ONNX file format, and writes a model.
 
-An ONNX file is a protocol buffer. Evervec needs a dozen of its fields, so it writes
-them itself: the `onnx` package would add 50 MB to the install. The numbers are those
-of onnx.proto, where a number once given never changes its meaning.
+An ONNX file is a protocol buffer. Evervec needs a dozen of its fields and encodes them itself: the
+`onnx` package would add 50 MB to the install. The field numbers are those of onnx.proto, which
+never change their meaning.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _VARINT, _BYTES, _FIXED32 = 0, 2, 5
 
 
 def read_weights(model: bytes) -> dict[str, NDArray[Any]]:
-    """The named constants of a model, as views of its bytes. Those of types that evervec does
-    not need are left out."""
+    """The named constants of a model, as views of its bytes. Types that evervec does not need are
+    left out."""
     weights = {}
     for graph in _messages(memoryview(model), 7):
         for tensor in _messages(graph, 5):
@@ -51,7 +51,7 @@ def read_weights(model: bytes) -> dict[str, NDArray[Any]]:
 
 
 class Graph:
-    """A model in the making. Its inputs are whole numbers, a row for each text."""
+    """Builds a model. Its inputs are integers, one row per text."""
 
     def __init__(self, inputs: Sequence[str]) -> None:
         self._parts = [
@@ -59,7 +59,7 @@ class Graph:
         ]
 
     def weight(self, name: str, array: NDArray[Any]) -> str:
-        """Add a constant; its name."""
+        """Add a constant; returns its name."""
         dims = b"".join(_int(1, size) for size in array.shape)
         raw = np.ascontiguousarray(array).tobytes()
         head = dims + _int(2, _CODES[array.dtype]) + _text(8, name)
@@ -74,7 +74,7 @@ class Graph:
         domain: str = "",
         **attributes: float,
     ) -> str:
-        """Add an operation; the name of its output."""
+        """Add an operation; returns the name of its output."""
         node = b"".join(_text(1, name) for name in inputs)
         node += _text(2, output) + _text(4, operator) + _text(7, domain)
         for name, value in attributes.items():
@@ -87,7 +87,7 @@ class Graph:
         return output
 
     def model(self, output: str, shape: Sequence[int | str]) -> bytes:
-        """The file of a model whose answer is the named output, of a named or known shape."""
+        """The file of a model that returns the named output, of a named or known shape."""
         info = _value_info(output, FLOAT, shape)
         graph = b"".join(self._parts) + _text(2, "evervec") + _bytes(12, info)
         opsets = b"".join(

@@ -1,4 +1,4 @@
-"""OpenAI's embeddings, and any server that speaks as it does."""
+"""OpenAI's embeddings, and any server with a compatible API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NATIVE = {"text-embedding-ada-002": 1536}
 
 
 class OpenAIEmbedder:
-    """Calls `/embeddings`; `dimensions` 0 asks the server for what the model has."""
+    """Calls `/embeddings`; with `dimensions` 0, the server says how many the model has."""
 
     name = "openai"
 
@@ -85,7 +85,7 @@ class OpenAIEmbedder:
 
 
 def _error(reply: Reply) -> dict[str, Any]:
-    """The `error` member; some compatible servers put words in its place."""
+    """The `error` member; some compatible servers have a string there."""
     error = reply.content.get("error") if isinstance(reply.content, dict) else None
     if isinstance(error, str):
         return {"message": error}
@@ -104,7 +104,7 @@ def _vectors(data: Any, count: int) -> NDArray[np.float32]:
 
 
 def _read(rows: list[Any]) -> NDArray[np.float32]:
-    """From base64 of little-endian floats, or from numbers, where a server knows no base64."""
+    """Decode base64 of little-endian floats, or plain numbers from servers without base64."""
     if not all(isinstance(row, str) for row in rows):
         return np.asarray(rows, np.float32)
     read = [pybase64.b64decode(row, validate=True) for row in rows]

@@ -1,7 +1,7 @@
 """Finds installed packages and the files in them without importing them.
 
-Importing a package to see whether it is there can cost seconds, and some change the
-caller's logging on the way.
+Importing a package only to check for it can take seconds, and some packages change the caller's
+logging.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from evervec.errors import SettingsError
 
 
 def require(packages: tuple[str, ...], extra: str) -> None:
-    """`SettingsError` with the command that installs what is missing."""
+    """Raise `SettingsError` with the command that installs what is missing."""
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
         raise SettingsError(
@@ -24,7 +24,7 @@ def require(packages: tuple[str, ...], extra: str) -> None:
 
 
 def folder_of(package: str) -> Path:
-    """Where an installed package keeps its files."""
+    """The folder of an installed package."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise SettingsError(f"the package {package} is not installed")
@@ -32,7 +32,7 @@ def folder_of(package: str) -> Path:
 
 
 def read_checked(file: Path, sha256: str, origin: str) -> bytes:
-    """A file that must be exactly the known one; `origin` is what pip installs it from."""
+    """Read a file and check its hash; `origin` is what pip installs it from."""
     mend = f"pip install --force-reinstall --no-deps '{origin}'"
     try:
         content = file.read_bytes()

@@ -1,7 +1,7 @@
-"""Spreads work over threads without keeping the process from ending.
+"""Spreads work over threads without keeping the process from exiting.
 
-The pools of the standard library finish all that was given to them before a process may
-end, however long that takes. These threads are daemons that live for one call.
+The pools of the standard library finish all submitted work before a process may exit, however long
+that takes. These threads are daemons that live for one call.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ R = TypeVar("R")
 
 
 class Spread:
-    """So many things at once, whoever asks for them."""
+    """Runs up to `count` items at once, shared by all callers."""
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._free = threading.BoundedSemaphore(self._count)
 
     def map(self, do: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """What `do` makes of each; raises what it raised first."""
+        """The result of `do` for each item; raises the first error."""
         left = deque(enumerate(items))
         made: dict[int, R] = {}
         errors: list[BaseException] = []
@@ -56,7 +56,7 @@ class Spread:
 
 
 def processors() -> int:
-    """How many this process may use."""
+    """The number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,8 +1,8 @@
-"""WordLlama: each piece of a word has a vector, and a text has the mean of its pieces'.
+"""WordLlama: each token has a static vector, and a text has the mean of its tokens' vectors.
 
-It knows less of meaning than a transformer and is a hundred times as fast. Its package
-carries the vectors and the tokenizer; evervec reads these files without importing the
-package, which would change the caller's logging.
+It captures less meaning than a transformer and is a hundred times as fast. Its package has the
+vectors and the tokenizer; evervec reads these files without importing the package, which would
+change the caller's logging.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VECTORS_SHA256 = "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 _TOKENIZER_SHA256 = "93248f2a9ec36c7b35f700a033d5f36228aae48db61aee31007fa49062cdeb68"
 _UNKNOWN = [0]
-"""the pieces of a text that has none"""
+"""the tokens of a text that has none"""
 
 
 class WordLlamaEmbedder:

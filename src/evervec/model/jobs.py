@@ -44,7 +44,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """The receipt of a change: use it to wait for the change."""
+    """The receipt of a change: wait for it, or search `after` it."""
 
     kind: str
     id: str

@@ -1,6 +1,6 @@
 """Attached tables: rows of an application's own tables as records.
 
-`base` is the port, `following` the part that both engines share, and `postgres` and `sqlite` the engines, whose
-triggers log changes; `tables` is what workers and searches use. It may touch the store's database, and nothing
-else. Changes become jobs, which go on in `evervec.worker`.
+`base` is the port, `source` has what both engines share, and `postgres` and `sqlite` are the
+engines, whose triggers log changes; workers and searches use `tables`. The folder may touch only
+the store's database. Changes become jobs, which continue in `evervec.worker`.
 """

@@ -1,8 +1,8 @@
-"""What it means to attach a table, and the contract that every engine's triggers keep.
+"""What an attached table is, and the contract of every engine's triggers.
 
-Triggers in the writer's own transaction append the keys of changed rows to a narrow log.
-Workers fold the log into jobs, and read the rows when they do the jobs: so a job never
-embeds less than was committed when it was made, and what comes later makes another pass.
+Triggers in the writer's own transaction append the keys of changed rows to a narrow log. Workers
+turn the log into jobs, and read the rows when they do the jobs. So a job never embeds less than was
+committed when it was made, and a later change makes another pass.
 """
 
 from __future__ import annotations
@@ -31,39 +31,39 @@ class Row(NamedTuple):
     """A row of an attached table, as workers read it."""
 
     id: str
-    """its key, as the record has it"""
+    """its key as a record id"""
     tenant: str | None
     values: Mapping[str, Any]
     key: Sequence[Any]
-    """its key, as the engine goes on behind it"""
+    """its key as the engine needs it to continue after this row"""
 
 
 @dataclass(frozen=True)
 class Attachment:
-    """How rows of a table are records of a kind."""
+    """How the rows of a table become records of a kind."""
 
     table: str
     kind: str
     key: tuple[str, ...]
     text: tuple[str, ...]
-    """columns, each a paragraph; of a template, those that it uses"""
+    """columns, each a paragraph; with a template, the columns that it uses"""
     template: str | None = None
     title: str | None = None
     metadata: tuple[str, ...] = ()
     weight: str | None = None
     tenant: str | None = None
-    """the column that says whose a row is; None: all are the owner's"""
+    """the column with a row's tenant; None: all rows belong to `owner`"""
     owner: str = "default"
     place: tuple[str, ...] = ()
-    """schema and name, where the same name may mean another table to another session"""
+    """schema and name, where the same name may mean another table in another session"""
     types: tuple[str, ...] = ()
-    """of the key's columns, where it matters that they stay the same"""
+    """of the key's columns, where they must stay the same"""
     sql: tuple[str, ...] = field(default=(), compare=False)
-    """what attaching does to the database"""
+    """the statements that attaching runs"""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns that matter, each once: the key first."""
+        """All columns that are used, each once: the key first."""
         single = [c for c in (self.title, self.weight, self.tenant) if c is not None]
         return tuple(dict.fromkeys([*self.key, *self.text, *self.metadata, *single]))
 
@@ -78,7 +78,7 @@ class Attachment:
         return cls(**read)
 
     def id_of(self, values: Sequence[Any]) -> str:
-        """A row's key as a record's id: as it stands, or of several columns a JSON list."""
+        """A row's key as a record id: the value itself, or a JSON list for several columns."""
         texts = [str(value) for value in values]
         if len(texts) == 1:
             return texts[0]
@@ -97,8 +97,8 @@ class Attachment:
         return row.tenant or self.owner
 
     def identify(self, tenant: str | None, id: str) -> tuple[str, str]:
-        """Tenant and id of the record that a row is, given as its engine writes them;
-        `InvalidRecord` or `InvalidArgument` if its values cannot be a tenant or an id."""
+        """Tenant and id of a row's record, given as its engine writes them; raises `InvalidRecord`
+        or `InvalidArgument` if the values cannot be a tenant or an id."""
         key = self.key_of(id)
         if len(key) != len(self.key):
             raise InvalidRecord(f"id: is not a list of {len(self.key)} values")
@@ -106,11 +106,11 @@ class Attachment:
             raise InvalidRecord(
                 "id: has a NUL character, or a value that cannot be written as text exactly"
             )
-        # engines may write JSON each in its own way
+        # engines may format JSON differently
         return check_name("tenant", tenant or self.owner), record_id(self.id_of(key))
 
     def draft(self, row: Row, settings: Settings) -> Draft | None:
-        """The record that a row is; None for one without any text."""
+        """The record of a row; None for a row without text."""
         self.identify(row.tenant, row.id)
         values = row.values
         words = {column: as_words(values[column]) for column in self.text}
@@ -145,7 +145,7 @@ def attachment(
     tenant: str | None = None,
     owner: str = "default",
 ) -> Attachment:
-    """An attachment as a caller says it: `text` is a column, several, or a template."""
+    """An attachment from a caller's arguments: `text` is a column, several, or a template."""
     key = (id,) if isinstance(id, str) else tuple(id)
     template = None
     if isinstance(text, str):
@@ -164,7 +164,7 @@ class Attached(NamedTuple):
 
     attachment: Attachment
     backfilled: bool
-    """the rows that were there before have been enqueued"""
+    """the rows that existed before have been enqueued"""
 
 
 class Unfit(NamedTuple):
@@ -183,16 +183,16 @@ class Source(Protocol):
     """The application's own tables in a store's database."""
 
     def plan(self, attachment: Attachment) -> Attachment:
-        """The attachment with the SQL that attaching runs; `InvalidArgument` names what the
-        table does not have, or its role may not do."""
+        """The attachment with the SQL that attaching runs; `InvalidArgument` names what the table
+        lacks, or what the role may not do."""
         ...
 
     def attach(self, attachment: Attachment, *, backfill: bool = True) -> None:
-        """Make the triggers, and take note of it; attached before, all of it is done anew.
-        Without `backfill` the rows that are there are the caller's affair."""
+        """Create the triggers and save the attachment; repeats everything if it was attached
+        before. Without `backfill` the caller handles existing rows."""
 
     def detach(self, kind: str) -> bool:
-        """Drop the triggers and all that is noted of it; False when there was nothing."""
+        """Drop the triggers and the attachment; False when there was none."""
         ...
 
     def attached(self) -> list[Attached]: ...
@@ -202,41 +202,41 @@ class Source(Protocol):
         ...
 
     def fold(self, limit: int) -> int:
-        """Make jobs of what the triggers logged; how many log rows were folded. A row whose key
+        """Turn logged changes into jobs; returns how many log rows were processed. A row whose key
         or tenant cannot be a record's is set aside."""
         ...
 
     def set_aside(self, attachment: Attachment) -> Unfit | None:
-        """An example of the rows that cannot be records, if any are known. Cheap as long as
-        the last example is still there, or none is known."""
+        """An example of the rows that cannot be records, if any are known. Cheap as long as the
+        last example still exists, or none is known."""
         ...
 
     def unfit(self, attachment: Attachment) -> Iterator[Unfit]:
-        """All rows that cannot be records, found by reading all keys; `TableChanged`."""
+        """All rows that cannot be records, found by reading all keys; may raise `TableChanged`."""
         ...
 
     def logged(self, kind: str, ids: Sequence[str]) -> set[str]:
-        """Those of the ids that are still in the log."""
+        """The ids that are still in the log."""
         ...
 
     def backfill(self, limit: int, priority: int) -> int:
-        """Enqueue a slice of the rows that were there before, in order of their keys, and then
-        of the records that have no row any more; how many were looked at."""
+        """Enqueue a slice of the rows that existed before, in order of their keys, and then of the
+        records whose row no longer exists; returns how many were checked."""
         ...
 
     def count(self, attachment: Attachment) -> int:
-        """About how many rows the table has."""
+        """The approximate number of rows in the table."""
         ...
 
     def page(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
-        """Rows in order of their keys, from the one behind a key; `TableChanged`."""
+        """Rows in order of their keys, after a given key; may raise `TableChanged`."""
         ...
 
     def rows(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
-        """The rows that there are now, by record id; `TableChanged`."""
+        """The current rows, by record id; may raise `TableChanged`."""
         ...
 
     def whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
-        """The rows that there are now with all of their columns, as the driver gives them; those
-        with a value that the driver cannot give are left out."""
+        """The current rows with all of their columns, as the driver returns them. Rows with a value
+        that the driver cannot return are left out."""
         ...

@@ -1,4 +1,4 @@
-"""Names and texts as SQL writes them, and what the triggers of a kind are called."""
+"""Quoting of names and texts in SQL, and the names of a kind's triggers."""
 
 from __future__ import annotations
 
@@ -14,5 +14,6 @@ def literal(text: str) -> str:
 
 
 def prefix(kind: str) -> str:
-    """A kind may be any text; a trigger's name is short."""
+    """The prefix of a kind's trigger names: a hash, because a kind may be any text and trigger
+    names are short."""
     return f"attached_{blake2b(kind.encode(), digest_size=6).hexdigest()}"

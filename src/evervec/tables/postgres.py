@@ -1,6 +1,6 @@
 """Attached tables in the PostgreSQL store's own database: finding, following and reading them.
 
-`postgres_triggers` has what is put on them.
+`postgres_triggers` has their triggers.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ SQL = Queries.read("evervec.tables", "postgres.sql")
 
 _PART = r"""(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)"""
 _SQL_NAME = re.compile(rf"{_PART}(?:\.{_PART})?")
-"""what `to_regclass` can read, which raises for the rest"""
+"""names that `to_regclass` can parse; it raises for others"""
 
-# whatever this session shows to others, keys are written as the triggers write them
+# keys are written as the triggers write them, whatever this session's output settings are
 _OUTPUT = "; ".join(f"set local {name} = {value}" for name, value in OUTPUT.items())
 _AS_THEY_ARE = frozenset(
     {
@@ -114,7 +114,7 @@ class PostgresSource(TableSource[Session]):
         return conn.execute(SQL.take_changes, (limit,)).fetchall()
 
     def _attached(self, conn: Session) -> list[Attached]:
-        # held until the end, so that who detaches it finds all jobs that were made of its log
+        # locked until the end of the transaction, so that a detach sees all jobs made from its log
         return _loaded(conn.execute(f"{SQL.attached} for key share"))
 
     def _any_unfinished(self) -> bool:
@@ -255,8 +255,8 @@ def _loaded(rows: Iterable[tuple[str, bool]]) -> list[Attached]:
 def _around_bad_values(
     read: Callable[[Sequence[str]], dict[str, Row]], ids: Sequence[str]
 ) -> dict[str, Row]:
-    """An id that is no value of the key's type, or a value that no Python object can hold, must
-    not keep the other rows from being read: halve until it is alone."""
+    """Read rows; bisect around an id that is not valid for the key's type, or a value that Python
+    cannot represent, so that the other rows are still read."""
     if not ids:
         return {}
     try:
@@ -270,7 +270,8 @@ def _around_bad_values(
 
 
 def _find(conn: Session, attachment: Attachment) -> Table | None:
-    """The table that a name means: where it was attached, as it stands, or as SQL reads it."""
+    """The table that a name means: where it was attached, else by exact name, else parsed as
+    SQL."""
     name = attachment.table
     place = (*attachment.place, None, None)[:2]
     row = conn.execute(SQL.find_table, (name, bool(_SQL_NAME.fullmatch(name)), *place)).fetchone()
@@ -342,8 +343,8 @@ def _chosen(attachment: Attachment, table: Table, columns: Sequence[str]) -> str
 
 
 def _value(name: str, column: Column) -> str:
-    """A column in a form that does not depend on who asks, and that Python can always hold:
-    its dates end with the year 9999, and begin with 1."""
+    """A column in a form that does not depend on the session, and that Python can always represent:
+    Python's dates are limited to the years 1 to 9999."""
     if column.base in _AS_THEY_ARE:
         return name
     if column.category == "A":

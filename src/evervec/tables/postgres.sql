@@ -1,7 +1,7 @@
 -- The queries of attached tables in PostgreSQL.
 
 -- name: find_table
--- where it was attached, or as it stands, or as SQL reads it; by row: a parent or a part
+-- where it was attached, or by exact name, or parsed as SQL; by row: a parent or a partition
 select c.oid::bigint, n.nspname::text, c.relname::text, format('%I.%I', n.nspname, c.relname),
        c.relkind = 'p' or exists (select 1 from pg_inherits as i where c.oid in (i.inhrelid, i.inhparent)),
        greatest(c.reltuples, 0)::bigint, has_table_privilege(c.oid, 'trigger'),

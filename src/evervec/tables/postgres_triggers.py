@@ -1,13 +1,13 @@
 """The function and the triggers that follow a table in PostgreSQL.
 
-The function runs with the rights of whoever attached the table, so that the application's
-role needs none on the schema evervec. So it must run nothing of anybody else's: its
-search_path is fixed, values become text by their type's own output (`format`, never a cast,
-which a type's owner can define), and rows are compared as they are stored (`record_image_ne`
-knows no operator of theirs either, and sees what `=` would call the same).
+The function runs with the rights of the role that attached the table, so that the application's
+role needs none on the schema evervec. So it must not run code of other roles: its search_path is
+fixed, values are converted to text by their type's own output (`format`, never a cast, which a
+type's owner can define), and rows are compared as stored (`record_image_ne` uses no user-defined
+operator either, and sees differences that `=` ignores).
 
-Keys are logged once for each statement. Tables that may also be written through their parent or
-through their partitions log row by row.
+Keys are logged once per statement. Tables that may also be written through their parent or through
+their partitions are logged row by row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OUTPUT = {
     "extra_float_digits": "1",
     "bytea_output": "'hex'",
 }
-"""how values are written, which each session may choose for itself"""
+"""output settings, which each session may choose for itself"""
 _ALWAYS_THE_SAME = frozenset(
     {"int2", "int4", "int8", "oid", "text", "varchar", "bpchar", "uuid", "bool", "numeric"}
 )
@@ -50,7 +50,7 @@ class Table(NamedTuple):
     name: str
     """quoted, with its schema"""
     by_row: bool
-    """one of several that are written through each other"""
+    """a parent or a partition: it may be written through another table"""
     rows: int
     may_trigger: bool
     role: str
@@ -62,18 +62,18 @@ class Table(NamedTuple):
 
 
 def events(table: Table) -> tuple[str, ...]:
-    """The triggers that there must be, by the ends of their names."""
+    """The triggers that must exist, by the suffixes of their names."""
     if table.by_row:
         return ("rows", "truncate")
     return ("insert", "update", "delete", "truncate")
 
 
 def statements(attachment: Attachment, table: Table) -> list[str]:
-    """The function and its triggers."""
+    """The statements that create the function and its triggers."""
     name = prefix(attachment.kind)
     function = f"evervec.{name}"
     body = _row_body(attachment, table) if table.by_row else _statement_body(attachment, table)
-    # the join of a bulk update's old and new rows needs some room
+    # joining the old and new rows of a bulk update needs memory
     rights = "security definer set search_path = pg_catalog, pg_temp set work_mem = '64MB'"
     written = [*attachment.key, *([attachment.tenant] if attachment.tenant else [])]
     if any(table.columns[column].base not in _ALWAYS_THE_SAME for column in written):
@@ -103,13 +103,13 @@ def statements(attachment: Attachment, table: Table) -> list[str]:
 
 
 def text_of(value: str) -> str:
-    """A value as its own type writes it; nothing is written for null."""
+    """A value as its own type writes it; empty for null."""
     return f"format('%s', {value})"
 
 
 def _statement_body(attachment: Attachment, table: Table) -> str:
-    """Keys of what a statement changed: of an update those that are gone, those that came, and
-    those whose watched columns differ."""
+    """The keys that a statement changed. For an update: removed keys, new keys, and keys whose
+    watched columns differ."""
     joined = _by_value if _is_exact(attachment, table) else _by_text
     virtual = any(table.columns[column].virtual for column in attachment.columns)
     return f"""
@@ -141,14 +141,14 @@ end
 
 
 def _is_exact(attachment: Attachment, table: Table) -> bool:
-    """Whether keys can be compared as they are: only where equal ones are written the same."""
+    """Whether keys can be compared by value: only if equal keys are always written the same."""
     exact = all(table.columns[column].type in _EXACT for column in attachment.key)
     return exact and attachment.tenant is None
 
 
 def _check(attachment: Attachment, table: Table, rows: str) -> str:
-    """Raise if a column is gone, and leave it if a key is of another type now, whose `=` might
-    be anybody's: the table is then to be attached anew, as status and doctor tell."""
+    """Raise if a column is gone, and return if a key has another type now, whose `=` might be
+    user-defined. The table must then be attached again, as status and doctor report."""
     named = f"(select {_columns(attachment, 'r')} from {rows} as r)"
     if not _is_exact(attachment, table):
         return f"perform from {named} as r limit 0;"
@@ -160,10 +160,11 @@ def _check(attachment: Attachment, table: Table, rows: str) -> str:
     return f"if {other} then return null; end if;"
 
 
-# Old and new rows are joined in full, which is by hash or by merge: a plan that was made for one
-# row never loops over ten thousand times ten thousand.
+# Old and new rows are joined by a full join, which is a hash or merge join: a plan made for one row
+# never becomes a nested loop over ten thousand times ten thousand.
 def _by_value(attachment: Attachment, virtual: bool) -> str:
-    """Keys of an update, joined by keys that are plain numbers: half the time in bulk."""
+    """The keys of an update, joined by value where keys are plain numbers or UUIDs: half the time
+    in bulk."""
     keys = [quoted(column) for column in attachment.key]
     same = " and ".join(f"o.{key} = n.{key}" for key in keys)
     old, new = (_columns(attachment, row) for row in ("o", "n"))
@@ -180,7 +181,7 @@ def _by_value(attachment: Attachment, virtual: bool) -> str:
 
 
 def _by_text(attachment: Attachment, virtual: bool) -> str:
-    """Keys of an update, joined as they are written, each with its tenant."""
+    """The keys of an update, joined by their text, each with its tenant."""
 
     def rows(which: str) -> str:
         return (
@@ -255,7 +256,7 @@ def _columns(attachment: Attachment, row: str) -> str:
 
 
 def _is_known(attachment: Attachment, row: str) -> str:
-    """A row without a key is no record."""
+    """A row without a key is not a record."""
     return " and ".join(f"{row}.{quoted(column)} is not null" for column in attachment.key)
 
 
@@ -270,7 +271,7 @@ def _tenant(attachment: Attachment, row: str) -> str:
 
 
 def _id(attachment: Attachment, row: str) -> str:
-    """A row's key, of several columns a JSON list of their texts."""
+    """A row's key; for several columns a JSON list of their texts."""
     return _id_of([f"{row}.{quoted(column)}" for column in attachment.key])
 
 

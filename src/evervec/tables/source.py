@@ -1,8 +1,8 @@
-"""How the log of changed keys, and the rows that were there before, become jobs.
+"""Turns the log of changed keys, and the rows that existed before, into jobs.
 
-The same for every engine. A job is made in the transaction that takes its log rows away, and
-the row is read when the job is done: so of many changes only the latest is embedded, and none
-is missed, whoever folds and whoever dies on the way.
+The same for every engine. A job is made in the transaction that removes its log rows, and the row
+is read when the job is done. So of many changes only the latest is embedded, and none is missed,
+whichever worker processes the log and wherever it dies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _AT_ONCE = 5000
 
 
 class TableSource(ABC, Generic[Conn]):
-    """The part of a source that is not in its engine's own words."""
+    """The part of a source that does not depend on the engine."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -54,7 +54,7 @@ class TableSource(ABC, Generic[Conn]):
             self._enqueue(conn, changes, 0)
             for kind in sorted(emptied):
                 for records in self._records(kind):
-                    # what a worker may just be about to reveal must be looked at again as well
+                    # also records that a worker may be about to make visible
                     self._enqueue(conn, _by_owner(r for r in records if r.live or r.busy), 0)
             found = self._put_aside(conn, changes.unfit)
         _report(known, found)
@@ -84,7 +84,7 @@ class TableSource(ABC, Generic[Conn]):
             yield from filter(None, (unfit(attachment, row) for row in rows))
 
     def _put_aside(self, conn: Conn, found: Mapping[str, Unfit]) -> dict[str, Unfit]:
-        """Remember an example by kind; those of kinds that had none before."""
+        """Remember an example by kind; returns those of kinds that had none before."""
         return {kind: example for kind, example in found.items() if self._mark(conn, kind, example)}
 
     @retried_whole
@@ -105,7 +105,8 @@ class TableSource(ABC, Generic[Conn]):
     def _go_on(
         self, conn: Conn, attachment: Attachment, position: Any, limit: int, priority: int
     ) -> tuple[int, dict[str, Unfit]]:
-        """Rows first, behind a key; then, once there are no more, records behind a number."""
+        """Continue a backfill: rows after a key first; when there are no more, records after a
+        number."""
         if isinstance(position, dict):
             return self._sweep(conn, attachment, position["record"], limit, priority), {}
         rows = self._page(conn, attachment, (), [_unpacked(part) for part in position], limit)
@@ -122,7 +123,7 @@ class TableSource(ABC, Generic[Conn]):
     def _sweep(
         self, conn: Conn, attachment: Attachment, after: int, limit: int, priority: int
     ) -> int:
-        """Enqueue records whose rows are gone: deleted while nobody watched, or of a table that
+        """Enqueue records whose rows are gone: deleted while no trigger existed, or of a table that
         the kind was attached to before."""
         found = next(self._records(attachment.kind, after, limit), [])
         live = [record for record in found if record.live]
@@ -170,10 +171,10 @@ class TableSource(ABC, Generic[Conn]):
             for refused in self._enqueue_each(conn, tenant, kind, some, priority)
         ]
 
-    # in the engine's own words
+    # implemented by the engine
     @abstractmethod
     def _writing(self) -> AbstractContextManager[Conn]:
-        """A transaction that need not be on disk at once: a fold that is lost is done again."""
+        """A transaction that need not be durable at once: a lost fold is repeated."""
 
     @abstractmethod
     def _raw(self, conn: Conn) -> Any: ...
@@ -183,7 +184,7 @@ class TableSource(ABC, Generic[Conn]):
 
     @abstractmethod
     def _take_changes(self, conn: Conn, limit: int) -> Sequence[tuple[str, str | None, str | None]]:
-        """Kind, tenant and id; no id: the table was emptied."""
+        """Kind, tenant and id; without an id: the table was truncated."""
 
     @abstractmethod
     def _attached(self, conn: Conn) -> list[Attached]: ...
@@ -193,7 +194,7 @@ class TableSource(ABC, Generic[Conn]):
 
     @abstractmethod
     def _unfinished(self, conn: Conn) -> Sequence[tuple[Attachment, str]]:
-        """Attachments that nobody else is backfilling, each with its position."""
+        """Attachments that no other process is backfilling, each with its position."""
 
     @abstractmethod
     def _set_position(self, conn: Conn, kind: str, position: str | None) -> None: ...
@@ -210,19 +211,19 @@ class TableSource(ABC, Generic[Conn]):
 
     @abstractmethod
     def _marked(self, kind: str) -> tuple[str, int] | None:
-        """The id of a row that was set aside, and how often one was since the mark was cleared."""
+        """The id of a row that was set aside, and how many were since the mark was cleared."""
 
     @abstractmethod
     def _mark(self, conn: Conn, kind: str, example: Unfit) -> bool:
-        """Remember that a row was set aside; whether none was before."""
+        """Remember that a row was set aside; returns whether none was before."""
 
     @abstractmethod
     def _clear_mark(self, kind: str, times: int) -> None:
-        """Forget it, unless another row was set aside since."""
+        """Clear the mark, unless another row was set aside since."""
 
     @abstractmethod
     def keys(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
-        """As `page`, without any values."""
+        """Like `page`, without any values."""
 
     @abstractmethod
     def trouble(self, attachment: Attachment) -> str | None: ...
@@ -232,13 +233,13 @@ class TableSource(ABC, Generic[Conn]):
 
 
 class _Changes:
-    """What is to be enqueued, and what cannot be."""
+    """The ids to enqueue, and the rows that cannot be records."""
 
     def __init__(self) -> None:
         self.ids: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
         """by tenant and kind, each once"""
         self.unfit: dict[str, Unfit] = {}
-        """by kind, an example"""
+        """an example by kind"""
 
     def add(self, attachment: Attachment, tenant: str | None, id: str) -> None:
         try:
@@ -251,7 +252,7 @@ class _Changes:
 
 
 def unfit(attachment: Attachment, row: Row) -> Unfit | None:
-    """Why a row cannot be a record, as far as its key and tenant tell."""
+    """Why a row cannot be a record, as far as its key and tenant show."""
     try:
         attachment.identify(row.tenant, row.id)
     except (InvalidRecord, InvalidArgument) as error:

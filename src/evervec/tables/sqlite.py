@@ -220,9 +220,9 @@ def count(db: Connections, attachment: Attachment) -> int:
 
 @contextmanager
 def _lenient(conn: sqlite3.Connection) -> Iterator[None]:
-    """Nothing keeps an application from writing texts that are not UTF-8; one such row must not
-    keep the others from being read. A key of that sort stays as it is, so that it cannot be taken
-    for another one."""
+    """Accept texts that are not valid UTF-8, which an application may have written: one such row
+    must not keep the others from being read. An invalid key keeps its bytes, so that it cannot be
+    mistaken for another one."""
     conn.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
     try:
         yield
@@ -231,7 +231,7 @@ def _lenient(conn: sqlite3.Connection) -> Iterator[None]:
 
 
 def _types(conn: sqlite3.Connection, table: str) -> dict[str, str]:
-    """The columns of a table and their declared types; none of what is no table."""
+    """The columns of a table and their declared types; empty if it is not a table."""
     if conn.execute(SQL.is_table, (table,)).fetchone() is None:
         return {}
     found = conn.execute("select name, type from pragma_table_xinfo(?)", (table,))
@@ -239,7 +239,7 @@ def _types(conn: sqlite3.Connection, table: str) -> dict[str, str]:
 
 
 def _keys(conn: sqlite3.Connection, table: str) -> list[set[str]]:
-    """The sets of columns that tell rows apart."""
+    """The sets of columns that identify rows."""
     primary = {name for (name,) in conn.execute(SQL.primary_key, (table,))}
     unique = [
         {name for (name,) in conn.execute("select name from pragma_index_info(?)", (index,))}
@@ -271,7 +271,7 @@ def _pages(
 ) -> list[Row]:
     key = ", ".join(f"t.{quoted(column)}" for column in attachment.key)
     where = is_known(attachment, "t")
-    if behind:  # a text may be no valid one, which only bytes can hold
+    if behind:  # a text may be invalid UTF-8, so it is passed as bytes
         marks = ("cast(? as text)" if isinstance(part, str) else "?" for part in behind)
         where += f" and ({key}) > ({', '.join(marks)})"
     values = [
@@ -289,7 +289,7 @@ def _by_id(
     columns: Sequence[str],
     ids: Sequence[str],
 ) -> dict[str, Row]:
-    """Rows by their ids; of several with one id the first, by the order of keys."""
+    """Rows by their ids; of several rows with one id the first, in order of keys."""
     found = _read(conn, attachment, types, columns, *_among(attachment, types, ids))
     return {row.id: row for row in reversed(found)}
 
@@ -324,8 +324,8 @@ def _read(
 def _among(
     attachment: Attachment, types: Mapping[str, str], ids: Iterable[str]
 ) -> tuple[str, tuple[str]]:
-    """The rows with some ids. A key column is compared by its own affinity, so that its index is
-    used; one that has none, as text."""
+    """The condition for rows with some ids. A key column is compared with its own affinity, so that
+    its index is used; a column without affinity is compared as text."""
     keys = [key for id in ids if len(key := attachment.key_of(id)) == len(attachment.key)]
     names = [f"t.{quoted(column)}" for column in attachment.key]
     sides = [

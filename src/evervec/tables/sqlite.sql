@@ -43,7 +43,7 @@ returning times_unfit = 1
 update evervec_attached set unfit = null, times_unfit = 0 where kind = ? and times_unfit = ?
 
 -- name: triggers
--- with the table that they are on: they go with one that is renamed
+-- with their table: triggers follow a table that is renamed
 select name, tbl_name from sqlite_schema
 where type = 'trigger' and name like 'evervec\_attached\_%' escape '\'
 

@@ -8,7 +8,7 @@ from evervec.tables.base import Attachment
 from evervec.tables.names import literal, prefix, quoted
 
 _TYPED = ("INT", "CHAR", "CLOB", "TEXT")
-"""types by whose names SQLite knows them before it looks for BLOB"""
+"""type names that SQLite checks before it checks for BLOB"""
 
 
 def has_affinity(declared: str) -> bool:
@@ -16,7 +16,7 @@ def has_affinity(declared: str) -> bool:
 
 
 def key_texts(attachment: Attachment, types: Mapping[str, str], row: str) -> list[str]:
-    """The values of a row's key as texts by which the row is found again."""
+    """The values of a row's key as texts by which the row can be found again."""
     return [
         text_of(f"{row}.{quoted(column)}", _BYTES_APART if has_affinity(types[column]) else _BYTES)
         for column in attachment.key
@@ -29,33 +29,34 @@ def tenant_of(attachment: Attachment, row: str) -> str:
 
 _BYTES = "lower(hex({0}))"
 _BYTES_APART = f"{_BYTES} || char(0)"
-"""in a column of texts or numbers, which bytes are not compared with: marked as no id by a NUL"""
+"""in a column of texts or numbers, which never equal bytes: a NUL marks the value as not an id"""
 _NUMBER = (
     "case when cast(cast({0} as text) as real) = {0} then cast({0} + 0.0 as text) "
     "when cast(printf('%!.17g', {0}) as real) = {0} then printf('%!.17g', {0}) "
     "when abs({0}) = 9e999 then case when {0} > 0 then '9e999' else '-9e999' end "
     "else cast({0} as text) || char(0) end"
 )
-"""As few digits as SQLite reads back as the same number. It cannot for some that are very large or
-very small; a NUL marks them as no id. Plus zero, because it keeps no negative zero."""
+"""As few digits as SQLite reads back as the same number. It cannot for some very large or very
+small numbers; a NUL marks them as not an id. Zero is added, because SQLite keeps no negative
+zero."""
 
 
 def text_of(value: str, as_bytes: str = _BYTES) -> str:
-    """A value as text, and bytes as their hexadecimal digits."""
+    """A value as text; bytes as hexadecimal digits."""
     cases = f"when 'blob' then {as_bytes} when 'real' then {_NUMBER} else cast({{0}} as text)"
     return f"case typeof({{0}}) {cases} end".format(value)
 
 
 def is_known(attachment: Attachment, row: str) -> str:
-    """A row without a key is no record."""
+    """A row without a key is not a record."""
     return " and ".join(f"{row}.{quoted(column)} is not null" for column in attachment.key)
 
 
 def triggers(attachment: Attachment, types: Mapping[str, str]) -> dict[str, str]:
     """The triggers by name. They only append to a narrow log, in the writer's transaction.
 
-    Columns are compared whatever the statement sets, because generated ones are never set, and
-    byte by byte, because to some collations another text is the same.
+    Columns are compared whatever the statement sets, because generated columns are never set, and
+    byte by byte, because some collations treat different texts as equal.
     """
     name, table = f"evervec_{prefix(attachment.kind)}", quoted(attachment.table)
     moves = (*attachment.key, *([attachment.tenant] if attachment.tenant else []))

@@ -23,33 +23,34 @@ log = logging.getLogger("evervec")
 FoundRow = tuple[Attachment, Row | TableChanged | None]
 """the row of a job, or why it cannot be read"""
 UNFIT = (InvalidRecord, ValueError, LookupError, AttributeError, ArithmeticError, TypeError)
-"""what a row raises that cannot be a record"""
+"""the errors of a row that cannot be a record"""
 
 _KEPT = "kept {}"
-"""the note of a kind that was detached with its records kept: the number of the last"""
+"""note of a kind that was detached with its records kept: the number of the last record"""
 _KNOWN_SECONDS = 1.0
-"""for which a writer takes the attachments that it has read for those that there are"""
+"""how long a writer may use the attachments that it has read"""
 _FOLDED_AT_ONCE = 5000
 _COMPARED_AT_ONCE = 2000
 _FILLED_AT_ONCE = 1000
 
 
 class Tables:
-    """What is attached to a store, read anew whenever something is folded or asked for."""
+    """The tables attached to a store, read again whenever changes are processed or a caller
+    asks."""
 
     def __init__(self, source: Source | None, settings: Settings) -> None:
         self.source = source
         self._settings = settings
         self._failing: dict[str, StoreError] = {}
-        """by step of the worker, why it could not be done the last time"""
+        """the last error of each step that failed"""
         self._known: dict[str, Attachment] = {}
         self._known_until = 0.0
 
     def attach(
         self, store: Store, wanted: Attachment, *, dry_run: bool, replace: bool
     ) -> Attachment:
-        """Follow a table; the attachment as its database has it. A kind with records of another
-        origin is refused, unless `replace` says that they may go."""
+        """Follow a table; returns the attachment as its database has it. A kind with records of
+        another origin is refused, unless `replace` allows their deletion."""
         source = self._required()
         planned = source.plan(wanted)
         if not replace:
@@ -61,8 +62,8 @@ class Tables:
         return planned
 
     def check_free(self, store: Store, kind: str) -> None:
-        """Refuse a kind with records that no table made: all that are not rows of the table go
-        when it is attached."""
+        """Refuse a kind with records that were not made from a table: attaching deletes all records
+        that are not rows of the table."""
         if kind in self.by_kind():
             return
         kept = store.note(_KEPT.format(kind))
@@ -81,7 +82,7 @@ class Tables:
                 after = found[-1].record
 
     def check_writable(self, kind: str) -> None:
-        """Refuse a kind that follows a table, as far as is known: another process may have
+        """Refuse a kind that follows a table, as far as this process knows: another one may have
         attached it a moment ago."""
         if self.source is None:
             return
@@ -97,8 +98,8 @@ class Tables:
         self._known_until = 0.0
 
     def detach(self, store: Store, table: str, *, keep: bool) -> int:
-        """Stop following a table or kind, and delete its records unless kept; how many those
-        were."""
+        """Stop following a table or kind, and delete its records unless `keep`; returns how many
+        were deleted."""
         mine = [a for a in self.by_kind().values() if table in (a.table, a.kind)]
         if not mine:
             raise InvalidArgument(f"{table!r} is not attached")
@@ -108,7 +109,7 @@ class Tables:
             self._required().detach(one.kind)
             deleted, last = self.let_go(store, one.kind, keep=keep)
             gone += deleted
-            if keep:  # that they came from a table, so that one can be attached again
+            if keep:  # remember that they came from a table, so that one can be attached again
                 _put_note(store, _KEPT.format(one.kind), str(last))
         return gone
 
@@ -121,15 +122,15 @@ class Tables:
         return self.source
 
     def follow(self) -> int:
-        """Make jobs of what changed in the tables since; how many changes there were."""
+        """Turn the tables' logged changes into jobs; returns how many changes there were."""
         return self.source.fold(_FOLDED_AT_ONCE) if self.source else 0
 
     def backfill(self, priority: int) -> int:
-        """Enqueue a slice of the rows that were there before."""
+        """Enqueue a slice of the rows that existed before."""
         return self.source.backfill(_FILLED_AT_ONCE, priority) if self.source else 0
 
     def attempt(self, step: Callable[..., int], *given: Any) -> int:
-        """`follow` or `backfill` for a worker: a failure is kept as `failing` until the step
+        """Run `follow` or `backfill` for a worker. A failure is kept as `failing` until the step
         succeeds, because it must not stop the work on other records."""
         try:
             count = step(*given)
@@ -152,11 +153,11 @@ class Tables:
         return self.source.attached() if self.source else []
 
     def trouble(self, attachment: Attachment) -> str | None:
-        """What of a table is no longer as it was attached."""
+        """What is no longer as it was attached."""
         return self.source.trouble(attachment) if self.source else None
 
     def set_aside(self, attachment: Attachment) -> str | None:
-        """That some rows of a table cannot be indexed, as far as it is known without reading
+        """A message if some rows of a table cannot be indexed, as far as is known without reading
         the whole table."""
         if self.source is None:
             return None
@@ -167,16 +168,16 @@ class Tables:
         return None if found is None else _cannot_be_indexed(attachment, found)
 
     def alarms(self) -> Iterator[tuple[str, str]]:
-        """By kind, what a worker tells of its table at each sweep: a few look-ups."""
+        """What each sweep reports about attached tables, by kind; costs a few look-ups."""
         for attachment, _ in self.attached():
             if text := self.trouble(attachment) or self.set_aside(attachment):
                 yield attachment.kind, text
 
     def troubles(self, tenant: str | None = None) -> Iterator[str]:
-        """What keeps the records of one tenant, or (None) of all, from being exactly the rows of
-        their tables, and that comparing the two does not show: a sentence each. A table that is
-        gone, renamed, or without its triggers; rows that cannot be indexed, with their number.
-        It reads the keys of all attached tables."""
+        """Why the records of one tenant, or (None) of all, may differ from the rows of their tables
+        in ways that comparing the two does not show; one sentence each. Covers tables that are
+        gone, renamed, or without their triggers, and rows that cannot be indexed, with their
+        number. Reads the keys of all attached tables."""
         for attachment, _ in self.attached():
             yield from self._troubles(attachment, tenant)
 
@@ -201,9 +202,9 @@ class Tables:
         return {attached.attachment.kind: attached.attachment for attached in self.attached()}
 
     def with_rows(self, tenant: str, hits: Sequence[Hit]) -> list[Hit]:
-        """Hits with their rows as they are now, whole. A hit whose row is gone or is another
-        tenant's by now is left out; one without an attached table, or whose row cannot be read,
-        has none."""
+        """Hits with their complete current rows. A hit is left out if its row is gone or belongs to
+        another tenant now. A hit without an attached table, or whose row cannot be read, has no
+        row."""
         wanted: dict[str, list[str]] = defaultdict(list)
         for hit in hits:
             wanted[hit.kind].append(hit.id)
@@ -228,7 +229,7 @@ class Tables:
         ]
 
     def _whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
-        """The rows of some records with all columns; with none where they cannot be read."""
+        """The rows of some records with all columns; without values if they cannot be read."""
         assert self.source is not None
         rows = self.source.whole(attachment, ids)
         if unread := [id for id in ids if id not in rows]:
@@ -237,8 +238,8 @@ class Tables:
         return rows
 
     def rows_of(self, jobs: Sequence[Job]) -> dict[int, FoundRow]:
-        """By job, its attachment and its row as it is now; None for a row that is gone, or is
-        another tenant's. Jobs of kinds that are not attached are left out."""
+        """For each job, its attachment and its current row; None for a row that is gone or belongs
+        to another tenant. Jobs of kinds that are not attached are left out."""
         if self.source is None or not jobs:
             return {}
         wanted: dict[str, list[Job]] = defaultdict(list)
@@ -260,9 +261,9 @@ class Tables:
         return found
 
     def let_go(self, store: Store, kind: str, *, keep: bool) -> tuple[int, int]:
-        """Delete the records of a kind that is no longer attached, or, to keep them, have those
-        embedded as they stand whose rows were still to be read; how many were deleted, and the
-        last record's number."""
+        """Delete the records of a kind that is no longer attached. With `keep`, embed as they are
+        the records whose rows were still to be read. Returns how many were deleted, and the last
+        record's number."""
         gone = last = 0
         for collection in store.collections():
             after = 0
@@ -286,14 +287,14 @@ class Tables:
     def compare(
         self, store: Store, tenant: str | None, findings: Findings, *, repair: bool
     ) -> None:
-        """Find records that are missing, stale and orphaned beside the rows of their tables, and
-        tables that are not followed; `repair` enqueues the former and attaches the latter again
-        as they are now. What a job is about to settle is left out."""
+        """Find records that are missing, stale or orphaned compared with the rows of their tables,
+        and tables that are not followed. `repair` enqueues the former and attaches the latter
+        again. Records with an unfinished job are left out."""
         while self.follow():
             pass
         for attachment, backfilled in self.attached():
             troubles = list(self._troubles(attachment, tenant))
-            mend = repair  # but no record by a table that is not what it was
+            mend = repair  # not if the table is no longer as it was attached
             if repair and self.trouble(attachment) is not None:
                 mend = self._attach_again(attachment, troubles)
                 findings.repaired += mend
@@ -309,8 +310,8 @@ class Tables:
                 findings.unchecked.append(f"{where}: its old rows are still being enqueued")
 
     def _attach_again(self, attachment: Attachment, troubles: list[str]) -> bool:
-        """Put the triggers on a table as it is now, and have workers look at all of its rows;
-        False where that cannot be done. `troubles` says what was done, or why not."""
+        """Create the triggers again for a table as it is now, and have workers check all of its
+        rows; False if that is not possible. Adds to `troubles` what was done, or why not."""
         try:
             self._required().attach(attachment)
         except (InvalidArgument, StoreError) as error:
@@ -337,7 +338,7 @@ class Tables:
                 findings.repaired += len(ids)
 
     def _wrong(self, store: Store, attachment: Attachment) -> Iterator[tuple[str, str, list[str]]]:
-        """By tenant, what is wrong with which ids."""
+        """The faulty ids, by tenant and fault."""
         for tenant, lost, old in self._off(store, attachment):
             yield tenant, "missing", lost
             yield tenant, "stale", old
@@ -347,7 +348,7 @@ class Tables:
     def _off(
         self, store: Store, attachment: Attachment
     ) -> Iterator[tuple[str, list[str], list[str]]]:
-        """By tenant, ids of rows that have no record, and of those whose record differs."""
+        """By tenant, the ids of rows that have no record, and of rows whose record differs."""
         assert self.source is not None
         behind: Sequence[Any] = ()
         while rows := self.source.page(attachment, behind, _COMPARED_AT_ONCE):
@@ -363,7 +364,7 @@ class Tables:
     def _without_rows(
         self, store: Store, attachment: Attachment
     ) -> Iterator[tuple[str, list[str]]]:
-        """By tenant, ids of live records whose rows are gone, or have no text."""
+        """By tenant, the ids of live records whose rows are gone or have no text."""
         assert self.source is not None
         for collection in store.collections():
             after = 0
@@ -382,9 +383,9 @@ class Tables:
                     yield tenant, [id for id in still if id in known and not known[id].busy]
 
     def _look_again(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row | None]:
-        """The rows of some records, less those with a change that nobody has made a job of: a
-        writer or a worker may have been between two looks. What is no longer in the log has its
-        job by now, so it shows at the next look at the records."""
+        """Read the rows of some records again, without those that have a logged change with no job
+        yet: a writer or a worker may have been active between two reads. A change that is no longer
+        in the log has its job by now, so the next read of the records shows it."""
         assert self.source is not None
         rows = self.source.rows(attachment, ids)
         self.follow()
@@ -399,7 +400,7 @@ def _put_note(store: Store, name: str, value: str | None) -> None:
 
 
 def _cannot_be_indexed(attachment: Attachment, example: Unfit, count: int | None = None) -> str:
-    """`count`: how many rows there are, where that is known."""
+    """`count`: how many rows there are, if known."""
     rows = "some rows" if count is None else "1 row" if count == 1 else f"{count} rows"
     return (
         f"{rows} of {attachment.table} cannot be indexed because of the key or tenant, such as "
@@ -410,7 +411,7 @@ def _cannot_be_indexed(attachment: Attachment, example: Unfit, count: int | None
 def _drafts(
     attachment: Attachment, rows: Iterable[Row | None], settings: Settings
 ) -> dict[str, dict[str, Draft]]:
-    """The records that rows should be, by tenant and id."""
+    """The records that the rows should be, by tenant and id."""
     drafts: dict[str, dict[str, Draft]] = defaultdict(dict)
     for row in rows:
         if row is not None and (draft := _draft(attachment, row, settings)):
@@ -422,7 +423,7 @@ def _draft(attachment: Attachment, row: Row, settings: Settings) -> Draft | None
     try:
         return attachment.draft(row, settings)
     except UNFIT:
-        return None  # its job failed, and says why
+        return None  # its job failed with the reason
 
 
 def _gone(
@@ -431,7 +432,7 @@ def _gone(
     rows: Mapping[str, Row | None],
     settings: Settings,
 ) -> dict[str, list[str]]:
-    """By tenant, the ids of those records that no row stands for."""
+    """By tenant, the ids of records without a row."""
     gone: dict[str, list[str]] = defaultdict(list)
     for record in records:
         row = rows.get(record.id)

@@ -1,4 +1,5 @@
-"""What a column holds, as text to embed and as JSON to filter by: the same on every machine."""
+"""Converts a column's value to text to embed and to JSON to filter by: the same on every
+machine."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any
 
 
 def as_words(value: Any) -> str:
-    """A column's value as a reader would write it."""
+    """A column's value as readable text."""
     if value is None:
         return ""
     if isinstance(value, bytes | memoryview):
@@ -23,7 +24,7 @@ def as_words(value: Any) -> str:
 
 
 def as_json(value: Any) -> Any:
-    """A column's value as JSON can hold it."""
+    """A column's value as JSON."""
     if isinstance(value, str):
         return _clean(value)
     if isinstance(value, float):
@@ -48,12 +49,12 @@ def as_json(value: Any) -> Any:
 
 
 def as_valid(value: Any) -> Any:
-    """A value as it is, and a text that is not UTF-8 with a replacement for what is not."""
+    """The value itself; in a text that is not valid UTF-8, the invalid parts are replaced."""
     if not isinstance(value, str) or value.isascii():
         return value
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _clean(text: str) -> str:
-    """Without what no store takes."""
+    """Replace characters that no store accepts."""
     return text.replace("\0", " ")
