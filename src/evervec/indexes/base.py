@@ -1,9 +1,9 @@
-"""The contract that every vector index keeps.
+"""The contract of every vector index.
 
-An index holds points in collections, one for each kind and embedding version, and
-never goes back: a change with a lower seq than the record has there is left out,
-and so is one for a record that was removed with a higher seq. The tenant is part
-of every search. `tests/conformance` says the same in tests.
+An index holds points in collections, one for each kind and embedding version, and never goes back:
+a change with a lower seq than the record has in the index is skipped, and so is a change for a
+record that was removed with a higher seq. The tenant is part of every search. `tests/conformance`
+checks the same.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _patience: ContextVar[float | None] = ContextVar("evervec_patience", default=Non
 
 @contextmanager
 def patience(seconds: float) -> Iterator[None]:
-    """Inside the block, calls of this thread to an index wait at most so long for other writers
-    of it, then raise `IndexBusy`. Without it they wait as long as a writer may take."""
+    """Inside the block, calls of this thread to an index wait at most so long for other writers,
+    then raise `IndexBusy`. Outside they wait as long as a writer may take."""
     before = _patience.set(seconds)
     try:
         yield
@@ -43,32 +43,32 @@ def patience_left(otherwise: float) -> float:
 
 
 class Copy(NamedTuple):
-    """What a point repeats of its record, where the index keeps that for itself."""
+    """The copy of a record's text and metadata in a point, in indexes that keep one."""
 
     text: str
     metadata: Mapping[str, Any]
 
 
 class Held(NamedTuple):
-    """A point that an index holds: the index's side of `verify`."""
+    """A point in an index: the index's side of `verify`."""
 
     record: int
     tenant: str
     hash: bytes
     seq: int
-    """of the change that it was last written by"""
+    """of the change that last wrote it"""
     key: Any = None
-    """by which the index knows this very point"""
+    """the index's own key of this point"""
     sound: bool = True
-    """its vector is of the right size, finite and of length one, as far as can be told"""
+    """its vector has the right size, is finite and of length one, as far as can be checked"""
     copy: Copy | None = None
 
 
 class Stray(NamedTuple):
-    """Points of a version that nobody reads or writes any more."""
+    """Points of a version that is no longer in use."""
 
     version: int | None
-    """None where a number is no longer known"""
+    """None if the number is no longer known"""
     tenant: str
     records: int
     place: Any = None
@@ -76,7 +76,7 @@ class Stray(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A record that an index found, by its best chunk."""
+    """A record found by an index, with its best chunk."""
 
     record: int
     hash: bytes
@@ -85,8 +85,8 @@ class Match(NamedTuple):
 
 @dataclass(slots=True)
 class Matches:
-    """What an index found, best first, each record once. In columns, because a search looks at
-    three times as many as it shows, and at the chunk of hardly any."""
+    """Search results of an index, best first, each record once. Stored in columns, because a search
+    reads three times as many as it returns, and the chunk of very few."""
 
     records: Sequence[int] = ()
     scores: Sequence[float] = ()
@@ -100,7 +100,7 @@ class Matches:
 
     @classmethod
     def best_first(cls, matches: Iterable[Match], limit: int) -> Matches:
-        """The first `limit` records, from matches in order; the rest is not looked at."""
+        """The first `limit` records, from matches in order; the rest is not read."""
         similarity: dict[int, float] = {}
         hashes: list[bytes] = []
         for record, hash, score in matches:
@@ -128,22 +128,23 @@ class Matches:
 
 
 class Index(Protocol):
-    """Where vectors live. Methods raise `IndexUnavailable` when it is away, and `IndexBusy` when
-    others write to it for longer than the caller's `patience`."""
+    """A vector index. Methods raise `IndexUnavailable` when it cannot be reached, and `IndexBusy`
+    when others write to it for longer than the caller's `patience`."""
 
     url: str
     shares_store: bool
     """its points are in the store's own database, written with the job's finish"""
 
     def table(self, collection: Collection) -> str:
-        """The name of the table or collection that has the points of a collection with a model."""
+        """The name of the table or collection with the points of a collection that has a model."""
         ...
 
     def apply(self, changes: Sequence[Change], conn: Any = None) -> Applied | None:
-        """Bring records' points to what the changes say, all or nothing where `conn` (the
-        store's open transaction, in which the jobs' tokens were checked) is given. What was not done is in the answer (None: nothing):
-        a change with a lower seq than the record has there is left out, and a kept chunk
-        that is not there stays missing. Only the same write may come twice with one seq."""
+        """Bring records' points to the state in the changes; atomically if `conn` is given (the
+        store's open transaction, in which the jobs' tokens were checked). The answer lists what was
+        not done (None: everything was done): a change with a lower seq than the record has in the
+        index is skipped, and a kept chunk that is not in the index stays missing. Only the same
+        write may come twice with one seq."""
         ...
 
     def refuses(self, kind: str, spec: ModelSpec) -> str | None:
@@ -161,33 +162,33 @@ class Index(Protocol):
         mark: int | None = None,
     ) -> Matches:
         """The nearest records of one collection by cosine, each once, best first. `mark`: the
-        store's mark as just read; an index in the store's own database may go by it."""
+        store's mark as just read; an index in the store's own database may use it to check its
+        cache."""
         ...
 
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
-        """All points of records numbered above `after`, up to and with `upto`."""
+        """All points of records numbered above `after`, up to and including `upto`."""
         ...
 
     def remove(self, version: int, points: Sequence[Held]) -> int:
-        """Take out points that should not be there; what was written since stays."""
+        """Remove surplus points; points that were written since stay."""
         ...
 
     def drop(self, version: int) -> None:
-        """Take out all of a collection, for good: its version is retired."""
+        """Remove all of a collection for good: its version is retired."""
 
     def revive(self, version: int, records: Sequence[int]) -> None:
-        """Forget that records were removed, so that whatever is written next is taken: a store
-        that was put back from a backup may be behind its index."""
+        """Remove the tombstones of records, so that the next write is accepted: a store that was
+        restored from a backup may be behind its index."""
 
     def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
-        """What it holds of versions other than the `known`."""
+        """The points of versions other than the `known` ones."""
         ...
 
     def drop_strays(self, strays: Sequence[Stray]) -> None:
-        """Take just those out."""
+        """Remove exactly those."""
 
     def tend(self, before: float) -> None:
-        """What the index itself needs from time to time. What it keeps of records that were
-        removed before then, it may forget."""
+        """Periodic maintenance of the index. Tombstones from before that time may be removed."""
 
     def close(self) -> None: ...

@@ -1,9 +1,9 @@
-"""Vectors in one byte a number, to find the few that have to be compared exactly.
+"""Vectors rounded to one byte per number, to find the few that must be compared exactly.
 
-A search over many vectors takes as long as memory needs to deliver them. So each is kept a second
-time with its numbers rounded to 255 steps, in a quarter of the memory. It is known how far that is
-from the vectors themselves, and so by how much a score of rounded ones can be off. Only those that
-may be among the best are compared exactly: what is found is the same as without.
+The time of a search over many vectors is limited by memory bandwidth. So each vector is kept a
+second time, rounded to 255 steps, in a quarter of the memory. The rounding error of the vectors is
+known, and with it the largest error of a rough score. Only vectors that may be among the best are
+compared exactly, so the results are the same as without rounding.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Codes = tuple[NDArray[np.int8], NDArray[np.float32], float]
-"""of each vector its rounded numbers and the size of a step; of all, the largest length of what was
-rounded off"""
+"""of each vector its rounded numbers and the step size; of all, the largest length of a rounding
+error"""
 
 _STEPS = 127
 _SLOP = 1e-5
-"""for sums of 32-bit numbers, by which scores differ with the order of adding"""
+"""for 32-bit sums, which differ with the order of addition"""
 
 simsimd: Any
 try:
@@ -39,10 +39,10 @@ def rounded(vectors: NDArray[np.float32]) -> Codes:
 
 
 def rough_scores(rows: Codes, vector: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
-    """The scores of rows with a vector, and by how much each may be off. Rows are of unit
+    """The rough scores of rows with a vector, and the largest error of each. Rows must be unit
     vectors.
 
-    Every step over all rows lets other threads run, and has to wait for them: there are few.
+    Each operation over all rows releases the GIL and has to wait to get it back, so there are few.
     """
     codes, steps, lost = rows
     asked, (step,), missing = rounded(vector[None])

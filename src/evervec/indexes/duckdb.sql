@@ -1,4 +1,4 @@
--- The queries of the DuckDB index. Lists come in as arrays.
+-- The queries of the DuckDB index. Lists are array parameters.
 
 -- name: present
 select record, hash, point, seq, tenant from evervec_points
@@ -25,7 +25,7 @@ select unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::varchar[]), unnest
        unnest($5::double[])
 
 -- name: mark
--- how far the numbers of points and removals have come, and up to where removals were purged
+-- the highest number of points and removals, and up to which number removals were purged
 select greatest(
            purged.value, (select coalesce(max(point), 0) from evervec_points),
            (select coalesce(max(removal), 0) from evervec_removed)),
@@ -46,7 +46,7 @@ where r.tenant = $1 and r.state = 'live'
     and r.kind = (select v.kind from evervec_versions as v where v.version = $2)
 
 -- name: held
--- a vector of another size than its version's is not worth reading
+-- a vector whose size differs from its version's is not read
 select p.record, p.tenant, p.hash, p.seq, p.point,
        if(octet_length(p.vector) = 4 * v.dimensions, p.vector, null)
 from evervec_points as p

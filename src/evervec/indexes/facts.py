@@ -1,8 +1,8 @@
-"""Metadata as flat facts, for engines that can compare texts in lists but not look into JSON.
+"""Metadata as flat facts, for engines that can compare texts in lists but cannot query JSON.
 
-A fact says less than the metadata does: long texts are cut, and large whole numbers lose
-their last digits. So what an engine finds by facts may be too much, never too little, and
-is looked at once more with `filters.matches`.
+A fact has less information than the metadata: long texts are cut, and large integers lose their
+last digits. So an engine may find too much by facts, never too little, and its results are checked
+again with `filters.matches`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _EXACT = 1 << 53
 
 
 class Facts(NamedTuple):
-    """What can be asked of one record's metadata."""
+    """The searchable facts of one record's metadata."""
 
     terms: list[str]
-    """one for each value of a field, and one that says that there is any"""
+    """one for each value of a field, and one that says that the field is present"""
     fields: list[str]
-    """fields that have an order, each with the type of what is ordered"""
+    """fields with ordered values, each with the type of its values"""
     least: list[str]
     most: list[str]
-    """of the fields in the same place"""
+    """highest value of the field at the same position in `fields`; `least` has the lowest"""
 
 
 def facts_of(metadata: Mapping[str, Any]) -> Facts:
@@ -54,7 +54,7 @@ def facts_of(metadata: Mapping[str, Any]) -> Facts:
 
 
 def present(name: str) -> str:
-    """The fact that a field is there and not null."""
+    """The fact that a field is present and not null."""
     return _remembered(name) if len(name) <= LONGEST else json.dumps(name, ensure_ascii=False)
 
 
@@ -64,7 +64,7 @@ def _remembered(name: str) -> str:
 
 
 def term(name: str, value: Scalar) -> str:
-    """The fact that a field has a value, itself or in its list."""
+    """The fact that a field has a value, directly or in its list."""
     if isinstance(value, bool):
         said = f"b{int(value)}"
     elif isinstance(value, str):
@@ -75,16 +75,16 @@ def term(name: str, value: Scalar) -> str:
 
 
 def ordered(name: str, value: Scalar) -> str:
-    """The field under which values of this type are in order."""
+    """The name under which values of this type are ordered."""
     return f"{'n' if is_number(value) else 's'}{name}"
 
 
 def rank(value: Any) -> str:
-    """A text that has the place among texts that the value has among its like."""
+    """A text that sorts among texts as the value sorts among values of its type."""
     if isinstance(value, str):
         return value[:LONGEST]
     try:
-        number = float(value) + 0.0  # there are two zeros
+        number = float(value) + 0.0  # turns -0.0 into 0.0
     except OverflowError:
         number = math.inf if value > 0 else -math.inf
     (bits,) = struct.unpack(">Q", struct.pack(">d", number))

@@ -1,8 +1,8 @@
-"""A process as other processes can tell whether it is alive.
+"""Identifies a process so that other processes can check whether it is alive.
 
-A pid means something only on one boot of one machine and in one PID namespace, and is used
-again after its process ended. So a holder names all of these with the process's start time,
-and only a process that has the same view of pids concludes that the holder is dead.
+A pid is valid only on one boot of one machine and in one PID namespace, and is reused after its
+process ended. So a holder includes all of these and the process's start time, and only a process
+with the same view of pids concludes that the holder is dead.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _PROC = Path("/proc")
 
 
 class Holder(NamedTuple):
-    """A process and which of its objects holds something."""
+    """A process, and which of its objects holds something."""
 
     host: str
     pid: int
     view: str
-    """boot and namespaces in which the pid is valid; "-": they are not known"""
+    """boot and namespaces in which the pid is valid; "-": unknown"""
     started: str
-    """start time of the process; "-": it is not known"""
+    """start time of the process; "-": unknown"""
     object: str
 
     @classmethod
@@ -46,8 +46,8 @@ class Holder(NamedTuple):
         return " ".join(map(str, self))
 
     def is_dead(self) -> bool:
-        """True only if it is certain: a process that is stopped, or cannot be seen from here,
-        is not dead."""
+        """True only if it is certain: a process that is stopped, or cannot be seen from here, is
+        not dead."""
         view, _ = _view(os.getpid())
         if view == "-" or (self.host, self.view) != (_host(), view):
             return False
@@ -69,12 +69,12 @@ def described(holder: str) -> str:
 
 class _Stat(NamedTuple):
     ended: bool
-    """all of its threads ended, and its parent has not been told yet"""
+    """all of its threads ended, and its parent has not reaped it yet"""
     started: str
 
 
 def _stat(pid: str) -> _Stat | None:
-    """What Linux says about a process; None elsewhere, and where it is hidden."""
+    """The state of a process on Linux; None on other systems, and if it is hidden."""
     try:
         text = (_PROC / pid / "stat").read_text()
     except OSError:
@@ -85,14 +85,14 @@ def _stat(pid: str) -> _Stat | None:
 
 @lru_cache(maxsize=1)  # by pid: a forked child is another process
 def _view(pid: int) -> tuple[str, str]:
-    """The view of pids that this process has, and its own start time."""
+    """This process's view of pids, and its own start time."""
     if os.name != "posix":
-        return "-", "-"  # there os.kill ends a process
+        return "-", "-"  # os.kill ends a process there
     if not _PROC.exists():
         return f"{uuid.getnode():x}", "-"
     try:
         if os.readlink(_PROC / "self") != str(pid):
-            return "-", "-"  # /proc is that of another namespace
+            return "-", "-"  # /proc belongs to another namespace
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         view = f"{boot}/{os.readlink(_PROC / 'self/ns/pid')}"
         with suppress(FileNotFoundError):  # older kernels have none

@@ -1,8 +1,8 @@
 """Which index holds a store's vectors: noted in the store, and checked whenever it is opened.
 
-The ledger says which chunks the index holds, so it is true of one index only: with another one a
-search would find nothing, and nobody would say so. An index is known by its contents, not by its
-name: one that holds the store's vectors is the same one, moved or under another name.
+The ledger lists the chunks of one particular index. With another index a search would find nothing,
+without an error. An index is identified by its contents, not by its name: an index that holds the
+store's vectors is the same one, even if it was moved or renamed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _SAMPLE = 100
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """What the store notes of its index."""
+    """The store's note about its index."""
 
     url: str
-    """without any secret; of a folder the whole path"""
+    """without secrets; for a folder the whole path"""
     generation: int = 0
-    """another one since vectors are made for another index: who writes to the last must stop"""
+    """changes when vectors are made for another index: writers of the previous one must stop"""
     rebuild: bool = False
-    """the ledger still has entries of the last index"""
+    """the ledger still has entries of the previous index"""
 
 
 def location(store: Store) -> Location | None:
@@ -51,13 +51,13 @@ def _put(store: Store, now: Location, note: Note | None) -> bool:
 
 
 def generation(store: Store) -> int:
-    """Of the index that is written to now."""
+    """The generation of the index that is written to now."""
     noted = location(store)
     return noted.generation if noted else 0
 
 
 def check_generation(store: Store, mine: int) -> None:
-    """`IndexMismatch` when the store has another index than when this process opened it."""
+    """Raise `IndexMismatch` when the store has another index than when this process opened it."""
     if generation(store) != mine:
         noted = location(store)
         raise IndexMismatch(
@@ -75,9 +75,9 @@ def open_located(
     is_there: Callable[[str], bool],
     priority: int,
 ) -> Index:
-    """The index that is given, or the noted one; `IndexMismatch` when it does not hold the
-    store's vectors, unless `reindex` has them made again there. A store that never had vectors
-    takes what it is given."""
+    """The given index, or the noted one. Raises `IndexMismatch` when it does not hold the store's
+    vectors, unless `reindex` has them made again there. A store that never had vectors accepts any
+    index."""
     while True:
         note = store.note(_NOTE)
         noted = _read(note)
@@ -96,7 +96,7 @@ def open_located(
         except BaseException:
             index.close()
             raise
-        index.close()  # another process opened it at the same moment: look again
+        index.close()  # another process opened it at the same moment: try again
 
 
 def _relocated(store: Store, index: Index, noted: Location, url: str, *, reindex: bool) -> Location:
@@ -135,9 +135,9 @@ def _shown(url: str) -> str:
 
 
 def _holds(store: Store, index: Index) -> bool | None:
-    """Whether an index holds what the ledger says, by a sample of each collection: most of it,
-    since some may be missing anywhere. An index that was left has points of older changes.
-    None: the ledger says nothing."""
+    """Whether an index holds what the ledger says, by a sample of each collection. More than half
+    is enough, because some points may be missing in any index. An abandoned index has points of
+    older changes. None: the ledger is empty."""
     looked_at = there = 0
     for collection in _used(store):
         sample = _sample(store, collection)
@@ -165,8 +165,9 @@ def _used(store: Store) -> list[Collection]:
 
 
 def _rebuild(store: Store, priority: int) -> None:
-    """Forget what the ledger says of the last index, and enqueue those records behind live work.
-    Broken off, the next process that opens the store begins again; two at once do no harm."""
+    """Clear the ledger entries of the previous index, and enqueue those records behind live work.
+    If it is interrupted, the next process that opens the store starts again; two at once do no
+    harm."""
     count = 0
     for collection in _used(store):
         after = 0

@@ -1,10 +1,10 @@
-"""Vectors of one collection and tenant in memory, for exact search.
+"""The vectors of one collection and tenant in memory, for exact search.
 
-Rows stay in order of their point number, so new ones are appended and gone ones are
-found by bisection, marked, and squeezed out once they are many. Scores are one
-matrix product, in the thread that searches: BLAS would spread it over all cores, and searches
-that run side by side then wait for each other's threads. Where vectors are many, those that
-cannot be among the nearest are left out first (`coarse`).
+Rows are in order of their point number, so new rows are appended, and removed rows are found by
+bisection, marked, and compacted once they are many. Scores are one matrix product, in the searching
+thread: BLAS would spread it over all cores, and concurrent searches would then wait for each
+other's threads. If there are many vectors, those that cannot be among the nearest are excluded
+first (`coarse`).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _SMALL = 400_000
 """Numbers up to which OpenBLAS multiplies in one thread, and a little faster than `vecdot`. With
 100,000 vectors of 256, on 2 cores: `@` 6.3 ms, with one BLAS thread 14 ms, `vecdot` 3.3 ms."""
 _ROWS = 1 << 15
-"""between two looks at the deadline"""
+"""rows between two checks of the deadline"""
 _MANY = 4_000_000
-"""numbers from which on vectors are kept rounded as well"""
+"""count of numbers above which vectors are also kept rounded"""
 _MOST_EXACT = 8
-"""if more than one in so many has to be compared exactly, all are: in order that is faster"""
+"""if more than one in so many must be compared exactly, all are: sequential reads are faster"""
 _SPARSE = 64
-"""how many times more scores there are than wanted, before a bound is looked for first"""
+"""if there are so many times more scores than wanted, a lower bound is computed first"""
 
 
 class _Rows(NamedTuple):
-    """The arrays, with room behind `size`. A search keeps the ones it began with, whatever
-    is appended behind them or squeezed into new ones meanwhile."""
+    """The arrays, with spare capacity behind `size`. A search keeps the arrays it started with,
+    even if rows are appended or compacted into new arrays in the meantime."""
 
     size: int
     vectors: NDArray[np.float32]
@@ -45,7 +45,7 @@ class _Rows(NamedTuple):
     alive: NDArray[np.bool_]
     codes: NDArray[np.int8]
     steps: NDArray[np.float32]
-    """the rounded form; its rows have no numbers where vectors are few"""
+    """the rounded form; its rows are empty if there are few vectors"""
 
     def resized(self, capacity: int, keep: slice | NDArray[np.int64]) -> _Rows:
         arrays = []
@@ -63,7 +63,7 @@ class _Rows(NamedTuple):
         return bool(self.codes.shape[1])
 
     def round(self, start: int, end: int) -> float:
-        """Make the rounded form of rows; how much was lost of one of them at most."""
+        """Round rows; returns the largest rounding error of a row."""
         lost = 0.0
         for first in range(start, end, _ROWS):
             some = slice(first, min(first + _ROWS, end))
@@ -91,8 +91,8 @@ class Matrix:
         )
 
     def fork(self) -> Matrix:
-        """The same rows, to be changed unnoticed by those who search this one meanwhile. Only
-        the latest fork may be changed."""
+        """A copy that can be changed while other threads search this one. Only the latest fork may
+        be changed."""
         other = Matrix(self.dimensions)
         other._dead, other._lost = self._dead, self._lost
         other._rows = self._rows._replace(alive=self._rows.alive.copy())
@@ -131,7 +131,7 @@ class Matrix:
         self._rows = rows._replace(size=end)
 
     def discard(self, points: Sequence[int]) -> None:
-        """Forget points; those that are not here do not matter."""
+        """Remove points; unknown points are ignored."""
         rows = self._rows
         wanted = np.unique(np.asarray(points, np.int64))
         places = np.searchsorted(rows.points[: rows.size], wanted)
@@ -152,7 +152,7 @@ class Matrix:
     ) -> Matches:
         """The best chunk of each of the `limit` nearest records, of those in `among` if given."""
         rows, some_dead = self._rows, self._dead > 0
-        size, lost = rows.size, self._lost  # which is never less than that of these rows
+        size, lost = rows.size, self._lost  # never less than the error of these rows
         scores = _Coarse(rows, vector, lost) if rows.is_rounded else _Exact(rows, vector)
         if some_dead:
             scores.leave_out(~rows.alive[:size])
@@ -166,7 +166,7 @@ class Matrix:
                 near, places = near[:count], places[:count]
             records = rows.records.take(places).tolist()
             all_seen = len(records) < take or take >= size
-            if len(set(records)) < len(records):  # of several chunks of a record, the best
+            if len(set(records)) < len(records):  # several chunks of one record: keep the best
                 firsts = dict(zip(reversed(records), range(len(records) - 1, -1, -1), strict=True))
                 best = sorted(firsts.values())[:limit]
                 near, places = near[best], places[best]
@@ -191,7 +191,7 @@ class _Exact:
 
 
 class _Coarse:
-    """Rough scores of all rows, and exact ones of those that may be the best."""
+    """Rough scores of all rows, and exact scores of those that may be the best."""
 
     def __init__(self, rows: _Rows, vector: NDArray[np.float32], lost: float) -> None:
         check()
@@ -216,7 +216,7 @@ class _Coarse:
 
 
 class _Hashes(Sequence[bytes]):
-    """Some of the hashes, read when somebody wants them: few searches do."""
+    """Some of the hashes, read on access: few searches need them."""
 
     def __init__(self, all: NDArray[np.void], places: NDArray[np.int64]) -> None:
         self._all = all
@@ -269,7 +269,7 @@ def _bound(scores: NDArray[np.float32], count: int) -> Any:
     groups = 4 * count
     if groups * 2 > len(scores):
         return np.partition(scores, -count)[-count] if count < len(scores) else -np.inf
-    # the best of each group: as many scores as wanted are at least their bound
+    # the best of each group: at least `count` scores reach the bound of these
     best = scores[: len(scores) // groups * groups].reshape(groups, -1).max(axis=1)
     return np.partition(best, groups - count)[groups - count]
 

@@ -1,9 +1,9 @@
-"""The PostgreSQL store's own index: vectors in the same database, by the extension pgvector.
+"""The PostgreSQL store's own index: vectors in the same database, with the extension pgvector.
 
-Each collection has a table of its own. Points are written in the transaction that finishes
-their job, whose row is locked, so nobody else writes the same record; a change by itself
-locks the others out. Small tenants are searched exactly; where a collection is large, an
-HNSW index is built beside the work, and serves tenants that are large themselves.
+Each collection has its own table. Points are written in the transaction that finishes their job,
+whose row is locked, so no other transaction writes the same record; a change outside a job locks
+out other writers. Small tenants are searched exactly. For a large collection an HNSW index is built
+in the background, and serves tenants that are themselves large.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ log = logging.getLogger("evervec")
 SQL = Queries.read("evervec.indexes", "pgvector.sql")
 
 _LOOK_AGAIN = 60.0
-"""seconds for which the size of a tenant or collection is taken as known"""
+"""seconds for which the size of a tenant or collection is cached"""
 _PAGE_DIMENSIONS = 1900
-"""up to here a row with its vector fits into a page"""
+"""up to this size a row with its vector fits into a page"""
 _MOST_HNSW = {"vector": 2000, "halfvec": 4000}
 
 
@@ -106,7 +106,7 @@ class PgvectorIndex:
 
     @contextmanager
     def _noticing_loss(self) -> Iterator[None]:
-        """A table that others dropped is made anew at the next write."""
+        """Forget the known tables if one was dropped by others; the next write creates it again."""
         try:
             yield
         except (psycopg.errors.UndefinedTable, StoreError) as error:
@@ -126,7 +126,7 @@ class PgvectorIndex:
         *,
         guarded: bool,
     ) -> Applied:
-        """`guarded`: nobody has checked that the changes are the latest."""
+        """`guarded`: the caller has not checked that the changes are the latest."""
         applied = Applied()
         records = [c.record for c in changes]
         latest = dict(db.execute(SQL.removed, (version, records)).fetchall())
@@ -141,7 +141,7 @@ class PgvectorIndex:
         removed: list[tuple[int, int]] = []
         vectors = []
         for c in changes:
-            if guarded and latest.get(c.record, c.seq) > c.seq:  # newer is there, or removed
+            if guarded and latest.get(c.record, c.seq) > c.seq:  # a newer write or removal exists
                 applied.newer[version, c.record] = latest[c.record]
                 continue
             there = present[c.record]
@@ -171,8 +171,8 @@ class PgvectorIndex:
         return f"evervec.{_table_name(collection.version)}"
 
     def _table(self, version: int, dimensions: int, conn: Session | None = None) -> _Table | None:
-        """The table of a collection, made in a transaction of its own when its first vectors
-        come; None while there are none."""
+        """The table of a collection, created in its own transaction when the first vectors come;
+        None before that."""
         table = self._tables.get(version)
         if table is None:
             self._look(conn)
@@ -186,7 +186,7 @@ class PgvectorIndex:
         return table
 
     def _look(self, conn: Session | None = None) -> None:
-        """Take note of the tables that there are."""
+        """Read which tables exist."""
         with self._reading(conn) as db:
             found = db.execute(SQL.tables).fetchall()
             self._tables = {v: self._tables.get(v) or _Table(v, type) for v, type in found}
@@ -194,7 +194,7 @@ class PgvectorIndex:
                 self._element = db.execute(SQL.element_type).fetchone()[0]
 
     def _reading(self, conn: Session | None) -> AbstractContextManager[Session]:
-        """The transaction in hand, or a connection of the pool: never one inside the other."""
+        """The open transaction, or a connection of the pool: never one inside the other."""
         return self._db.reading() if conn is None else nullcontext(conn)
 
     def _make(self, table: _Table, dimensions: int) -> None:
@@ -218,7 +218,7 @@ class PgvectorIndex:
 
     # searching
     def refuses(self, kind: str, spec: ModelSpec) -> str | None:
-        return None  # points of all sizes lie side by side
+        return None  # points of all sizes can be stored together
 
     def search(
         self,
@@ -268,7 +268,7 @@ class PgvectorIndex:
             return conn.execute(table.sql(query), values).fetchall()
 
     def _serves_hnsw(self, table: _Table, tenant: str) -> bool:
-        """Whether the HNSW index is there, and the tenant large enough for it."""
+        """Whether the HNSW index exists, and the tenant is large enough for it."""
         if not self._hnsw_rows:
             return False
         self._refresh(table)
@@ -285,8 +285,8 @@ class PgvectorIndex:
 
     # the HNSW index
     def _refresh(self, table: _Table, conn: Session | None = None) -> bool:
-        """Look whether the HNSW index is there, at most once in a while; whether it should be
-        built."""
+        """Check whether the HNSW index exists, at most once per `_LOOK_AGAIN`; returns whether it
+        should be built."""
         if time.monotonic() - table.looked < _LOOK_AGAIN:
             return False
         table.looked = time.monotonic()
@@ -296,7 +296,7 @@ class PgvectorIndex:
         return rows >= self._hnsw_rows and not valid
 
     def _consider(self, table: _Table, conn: Session) -> None:
-        """Build the HNSW index beside the work once the collection is large."""
+        """Build the HNSW index in the background once the collection is large."""
         if not self._hnsw_rows or not self._refresh(table, conn) or not self._can_be_indexed(table):
             return
         if self._builder is None or not self._builder.is_alive():
@@ -316,14 +316,15 @@ class PgvectorIndex:
             log.warning("the HNSW index of %s waits: %s", table.name, error)
 
     def build_hnsw(self, version: int) -> bool:
-        """Build the HNSW index of a collection, while it is read and written; False when it is
-        there, or another process is at it. What a killed build left behind is built anew."""
+        """Build the HNSW index of a collection, while it is read and written; False when it exists,
+        or another process is building it. The remains of a killed build are dropped and built
+        again."""
         table = self._table(version, 0)
         if table is None:
             return False
         with self._db.explained(), self._db.dedicated() as raw:
             conn = Session(raw)
-            # an advisory lock ends with the connection, and so with whoever is killed
+            # an advisory lock ends with the connection, and so also when its process is killed
             if not conn.execute(SQL.take_building, (version,)).fetchone()[0]:
                 return False
             _, valid = _hnsw_state(conn, table)
@@ -368,7 +369,8 @@ class PgvectorIndex:
         self._tables.pop(version, None)
 
     def revive(self, version: int, records: Sequence[int]) -> None:
-        """It is put back with its store, and never ahead of it."""
+        """Nothing to do: the index is restored together with its store, and is never ahead of
+        it."""
 
     def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
         with self._db.reading() as conn:
@@ -399,7 +401,7 @@ class PgvectorIndex:
                 self._tables.pop(table.version, None)
 
     def tend(self, before: float) -> None:
-        """The store's own care is enough."""
+        """Nothing to do: the store's maintenance is enough."""
 
     def close(self) -> None:
         pass
@@ -421,7 +423,7 @@ def _text(vector: NDArray[np.float32]) -> str:
 def pack_vectors(
     vectors: Sequence[NDArray[np.float32]] | NDArray[np.float32], element: int
 ) -> Packed:
-    """Vectors of one length as an array of the type `vector`, whose number is `element`."""
+    """Vectors of one length as an array of the type `vector`, whose OID is `element`."""
     size = len(vectors[0])
     fields = [("bytes", ">i4"), ("size", ">i2"), ("unused", ">i2"), ("vector", ">f4", (size,))]
     rows = np.zeros(len(vectors), np.dtype(fields))

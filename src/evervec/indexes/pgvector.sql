@@ -1,4 +1,4 @@
--- The queries of the pgvector index. {points} stands for the table of one collection.
+-- The queries of the pgvector index. {points} is the table of one collection.
 
 -- name: extension
 create extension if not exists vector
@@ -24,7 +24,7 @@ create table if not exists {points} (
 )
 
 -- name: store_inline
--- read with its row, not by a second look elsewhere, where it fits into a page
+-- the vector is read with its row, without a second read from TOAST, if it fits into a page
 alter table {points} alter column vector set storage plain
 
 -- name: create_tenant_index
@@ -34,7 +34,7 @@ create index if not exists {name}_tenant on {points} (tenant)
 lock table evervec.removals in row exclusive mode
 
 -- name: shut_out_writers
--- without a job's lock two writers of one record could pass each other
+-- without a job's lock two writers of one record could interleave
 lock table evervec.removals in share row exclusive mode
 
 -- name: removed
@@ -66,7 +66,7 @@ select $1, n.record, n.seq from unnest($2::bigint[], $3::bigint[]) as n (record,
 on conflict (version, record) do update set seq = greatest(removals.seq, excluded.seq)
 
 -- name: nearest
--- {order} keeps or bars the HNSW index
+-- {order} allows or prevents the use of the HNSW index
 select p.record, p.hash, (1 - (p.vector <=> $1::{type}))::double precision
 from {points} as p
 where p.tenant = $2{filter}
@@ -79,7 +79,7 @@ limit $3
 ), false)
 
 -- name: held
--- a point is known by its record and hash, which are its key
+-- a point is identified by its primary key, record and hash
 select record, tenant, hash, seq, null, abs((vector <#> vector) + 1) < 0.01
 from {points}
 where record > $1 and ($2::bigint is null or record <= $2) and ($3::text is null or tenant = $3)
@@ -108,7 +108,7 @@ delete from evervec.removals where version = $1
 select count(*) from (select 1 from {points} where tenant = $1 limit $2) as these
 
 -- name: hnsw_state
--- rows by the planner's estimate, and whether the index is there and whole
+-- the planner's row estimate, and whether the index exists and is valid
 select c.reltuples, i.indisvalid
 from pg_class as c
 left join pg_class as x on x.relname = $2 and x.relnamespace = c.relnamespace

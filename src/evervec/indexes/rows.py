@@ -1,8 +1,8 @@
 """Vectors as rows of the store's own file, searched exactly in memory.
 
-Points are never changed in place: a new vector is a new, higher numbered row, and
-a gone one leaves its number in a list of removals. So what a process holds in memory
-is brought up to date by reading only what was added since, whoever wrote it.
+Points are never changed in place: a new vector is a new row with a higher number, and a deleted row
+leaves its number in a list of removals. So a process updates its memory by reading only what was
+added since, whichever process wrote it.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ _BLOCK_BYTES = 1024
 
 
 class _Block:
-    """One tenant's vectors of one collection, and how much of the file they have seen."""
+    """One tenant's vectors of one collection, and up to where the file has been read."""
 
     def __init__(self) -> None:
         self.matrix: Matrix | None = None
         self.mark = -1
         self.upto = 0
         self.lock = threading.Lock()
-        """held while it is brought up to date: nobody else's block waits for that"""
+        """held while the block is updated; searches of other blocks do not wait for it"""
         self.bytes = 0
-        """as they were counted last"""
+        """at the last count"""
 
 
 class RowsIndex(ABC):
-    """Vectors in the store's own file; `apply` joins the store's transaction. An engine brings
-    the queries, and says how it takes many rows at once."""
+    """Vectors in the store's own file; `apply` joins the store's transaction. An engine provides
+    the queries, and how to write many rows at once."""
 
     shares_store = True
     sql: Queries
@@ -70,11 +70,11 @@ class RowsIndex(ABC):
 
     @abstractmethod
     def take_numbers(self, db: Connection, wanted: int) -> range:
-        """Fresh numbers of the store's counter."""
+        """New numbers of the store's counter."""
 
     @abstractmethod
     def write(self, db: Connection, query: str, rows: Rows) -> None:
-        """Do the same for each of some rows."""
+        """Execute a query for each row."""
 
     @abstractmethod
     def listed(self, values: Iterable[Any]) -> Any:
@@ -102,7 +102,7 @@ class RowsIndex(ABC):
     def _apply(
         self, db: Connection, version: int, changes: list[Change], *, guarded: bool
     ) -> Applied:
-        """`guarded`: nobody has checked that the changes are the latest."""
+        """`guarded`: the caller has not checked that the changes are the latest."""
         present: dict[int, dict[bytes, tuple[int, int]]] = defaultdict(dict)
         wanted = self.listed(change.record for change in changes)
         for record, hash, point, seq, _ in db.execute(self.sql.present, (wanted, version)):
@@ -115,7 +115,7 @@ class RowsIndex(ABC):
             there = present.get(c.record, {})
             if there:
                 latest = max(seq for _, seq in there.values())
-                if guarded and latest > c.seq:  # something newer is there, or was removed
+                if guarded and latest > c.seq:  # a newer write or removal exists
                     applied.newer[version, c.record] = latest
                     continue
                 gone += [(c.tenant, there[h][0]) for h in there if h not in c.kept]
@@ -149,7 +149,7 @@ class RowsIndex(ABC):
         self.write(db, self.sql.add_removal, removals)
 
     def refuses(self, kind: str, spec: ModelSpec) -> str | None:
-        return None  # points of all sizes lie side by side
+        return None  # points of all sizes can be stored together
 
     def search(
         self,
@@ -175,7 +175,7 @@ class RowsIndex(ABC):
         return np.array([row[0] for row in rows], np.int64)
 
     def _fresh(self, version: int, tenant: str, mark: int | None) -> Matrix | None:
-        """The tenant's vectors as of now, whoever wrote them."""
+        """The tenant's current vectors, whichever process wrote them."""
         key = (version, tenant)
         if mark is None:
             mark = self.mark()
@@ -187,7 +187,7 @@ class RowsIndex(ABC):
                 return block.matrix
             with self._db.snapshot() as conn:
                 upto, purged = conn.execute(self.sql.mark).fetchone()
-                if block.upto < purged:  # it may have missed a removal
+                if block.upto < purged:  # the block may have missed a removal
                     block.matrix, block.upto = None, 0
                 self._refresh(conn, block, version, tenant)
                 block.mark, block.upto = mark, upto
@@ -200,7 +200,7 @@ class RowsIndex(ABC):
 
         matrix = block.matrix
         if matrix is not None:
-            # others go on with the old one: between what is gone and what is new it would be wrong
+            # other threads use the old matrix: in between removals and additions it would be wrong
             matrix = matrix.fork()
             gone = conn.execute(self.sql.removals, (version, tenant, block.upto)).fetchall()
             matrix.discard([row[0] for row in gone])
@@ -213,13 +213,13 @@ class RowsIndex(ABC):
                 matrix.append(points, records, hashes, vectors)
                 block.upto = points[-1]
                 check()
-        finally:  # what a deadline broke off goes on from there
+        finally:  # after a deadline, the next refresh continues from here
             block.matrix = matrix
 
     def _count(self, key: tuple[int, str], block: _Block) -> None:
-        """Count a block's memory anew, and let go of those that were not used for longest."""
+        """Update a block's memory count, and evict the least recently used blocks."""
         with self._lock:
-            if self._blocks.get(key) is not block:  # it was let go of meanwhile
+            if self._blocks.get(key) is not block:  # it was evicted in the meantime
                 return
             size = _BLOCK_BYTES + (block.matrix.nbytes if block.matrix is not None else 0)
             self._bytes += size - block.bytes
@@ -255,7 +255,7 @@ class RowsIndex(ABC):
 
     def drop(self, version: int) -> None:
         gone = -1
-        while gone:  # a slice at a time, so that nobody waits for long
+        while gone:  # in slices, so that other writers do not wait long
             with self._db.writing(durable=False) as db:
                 gone = db.execute(self.sql.drop_points, (version, _AT_ONCE)).rowcount
                 gone += db.execute(self.sql.drop_removals, (version, _AT_ONCE)).rowcount
@@ -266,7 +266,8 @@ class RowsIndex(ABC):
     def revive(  # noqa: B027 - most engines need nothing
         self, version: int, records: Sequence[int]
     ) -> None:
-        """It is put back with its store, and never ahead of it."""
+        """Nothing to do: the index is restored together with its store, and is never ahead of
+        it."""
 
     def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
         with self._db.reading() as conn:
@@ -276,13 +277,13 @@ class RowsIndex(ABC):
     def drop_strays(self, strays: Sequence[Stray]) -> None:
         for stray in strays:
             left = _AT_ONCE
-            while left == _AT_ONCE:  # others can write in between
+            while left == _AT_ONCE:  # other writers can write in between
                 with self._db.writing(durable=True) as db:
                     wanted = (stray.version, stray.tenant, _AT_ONCE)
                     left = len(db.execute(self.sql.drop_strays, wanted).fetchall())
 
     def tend(self, before: float) -> None:  # noqa: B027 - most engines need nothing
-        """The store's own care is enough."""
+        """Nothing to do: the store's maintenance is enough."""
 
     def close(self) -> None:
         with self._lock:
@@ -291,7 +292,7 @@ class RowsIndex(ABC):
 
 
 def _of_length_one(vectors: Sequence[bytes | None]) -> list[bool]:
-    """Which of some vectors are as they were written; None stands for one of a wrong size."""
+    """Which vectors are as they were written; None stands for one of a wrong size."""
     import numpy as np
 
     good = [vector is not None for vector in vectors]

@@ -1,4 +1,4 @@
-"""What indexes outside the store's database have in common."""
+"""Common parts of indexes outside the store's database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evervec.stores.values import Collection
 
 
 class Collections:
-    """The store's collections by number: an index of its own names its tables after them."""
+    """The store's collections by number: such an index names its tables after them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -30,7 +30,8 @@ class Collections:
 
 
 def folded(changes: Sequence[Change]) -> list[Change]:
-    """One change for each record, the latest, with those points of earlier ones that it keeps."""
+    """One change for each record, the latest, with those points of earlier changes that it
+    keeps."""
     latest: dict[int, Change] = {}
     for change in sorted(changes, key=lambda c: c.seq):
         before = latest.get(change.record)

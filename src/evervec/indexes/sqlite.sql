@@ -1,4 +1,4 @@
--- The queries of the SQLite index. Lists come in as one JSON parameter.
+-- The queries of the SQLite index. Lists are one JSON parameter.
 
 -- name: take_numbers
 update evervec_meta set value = value + ? where key = 'counter' returning value
@@ -38,7 +38,7 @@ where r.tenant = ? and r.state = 'live'
     and r.kind = (select v.kind from evervec_versions as v where v.version = ?)
 
 -- name: held
--- a vector of another size than its version's is not worth reading
+-- a vector whose size differs from its version's is not read
 select p.record, p.tenant, p.hash, p.seq, p.point,
        iif(length(p.vector) = 4 * v.dimensions, p.vector, null)
 from evervec_versions as v
@@ -48,7 +48,7 @@ where v.version = ?3 and p.record > ?1 and (?2 is null or p.record <= ?2)
 order by p.record
 
 -- name: strays
--- from version to version by the index, so that only the points of strays are read
+-- skips from version to version by the index, so that only the points of strays are read
 with recursive versions (version) as (
     select min(version) from evervec_points
     union all

@@ -1,11 +1,10 @@
-"""One writer at a time for an index that allows no more, wherever the writers run.
+"""Allows one writer at a time to an index that supports no more, across threads and processes.
 
-Threads of a process wait for each other at a lock in memory, processes at a lock in the store.
-The holder renews its lock while it works. A holder that died on this machine is replaced at
-once, and one that died elsewhere when its lock expires. The lock only avoids conflicts: an
-index must itself refuse what a holder writes that was suspended and lost its turn.
-
-Nobody has to wait for long: see `patience` in `indexes.base`.
+Threads of a process wait at a lock in memory, processes at a lock in the store. The holder renews
+its lock while it works. A holder that died on this machine is replaced at once, and one that died
+elsewhere when its lock expires. The lock only avoids conflicts: the index itself must refuse the
+writes of a holder that was suspended and lost its turn. Callers can limit their wait: see
+`patience` in `indexes.base`.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from evervec.stores.base import Store
 log = logging.getLogger("evervec")
 
 _FIRST_LOOK, _LAST_LOOK = 0.02, 0.2
-"""seconds between two looks at a lock that another process holds"""
+"""seconds between two checks of a lock that another process holds"""
 _NOTICEABLE, _AGAIN = 1.0, 10.0
-"""seconds of waiting before the log says so, and between two such lines"""
+"""seconds of waiting before the first log line, and between two lines"""
 _LONGEST_TURN = 3600.0
-"""seconds for which a holder renews its lock: after that it is taken to hang"""
+"""seconds for which a holder renews its lock: after that it is assumed to hang"""
 
 
 class ThreadTurns:
@@ -43,7 +42,8 @@ class ThreadTurns:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Wait for a turn. `IndexBusy` when the caller's patience, or a long time, is over."""
+        """Wait for a turn. Raises `IndexBusy` when the caller's patience, or a long time, is
+        over."""
         deadline = time.monotonic() + patience_left(self._longest)
         self._enter(deadline)
         try:
@@ -85,7 +85,7 @@ class Turns(ThreadTurns):
                 with self._renewing():
                     yield
             finally:
-                with suppress(StoreError):  # it expires by itself
+                with suppress(StoreError):  # the lock expires anyway
                     self._store.unlock(self._name, self._token or "")
         finally:
             self._here.release()
@@ -98,7 +98,7 @@ class Turns(ThreadTurns):
                 continue  # it was released between the two calls
             holder = Holder.parse(other.holder)
             if holder is not None and holder.is_dead():
-                # by its token: if somebody else was faster, nothing happens
+                # by its token: if another process was faster, nothing happens
                 self._store.unlock(self._name, other.token)
                 log.warning("%s died while it wrote to %s", described(other.holder), self._place)
                 continue
@@ -116,8 +116,8 @@ class Turns(ThreadTurns):
 
     @contextmanager
     def _renewing(self) -> Iterator[None]:
-        """Renew the lock while the block runs. If it is lost all the same, the index refuses
-        the commit."""
+        """Renew the lock while the block runs. If it is lost anyway, the index refuses the
+        commit."""
         over = threading.Event()
 
         def renew() -> None:
@@ -136,8 +136,7 @@ class Turns(ThreadTurns):
 
 
 class _WaitLog:
-    """Tells the log of a wait that is noticeable, and of its end; a wait may consist of
-    several tries."""
+    """Logs a noticeable wait and its end; a wait may consist of several tries."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -146,7 +145,7 @@ class _WaitLog:
 
     def waits(self, holder: str) -> None:
         now = time.monotonic()
-        if now - self._last > 2 * _NOTICEABLE:  # the last wait was given up
+        if now - self._last > 2 * _NOTICEABLE:  # the previous wait was given up
             self._since, self._next, self._told = now, now + _NOTICEABLE, False
         self._last = now
         if now >= self._next:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class LanceIndex:
-    """Writers of all processes take turns; searches wait for nobody."""
+    """Writers of all processes take turns; searches do not wait."""
 
     shares_store = False
 
@@ -103,7 +103,8 @@ class LanceIndex:
                 table.delete(f"removed_at is not null and record in ({numbers(records)})")
 
     def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
-        """In tables that evervec made and that are of no other version of its store."""
+        """Stray points, in tables that evervec made and that belong to no known version of its
+        store."""
         versions = {table_name(c): c.version for c in self._collections.all()}
         return [
             Stray(versions.get(name), owner, records, name)
@@ -152,8 +153,8 @@ class LanceIndex:
 
 
 def table_name(collection: Collection) -> str:
-    """`note_vectors_minilm_v2`; where a name has to be bent for that, a few letters tell it
-    from others that look the same."""
+    """Such as `note_vectors_minilm_v2`. If a name has to be changed for that, a short hash
+    distinguishes it from similar names."""
     assert collection.spec is not None
     names = (collection.kind, collection.spec.name)
     kind, version = (re.sub(r"[^a-z0-9_]", "_", name.lower())[:80] for name in names)

@@ -9,7 +9,7 @@ from evervec.model.filters import Condition, Scalar
 
 
 def text(value: str) -> str:
-    """A text as an SQL literal: quotes are doubled, and nothing else means anything."""
+    """A text as an SQL literal: quotes are doubled, and no other character is special."""
     return "'" + value.replace("'", "''") + "'"
 
 
@@ -22,7 +22,7 @@ def numbers(values: Iterable[int]) -> str:
 
 
 def says_it_all(conditions: Sequence[Condition]) -> bool:
-    """Whether what passes the clause needs no second look."""
+    """Whether rows that pass the clause need no second check."""
     values = [
         value
         for c in conditions
@@ -32,7 +32,7 @@ def says_it_all(conditions: Sequence[Condition]) -> bool:
 
 
 def leaves_out_tombstones(conditions: Sequence[Condition]) -> bool:
-    """Whether the clause lets no row pass that has no facts at all."""
+    """Whether the clause excludes rows without any facts."""
     return any(
         c.op not in ("eq", "ne", "in")
         or (c.op == "eq" and c.value is not None)
@@ -42,7 +42,8 @@ def leaves_out_tombstones(conditions: Sequence[Condition]) -> bool:
 
 
 def clause(conditions: Sequence[Condition]) -> list[str]:
-    """What rows must pass, ANDed; more may than fit the conditions, never fewer."""
+    """Clauses that rows must pass, ANDed; more rows may pass than fit the conditions, never
+    fewer."""
     made = [_condition(c) for c in conditions]
     return [one for one in made if one]
 

@@ -1,4 +1,5 @@
-"""Which version of a table counts: the store knows, whatever is the last one in the folder."""
+"""The current version of a table: recorded in the store, whatever the latest one in the folder
+is."""
 
 from __future__ import annotations
 
@@ -6,15 +7,15 @@ from evervec.stores.base import Store
 
 
 class Overtaken(RuntimeError):
-    """Somebody else has the turn by now."""
+    """Another writer has the turn by now."""
 
 
 class Head:
-    """The version that the last writer whose turn it was left behind.
+    """The version committed by the last writer that held the turn.
 
-    It is moved by a comparison in the store, after the table's own commit. So what a writer
-    that slept through its turn does to the table, or one that died did, counts for nothing:
-    nobody was told that it was done, and the next writer goes back to the head.
+    It is moved by a compare-and-swap in the store, after the table's own commit. So the commit of a
+    writer that lost its turn, or that died before the move, has no effect: it was never reported as
+    done, and the next writer goes back to the head.
     """
 
     def __init__(self, store: Store, name: str) -> None:
@@ -23,18 +24,19 @@ class Head:
         self._revision: int | None = None
 
     def read(self) -> int | None:
-        """None: nobody has written yet."""
+        """The head for a writer; None: nothing was written yet."""
         note = self._store.note(self._name)
         self._revision = note.revision if note else None
         return int(note.value) if note else None
 
     def current(self) -> int | None:
-        """The same for readers, who never move it."""
+        """The head for readers, who never move it."""
         note = self._store.note(self._name)
         return int(note.value) if note else None
 
     def move(self, version: int) -> None:
-        """`Overtaken` when somebody else moved it since it was read; then it stays there."""
+        """Move the head; raises `Overtaken`, and leaves it, if another writer moved it since it was
+        read."""
         if not self._store.put_note(self._name, str(version), self._revision):
             raise Overtaken("others wrote when its turn was over")
 

@@ -1,7 +1,7 @@
-"""A table as its readers see it: as of its head.
+"""Reads a table as of its head.
 
-The latest version of a table may be a late fence, or the write of a process that died before
-the store's head was moved to it. It counts for nothing, so no reader is shown it.
+The latest version of a table may be a late fence, or the write of a process that died before the
+store's head was moved to it. Such a version has no effect, so readers never see it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Reader:
         self._db: Any = None
         self._latest: Any = None
         self._seen: tuple[int, Any] = (0, None)
-        """the version that was the head when the store was last asked, and the table as of it"""
+        """the head when the store was last read, and the table as of that version"""
 
     def read(self, ask: Callable[[Any], list[Row]]) -> list[Row]:
-        """Rows of the table; none where there is no table. If the version that is read is tidied
-        away meanwhile, the next one is read."""
+        """Rows of the table; empty if there is no table. If the version being read is cleaned up in
+        the meantime, the next one is read."""
         with explained(self._folder):
             for left in reversed(range(TRIES)):
                 check()
@@ -55,9 +55,9 @@ class Reader:
             return []
 
     def _at_head(self) -> Any:
-        """As long as the latest version is the one that was the head, it still is: so the store
-        is asked only after a write. (A look at the latest version takes 0.2 ms, about what a
-        query of a fixed version saves.)"""
+        """The table at its head. While the latest version is still the one that was the head, it
+        remains the head: so the store is read only after a write. (Reading the latest version takes
+        0.2 ms, about what a query of a fixed version saves.)"""
         latest = self._open()
         if latest is None:
             return None
@@ -75,14 +75,14 @@ class Reader:
         try:
             table.checkout(head)
         except (RuntimeError, OSError, ValueError):
-            head = latest  # store and index are not of one time: as writers do
+            head = latest  # store and index were restored from different times: do as writers do
             table.checkout(head)
         return head, table
 
     def _open(self) -> Any:
         with self._opening:
             if self._latest is None:
-                # each look finds what others wrote
+                # every read sees what others wrote
                 self._db = connect(self._folder, read_consistency_interval=timedelta(0))
                 self._latest = open_table(self._db, self._name)
                 self._seen = (0, None)
@@ -90,7 +90,7 @@ class Reader:
 
 
 def time_left() -> timedelta | None:
-    """How long a query may take; None: as long as it likes."""
+    """How long a query may take; None: no limit."""
     now = current()
     return None if now is None else timedelta(seconds=max(0.001, now.left))
 
@@ -106,7 +106,7 @@ def open_table(db: Any, name: str) -> Any:
 
 
 def connect(folder: str, **options: Any) -> Any:
-    """The database in a folder, which is its owner's alone if it is made here."""
+    """The database in a folder; a folder created here is accessible only to its owner."""
     if "://" not in folder:
         make_private_folder(Path(folder))
     return lancedb.connect(folder, **options)

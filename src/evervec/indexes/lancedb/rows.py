@@ -1,7 +1,7 @@
-"""What a table holds: one row for each chunk of a record, by its place in the record.
+"""The rows of a table: one for each chunk of a record, by its position in the record.
 
-Where a record was removed, its first place keeps a row without content, a tombstone, whose
-seq stops whatever comes late. All rows of a record have the seq of its last change.
+A removed record keeps an empty row at its first position, a tombstone, whose seq stops late writes.
+All rows of a record have the seq of its last change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NOTHING = Facts([], [], [], [])
 Row = dict[str, Any]
 KNOWN_BY = ("record", "tenant", "hash", "seq")
-"""the columns by which a point is told apart in `verify`"""
+"""the columns that identify a point in `verify`"""
 _to_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -69,7 +69,7 @@ class Columns:
         return id in self._rows
 
     def add(self, change: Change, there: Mapping[bytes, Row], now: float) -> None:
-        """The rows that a record is to have; `there`: those that it has, by hash."""
+        """Add the rows that a record is to have; `there`: its present rows, by hash."""
         whose = (change.record, change.seq, change.tenant, change.kind, change.id)
         moment = round(change.updated_at * 1e6)
         if not change.points and not change.kept:
@@ -98,7 +98,7 @@ class Columns:
         self._rows[id] = (id, *whose, place, hash, text, *what, vector)
 
     def as_table(self) -> pa.Table:
-        """All of them, in the order of the schema."""
+        """All rows, in the order of the schema."""
         *columns, vectors = zip(*self._rows.values(), strict=True)
         made = [
             pa.array(column, field.type)
@@ -110,7 +110,7 @@ class Columns:
 
 
 def as_rows(found: pa.Table) -> list[Row]:
-    """Rows as they came, vectors as arrays."""
+    """Rows in order, vectors as arrays."""
     names = [name for name in found.column_names if name != "vector"]
     columns = [found.column(name).to_pylist() for name in names]
     rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
@@ -134,7 +134,8 @@ def held_of(row: Row) -> Held:
 
 
 def _metadata(said: str | None) -> dict[str, Any]:
-    """As it was written; whatever others made of it is something else, in any case."""
+    """The metadata as written; if others changed it into something else, a value that never
+    matches."""
     try:
         return dict(json.loads(said or ""))
     except (ValueError, TypeError):

@@ -1,11 +1,11 @@
-"""One table: written in steps that nobody can come between, read as of its head.
+"""One table: written atomically, read as of its head.
 
-Whoever finds that the last commit was not his own begins with a fence, a commit that goes to
-the table's head once more and changes nothing. LanceDB refuses what was begun before another's
-fence and is committed after it. So between looking at what a record has and replacing it nobody
-else writes, and one who slept in between (and lost his turn, his lease, or both) finds his
-commit refused, whatever the store's lock says. A fence that itself comes late takes the latest
-version back: the store's head stays, readers read that, and whoever writes next returns to it.
+A writer that finds another writer's commit as the latest starts with a fence: a commit that
+restores the table's head and changes nothing. LanceDB refuses a commit that began before another
+writer's fence and comes after it. So no other writer comes between reading a record's rows and
+replacing them. A writer that was suspended in between (and lost its turn, its lease, or both) has
+its commit refused, whatever the store's lock says. A fence that itself comes late sets the latest
+version back, but the store's head stays: readers read the head, and the next writer returns to it.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ log = logging.getLogger("evervec")
 
 _HEAD = "head"
 _LEAST_COMMITS, _ROWS_FOR_ONE_MORE, _MOST_COMMITS = 10, 1000, 44
-"""before it is tidied: the larger a table is, the more that costs"""
+"""commits before the table is cleaned up: the larger a table is, the more that costs"""
 _INDEX_FROM = 2000
-"""rows from which on looking things up beats reading all of them"""
+"""number of rows from which scalar indexes are faster than a full scan"""
 _MERGE_BY_INDEX_FROM = 50_000
-"""for a merge that is later: it looks through what is not indexed yet several times"""
+"""higher for a merge, which scans the rows that are not indexed yet several times"""
 _SCALARS: dict[str, Any] = {"id": BTree, "record": BTree, "tenant": Bitmap, "terms": LabelList}
 _EVERY_RECORD = 1 << 63
 _ALL = (1 << 32) - 1
@@ -92,9 +92,9 @@ class Table:
         self._tidied = 0
         self._patience = _LEAST_COMMITS
         self._mine = 0
-        """the version that this writer's last commit made; 0: it has made none"""
+        """the version of this writer's last commit; 0: none"""
         self._highest = _EVERY_RECORD
-        """no record above this one was in it then"""
+        """no record above this one was in the table then"""
 
     # reading
     def search(
@@ -128,7 +128,7 @@ class Table:
             if len(found) >= limit or (exact and len(rows) < wanted):
                 return found
             if len(rows) < wanted:
-                exact = True  # the ANN index looked into too few of its parts
+                exact = True  # the ANN index searched too few of its partitions
             else:
                 wanted *= 4
 
@@ -142,7 +142,7 @@ class Table:
         return sorted((held_of(row) for row in rows), key=lambda h: h.record)
 
     def tenants(self, tenant: str | None) -> dict[str, int]:
-        """How many records each tenant has in it."""
+        """The number of records of each tenant."""
         where = "removed_at is null"
         where += "" if tenant is None else f" and tenant = {text(tenant)}"
         rows = self._reader.read(lambda t: _rows(t, where, ["tenant", "record"]))
@@ -150,7 +150,7 @@ class Table:
 
     # writing
     def misfit(self) -> str | None:
-        """Why it cannot hold the vectors of its version; None: it can, or is not made yet."""
+        """Why it cannot hold the vectors of its version; None: it can, or does not exist yet."""
         if self._fits:
             return None
         with explained(self._folder):
@@ -169,13 +169,13 @@ class Table:
         )
 
     def write(self, changes: Sequence[Change], now: float) -> Applied:
-        """Bring records to what the changes say, in one commit. The caller has the turn."""
+        """Bring records to the state in the changes, in one commit. The caller has the turn."""
         latest = folded(changes)
         return self._commit(lambda table: self._merge(table, latest, now))
 
     def _merge(self, table: Any, changes: list[Change], now: float) -> Applied:
         keeps = any(change.kept for change in changes)
-        with ThreadPoolExecutor(1) as beside:  # while one looks, the other makes rows
+        with ThreadPoolExecutor(1) as beside:  # reads the present rows while the new ones are built
             look = beside.submit(self._present, table, changes)
             new = self._columns(() if keeps else changes, {}, now)
             there = look.result()
@@ -189,7 +189,7 @@ class Table:
         if not len(new):
             if gone:
                 table.delete(f"id in ({texts(gone)})")
-        elif not over:  # nothing to look for, so nothing to merge with
+        elif not over:  # no present rows, so nothing to merge with
             table.add(new.as_table())
         else:
             merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
@@ -208,8 +208,8 @@ class Table:
         return new
 
     def _present(self, table: Any, changes: list[Change]) -> dict[int, list[Row]]:
-        """What is there of the changes' records. Those above all that were ever written are
-        new, which saves a look for each batch of a first load."""
+        """The present rows of the changes' records. Records above the highest ever written are new,
+        which saves a read for each batch of an initial load."""
         there: dict[int, list[Row]] = defaultdict(list)
         records = [c.record for c in changes if c.record <= self._highest]
         if not records:
@@ -246,15 +246,15 @@ class Table:
         self._commit(lambda table: table.delete(where))
 
     def drop_tenant(self, tenant: str) -> None:
-        """Take out all that a tenant has, and with the last one's the table; nothing if it is
-        gone already."""
+        """Remove all points of a tenant, and the table with the last tenant; nothing if it is
+        already gone."""
         if tenant in self.tenants(None):
             self.delete(f"tenant = {text(tenant)}")
         if not self.tenants(None):
             self.drop()
 
     def purge(self, before: float) -> int:
-        """Forget tombstones from before then, so many at once."""
+        """Purge tombstones from before that time, up to `_AT_ONCE` per call."""
         where = f"removed_at < {before!r}"
         found = self._reader.read(lambda t: _rows(t, where, ["id"], _AT_ONCE))
         if found:
@@ -262,7 +262,7 @@ class Table:
         return len(found)
 
     def _commit(self, work: Callable[[Any], T]) -> T:
-        """Do something to the table that nobody else can come between."""
+        """Run `work` on the table as one atomic step."""
         with explained(self._folder):
             for left in reversed(range(TRIES)):
                 try:
@@ -274,7 +274,7 @@ class Table:
                         self._mine = table.version
                     return done
                 except (RuntimeError, OSError, ValueError) as error:
-                    self._writer, self._mine = None, 0  # it may be of a table that is no more
+                    self._writer, self._mine = None, 0  # the table may have been dropped
                     if not left:
                         raise
                     log.info("%s is written again: %s", self.name, first_line(error))
@@ -291,14 +291,16 @@ class Table:
         return self._writer
 
     def _go_to_head(self, table: Any) -> None:
-        """Begin where the last one whose turn it was ended, behind a fence if that was another."""
+        """Start at the head of the last writer that held the turn, behind a fence if that was
+        another one."""
         table.checkout_latest()
         head, last = self._head.read(), table.version
         if self._mine == head == last:
             return
         known = self._mine != 0
         if head != last and head not in {v["version"] for v in table.list_versions()}:
-            head = last  # none is noted yet, or store and index are not of one time
+            # no head is noted yet, or store and index were restored from different times
+            head = last
         table.restore(head)
         fence = table.version
         self._head.move(fence)
@@ -307,7 +309,7 @@ class Table:
         self._mine = fence
         self._highest = _EVERY_RECORD if known else _highest(table)
 
-    # care
+    # maintenance
     def drop(self) -> None:
         with explained(self._folder):
             connect(self._folder).drop_table(self.name, ignore_missing=True)
@@ -318,7 +320,7 @@ class Table:
         return self._mine - self._tidied >= self._patience
 
     def tidy(self) -> None:
-        """Make few files of many, forget old versions, and see to the indexes."""
+        """Compact files, remove old versions, and update the indexes."""
         self._commit(self._tend)
         with explained(self._folder):
             self._clean()
@@ -328,7 +330,7 @@ class Table:
         self._patience = min(_LEAST_COMMITS + rows // _ROWS_FOR_ONE_MORE, _MOST_COMMITS)
         indexes = table.list_indices()
         has_ann = any(index.columns == ["vector"] for index in indexes)
-        # made anew behind it: to keep them in step with the files costs more
+        # dropped here and built again below: updating them along with the files costs more
         for index in indexes:
             if index.columns != ["vector"]:
                 table.drop_index(index.name)
@@ -341,20 +343,20 @@ class Table:
             table.create_index("vector", config=IvfHnswSq(distance_type="cosine"))
 
     def _clean(self) -> None:
-        """Take away all but the head, which bears a tag: LanceDB takes away nothing at all when
-        a version with a tag would go. So if somebody's late fence hides the head, it stays."""
+        """Remove all versions but the head, which is tagged: LanceDB removes nothing at all if a
+        tagged version would be removed. So if a late fence hides the head, the head stays."""
         table = self._writer
         tag = table.tags.update if _HEAD in table.tags.list() else table.tags.create
         tag(_HEAD, self._mine)
         try:
-            # not a moment older: who reads what goes away reads again
+            # keeps nothing older: a reader of a removed version reads again
             table.optimize(cleanup_older_than=timedelta(milliseconds=1))
         except RuntimeError as error:
             log.info("%s is tidied later: %s", self.name, first_line(error))
         self._tidied = self._mine
 
     def heal(self) -> None:
-        """Go back to the head where somebody was late, and died before he did that himself."""
+        """Go back to the head after a late writer that died before it could do so itself."""
         if self._reader.read(lambda _: [{}]):
             self._commit(lambda _: None)
 
@@ -369,14 +371,14 @@ def table_names(folder: str) -> list[str]:
             names += found.tables
             page = found.page_token or ""
         mine = set(schema(1).names)
-        # one that is being made, or was dropped just now, cannot be opened
+        # a table that is being created, or was just dropped, cannot be opened
         found = ((name, open_table(db, name)) for name in names)
         return [name for name, t in found if t is not None and mine <= set(t.schema.names)]
 
 
 def _not_done(changes: Sequence[Change], there: Mapping[int, list[Row]]) -> Applied:
-    """Changes of records that have something newer, or were removed by it, and those whose kept
-    chunks are not there."""
+    """Changes of records that have a newer write or removal, and those whose kept chunks are
+    missing."""
     applied = Applied()
     for c in changes:
         rows = there.get(c.record, [])
@@ -394,7 +396,7 @@ def _rows(table: Any, where: str, columns: Sequence[str], limit: int = _ALL) -> 
 
 
 def _highest(table: Any) -> int:
-    """The highest record; that of a very large table is not looked for."""
+    """The highest record number; for a very large table it is not computed."""
     if table.count_rows() > _LARGE:
         return _EVERY_RECORD
     found = table.search().select(["record"]).limit(_ALL).to_arrow()

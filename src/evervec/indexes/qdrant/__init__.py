@@ -1,8 +1,7 @@
-"""Vectors in Qdrant, guarded by seq point by point.
+"""Vectors in Qdrant; each point is guarded by its seq.
 
-A point is known by its record and chunk, and carries the seq of its record's last change.
-Where a record was removed, a point without a vector stays, a tombstone, whose seq stops
-what comes late.
+A point is identified by its record and chunk, and has the seq of its record's last change. A
+removed record keeps a point without a vector, a tombstone, whose seq stops late writes.
 """
 
 from __future__ import annotations
@@ -50,8 +49,7 @@ class QdrantIndex:
         self._name = settings.qdrant_collection
         self._settings = settings
         self._ready: dict[str, int] = {}
-        """collections that are there, with the dimensions that they were found to have; 0: they
-        were not looked at"""
+        """known collections with their dimensions; 0: not checked yet"""
         self._closed = False
 
     # writing
@@ -111,7 +109,7 @@ class QdrantIndex:
                 return found
             wanted *= 4
 
-    # verify and care
+    # verify and maintenance
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
         engine = self._engine
         must = [
@@ -134,7 +132,7 @@ class QdrantIndex:
             for point in engine.scroll(name, engine.all(engine.ids(wanted)), _KNOWN_BY):
                 if _held(point)[:4] == wanted[point.id][:4]:
                     by_seq[wanted[point.id].seq].append(point.id)
-            # what is written between the look and this has another seq, and stays
+            # a point written between the read and this delete has another seq, and stays
             gone = [
                 engine.delete_all(engine.all(engine.ids(ids), *_of_seq(engine, seq)))
                 for seq, ids in by_seq.items()
@@ -158,7 +156,8 @@ class QdrantIndex:
                 )
 
     def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
-        """In collections that bear the names of this store's versions: others may be anyone's."""
+        """Stray points, only in collections with the names of this store's versions: others may
+        belong to other applications."""
         engine = self._engine
         mine = [] if tenant is None else [engine.equals("tenant", tenant)]
         other = engine.all(but=[engine.any_of("version", known)])
@@ -195,7 +194,8 @@ class QdrantIndex:
 
         def take_out(name: str) -> None:
             engine.update(name, [engine.delete_all(mine)])
-            if not engine.scroll(name, engine.all(), ("record",), 1):  # other kinds may have it too
+            # other kinds may use the collection too
+            if not engine.scroll(name, engine.all(), ("record",), 1):
                 engine.drop(name)
                 self._ready.pop(name, None)
 
@@ -230,8 +230,8 @@ class QdrantIndex:
         return self._on(version, lambda name: self._engine.scroll(name, where, fields), [])
 
     def _on(self, version: int, work: Callable[[str], T], otherwise: T, *, make: bool = False) -> T:
-        """Work on the collection of a version, looked for once more if it turns out to be gone;
-        `otherwise` where there is none."""
+        """Work on the collection of a version, with one retry if it turns out to be gone; returns
+        `otherwise` if there is none."""
         for _ in range(2):
             name = self._collection(version, make=make)
             if name is None:
@@ -241,7 +241,7 @@ class QdrantIndex:
             except CollectionGone:
                 self._ready.pop(name, None)
             except IndexUnavailable:
-                if make:  # somebody may have put another collection in its place
+                if make:  # it may have been replaced by another collection
                     self._ready.pop(name, None)
                 raise
         raise IndexUnavailable(f"{self.url} loses its collections as they are made")
@@ -251,7 +251,7 @@ class QdrantIndex:
         return self._name_of(collection.spec)
 
     def _collection(self, version: int, *, make: bool = False) -> str | None:
-        """The name of the Qdrant collection that has a version's points; None: there is none."""
+        """The name of the Qdrant collection with a version's points; None: there is none."""
         known = self._collections.get(version)
         if known is None or known.spec is None:
             return None
@@ -275,7 +275,7 @@ class QdrantIndex:
         return self._name.replace("{version}", spec.name)
 
     def _misfit(self, name: str, spec: ModelSpec) -> str | None:
-        """Why a collection that is there cannot hold a model's vectors."""
+        """Why an existing collection cannot hold a model's vectors."""
         size = self._engine.dimensions(name)
         if size in (None, spec.dimensions):
             return None
@@ -287,7 +287,7 @@ class QdrantIndex:
 
 
 def _good(points: Sequence[Found], conditions: Sequence[Condition]) -> Iterator[Match]:
-    """Those that fit the conditions, each looked at when it is asked for."""
+    """The points that fit the conditions, checked lazily."""
     for point in points:
         payload = point.payload or {}
         if not conditions or matches(payload["metadata"], conditions):
@@ -295,24 +295,25 @@ def _good(points: Sequence[Found], conditions: Sequence[Condition]) -> Iterator[
 
 
 def _held(point: Stored) -> Held:
-    """Whatever others did to it: a point without its hash is one that should not be there."""
+    """A point for `verify`, even if others have changed it: a point without a hash should not
+    exist."""
     record, tenant, hash, seq = _values(point, _KNOWN_BY, (0, "", "", 0))
     try:
         known = bytes.fromhex(hash)
     except ValueError:
         known = b""
     copy = Copy(*_values(point, ("text", "metadata"), ("", {})))
-    # of its vector nothing is said: Qdrant itself brings it to length one, and keeps its size
+    # its vector is not checked: Qdrant itself normalises it, and enforces its size
     return Held(record, tenant, known, seq, point.id, copy=copy)
 
 
 def _of_seq(engine: Engine, seq: int) -> list[Any]:
-    # it may have lost its own; and one beyond a float's precision matches no range
+    # the point may have lost its seq, and a seq beyond a float's precision matches no range
     return [engine.between("seq", gte=seq, lte=seq)] if 0 < seq <= 1 << 53 else []
 
 
 def _values(point: Stored, fields: Sequence[str], otherwise: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Fields of its payload; another value where one is missing, or of another type."""
+    """Fields of its payload; a default where one is missing, or has another type."""
     return tuple(
         value
         if isinstance(value := point.payload.get(field), type(other)) or other is None

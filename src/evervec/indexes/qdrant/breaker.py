@@ -1,4 +1,4 @@
-"""A breaker: what is away is left alone for a while, so that nobody waits for it in vain."""
+"""A circuit breaker: a failing server is not called for a while, so that no caller waits for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST = 30.0
 
 
 class Breaker:
-    """Opens at a failure, for twice as long each time; one call after that is a try."""
+    """Opens at a failure, for twice as long each time; then one call is let through as a test."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -27,7 +27,7 @@ class Breaker:
             if self._failures and self._clock() < self._until:
                 raise IndexUnavailable(self._why)
             if self._failures:
-                self._wait()  # this call tries it, and others wait for what it finds
+                self._wait()  # this call is the test, and others wait for its result
 
     def failed(self, why: str) -> None:
         with self._lock:

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 _PAGE = 1000
 _REFUSED = (400, 409, 422)
-"""answers about one request, from a server that works"""
+"""status codes about one request, from a server that works"""
 _SCHEMAS: dict[str, Any] = {
     "tenant": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
     "keyword": models.PayloadSchemaType.KEYWORD,
@@ -80,22 +80,22 @@ def connect(url: str, settings: Settings, key: str) -> ClientEngine:
     if key and not safe:
         log.warning("the key of %s travels unencrypted: use qdrants://", parts.hostname)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the client says the same in its own way
+        warnings.simplefilter("ignore")  # the client warns about the same
         client = QdrantClient(
             host=parts.hostname,
             port=port,
             https=safe,
             api_key=key or None,
             timeout=max(1, round(settings.qdrant_seconds)),
-            check_compatibility=False,  # it would ask before there is any need to
-            verify=safe,  # else it reads certificates for nothing
+            check_compatibility=False,  # it would call the server too early
+            verify=safe,  # otherwise it reads certificates needlessly
         )
     url = f"{parts.scheme}://{parts.hostname}:{port}"
     return ClientEngine(url, client, alone=False, seconds=settings.qdrant_seconds)
 
 
 class ClientEngine:
-    """The local mode is not made for threads, so there one call waits for the other."""
+    """The local mode is not thread-safe, so its calls are serialised."""
 
     def __init__(
         self, url: str, client: QdrantClient, *, alone: bool, seconds: float = math.inf
@@ -117,7 +117,7 @@ class ClientEngine:
             with self._one:
                 try:
                     return ask()
-                except (ValueError, RuntimeError) as error:  # it has no classes of its own
+                except (ValueError, RuntimeError) as error:  # it has no error classes of its own
                     gone = CollectionGone if "not found" in str(error) else IndexUnavailable
                     raise gone(f"{self.url} cannot be used: {_said(error)}") from error
         self._breaker.check()
@@ -125,7 +125,7 @@ class ClientEngine:
         try:
             answer = ask()
         except (ApiException, QdrantException, OSError) as error:
-            if ended := exceeded():  # which says nothing of the server
+            if ended := exceeded():  # says nothing about the server
                 raise ended from error
             why = f"Qdrant at {self.url} cannot be used: {_said(error)}"
             if isinstance(error, UnexpectedResponse) and error.status_code == 404:
@@ -158,9 +158,9 @@ class ClientEngine:
                 )
             )
         except IndexUnavailable:
-            if not self.has(collection):  # else another process made it just now
+            if not self.has(collection):  # otherwise another process just created it
                 raise
-        if not self.alone:  # the local mode has no payload indexes, and warns of that
+        if not self.alone:  # the local mode has no payload indexes, and warns about them
             for field, schema in PAYLOAD_INDEXES.items():
                 self._make_index(collection, field, _SCHEMAS[schema])
 
@@ -179,7 +179,7 @@ class ClientEngine:
         self._call(lambda: self._client.delete_collection(collection))
 
     def tend(self, collection: str) -> None:
-        """A server tends itself."""
+        """Nothing to do: a server maintains itself."""
 
     # filters
     def equals(self, key: str, value: str | bool) -> Any:
@@ -244,7 +244,7 @@ class ClientEngine:
     def delete_all(self, where: Any) -> Any:
         return models.DeleteOperation(delete=models.FilterSelector(filter=where))
 
-    # what it does
+    # operations
     def update(self, collection: str, changes: Sequence[Any]) -> None:
         self._call(lambda: self._client.batch_update_points(collection, list(changes), wait=True))
 
@@ -274,7 +274,7 @@ class ClientEngine:
         )
 
     def _time_left(self) -> int | None:
-        """Whole seconds that the server may take, where a deadline allows less than usual."""
+        """Whole seconds that the server may take, if a deadline allows less than usual."""
         now = current()
         return None if now is None or now.left > self._seconds else max(1, math.ceil(now.left))
 

@@ -1,6 +1,6 @@
 """Qdrant's engine inside this process: a folder with a shard for each collection.
 
-One process at a time; within it, all that open the same folder share one engine.
+Only one process at a time can open a folder; within it, all users of the folder share one engine.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ T = TypeVar("T")
 
 _PAGE = 1000
 _RESERVE = 64 << 20
-"""bytes of the disk that must stay free: the engine's files are sparse and mapped into memory, so
-that a page for which there is no space ends the process by SIGBUS instead of raising an error"""
+"""bytes of the disk that must stay free: the engine's files are sparse and memory-mapped, so a page
+without disk space kills the process with SIGBUS instead of raising an error"""
 _GROWTH = 4
 """bytes that may be written for each byte of a point: log, storage and payload indexes (about 2
 were measured)"""
@@ -115,7 +115,7 @@ class EdgeEngine:
             path = self._path(collection)
             if not path.exists() or not any(path.iterdir()):
                 return False
-            self._check_space(0)  # what is in its log is written again
+            self._check_space(0)  # its log is replayed
             self._shards[collection] = self._call(lambda: edge.EdgeShard.load(str(path)))
             return True
 
@@ -124,7 +124,7 @@ class EdgeEngine:
             config = json.loads((self._path(collection) / "edge_config.json").read_text())
             size: int = config["vectors"].get("", {"size": 0})["size"]
         except (OSError, ValueError, LookupError, AttributeError):
-            return None  # the engine may keep it otherwise one day
+            return None  # the engine may change this file in the future
         return size
 
     def drop(self, collection: str) -> None:
@@ -146,7 +146,7 @@ class EdgeEngine:
     def _call(self, ask: Callable[[], T]) -> T:
         try:
             return ask()
-        except Exception as error:  # its errors are of no class of their own
+        except Exception as error:  # it has no error classes of its own
             said = str(error).partition("\n")[0][:300]
             held = ": another process has it open" if "WouldBlock" in said else f": {said}"
             raise IndexUnavailable(f"{self.url} cannot be used{held}") from error
@@ -167,7 +167,7 @@ class EdgeEngine:
     # filters
     def equals(self, key: str, value: str | bool) -> Any:
         if isinstance(value, bool):
-            return None  # its Python side takes it for a number
+            return None  # its Python binding takes a bool for a number
         return FieldCondition(key, match=edge.MatchValue(value))
 
     def any_of(self, key: str, values: Iterable[int]) -> Any:
@@ -207,7 +207,7 @@ class EdgeEngine:
             len(repr(payload).encode()) + (0 if vector is None else vector.nbytes)
             for _, vector, payload in points
         )
-        # nobody came between: see `turn`
+        # no guard needed: turns are serialised, see `turn`
         return _Update(UpdateOperation.upsert_points(made), size)
 
     def set_payload(self, payload: dict[str, Any], where: Any) -> Any:
@@ -219,7 +219,7 @@ class EdgeEngine:
     def delete_all(self, where: Any) -> Any:
         return _Update(UpdateOperation.delete_points_by_filter(where))
 
-    # what it does
+    # operations
     def update(self, collection: str, changes: Sequence[_Update]) -> None:
         shard = self._shard(collection)
         for change in changes:
@@ -256,7 +256,7 @@ class EdgeEngine:
         return self._call(lambda: shard.query(request))
 
     def close(self) -> None:
-        """Give up one use of it; the last one closes the folder."""
+        """Release one use of the engine; the last one closes the folder."""
         with _opening:
             self.users -= 1
             if self.users == 0:
@@ -273,5 +273,5 @@ def _used(folder: Path) -> int:
 
 
 def _numbers(vector: NDArray[np.float32]) -> Any:
-    """As the engine reads them fastest: a list would have to be made first."""
+    """The vector in the form that the engine reads fastest: without making a list."""
     return vector.data

@@ -1,5 +1,5 @@
-"""What the index asks of Qdrant, whether it is a server, the client's local mode or the
-embedded engine: a few ways to say a filter, and four things to do."""
+"""The operations that the index needs from Qdrant, implemented for a server, the client's local
+mode and the embedded engine: filters, changes and queries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAYLOAD_INDEXES = {
     "metadata.confidence": "float",
     "metadata.valid_from": "float",
 }
-"""what is filtered and guarded by; `tenant` is a keyword that parts the points"""
+"""fields used in filters and guards; `tenant` is a keyword that partitions the points"""
 
 
 class CollectionGone(IndexUnavailable):
@@ -34,14 +34,14 @@ class CollectionGone(IndexUnavailable):
 
 
 class Stored(NamedTuple):
-    """A point as it is kept, without its vector."""
+    """A stored point, without its vector."""
 
     id: str
     payload: dict[str, Any]
 
 
 class Found(Protocol):
-    """A point as the engine hands it out. Reading its payload may be the dearest part of it."""
+    """A point as the engine returns it. Reading its payload may be the most expensive part."""
 
     @property
     def payload(self) -> dict[str, Any] | None: ...
@@ -51,7 +51,7 @@ class Found(Protocol):
 
 
 class Shape(NamedTuple):
-    """How a new collection is made."""
+    """The options of a new collection."""
 
     dimensions: int
     quantization: str
@@ -60,58 +60,57 @@ class Shape(NamedTuple):
 
 
 class Ends(TypedDict, total=False):
-    """Of what a number lies between."""
+    """The ends of a range of numbers."""
 
     gt: float
     gte: float
     lt: float
     lte: float | None
-    """None: there is no such end"""
+    """None: no such end"""
 
 
 class Engine(Protocol):
-    """Methods raise `IndexUnavailable` when it is away."""
+    """A Qdrant engine. Methods raise `IndexUnavailable` when it cannot be reached."""
 
     url: str
     alone: bool
-    """nobody else writes to it: calls of this process are all there are"""
+    """there are no other writers: all calls come from this process"""
 
     def turn(self) -> AbstractContextManager[None]:
-        """Everything that writes does so in a turn. Where the engine is `alone`, turns come one
-        after the other, so that looking and writing are one step; elsewhere they overlap, and
-        changes carry guards."""
+        """Every write happens in a turn. If the engine is `alone`, turns are serialised, so that
+        reading and writing are one atomic step; otherwise they overlap, and changes have guards."""
         ...
 
     def ensure(self, collection: str, shape: Shape) -> None:
-        """Make a collection with its payload indexes where it is missing."""
+        """Create a collection with its payload indexes if it does not exist."""
 
     def has(self, collection: str) -> bool: ...
 
     def dimensions(self, collection: str) -> int | None:
-        """Of its vectors; 0: it has named vectors or none; None: that is not known."""
+        """The dimensions of its vectors; 0: it has named vectors or none; None: unknown."""
         ...
 
     def drop(self, collection: str) -> None:
-        """Take it away with all that is in it."""
+        """Drop a collection with its contents."""
 
     def tend(self, collection: str) -> None:
-        """What the engine does not do by itself."""
+        """Maintenance that the engine does not do by itself."""
 
     # filters
     def equals(self, key: str, value: str | bool) -> Any:
-        """None: it has no way to say that."""
+        """None: the engine cannot express it."""
 
     def any_of(self, key: str, values: Iterable[int]) -> Any: ...
     def between(self, key: str, **ends: Unpack[Ends]) -> Any: ...
     def empty(self, key: str) -> Any:
-        """Absent, null or a list of nothing."""
+        """Absent, null or an empty list."""
 
     def ids(self, ids: Iterable[str]) -> Any: ...
     def all(self, *must: Any, but: Sequence[Any] = ()) -> Any: ...
     def either(self, *should: Any) -> Any: ...
 
     def only_updates(self) -> bool:
-        """Whether it can replace a point without bringing it back."""
+        """Whether it can replace a point without recreating a deleted one."""
         ...
 
     # changes
@@ -122,25 +121,25 @@ class Engine(Protocol):
         *,
         there: bool,
     ) -> Any:
-        """Points by id; those that are there are replaced if they pass the guard. `there`: all
-        are, and one that is gone by now stays so. Older servers know neither, and where looking
-        and writing are one step there is no need of either."""
+        """Write points by id; existing points are replaced only if they pass the guard. `there`:
+        all points exist, and one deleted in the meantime stays deleted. Older servers support
+        neither; where reading and writing are one atomic step, neither is needed."""
 
     def set_payload(self, payload: dict[str, Any], where: Any) -> Any: ...
     def delete(self, ids: Sequence[str], *guards: Any) -> Any:
-        """Those of them that pass the guards."""
+        """Delete the points that pass the guards."""
 
     def delete_all(self, where: Any) -> Any:
-        """All that pass."""
+        """Delete all points that pass."""
 
-    # what it does
+    # operations
     def update(self, collection: str, changes: Sequence[Any]) -> None:
-        """Make changes, one after the other, in one request; back when they can be read."""
+        """Apply changes in order, in one request; returns when they can be read."""
 
     def scroll(
         self, collection: str, where: Any, fields: Sequence[str], limit: int | None = None
     ) -> list[Stored]:
-        """All points that pass, or the first so many."""
+        """All points that pass, or the first `limit`."""
         ...
 
     def query(
@@ -151,7 +150,7 @@ class Engine(Protocol):
         fields: Sequence[str],
         limit: int,
     ) -> Sequence[Found]:
-        """The nearest that pass, best first."""
+        """The nearest points that pass, best first."""
         ...
 
     def close(self) -> None: ...

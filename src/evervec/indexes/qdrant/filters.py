@@ -1,7 +1,7 @@
-"""Conditions on metadata in Qdrant's words.
+"""Conditions on metadata as Qdrant filters.
 
-Qdrant compares numbers as floats, and texts not at all: what it lets through may be too
-much, never too little, and is looked at once more.
+Qdrant compares numbers as floats, and has no ranges of texts: its results may be too many, never
+too few, and are checked again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 
 
 def says_it_all(conditions: Sequence[Condition]) -> bool:
-    """Whether what passes in Qdrant needs no second look: equal texts are the same anywhere."""
+    """Whether results of Qdrant need no second check: equality of texts is exact."""
     return all(
         isinstance(value, str)
         for c in conditions
@@ -27,7 +27,7 @@ def says_it_all(conditions: Sequence[Condition]) -> bool:
 
 
 def pushed_down(engine: Engine, conditions: Sequence[Condition]) -> tuple[list[Any], list[Any]]:
-    """What points must pass, and what they must not."""
+    """The conditions that points must pass, and those that they must not."""
     must: list[Any] = []
     but: list[Any] = []
     for c in conditions:
@@ -58,7 +58,7 @@ def _equal(engine: Engine, key: str, value: Scalar) -> Any:
 
 
 def _path(field: str) -> str | None:
-    """Where a field lies in the payload; None for a name that its paths cannot say."""
+    """The path of a field in the payload; None for a name that a path cannot express."""
     if _PLAIN.fullmatch(field):
         return f"metadata.{field}"
     return None if '"' in field or "\\" in field else f'metadata."{field}"'

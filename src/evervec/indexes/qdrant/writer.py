@@ -1,9 +1,9 @@
-"""How changes become operations on points, guarded by seq.
+"""Turns changes into operations on points, guarded by seq.
 
-Qdrant has no transactions: new points come first, what is over goes last, and where others
-may write too everything is read back, so that one who was overtaken takes his own points out
-again. Where nobody else writes, a new chunk takes the place of one that is over, which is half
-the work.
+Qdrant has no transactions. New points are written first, and surplus points are deleted last. Where
+others may write too, everything is read back, and a writer that was overtaken removes its own
+points again. If there are no other writers, a new chunk replaces a surplus one, which is half the
+work.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _TRIES = 5
 
 
 class _Plan(NamedTuple):
-    """What a change does to the points that are there."""
+    """What a change does to the present points."""
 
     change: Change
     new: dict[str, tuple[NDArray[np.float32] | None, dict[str, Any]]]
     common: dict[str, Any]
     kept: dict[str, int]
-    """positions by id, of those that are there"""
+    """positions by id, of present points"""
     gone: list[str]
     there: dict[str, Stored]
 
@@ -48,7 +48,7 @@ class PointWriter:
         self._now = now
 
     def write(self, collection: str, version: int, changes: list[Change]) -> Applied:
-        """Bring records to what the changes say, one for each."""
+        """Bring records to the state in the changes, one change per record."""
         applied = Applied()
         for _ in range(_TRIES):
             plans = self._plan(collection, version, changes, applied)
@@ -67,14 +67,14 @@ class PointWriter:
     def _plan(
         self, collection: str, version: int, changes: list[Change], applied: Applied
     ) -> list[_Plan]:
-        """How to bring records to what the changes say; nothing for those that are newer."""
+        """Plan the changes; those of records with a newer write are skipped."""
         present = self._present(collection, version, changes)
         now = self._now()
         plans = []
         for c in changes:
             there = present[c.record]
             latest = _latest(there)
-            if latest > c.seq:  # something newer is there, or was removed
+            if latest > c.seq:  # a newer write or removal exists
                 applied.newer[version, c.record] = latest
                 continue
             common = _common(c)
@@ -96,12 +96,12 @@ class PointWriter:
     def _ids(
         self, version: int, change: Change, has: Mapping[str | None, str], kept: Iterable[str]
     ) -> list[str]:
-        """Of the points that are to have the change's chunks; `has`: those there, by hash."""
+        """The ids of the points for the change's chunks; `has`: the present points, by hash."""
         hashes = [p.hash for p in change.points]
-        if not self._engine.alone:  # whoever writes the same chunk writes the same point
+        if not self._engine.alone:  # two writers of the same chunk write the same point
             return [point_id(version, change.record, h) for h in hashes]
         known = [has.get(h.hex()) for h in hashes]
-        taken = {*known, *kept, has.get(None)}  # a tombstone is no place for a chunk
+        taken = {*known, *kept, has.get(None)}  # a tombstone's id is not used for a chunk
         free = [id for id in has.values() if id not in taken]
         more = (point_id(version, change.record, n.to_bytes(4)) for n in count())
         unused = (id for id in more if id not in has.values())
@@ -126,12 +126,13 @@ class PointWriter:
         return present
 
     def _operations(self, plans: list[_Plan]) -> list[Any]:
-        """New points first and what is over last, so that a record is never without."""
+        """The operations: new points first and deletions last, so that a record is never without
+        points."""
         engine = self._engine
         first, then, last = [], [], []
         together, gone = [], []
-        # a guard that is right for all: what came meanwhile with a seq between is read back,
-        # and where nobody comes between, what is there was looked at already
+        # One bound that is safe for all plans: a concurrent write with a seq in between is found
+        # when reading back, and without other writers the present points were already checked.
         seqs = [plan.change.seq for plan in plans]
         bound = max(seqs) if engine.alone else min(seqs)
         for plan in plans:
@@ -163,8 +164,8 @@ class PointWriter:
     def _overtaken(
         self, collection: str, version: int, plans: list[_Plan], applied: Applied
     ) -> list[Change]:
-        """What must be written again. Where somebody newer was faster, what was put beside
-        his points is taken out."""
+        """The changes to be written again. Where a newer writer was faster, this writer's points
+        are removed."""
         engine = self._engine
         present = self._present(collection, version, [plan.change for plan in plans])
         again, stale = [], []
@@ -190,8 +191,8 @@ def _latest(there: Mapping[str, Stored]) -> int:
 
 
 def point_id(version: int, record: int, hash: bytes) -> str:
-    """The same for the same chunk of a record, whoever writes it; the tombstone's has no hash."""
-    # a UUID of version 5, written down directly: there is one for each point of each batch
+    """The id of a chunk's point, the same for every writer; a tombstone has an empty hash."""
+    # a UUID of version 5, formatted directly for speed: there is one for each point of each batch
     name = _POINTS + f"{version}/{record}/{hash.hex()}".encode()
     said = hashlib.sha1(name, usedforsecurity=False).hexdigest()
     variant = "89ab"[int(said[16], 16) & 3]
@@ -199,7 +200,7 @@ def point_id(version: int, record: int, hash: bytes) -> str:
 
 
 def _common(change: Change) -> dict[str, Any]:
-    """What all points of a record carry."""
+    """The payload that all points of a record share."""
     return {
         "tenant": change.tenant,
         "kind": change.kind,
