@@ -71,8 +71,8 @@ def late_start(text: str, start: int, end: int, most: int, count: Count) -> int:
 
 
 def _divide(text: str, block: Block, most: int, count: Count, way: int, found: list[Block]) -> None:
-    while way < len(_WAYS):
-        places = _WAYS[way](text, block.start, block.end)
+    while way < len(_SPLITTERS):
+        places = _SPLITTERS[way](text, block.start, block.end)
         way += 1
         if places:
             break
@@ -197,7 +197,7 @@ def _middle(text: str, start: int, end: int) -> int | None:
     return middle if end - start > 4 * _REACH else None
 
 
-_WAYS = (
+_SPLITTERS = (
     _lines,
     _ends(70, _SENTENCE_END, _ANY_SENTENCE),
     _ends(72, _CLAUSE_END, _ANY_CLAUSE),

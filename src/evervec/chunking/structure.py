@@ -109,9 +109,9 @@ class _Reader:
         self._lines = 0
         self._fences = _fences(text)
         self._fence_end = 0
-        self._apart = False
+        self._starts_block = False
         """the next line begins a block, whatever it is"""
-        self._titled = False
+        self._is_heading = False
         """the open block is a heading"""
 
     def read(self) -> Iterator[Block]:
@@ -138,13 +138,13 @@ class _Reader:
         blank = behind is None or self._text.count("\n", behind.end, start) > 1
         fence = self._fences.get(start, 0)
         heading = self._heading(line, end, blank) if line[0] == "#" else None
-        if not (blank or self._apart or fence or heading or _ITEM.match(line)):
+        if not (blank or self._starts_block or fence or heading or _ITEM.match(line)):
             return False
-        if self._titled:
+        if self._is_heading:
             level = NEVER
         elif heading:
             level = heading[0]
-        elif not blank and (fence or self._apart):
+        elif not blank and (fence or self._starts_block):
             level = JOINED
         else:
             level = (PARAGRAPH if blank else ITEM) + indent_of(whole)
@@ -155,8 +155,8 @@ class _Reader:
         self._block = Block(start, start + len(line), level, self._headings.context)
         if heading:
             self._headings.enter(*heading)
-        self._titled = heading is not None
-        self._apart = self._titled or fence > 0
+        self._is_heading = heading is not None
+        self._starts_block = self._is_heading or fence > 0
         self._fence_end = fence
         self._first, self._last = line, "" if fence else line
         self._lines = 1
@@ -173,7 +173,7 @@ class _Reader:
             block.context = self._headings.context
             block.level = depth if block.level != NEVER else NEVER
             self._headings.enter(depth, title)
-            self._titled = self._apart = True
+            self._is_heading = self._starts_block = True
         self._last = line
 
     def _heading(self, line: str, end: int, blank: bool) -> tuple[int, str] | None:

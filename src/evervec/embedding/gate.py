@@ -29,7 +29,7 @@ log = logging.getLogger("evervec")
 NOBODYS_FAULT = (ProviderUnavailable, RateLimited)
 _LONGEST_PAUSE = 60.0
 _LONGEST_SPREAD = 10.0
-_NARROW_FOR = 60.0
+_PROVIDER_LIMIT_SECONDS = 60.0
 _HELD = 5.0
 """seconds for which the probing worker locks out others, unless it renews the lock; if it is
 killed, another worker can probe after this time"""
@@ -193,8 +193,8 @@ class Ramp:
         self._clock = clock
         self._stretch = _Stretch(math.inf)
         # how many calls the provider serves at once, and until when that holds
-        self._narrow = math.inf
-        self._narrow_until = 0.0
+        self._provider_limit = math.inf
+        self._provider_limit_until = 0.0
         self._under_way = 0
         self._free = threading.Condition()
 
@@ -227,14 +227,14 @@ class Ramp:
                 self._free.notify_all()
 
     def _has_room(self) -> bool:
-        if self._clock() >= self._narrow_until:
-            self._narrow = math.inf
-        return self._under_way < min(self._stretch.most, self._narrow)
+        if self._clock() >= self._provider_limit_until:
+            self._provider_limit = math.inf
+        return self._under_way < min(self._stretch.most, self._provider_limit)
 
     def _refused(self, stretch: _Stretch) -> None:
         """Lower the limit by one. The peak includes the calls refused before, so the limit never
         falls below what the provider serves, in whatever order the calls reached it."""
         with self._free:
             stretch.refused += 1
-            self._narrow = min(self._narrow, max(1, stretch.peak - stretch.refused))
-            self._narrow_until = self._clock() + _NARROW_FOR
+            self._provider_limit = min(self._provider_limit, max(1, stretch.peak - stretch.refused))
+            self._provider_limit_until = self._clock() + _PROVIDER_LIMIT_SECONDS

@@ -27,8 +27,8 @@ log = logging.getLogger("evervec")
 
 Opener = Callable[[ModelSpec, Settings], Embedder]
 
-_OF_WINDOW = 0.86
-_OF_TOKENS = 0.98
+_WINDOW_SHARE = 0.86
+_TOKEN_SHARE = 0.98
 """the rest is for the special tokens and the prompt that a model adds to every text"""
 _LEAST_CHUNK = 16
 _TRY_AGAIN = 60.0
@@ -135,13 +135,13 @@ def chunker_for(embedder: Embedder, tokens: int) -> ContentChunker:
     """The default chunker for a model: it measures in the model's tokens if the model counts them,
     otherwise in bytes, at about four per token. The window must hold title and headings too."""
     window = getattr(embedder, "window", None)
-    most = min(tokens, round(_OF_WINDOW * window)) if window else tokens
+    most = min(tokens, round(_WINDOW_SHARE * window)) if window else tokens
     count = getattr(embedder, "count_tokens", None)
     if count is not None:
         return ContentChunker(most, measure=Measure(embedder.model, count))
     characters = getattr(embedder, "characters", None)
     if characters:  # a text never has more characters than bytes
-        most = min(4 * most, max(_LEAST_CHUNK, round(_OF_WINDOW * characters)))
+        most = min(4 * most, max(_LEAST_CHUNK, round(_WINDOW_SHARE * characters)))
         return ContentChunker(most)
     return ContentChunker(4 * most)
 
@@ -152,4 +152,4 @@ def window_of(embedder: Embedder) -> Window | None:
     if characters:
         return Window(characters, len)
     window, count = getattr(embedder, "window", None), getattr(embedder, "count_tokens", None)
-    return Window(round(_OF_TOKENS * window), count) if window and count else None
+    return Window(round(_TOKEN_SHARE * window), count) if window and count else None

@@ -98,14 +98,14 @@ class PgvectorIndex:
         }
         alone = conn is None
         context = self._db.writing(durable=True) if alone else nullcontext(conn)
-        with self._noticing_loss(), context as db:
+        with self._handling_dropped_tables(), context as db:
             db.execute(SQL.shut_out_writers if alone else SQL.join_writers)
             for version, table in tables.items():
                 applied.add(self._apply(db, version, table, by_version[version], guarded=alone))
         return applied
 
     @contextmanager
-    def _noticing_loss(self) -> Iterator[None]:
+    def _handling_dropped_tables(self) -> Iterator[None]:
         """Forget the known tables if one was dropped by others; the next write creates it again."""
         try:
             yield
@@ -235,7 +235,7 @@ class PgvectorIndex:
         asked = _pack(vector) if table.type.startswith("vector") else _text(vector)
         wanted = 2 * limit + 8  # a record may be found by several of its chunks
         while True:
-            with self._noticing_loss():
+            with self._handling_dropped_tables():
                 rows = self._nearest(table, tenant, asked, wanted, filter)
             found = Matches.of((Match(*row) for row in rows), limit)
             if len(found) >= limit or len(rows) < wanted:

@@ -37,7 +37,7 @@ class ThreadTurns:
     def __init__(self, place: str, longest: float = _LONGEST_TURN) -> None:
         self._place = place
         self._longest = longest
-        self._here = threading.RLock()
+        self._thread_lock = threading.RLock()
         self._log = _WaitLog(place)
 
     @contextmanager
@@ -49,13 +49,13 @@ class ThreadTurns:
         try:
             yield
         finally:
-            self._here.release()
+            self._thread_lock.release()
 
     def _enter(self, deadline: float) -> None:
         holder = "another thread of this process"
         while True:
             left = deadline - time.monotonic()
-            if self._here.acquire(timeout=max(0.0, min(left, _LAST_LOOK))):
+            if self._thread_lock.acquire(timeout=max(0.0, min(left, _LAST_LOOK))):
                 self._log.got_it()
                 return
             self._log.waits(holder)
@@ -88,7 +88,7 @@ class Turns(ThreadTurns):
                 with suppress(StoreError):  # the lock expires anyway
                     self._store.unlock(self._name, self._token or "")
         finally:
-            self._here.release()
+            self._thread_lock.release()
 
     def _take(self, deadline: float) -> None:
         pause, look = threading.Event(), _FIRST_LOOK

@@ -107,7 +107,7 @@ class Housekeeping:
             log.warning("dropped %d jobs of versions that are gone", lost, extra={"count": lost})
 
     def drop_history(self) -> None:
-        """Purge old attempts and the tombstones of deleted records."""
+        """Purge old attempts and removals, and the rows that deleted records left."""
         before = self._kept_since()
         _in_batches(lambda: self._store.purge_history(before, _BATCH))
 

@@ -41,7 +41,7 @@ _PRIVATE_ZONES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
 _SILENT_SECONDS = 10.0
 """how long a connection may be silent"""
 _MOST_TENANTS = 100
-_LIVES_SECONDS = 60.0
+_ALIVE_SECONDS = 60.0
 """a worker not seen for so long is not counted"""
 
 
@@ -94,7 +94,7 @@ def store_metrics(store: Store, stats: Stats, models: EmbedderRegistry) -> Itera
     # only tenants with limits: their number is bounded by what operators set
     yield from usage_metrics(map(store.usage, store.limited_tenants()[:_MOST_TENANTS]))
     now = store.now()
-    live = [w for w in store.workers() if now - w.seen_at.timestamp() < _LIVES_SECONDS]
+    live = [w for w in store.workers() if now - w.seen_at.timestamp() < _ALIVE_SECONDS]
     yield GaugeMetricFamily("evervec_workers", "Workers that live", value=len(live))
     yield GaugeMetricFamily(
         "evervec_held_jobs", "Jobs in the hands of live workers", value=sum(w.held for w in live)

@@ -29,7 +29,7 @@ class TicketWaiter:
         self._poll = poll_seconds or store.poll_seconds
         self._lock = threading.Lock()
         self._waiters: list[_Waiter] = []
-        self._looks: _Waiter | None = None
+        self._poller: _Waiter | None = None
         """the waiter that polls for all"""
 
     def settled(self, tenant: str, ticket: Ticket, seconds: float) -> Status | None:
@@ -39,7 +39,7 @@ class TicketWaiter:
         self._join(me)
         try:
             while True:
-                looks_for_all = self._looks is me
+                looks_for_all = self._poller is me
                 seen = self._store.wait(-1, 0)
                 self._look(self._waiters if looks_for_all else [me])
                 left = deadline - time.monotonic()
@@ -63,12 +63,12 @@ class TicketWaiter:
     def _join(self, waiter: _Waiter) -> None:
         with self._lock:
             self._waiters.append(waiter)
-            self._looks = self._looks or waiter
+            self._poller = self._poller or waiter
 
     def _leave(self, waiter: _Waiter) -> None:
         with self._lock:
             self._waiters.remove(waiter)
-            if self._looks is waiter:
-                self._looks = self._waiters[0] if self._waiters else None
-                if self._looks:
-                    self._looks.called.set()
+            if self._poller is waiter:
+                self._poller = self._waiters[0] if self._waiters else None
+                if self._poller:
+                    self._poller.called.set()

@@ -28,7 +28,7 @@ _SQL_NAME = re.compile(rf"{_PART}(?:\.{_PART})?")
 
 # keys are written as the triggers write them, whatever this session's output settings are
 _OUTPUT = "; ".join(f"set local {name} = {value}" for name, value in OUTPUT.items())
-_AS_THEY_ARE = frozenset(
+_UNCONVERTED = frozenset(
     {
         "text", "varchar", "bpchar", "name", "int2", "int4", "int8", "float4", "float8", "bool",
         "numeric", "uuid", "json", "jsonb", "bytea",
@@ -184,7 +184,7 @@ class PostgresSource(TableSource[Session]):
             rows = (_row(attachment, attachment.columns, row) for row in found)
             return {row.id: row for row in rows}
 
-        return _around_bad_values(read, ids)
+        return _bisect_bad_values(read, ids)
 
     def whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
         def read(some: Sequence[str]) -> dict[str, Row]:
@@ -197,7 +197,7 @@ class PostgresSource(TableSource[Session]):
             rows = (_row(attachment, columns, row) for row in found)
             return {row.id: row for row in rows}
 
-        return _around_bad_values(read, ids)
+        return _bisect_bad_values(read, ids)
 
     @contextmanager
     def _reading(self) -> Iterator[Session]:
@@ -252,7 +252,7 @@ def _loaded(rows: Iterable[tuple[str, bool]]) -> list[Attached]:
     return [Attached(Attachment.load(text), done) for text, done in rows]
 
 
-def _around_bad_values(
+def _bisect_bad_values(
     read: Callable[[Sequence[str]], dict[str, Row]], ids: Sequence[str]
 ) -> dict[str, Row]:
     """Read rows; bisect around an id that is not valid for the key's type, or a value that Python
@@ -266,7 +266,7 @@ def _around_bad_values(
     if len(ids) == 1:
         return {}
     half = len(ids) // 2
-    return _around_bad_values(read, ids[:half]) | _around_bad_values(read, ids[half:])
+    return _bisect_bad_values(read, ids[:half]) | _bisect_bad_values(read, ids[half:])
 
 
 def _find(conn: Session, attachment: Attachment) -> Table | None:
@@ -345,7 +345,7 @@ def _chosen(attachment: Attachment, table: Table, columns: Sequence[str]) -> str
 def _value(name: str, column: Column) -> str:
     """A column in a form that does not depend on the session, and that Python can always represent:
     Python's dates are limited to the years 1 to 9999."""
-    if column.base in _AS_THEY_ARE:
+    if column.base in _UNCONVERTED:
         return name
     if column.category == "A":
         return f"to_json({name})"

@@ -26,7 +26,7 @@ OUTPUT = {
     "bytea_output": "'hex'",
 }
 """output settings, which each session may choose for itself"""
-_ALWAYS_THE_SAME = frozenset(
+_SESSION_INDEPENDENT = frozenset(
     {"int2", "int4", "int8", "oid", "text", "varchar", "bpchar", "uuid", "bool", "numeric"}
 )
 _EXACT = frozenset({"smallint", "integer", "bigint", "uuid"})
@@ -76,7 +76,7 @@ def statements(attachment: Attachment, table: Table) -> list[str]:
     # joining the old and new rows of a bulk update needs memory
     rights = "security definer set search_path = pg_catalog, pg_temp set work_mem = '64MB'"
     written = [*attachment.key, *([attachment.tenant] if attachment.tenant else [])]
-    if any(table.columns[column].base not in _ALWAYS_THE_SAME for column in written):
+    if any(table.columns[column].base not in _SESSION_INDEPENDENT for column in written):
         rights += "".join(f" set {setting} = {value}" for setting, value in OUTPUT.items())
     call = f"execute function {function}()"
     made = [
@@ -238,8 +238,8 @@ end
 
 
 _UNDEFINED = """exception when undefined_column then
-        -- a column that is gone must not stop the application: status and doctor tell of it,
-        -- and attached anew, everything is looked at again
+        -- a dropped column must not stop the application: status and doctor report it, and
+        -- attaching the table again checks all of its rows
         return null;"""
 
 

@@ -18,7 +18,9 @@ def has_affinity(declared: str) -> bool:
 def key_texts(attachment: Attachment, types: Mapping[str, str], row: str) -> list[str]:
     """The values of a row's key as texts by which the row can be found again."""
     return [
-        text_of(f"{row}.{quoted(column)}", _BYTES_APART if has_affinity(types[column]) else _BYTES)
+        text_of(
+            f"{row}.{quoted(column)}", _BYTES_NOT_AN_ID if has_affinity(types[column]) else _BYTES
+        )
         for column in attachment.key
     ]
 
@@ -28,7 +30,7 @@ def tenant_of(attachment: Attachment, row: str) -> str:
 
 
 _BYTES = "lower(hex({0}))"
-_BYTES_APART = f"{_BYTES} || char(0)"
+_BYTES_NOT_AN_ID = f"{_BYTES} || char(0)"
 """in a column of texts or numbers, which never equal bytes: a NUL marks the value as not an id"""
 _NUMBER = (
     "case when cast(cast({0} as text) as real) = {0} then cast({0} + 0.0 as text) "

@@ -50,7 +50,7 @@ class Backfiller:
         """Enqueue all records that lack current vectors; `progress` is called with the number
         checked."""
         self._pipeline.serves()
-        recut = self._ways_to_cut(kind)
+        recut = self._changed_chunkers(kind)
         if recut and not dry_run:
             self._store.describe(recut)
             recut = {}  # the ledger entries are now older than the change of chunker
@@ -122,7 +122,7 @@ class Backfiller:
             if c.state != "retired" and c.spec is not None and kind in (None, c.kind)
         ]
 
-    def _ways_to_cut(self, kind: str | None) -> dict[int, KindSpec]:
+    def _changed_chunkers(self, kind: str | None) -> dict[int, KindSpec]:
         """The chunkers of this process that differ from the store's, by version; kinds that need
         another program's code are left out."""
         ways = {}

@@ -136,7 +136,7 @@ class VersionLifecycle:
                 continue
             if other.state == "retired":
                 if other.spec.name == spec.name:
-                    self._make_way(other)
+                    self._free_name(other)
             elif other.spec.name != spec.name or not other.spec.makes_as(spec):
                 raise InvalidTransition(
                     f"{c.kind!r} is being changed to {other.spec.name!r} already: retire, or "
@@ -156,7 +156,7 @@ class VersionLifecycle:
                 if why := self.index.refuses(c.kind, spec):
                     raise InvalidArgument(why)
 
-    def _make_way(self, c: Collection) -> None:
+    def _free_name(self, c: Collection) -> None:
         """Drop a retired version whose name is to be reused, once no transaction writes for it."""
         deadline = time.monotonic() + _MAKES_WAY
         while not self.store.all_know(c.version, "retired"):
@@ -208,7 +208,7 @@ class VersionLifecycle:
                 if c.state == "building" and (count := self._fill(c)):
                     return count
                 if c.state == "retired":
-                    self._drop_in_time(c)
+                    self._drop_after_grace(c)
             for name in {c.spec.name for c in found if c.state == "building" and c.spec}:
                 self._switch_if_asked(name)
         finally:
@@ -311,7 +311,7 @@ class VersionLifecycle:
     def _retired_for(self, c: Collection) -> float:
         return self.store.now() - float(self._get(f"retired {c.version}") or 0.0)
 
-    def _drop_in_time(self, c: Collection) -> None:
+    def _drop_after_grace(self, c: Collection) -> None:
         if self._retired_for(c) >= _GRACE and self.store.all_know(c.version, "retired"):
             self._drop(c)
 

@@ -65,7 +65,7 @@ class Pipeline:
         self._contents = contents
         self._chunkers: dict[int, Chunker] = {}
         self._makers: dict[int, Model] = {}
-        self._away: list[Model] = []
+        self._unavailable: list[Model] = []
         self._served: tuple[list[Collection], tuple[object, ...], float, list[int]] = (
             [],
             (),
@@ -157,7 +157,7 @@ class Pipeline:
             for m in models[1:]
             if m.provider.ready(lambda: stopping() or time.monotonic() > deadline)
         ]
-        self._away = [m for m in models if m not in ready]
+        self._unavailable = [m for m in models if m not in ready]
         return bool(ready)
 
     @property
@@ -174,8 +174,10 @@ class Pipeline:
         served = self.serves()
         if self._refused:
             served = [version for version in served if not self._is_refused(version)]
-        if self._away:
-            served = [version for version in served if self._makers[version] not in self._away]
+        if self._unavailable:
+            served = [
+                version for version in served if self._makers[version] not in self._unavailable
+            ]
         if not served:
             return []
         began = time.perf_counter()

@@ -36,7 +36,7 @@ log = logging.getLogger("evervec")
 
 _PATIENCE = 10.0
 """seconds that a delivery waits for other writers of the index"""
-_AWAY = (StoreError, IndexUnavailable, EmbedderError)
+_UNAVAILABLE = (StoreError, IndexUnavailable, EmbedderError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Dispatcher:
         raised: the next round sends it again."""
         try:
             done = self._deliver(job_id, token)
-        except _AWAY as error:
+        except _UNAVAILABLE as error:
             log.warning("job %d is given back: %s", job_id, error, extra={"job_id": job_id})
             DELIVERIES.add(1, "away")
             raise
@@ -161,7 +161,7 @@ class Dispatcher:
             return Delivered()
         try:
             return self._work(job) if self._queue.renew_many([job])[0] else Delivered()
-        except _AWAY:
+        except _UNAVAILABLE:
             with suppress(StoreError):  # otherwise its lease expires
                 self._queue.release_many([job])
             raise

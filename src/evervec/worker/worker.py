@@ -49,7 +49,7 @@ _BUSY_SECONDS = 0.1
 _FEW_BATCHES = 4
 """number of batches in a claim, when one batch holds fewer jobs than a claim"""
 _JOIN_SECONDS = 1.0
-_suspects_turn = threading.Lock()
+_suspects_lock = threading.Lock()
 """Only one worker of a process at a time runs jobs that have killed a worker. Two such jobs would
 die together, and neither could be identified as the cause."""
 
@@ -83,16 +83,16 @@ class Worker:
         """batches to write, in order; a batch stays here until its write succeeds"""
         self._write_at = 0.0
         self._debounce = Debounce()
-        self._wants_alone = False
+        self._may_have_suspects = False
         """there may be jobs that killed their worker; such a job runs alone"""
-        self._has_turn = False
+        self._has_suspects_lock = False
         self._total = Written()
         self._forever = False
         self._progress: Callable[[int], object] | None = None
         self._stop_at = float("inf")
         self._backfilled = 0
         self._backfill_batches = 0
-        self._next_filling = 0.0
+        self._next_backfill = 0.0
         self._next_recovery = 0.0
         self._next_sweep = 0.0
         self._next_beat = 0.0
@@ -186,7 +186,7 @@ class Worker:
         finally:
             self._calls.close()
             self._release_rest()
-            self._end_turn()
+            self._release_suspects_lock()
             if forever:
                 with suppress(StoreError):
                     self._store.leave(self._pipeline.queue.worker)
@@ -246,19 +246,19 @@ class Worker:
         if next(self._starting, None) is not None:
             return True
         now = time.monotonic()
-        if now < self._next_filling:
+        if now < self._next_backfill:
             return False
         try:
             filled = self._housekeeping.backfill_tables() or self._migrate()
         except IndexBusy:
             filled = 0
-        self._next_filling = now if filled else now + 1.0
+        self._next_backfill = now if filled else now + 1.0
         return filled > 0
 
     # stages
     def _has_room(self) -> bool:
         held = self._flying + self._embedded
-        if self._wants_alone and held and not self._claimed:
+        if self._may_have_suspects and held and not self._claimed:
             return False
         if any(batch.suspect for batch in held):
             return False
@@ -278,13 +278,13 @@ class Worker:
             if not self._pipeline.ready(self._stopping.is_set):
                 return False
             # a job that may kill this process must not share it with other jobs
-            alone = not self._has_work_in_hand() and self._takes_turn()
+            alone = not self._has_work_in_hand() and self._take_suspects_lock()
             limit = self._claim_limit
             self._claimed = self._pipeline.claim(limit, suspects=alone)
             if alone:
-                self._wants_alone = any(job.crashes for job in self._claimed)
-                if not self._wants_alone:
-                    self._end_turn()
+                self._may_have_suspects = any(job.crashes for job in self._claimed)
+                if not self._may_have_suspects:
+                    self._release_suspects_lock()
             if self._claimed or alone:
                 self._debounce.claimed(len(self._claimed), limit)
             self._heartbeat.hold(self._claimed)
@@ -314,14 +314,14 @@ class Worker:
         self._heartbeat.drop(jobs)
         log.error("%d jobs wait for their leases to run out", len(jobs), extra={"count": len(jobs)})
 
-    def _takes_turn(self) -> bool:
-        self._has_turn = self._has_turn or _suspects_turn.acquire(blocking=False)
-        return self._has_turn
+    def _take_suspects_lock(self) -> bool:
+        self._has_suspects_lock = self._has_suspects_lock or _suspects_lock.acquire(blocking=False)
+        return self._has_suspects_lock
 
-    def _end_turn(self) -> None:
-        if self._has_turn:
-            self._has_turn = False
-            _suspects_turn.release()
+    def _release_suspects_lock(self) -> None:
+        if self._has_suspects_lock:
+            self._has_suspects_lock = False
+            _suspects_lock.release()
 
     def _size_claims(self, taken: int) -> None:
         """Size the next claim to what is done soon; other workers and more urgent jobs get the
@@ -424,7 +424,7 @@ class Worker:
             if self._housekeeping.anything_lost():
                 # renew own leases first: a starved heartbeat is not a lost worker
                 self._heartbeat.beat()
-                self._wants_alone |= self._housekeeping.recover() > 0
+                self._may_have_suspects |= self._housekeeping.recover() > 0
         if self._forever and now >= self._next_beat:
             self._next_beat = now + _BEAT_SECONDS
             batches = self._flying + self._embedded
