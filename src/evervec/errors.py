@@ -1,7 +1,6 @@
-"""Every error that evervec raises on purpose, as one tree.
+"""All errors that evervec raises, as one class hierarchy.
 
-A message says what is wrong and what to do about it; the class's docstring is
-the message where none is given.
+A message says what is wrong and what to do. Without a message, the class's docstring is used.
 """
 
 from __future__ import annotations
@@ -10,24 +9,24 @@ from collections.abc import Sequence
 
 
 class EvervecError(Exception):
-    """Something went wrong in evervec."""
+    """An error in evervec."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or " ".join((type(self).__doc__ or "").split()))
 
 
 class InvalidArgument(EvervecError, ValueError):
-    """An argument has a value that evervec cannot work with."""
+    """An argument has an invalid value."""
 
 
 class SettingsError(InvalidArgument):
-    """A setting is unknown or has a value that cannot be used."""
+    """A setting is unknown or has an invalid value."""
 
 
 class InvalidRecord(EvervecError, ValueError):
-    """A record was refused; nothing of it was written.
+    """A record was rejected; nothing was written.
 
-    `position` is its place in the input of `add_many` or `enqueue_many`.
+    `position` is its index in the input of `add_many` or `enqueue_many`.
     """
 
     def __init__(self, message: str | None = None, *, position: int | None = None) -> None:
@@ -38,9 +37,9 @@ class InvalidRecord(EvervecError, ValueError):
 
 
 class QuotaExceeded(InvalidRecord):
-    """A tenant has as much as it may have; nothing of the record was written.
+    """A tenant's quota is used up; the record was not written.
 
-    `refused`: of the records that were saved together, the places of all that were too much.
+    `refused`: the positions of all records of the same batch that exceed the quota.
     """
 
     def __init__(
@@ -55,34 +54,33 @@ class QuotaExceeded(InvalidRecord):
 
 
 class InvalidTransition(EvervecError):
-    """A job cannot go from its state to the wanted one."""
+    """The job's current state does not allow this transition."""
 
 
 class LeaseLost(EvervecError):
-    """The job's token is no longer good: its lease ran out and was taken over, or the job
-    was finished, cancelled or replaced. Drop the result; whoever holds the job now does it."""
+    """The job's token is no longer valid: its lease expired and another worker claimed it, or
+    the job was finished, cancelled or replaced. Discard the result."""
 
 
 class WaitTimeout(EvervecError, TimeoutError):
-    """The wait ran out before the record was embedded. Nothing is lost: wait again, or see
-    that a worker runs (`with ev.worker():` or `evervec worker`)."""
+    """The wait timed out before the record was embedded. Nothing is lost: wait again, or check
+    that a worker is running (`with ev.worker():` or `evervec worker`)."""
 
 
 class DeadlineExceeded(EvervecError):
-    """The call did not end before its deadline, and was broken off. If it was a write, nothing
-    was written."""
+    """The call exceeded its deadline and was aborted. If it was a write, nothing was written."""
 
 
 class Cancelled(DeadlineExceeded):
-    """The call was broken off because nobody waits for its answer any more."""
+    """The call was aborted because its caller no longer waits for the result."""
 
 
 class JobFailed(EvervecError):
-    """The job is a dead letter. Mend the cause, then `ev.queue.retry(job_id)`."""
+    """The job is a dead letter. Fix the cause, then call `ev.queue.retry(job_id)`."""
 
 
 class AccessDenied(EvervecError):
-    """The key opens nothing, or may not do this: use another, or have its role changed."""
+    """The API key is invalid or lacks permission: use another key, or change its role."""
 
 
 class StoreError(EvervecError):
@@ -90,7 +88,7 @@ class StoreError(EvervecError):
 
 
 class ValueRefused(StoreError):
-    """The store's database refused a value. Only the record that has it is concerned."""
+    """The store's database rejected a value. Only the record with this value is affected."""
 
 
 class StoreClosed(StoreError):
@@ -98,15 +96,15 @@ class StoreClosed(StoreError):
 
 
 class VersionMismatch(EvervecError):
-    """The store's vectors were made by another model than the one given."""
+    """The store's vectors were made with a different model than the one given."""
 
 
 class IndexMismatch(EvervecError):
-    """The index given does not hold the store's vectors."""
+    """The given index does not hold the store's vectors."""
 
 
 class IndexUnavailable(EvervecError):
-    """The vector index cannot be reached. Writes wait for it; searches answer from text."""
+    """The vector index is unreachable. Writes wait for it; searches use text only."""
 
 
 class IndexBusy(IndexUnavailable):
@@ -114,9 +112,9 @@ class IndexBusy(IndexUnavailable):
 
 
 class WrongCollection(IndexUnavailable):
-    """The index has a collection that cannot hold the vectors of an embedding version.
+    """A collection of the index cannot hold the vectors of an embedding version.
 
-    `version` is the number of that version; other versions can be written.
+    `version` is the number of that version; other versions are unaffected.
     """
 
     def __init__(self, message: str, *, version: int) -> None:
@@ -125,19 +123,19 @@ class WrongCollection(IndexUnavailable):
 
 
 class EmbedderError(EvervecError):
-    """Base of what an embedder may raise to say whose fault a failure is."""
+    """Base class of the errors by which an embedder tells outages, limits and bad input apart."""
 
     calls = 0
     tokens = 0
-    """what was spent before it was met"""
+    """spent before the error occurred"""
 
 
 class ProviderUnavailable(EmbedderError):
-    """The embedding provider cannot be reached. Jobs wait for it and spend no attempts."""
+    """The embedding provider is unreachable. Jobs wait for it without spending attempts."""
 
 
 class RateLimited(EmbedderError):
-    """The embedding provider asked for a pause."""
+    """The embedding provider's rate limit was reached."""
 
     def __init__(self, retry_after: float | None = None, message: str | None = None) -> None:
         super().__init__(message)
@@ -145,7 +143,7 @@ class RateLimited(EmbedderError):
 
 
 class InvalidInput(EmbedderError):
-    """The embedding provider refuses some of the texts; `positions` says which."""
+    """The embedding provider rejected some of the texts: those at `positions`."""
 
     def __init__(self, positions: Sequence[int], message: str | None = None) -> None:
         super().__init__(message)

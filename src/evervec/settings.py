@@ -1,6 +1,6 @@
-"""Every setting once: its name, default, meaning, and `EVERVEC_…` in the environment.
+"""All settings: name, default, meaning, and environment variable (`EVERVEC_…`).
 
-What is given to `open` wins over the environment, which wins over the default.
+An argument of `open` overrides the environment variable, which overrides the default.
 """
 
 from __future__ import annotations
@@ -34,115 +34,109 @@ def _setting(
 
 @dataclass(frozen=True, repr=False)
 class Settings:
-    """How this process works; each field is a setting of `evervec.open`."""
+    """Settings of this process; each field is an argument of `evervec.open`."""
 
     max_attempts: int = _setting(10, "attempts before a job becomes a dead letter", least=1)
     backoff_seconds: float = _setting(
-        1.0, "wait after the first failure; doubles each time", least=0
+        1.0, "wait after the first failure; doubles with each further one", least=0
     )
     backoff_cap_seconds: float = _setting(300.0, "longest wait between attempts", least=0)
     backoff_jitter: float = _setting(
-        0.2, "share by which a wait varies, up or down", least=0, most=1
+        0.2, "random variation of a wait, up or down, as a fraction of it", least=0, most=1
     )
     batch_size: int = _setting(256, "jobs claimed at once", least=1)
     concurrency: int = _setting(3, "provider calls in flight", least=1)
     poll_seconds: float = _setting(
         0.0,
-        "how often a worker looks for what other processes wrote; "
-        "0: 0.1 s on SQLite and DuckDB, 1 s on PostgreSQL, which tells of it",
+        "how often a worker polls for changes by other processes; "
+        "0: 0.1 s on SQLite and DuckDB, 1 s on PostgreSQL, which also notifies",
         least=0,
     )
     lease_seconds: float = _setting(60.0, "how long a claim holds without renewal", least=0.05)
     drain_seconds: float = _setting(
-        30.0, "how long a stopping worker finishes what it holds", least=0
+        30.0, "how long a stopping worker may take to finish its claimed jobs", least=0
     )
-    wait_seconds: float = _setting(30.0, "how long `wait` waits when not told", least=0)
+    wait_seconds: float = _setting(30.0, "default timeout of `wait`", least=0)
     busy_seconds: float = _setting(
         5.0, "how long to wait for a lock held by another process or transaction", least=0
     )
     keep_done_days: float = _setting(
-        7.0, "how long done jobs, attempts and tombstones stay", least=0
+        7.0, "how long done jobs, attempts and tombstones are kept", least=0
     )
-    keep_dead_days: float = _setting(7.0, "how long dead letters stay", least=0)
-    housekeeping_seconds: float = _setting(
-        60.0, "how often a worker sweeps what is past its time", least=0.01
-    )
-    alert_failed: int = _setting(10, "failed jobs that raise an alert", least=1)
+    keep_dead_days: float = _setting(7.0, "how long dead letters are kept", least=0)
+    housekeeping_seconds: float = _setting(60.0, "how often a worker runs housekeeping", least=0.01)
+    alert_failed: int = _setting(10, "number of failed jobs that raises an alert", least=1)
     alert_lag_seconds: float = _setting(
         600.0, "how long due work (not backfill) may wait before an alert; 0: no alert", least=0
     )
     alert_away_seconds: float = _setting(
-        60.0, "how long provider or index may be away before an alert; 0: no alert", least=0
+        60.0, "how long provider or index may be unavailable before an alert; 0: no alert", least=0
     )
     alert_transaction_seconds: float = _setting(
         600.0,
-        "how long a transaction may keep PostgreSQL from clearing away before an alert; 0: no alert",
+        "how long a transaction may block vacuum in PostgreSQL before an alert; 0: no alert",
         least=0,
     )
-    alert_url: str = _setting("", "where alerts and their ends are posted as JSON", secret=True)
-    openai_url: str = _setting(
-        "", "where an OpenAI-compatible server is; default $OPENAI_BASE_URL, else OpenAI's own"
+    alert_url: str = _setting(
+        "", "webhook that alerts are posted to as JSON, when raised and when cleared", secret=True
     )
-    openai_key: str = _setting("", "its key; default $OPENAI_API_KEY", secret=True)
+    openai_url: str = _setting(
+        "", "URL of an OpenAI-compatible server; default $OPENAI_BASE_URL, else OpenAI's own"
+    )
+    openai_key: str = _setting("", "API key of that server; default $OPENAI_API_KEY", secret=True)
     ollama_url: str = _setting(
-        "", "where Ollama is; default $OLLAMA_HOST, else port 11434 of this machine"
+        "", "URL of Ollama; default $OLLAMA_HOST, else port 11434 of this machine"
     )
     ollama_chars: int = _setting(
-        2000, "characters of a text that are sent to Ollama, to the last whole word", least=16
+        2000, "characters of a text sent to Ollama at most, cut after the last whole word", least=16
     )
     dimensions: int = _setting(
-        0, "numbers of a vector, for OpenAI and Ollama; 0: the model's default", least=0
+        0, "dimensions of a vector, for OpenAI and Ollama; 0: the model's default", least=0
     )
     provider_batch: int = _setting(
-        0, "texts in one call to OpenAI or Ollama; 0: as many as it takes", least=0
+        0, "texts in one call to OpenAI or Ollama; 0: as many as it accepts", least=0
     )
     provider_seconds: float = _setting(
-        60.0, "how long OpenAI or Ollama may take to embed a batch", least=0.01
+        60.0, "timeout of a call to OpenAI or Ollama that embeds a batch", least=0.01
     )
     query_seconds: float = _setting(
-        10.0, "how long OpenAI or Ollama may take to embed a question", least=0.01
+        10.0, "timeout of a call to OpenAI or Ollama that embeds a query", least=0.01
     )
     requests_per_minute: int = _setting(
-        0, "calls to the provider by all workers together; 0: no limit", least=0
+        0, "calls to the provider per minute by all workers together; 0: no limit", least=0
     )
     tokens_per_minute: int = _setting(
-        0, "tokens sent to the provider by all workers together; 0: no limit", least=0
+        0, "tokens sent to the provider per minute by all workers together; 0: no limit", least=0
     )
-    price_per_million: float = _setting(
-        0.0, "what a million tokens cost, in your currency", least=0
-    )
+    price_per_million: float = _setting(0.0, "price of a million tokens, in your currency", least=0)
     daily_tokens: int = _setting(
-        0, "tokens a day (UTC) after which embedding pauses; 0: no cap", least=0
+        0, "tokens per day (UTC) after which embedding pauses; 0: no limit", least=0
     )
     daily_money: float = _setting(
-        0.0, "money a day (UTC) after which embedding pauses; 0: no cap", least=0
+        0.0, "cost per day (UTC) after which embedding pauses; 0: no limit", least=0
     )
     tenant_kinds: int = _setting(
-        200, "kinds that a tenant may have records of; 0: as many as it likes", least=0
+        200, "kinds that a tenant may have records of; 0: no limit", least=0
     )
-    tenant_records: int = _setting(
-        0, "records that a tenant may have; 0: as many as it likes", least=0
-    )
+    tenant_records: int = _setting(0, "records that a tenant may have; 0: no limit", least=0)
     tenant_bytes: int = _setting(
-        0, "bytes of a tenant's titles, texts and metadata; 0: as many as it likes", least=0
+        0, "bytes of a tenant's titles, texts and metadata; 0: no limit", least=0
     )
-    tenant_chunks: int = _setting(
-        0, "chunks of a tenant in the index; 0: as many as it likes", least=0
-    )
+    tenant_chunks: int = _setting(0, "chunks of a tenant in the index; 0: no limit", least=0)
     tenant_tokens: int = _setting(
-        0, "tokens a day (UTC) after which a tenant's jobs wait; 0: no bound", least=0
+        0, "tokens per day (UTC) after which a tenant's jobs wait; 0: no limit", least=0
     )
     tenant_money: float = _setting(
-        0.0, "money a day (UTC) after which a tenant's jobs wait; 0: no bound", least=0
+        0.0, "cost per day (UTC) after which a tenant's jobs wait; 0: no limit", least=0
     )
     backfill_priority: int = _setting(
-        -100, "priority of what a backfill enqueues", least=-1000, most=1000
+        -100, "priority of the jobs that a backfill enqueues", least=-1000, most=1000
     )
     vector_cache_mb: int = _setting(
-        0, "vectors kept for texts that other records have too; 0: none", least=0
+        0, "MB of vectors cached for texts that several records share; 0: no cache", least=0
     )
     chunk_tokens: int = _setting(
-        400, "tokens of a chunk, at most; less where the model takes less", least=4
+        400, "tokens of a chunk, at most; fewer if the model accepts fewer", least=4
     )
     text_chars: int = _setting(16_000_000, "characters of a record's text, at most", least=1)
     title_chars: int = _setting(2048, "characters of a record's title, at most", least=1)
@@ -150,7 +144,7 @@ class Settings:
         65_536, "bytes of a record's metadata as JSON, at most", least=2, most=16_000_000
     )
     metadata_values: int = _setting(
-        2000, "values in a record's metadata, nested ones too, at most", least=1
+        2000, "values in a record's metadata, including nested ones, at most", least=1
     )
     metadata_depth: int = _setting(
         32, "how deep a record's metadata may be nested", least=1, most=100
@@ -158,51 +152,57 @@ class Settings:
     filter_conditions: int = _setting(64, "conditions in a filter, at most", least=1, most=200)
     filter_values: int = _setting(
         1000,
-        "values that a filter compares with, all lists together, at most",
+        "values in a filter, all lists together, at most",
         least=1,
         most=10_000,
     )
     filter_chars: int = _setting(
-        65_536, "characters of the names and texts in a filter, at most", least=1, most=1_000_000
+        65_536,
+        "characters of the field names and strings in a filter, at most",
+        least=1,
+        most=1_000_000,
     )
     query_chars: int = _setting(8192, "characters of a query, at most", least=1, most=1_000_000)
-    most_hits: int = _setting(1000, "hits that a search may ask for, at most", least=1)
+    most_hits: int = _setting(1000, "hits that a search may request, at most", least=1)
     overfetch: int = _setting(3, "candidates fetched for each hit before re-scoring", least=1)
-    cache_mb: int = _setting(1024, "memory for vectors kept ready for search", least=1)
-    memory_mb: int = _setting(32, "text that a worker holds at once", least=1)
+    cache_mb: int = _setting(1024, "memory for vectors cached for search", least=1)
+    memory_mb: int = _setting(32, "text that a worker holds in memory at once", least=1)
     add_batch: int = _setting(1000, "records that `add_many` saves in one transaction", least=1)
-    connect_seconds: float = _setting(10.0, "how long to wait for a connection", least=0.1)
+    connect_seconds: float = _setting(10.0, "how long to wait for a database connection", least=0.1)
     postgres_connections: int = _setting(
-        10, "connections to PostgreSQL that a process holds at most", least=2
+        10, "connections to PostgreSQL per process, at most", least=2
     )
     postgres_prepare: bool = _setting(
-        True, "prepared statements; not with PgBouncer in transaction mode"
+        True, "use prepared statements; set False for PgBouncer in transaction mode"
     )
-    listen: bool = _setting(True, "LISTEN and NOTIFY; not with PgBouncer in transaction mode")
+    listen: bool = _setting(
+        True, "use LISTEN and NOTIFY; set False for PgBouncer in transaction mode"
+    )
     hnsw_rows: int = _setting(
-        50_000, "vectors from which on pgvector builds an HNSW index; 0: never", least=0
+        50_000, "number of vectors at which pgvector builds an HNSW index; 0: never", least=0
     )
-    pgvector_half: bool = _setting(False, "new collections keep vectors in half precision")
+    pgvector_half: bool = _setting(False, "store vectors of new collections in half precision")
     writer_lock_seconds: float = _setting(
-        300.0, "how long a writer's turn at a LanceDB index holds without renewal", least=0.05
+        300.0, "how long the writer lock of a LanceDB index holds without renewal", least=0.05
     )
     lancedb_ann_rows: int = _setting(
-        100_000, "vectors from which on LanceDB builds an ANN index; 0: never", least=0
+        100_000, "number of vectors at which LanceDB builds an ANN index; 0: never", least=0
     )
     qdrant_key: str = _setting(
-        "", "the key of a Qdrant server; default $QDRANT_API_KEY", secret=True
+        "", "API key of the Qdrant server; default $QDRANT_API_KEY", secret=True
     )
     qdrant_collection: str = _setting(
-        "evervec_{version}", "name of the collection in Qdrant; {version}: the embedding version's"
+        "evervec_{version}",
+        "name of a collection in Qdrant; {version}: the embedding version's name",
     )
-    qdrant_seconds: float = _setting(10.0, "how long Qdrant may take to answer", least=0.1)
+    qdrant_seconds: float = _setting(10.0, "timeout of a call to Qdrant", least=0.1)
     qdrant_quantization: str = _setting(
-        "", "of new collections in Qdrant: scalar, binary or product; empty: none"
+        "", "quantization of new collections in Qdrant: scalar, binary or product; empty: none"
     )
-    qdrant_shards: int = _setting(0, "shards of new collections; 0: as Qdrant says", least=0)
-    qdrant_replicas: int = _setting(0, "replicas of new collections; 0: as Qdrant says", least=0)
+    qdrant_shards: int = _setting(0, "shards of new collections; 0: Qdrant's default", least=0)
+    qdrant_replicas: int = _setting(0, "replicas of new collections; 0: Qdrant's default", least=0)
     disk_free_mb: float = _setting(
-        100.0, "free disk space in MB below which `/readyz` says that the disk is low", least=0
+        100.0, "free disk space in MB below which `/readyz` reports low disk space", least=0
     )
     server_body_mb: float = _setting(
         10.0, "largest body of a request, and largest line of a batch", least=0.001
@@ -211,49 +211,49 @@ class Settings:
     server_batch_mb: float = _setting(1000.0, "largest body of a batch request", least=0.001)
     server_page_mb: float = _setting(
         10.0,
-        "text in a page of records, about; what is more is left for the next page",
+        "approximate text in a page of records; further records go to the next page",
         least=0.001,
     )
     server_depth: int = _setting(64, "how deep the JSON of a request may be nested", least=2)
     server_values: int = _setting(
         20_000, "values in the JSON of a request, or in a line of a batch, at most", least=1
     )
-    server_threads: int = _setting(16, "requests at work in the store at once", least=1)
+    server_threads: int = _setting(16, "requests that use the store at once", least=1)
     server_tenant_threads: int = _setting(
         0,
-        "of those, the ones that one tenant may use; 0: half, or an eighth while others ask",
+        "of these, those of one tenant; 0: half, or an eighth while other tenants have requests",
         least=0,
     )
     server_requests: int = _setting(
-        2000, "requests under way at once; more are answered 503", least=1
+        2000, "requests in progress at once; more are answered with 503", least=1
     )
     server_tenant_requests: int = _setting(
-        500, "of those, the ones of one tenant; more are answered 429", least=1
+        500, "of these, those of one tenant; more are answered with 429", least=1
     )
     server_seconds: float = _setting(
-        30.0, "how long a request may take that has no Request-Timeout", least=0.1
+        30.0, "time limit of a request without Request-Timeout", least=0.1
     )
     server_most_seconds: float = _setting(
-        300.0, "the longest Request-Timeout; more is taken for this", least=0.1
+        300.0, "longest Request-Timeout; larger values are reduced to this", least=0.1
     )
     server_repeat_hours: float = _setting(
-        24.0, "how long an answer is kept for the same Idempotency-Key", least=0.01
+        24.0, "how long a response is kept for its Idempotency-Key", least=0.01
     )
     server_repeat_names: int = _setting(
-        1_000_000, "Idempotency-Keys that are kept for a tenant, at most", least=1
+        1_000_000, "Idempotency-Keys kept per tenant, at most", least=1
     )
     server_connections: int = _setting(
         2048,
-        "connections open at once, at most half of the files that the process may open",
+        "open connections; never more than half of the process's limit of open files",
         least=1,
     )
     server_client_connections: int = _setting(
         512,
-        "of these, connections or requests of one client: an IPv4 address, or an IPv6 network /64",
+        "of these, connections or requests of one client: an IPv4 address, or an IPv6 /64 network",
         least=1,
     )
     server_client_rate: float = _setting(
-        100.0, "connections a second that one client may open, after as many as it may have",
+        100.0, "new connections per second of one client; burst: server_client_connections",
         least=0.01,
     )  # fmt: skip
     server_header_kb: float = _setting(
@@ -261,16 +261,16 @@ class Settings:
     )
     server_headers: int = _setting(100, "headers in one request, at most", least=10)
     server_header_seconds: float = _setting(
-        20.0, "how long the headers of a request may take to come", least=0.05
+        20.0, "how long the headers of a request may take to arrive", least=0.05
     )
     server_body_seconds: float = _setting(
-        30.0, "longest pause of a client in sending a body or reading an answer", least=0.05
+        30.0, "longest pause of a client while it sends a body or reads a response", least=0.05
     )
     server_body_rate: int = _setting(
-        500, "bytes a second that a client must send or read, beside such pauses", least=1
+        500, "bytes per second that a client must send or read, apart from such pauses", least=1
     )
     server_idle_seconds: float = _setting(
-        30.0, "how long a connection is kept for the next request", least=0.05
+        30.0, "how long an idle connection is kept open for the next request", least=0.05
     )
     trusted_proxies: str = _setting(
         "",
@@ -279,45 +279,51 @@ class Settings:
     )
     open_without_keys: bool = _setting(
         False,
-        "as long as there are no keys, whoever reaches the service may do everything; "
-        "False: only programs on this machine",
+        "while no keys exist, give every client full access to the service; "
+        "False: only clients on this machine",
     )
-    token_seconds: float = _setting(3600.0, "longest life of a token made from a key", least=0.1)
-    tokens_per_key: int = _setting(1000, "tokens that may be made from one key in an hour", least=1)
-    keep_audit_days: float = _setting(90.0, "how long entries of the audit log stay", least=0)
-    rate_per_second: float = _setting(100.0, "requests a second that an agent may make", least=0.01)
-    rate_burst: int = _setting(200, "requests that an agent may make at once", least=1)
+    token_seconds: float = _setting(
+        3600.0, "longest lifetime of a token made from a key", least=0.1
+    )
+    tokens_per_key: int = _setting(1000, "tokens that may be made from one key per hour", least=1)
+    keep_audit_days: float = _setting(90.0, "how long entries of the audit log are kept", least=0)
+    rate_per_second: float = _setting(
+        100.0, "requests per second that an agent may make", least=0.01
+    )
+    rate_burst: int = _setting(200, "burst of requests that an agent may make", least=1)
     redis_url: str = _setting(
         "",
-        "Redis that all processes share the rate limit in; empty: each counts alone",
+        "Redis through which all processes share rate limits; empty: each process counts alone",
         secret=True,
     )
     public_url: str = _setting(
-        "", "where other machines reach the service; signatures name it, and dispatch sends there"
+        "", "URL of the service for other machines; used in signatures and by dispatch"
     )
     cron_secret: str = _setting(
-        "", "what a scheduler shows to start a dispatch; default $CRON_SECRET", secret=True
+        "", "secret by which a scheduler starts a dispatch; default $CRON_SECRET", secret=True
     )
     worker_secret: str = _setting(
-        "", "what dispatch shows to the worker endpoint; default $WORKER_SECRET", secret=True
+        "", "secret that dispatch sends to the worker endpoint; default $WORKER_SECRET", secret=True
     )
-    qstash_url: str = _setting("", "where QStash is; default $QSTASH_URL, else Upstash's own")
+    qstash_url: str = _setting("", "URL of QStash; default $QSTASH_URL, else Upstash's own")
     qstash_token: str = _setting(
-        "", "for publishing through QStash; default $QSTASH_TOKEN", secret=True
+        "", "token to publish through QStash; default $QSTASH_TOKEN", secret=True
     )
     qstash_current_signing_key: str = _setting(
-        "", "what QStash signs with; default $QSTASH_CURRENT_SIGNING_KEY", secret=True
+        "", "QStash's current signing key; default $QSTASH_CURRENT_SIGNING_KEY", secret=True
     )
     qstash_next_signing_key: str = _setting(
-        "", "what it will sign with next; default $QSTASH_NEXT_SIGNING_KEY", secret=True
+        "", "QStash's next signing key; default $QSTASH_NEXT_SIGNING_KEY", secret=True
     )
-    clock: Callable[[], float] = _setting(time.time, "seconds since the epoch")
+    clock: Callable[[], float] = _setting(
+        time.time, "function that returns seconds since the epoch"
+    )
     rng: random.Random = field(
-        default_factory=random.Random, metadata={"meaning": "randomness of the jitter"}
+        default_factory=random.Random, metadata={"meaning": "source of randomness for jitter"}
     )
 
     def __repr__(self) -> str:
-        """With neither secrets nor what URLs may contain of them."""
+        """Leaves out secrets, including those inside URLs."""
         shown = ((f.name, getattr(self, f.name)) for f in fields(self) if f.repr)
         values = (
             f"{name}={(without_secrets(value) if isinstance(value, str) else value)!r}"
@@ -327,13 +333,13 @@ class Settings:
 
     @classmethod
     def load(cls, given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Settings:
-        """The settings of one `open`; `SettingsError` names what is wrong."""
+        """The settings of one `open` call; `SettingsError` says which one is invalid."""
         known = {f.name: f for f in fields(cls)}
         for name in given:
             if name not in known:
                 close = difflib.get_close_matches(name, known, 1)
                 hint = f"did you mean {close[0]!r}?" if close else "see evervec.Settings."
-                raise SettingsError(f"there is no setting {name!r}; {hint}")
+                raise SettingsError(f"unknown setting {name!r}; {hint}")
         values = dict(given)
         for name, f in known.items():
             variable = f"EVERVEC_{name.upper()}"
@@ -369,7 +375,7 @@ _NOUN = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 def _check(name: str, value: Any, kind: str, meta: Mapping[str, Any]) -> None:
     if name == "clock" and not callable(value):
-        raise SettingsError(f"clock must be a function that gives seconds, not {value!r}")
+        raise SettingsError(f"clock must be a function that returns seconds, not {value!r}")
     if name == "rng" and not isinstance(value, random.Random):
         raise SettingsError(f"rng must be a random.Random, not {value!r}")
     if name == "alert_url" and value and not str(value).startswith(("http://", "https://")):

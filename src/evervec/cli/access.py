@@ -1,4 +1,4 @@
-"""Commands for who may use the service, and for who did what: keys, audit."""
+"""Commands for access to the service: keys, audit."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 @click.group("keys", epilog="\b\nExample:\n  evervec --tenant acme keys create --role reader")
 def keys() -> None:
-    """Keys of the service: create, list, rotate, revoke."""
+    """Manage the service's API keys: create, list, rotate, revoke."""
 
 
 @command("create", "evervec --tenant acme keys create --agent crawler --role writer")
-@click.option("--agent", default="default", show_default=True, help="Who will use it.")
+@click.option("--agent", default="default", show_default=True, help="Name of the key's user.")
 @click.option(
     "--role", default="writer", show_default=True, type=click.Choice(["reader", "writer", "admin"]),
-    help="admin: of the whole platform.",
+    help="admin: full access to all tenants.",
 )  # fmt: skip
-@click.option("--expires", metavar="TIME", help="How long it is good, e.g. 90d.  [for ever]")
+@click.option("--expires", metavar="TIME", help="How long the key is valid, e.g. 90d.  [no expiry]")
 @as_json
 def create(where: Where, agent: str, role: str, expires: str | None, as_json: bool) -> None:
-    """Make a key, and show it this once."""
+    """Create a key; it is shown only once."""
     from evervec.server.keys import Keys
 
     length = read_time(expires) if expires else None
@@ -41,7 +41,7 @@ def create(where: Where, agent: str, role: str, expires: str | None, as_json: bo
 @command("list", "evervec keys list")
 @as_json
 def list_keys(where: Where, as_json: bool) -> None:
-    """List keys by how they begin; with --tenant, those of one tenant."""
+    """List keys by their prefix; with --tenant, those of one tenant."""
     from evervec.server.keys import Keys
 
     with where.opened() as ev:
@@ -49,10 +49,10 @@ def list_keys(where: Where, as_json: bool) -> None:
     if as_json:
         print_json([_facts(key) for key in found])
     elif not found:
-        say("no keys; `evervec keys create` makes one")
+        say("no keys; create one with `evervec keys create`")
     else:
         print_table(
-            ("key", "tenant", "agent", "role", "made", "used", "expires", "revoked"),
+            ("key", "tenant", "agent", "role", "created", "last used", "expires", "revoked"),
             [
                 (f"{k.prefix}…", k.tenant, k.agent, k.role, k.created_at, k.last_used_at,
                  k.expires_at, k.revoked_at)
@@ -65,7 +65,7 @@ def list_keys(where: Where, as_json: bool) -> None:
 @click.argument("id")
 @as_json
 def revoke(where: Where, id: str, as_json: bool) -> None:
-    """Let a key open nothing any more, at once."""
+    """Revoke a key, effective immediately."""
     from evervec.server.keys import Keys
 
     with where.opened() as ev:
@@ -81,11 +81,11 @@ def revoke(where: Where, id: str, as_json: bool) -> None:
 @click.argument("id")
 @click.option(
     "--overlap", metavar="TIME", default="1d", show_default=True,
-    help="How long the old key stays good; 0s to end it at once.",
+    help="How long the old key stays valid; 0s: it expires at once.",
 )  # fmt: skip
 @as_json
 def rotate(where: Where, id: str, overlap: str, as_json: bool) -> None:
-    """Make a key that may do the same, and let the old one expire."""
+    """Create a key with the same permissions, and let the old one expire."""
     from evervec.server.keys import Keys
 
     length = read_time(overlap)
@@ -96,9 +96,9 @@ def rotate(where: Where, id: str, overlap: str, as_json: bool) -> None:
 
 
 @command("audit", "evervec audit --since 7d --action key.revoke")
-@click.option("--action", help="Only this, e.g. record.delete.")
-@click.option("--key", "key_id", metavar="ID", help="Only what was done with this key.")
-@click.option("--since", metavar="TIME", help="Only what was done in the last while, e.g. 7d.")
+@click.option("--action", help="Only this action, e.g. record.delete.")
+@click.option("--key", "key_id", metavar="ID", help="Only actions with this key.")
+@click.option("--since", metavar="TIME", help="Only the last TIME, e.g. 7d.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1))
 @as_json
 def audit(
@@ -109,7 +109,7 @@ def audit(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Who did what: changes of keys, jobs, models, and deletes; the newest first."""
+    """Show the audit log: changes of keys, jobs and models, and deletes; newest first."""
     from evervec.server.audit import Audit
     from evervec.stores.values import AuditChoice
 
@@ -122,7 +122,7 @@ def audit(
     if as_json:
         print_json(found)
     elif not found:
-        say("nothing was noted")
+        say("no entries")
     else:
         print_table(
             ("when", "who", "key", "tenant", "action", "target", "outcome", "from", "request"),
@@ -140,13 +140,13 @@ def _show_made(made: NewKey, as_json: bool) -> None:
         return
     say(made.key)
     say(
-        f"role {made.info.role}, tenant {made.info.tenant}; it is shown this once: keep it",
+        f"role {made.info.role}, tenant {made.info.tenant}; save this key, it is shown only once",
         err=True,
     )
 
 
 def _facts(key: Key) -> dict[str, object]:
-    hidden = ("parent", "kinds")  # of tokens
+    hidden = ("parent", "kinds")  # only tokens have these
     return {name: getattr(key, name) for name in type(key).__slots__ if name not in hidden}
 
 

@@ -1,4 +1,4 @@
-"""The frame of all commands: common options, opening the store, errors and exit codes."""
+"""What all commands share: common options, opening the store, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# each module is imported only when one of its commands runs
+# a module is imported only when one of its commands runs
 _COMMANDS = {
     "records": ("add", "get", "delete", "search"),
     "tables": ("attach", "detach", "import-pgai", "sync"),
@@ -36,9 +36,9 @@ _COMMANDS = {
     "access": ("keys", "audit"),
 }
 _TITLES = {
-    "records": "Records", "tables": "What you have already", "jobs": "Jobs", "migrate": "Models",
-    "care": "Running it", "tenants": "Tenants", "service": "For other programs",
-    "access": "Who may, and who did",
+    "records": "Records", "tables": "Existing data", "jobs": "Jobs", "migrate": "Models",
+    "care": "Operation", "tenants": "Tenants", "service": "Service",
+    "access": "Access",
 }  # fmt: skip
 _HOMES = {name: home for home, names in _COMMANDS.items() for name in names}
 
@@ -55,16 +55,16 @@ class Where:
 
     @contextmanager
     def opened(self, *, make: bool = False, **settings: Any) -> Iterator[Evervec]:
-        """The store, open; `--app module:ev` brings the application's own. Only what is said
-        to `make` one does, so that a mistyped path is not taken for an empty store."""
+        """Open the store, or take the application's own from `--app module:ev`. A missing store
+        is created only with `make`, so that a mistyped path does not create an empty store."""
         if self.app:
             yield _load_app(self.app)
             return
         path = self.store or os.environ.get("EVERVEC_STORE") or "evervec.db"
         if not make and "://" not in path and not path.endswith(":") and not os.path.exists(path):
             raise StoreError(
-                f"there is no store {path}: `evervec add` or `evervec init` makes one, and --store "
-                "names another"
+                f"store {path} does not exist: create it with `evervec init` or `evervec add`, or "
+                "give another one with --store"
             )
         from evervec.facade import open
         from evervec.opening import leaving_no_empty_store
@@ -83,12 +83,12 @@ class Where:
 
 
 def note(ev: Evervec, action: str, target: str = "", *, everyone: bool = False) -> None:
-    """Put what was done into the audit log, under the name of the machine's user."""
+    """Write an entry to the audit log, under the name of the operating system's user."""
     from evervec.server.audit import EVERY_TENANT, Audit
 
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a user without a name, as in some containers
+    except (KeyError, OSError):  # the user has no name, as in some containers
         user = str(os.getuid())
     tenant = EVERY_TENANT if everyone else ev.tenant
     Audit(ev.store).note(f"command line ({user})", tenant, action, target)
@@ -99,17 +99,17 @@ def _common(hidden: bool) -> list[click.Option]:
         click.Option(["--store"], metavar="URL", hidden=hidden,
                      help="Path or URL of the store.  [$EVERVEC_STORE, else ./evervec.db]"),
         click.Option(["--index"], metavar="URL", hidden=hidden,
-                     help="URL of the vector index, or own.  [where the store's vectors are]"),
+                     help="URL of the vector index, or own.  [the store's current index]"),
         click.Option(["--embedder"], metavar="NAME", hidden=hidden,
                      help="auto, ollama[:MODEL], openai[:MODEL], local[:MODEL], hashing or noop.  [auto]"),
-        click.Option(["--tenant"], metavar="T", hidden=hidden, help="Whose records.  [default]"),
+        click.Option(["--tenant"], metavar="T", hidden=hidden, help="Tenant.  [default]"),
         click.Option(["--app"], metavar="MODULE:EV", hidden=hidden,
-                     help="Take the open store, with its kinds, from your own program."),
+                     help="Use the open store, with its kinds, of your own program."),
     ]  # fmt: skip
 
 
 class Command(click.Command):
-    """A command that takes the common options behind its name too."""
+    """A command that also accepts the common options after its name."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -126,7 +126,7 @@ class Command(click.Command):
 
 
 class Commands(click.Group):
-    """The commands, loaded when needed, with a guess for a mistyped name."""
+    """The commands, loaded when needed; suggests a name for a mistyped one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_HOMES)
@@ -145,8 +145,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in _HOMES:
             close = difflib.get_close_matches(args[0], _HOMES, 1)
-            hint = f"did you mean '{close[0]}'?" if close else "evervec --help lists them."
-            raise click.UsageError(f"there is no command '{args[0]}'; {hint}", ctx)
+            hint = f"did you mean '{close[0]}'?" if close else "see evervec --help."
+            raise click.UsageError(f"unknown command '{args[0]}'; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -177,14 +177,14 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="evervec", message="evervec %(version)s")
-@click.option("-v", "--verbose", is_flag=True, help="Say more about what happens, on stderr.")
+@click.option("-v", "--verbose", is_flag=True, help="Log more, on stderr.")
 @click.option(
     "--log-json", is_flag=True, envvar="EVERVEC_LOG_JSON",
     help="Log JSON objects on stderr, with job and request ids.",
 )  # fmt: skip
 @click.pass_context
 def cli(ctx: click.Context, /, verbose: bool, log_json: bool, **where: str | None) -> None:
-    """Keep a vector index true to your data.
+    """Keep a vector index in sync with your data.
 
     \b
     Shell completion: eval "$(_EVERVEC_COMPLETE=bash_source evervec)"   (or zsh_source,
@@ -200,7 +200,7 @@ def cli(ctx: click.Context, /, verbose: bool, log_json: bool, **where: str | Non
         root.setLevel(logging.INFO)
         for handler in root.handlers:
             handler.setFormatter(JsonFormatter())
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a delivery
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs one line per delivery
     if os.environ.get("NO_COLOR"):
         ctx.color = False
     ctx.obj = Where(**where)
@@ -210,14 +210,15 @@ cli.params[:0] = _common(hidden=False)
 
 
 def run() -> None:
-    """Run the command line with errors in one sentence. What it makes is its owner's alone."""
+    """Run the command line. Errors are printed as one sentence. Files that it creates are
+    readable by their owner only."""
     os.umask(os.umask(0o077) | 0o077)
     try:
         code = cli.main(prog_name="evervec", standalone_mode=False)
     except click.exceptions.Exit as exit:
         code = exit.exit_code
     except click.Abort:
-        code = _complain("stopped; what was saved stays saved", 130)
+        code = _complain("interrupted; saved records are kept", 130)
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(shown)
@@ -228,8 +229,8 @@ def run() -> None:
     except EvervecError as error:
         code = _complain(str(error), 1)
     except KeyboardInterrupt:
-        code = _complain("stopped; what was saved stays saved", 130)
-    except BrokenPipeError:  # whoever read our output has gone, such as `head`
+        code = _complain("interrupted; saved records are kept", 130)
+    except BrokenPipeError:  # the reader of our output has exited, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.exit(code if isinstance(code, int) else 0)
@@ -252,6 +253,6 @@ def _load_app(spec: str) -> Evervec:
     made = found() if callable(found) else found
     if not isinstance(made, Evervec):
         raise click.UsageError(
-            f"--app {spec} is {type(made).__name__}, not what evervec.open gives"
+            f"--app {spec} is of type {type(made).__name__}, not an Evervec from evervec.open"
         )
     return made

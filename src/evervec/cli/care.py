@@ -1,4 +1,4 @@
-"""Commands for running it: init, status, worker, backfill, verify, reindex, doctor, demo."""
+"""Commands for operation: init, status, worker, backfill, verify, reindex, doctor, demo."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @command("init", "evervec --store notes.db init")
 @as_json
 def init(where: Where, as_json: bool) -> None:
-    """Make the store, if it is not there yet."""
+    """Create the store, if it does not exist yet."""
     with where.opened(make=True) as ev:
         facts = {"store": ev.store.url, "embedder": ev.embedder.name, "model": ev.embedder.model}
     if as_json:
@@ -47,10 +47,10 @@ def init(where: Where, as_json: bool) -> None:
 
 
 @command("status", "evervec status --watch")
-@click.option("--watch", is_flag=True, help="Show it again every second.")
+@click.option("--watch", is_flag=True, help="Refresh every second.")
 @as_json
 def status(where: Where, watch: bool, as_json: bool) -> None:
-    """What waits, runs and failed; how fresh and how fast."""
+    """Show jobs by status, alerts, versions and workers."""
     with where.opened() as ev:
         if as_json:
             stats = ev.queue.stats()
@@ -82,33 +82,33 @@ def _show_status(ev: Evervec) -> None:
     stats = ev.queue.stats()
     say(f"store      {ev.store.url}")
     say(f"embedder   {ev.embedder.name} {ev.embedder.model}".rstrip())
-    paused = f"  (paused: `{resume_command(stats)}` goes on)" if stats.paused else ""
+    paused = f"  (paused; resume with `{resume_command(stats)}`)" if stats.paused else ""
     oldest = stats.oldest_pending_seconds
-    since = f", the oldest for {duration(oldest)}" if oldest is not None else ""
+    since = f", oldest for {duration(oldest)}" if oldest is not None else ""
     say(f"waiting    {stats.pending}{since}{paused}")
     say(f"running    {stats.processing}")
     failed = styled(str(stats.failed), "red") if stats.failed else "0"
-    hint = "  (`evervec jobs --status failed` says why)" if stats.failed else ""
+    hint = "  (see `evervec jobs --status failed`)" if stats.failed else ""
     say(f"failed     {failed}{hint}")
     pace = stats.average_processing_ms
     each = f", {pace:.0f} ms from claim to index" if pace is not None else ""
-    say(f"done       {stats.done}, the last {ago(stats.last_processed_at)}{each}")
+    say(f"done       {stats.done}, last {ago(stats.last_processed_at)}{each}")
     for attached, done in ev.tables.attached():
         table = _table_facts(ev, attached, done)
-        state = f"followed, {table['embedded']} of about {table['rows']} rows are embedded"
-        state += "" if done else "; its old rows are being enqueued"
+        state = f"attached, {table['embedded']} of about {table['rows']} rows are embedded"
+        state += "" if done else "; existing rows are being enqueued"
         text = f"table      {attached.table} as {attached.kind}: {table['trouble'] or state}"
         say(styled(text, "red") if table["trouble"] else text)
     if stats.gate is not None:
         left = max(0.0, stats.gate.until - ev.store.now())
-        what = "away" if stats.gate.state == "outage" else "at its limit"
+        what = "unavailable" if stats.gate.state == "outage" else "rate limited"
         since = duration(max(0.0, ev.store.now() - stats.gate.since))
         say(
             styled(f"provider   {what} for {since}: {stats.gate.reason}", "yellow")
-            + (f"  (tried again in {duration(left)})" if left else "  (a worker tries it again)")
+            + (f"  (retry in {duration(left)})" if left else "  (a worker retries now)")
         )
     if stats.capped is not None:
-        say(styled(f"provider   waits: {stats.capped}", "yellow"))
+        say(styled(f"provider   paused: {stats.capped}", "yellow"))
     for spent in stats.spent_today:
         money = f", {spent.money:.4f}" if spent.money else ""
         say(
@@ -124,18 +124,18 @@ def _show_status(ev: Evervec) -> None:
         say(f"vectors    {version.kind}: {version.items} records, {name}, {version.state}")
     for worker in ev.store.workers():
         say(
-            f"worker     {worker.worker}: heard of {ago(worker.seen_at)}, holds {worker.held}, "
-            f"did {worker.done}, evervec {worker.version}"
+            f"worker     {worker.worker}: last seen {ago(worker.seen_at)}, "
+            f"{worker.held} in progress, {worker.done} done, evervec {worker.version}"
         )
 
 
 def _show_quotas(used: Usage) -> None:
     for name, (has, may) in used.bounds().items():
-        if name != "kinds" or has >= may:  # of kinds everybody has a bound
+        if name != "kinds" or has >= may:  # every tenant has a quota of kinds
             text = f"quota      {has:,} of {may:,} {name}"
             say(styled(text, "yellow") if has >= may else text)
     if (until := used.waits_until) is not None:
-        text = f"quota      the day's is used up: jobs wait until {until:%Y-%m-%d %H:%M} UTC"
+        text = f"quota      used up for today: jobs wait until {until:%Y-%m-%d %H:%M} UTC"
         say(styled(text, "yellow"))
 
 
@@ -145,7 +145,7 @@ def _alert_facts(alert: Episode) -> dict[str, Any]:
 
 @contextmanager
 def _metrics(ev: Evervec, host: str, port: int | None, names: tuple[str, ...]) -> Iterator[None]:
-    """Metrics on a port, if one is given, for as long as the block runs."""
+    """Serve metrics while the block runs, if a port is given."""
     if port is None:
         yield
         return
@@ -174,11 +174,11 @@ def _table_facts(ev: Evervec, attached: Attachment, backfilled: bool) -> dict[st
 
 
 @command("worker", "evervec worker --drain")
-@click.option("--drain", is_flag=True, help="Work until nothing is due, then stop.")
+@click.option("--drain", is_flag=True, help="Process all due jobs, then exit.")
 @click.option("--concurrency", type=int, help="Provider calls in flight.  [3]")
-@click.option("--metrics-port", type=click.IntRange(1, 65535), help="Answer Prometheus there.")
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for that.")
-@click.option("--metrics-name", multiple=True, help="A public name that Prometheus asks it by.")
+@click.option("--metrics-port", type=click.IntRange(1, 65535), help="Port for Prometheus metrics.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for metrics.")
+@click.option("--metrics-name", multiple=True, help="Host name that Prometheus may ask for.")
 @as_json
 def worker(
     where: Where,
@@ -189,18 +189,18 @@ def worker(
     metrics_name: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Embed what waits, until SIGTERM or Ctrl-C; a second one stops at once."""
+    """Process jobs until SIGTERM or Ctrl-C; a second signal stops at once."""
     settings = {} if concurrency is None else {"concurrency": concurrency}
     with where.opened(make=True, **settings) as ev:
         if ev.embedder.dimensions == 0:
             say(
-                "evervec: there is no embedder, so nothing can be embedded: "
+                "evervec: no embedder, so nothing can be embedded: "
                 + embedder_advice(ev, "pip install 'evervec[local]', or give --embedder"),
                 err=True,
             )
             return 1
         if not drain:
-            say(f"working on {ev.store.url} with {ev.embedder.name}; Ctrl-C drains", err=True)
+            say(f"working on {ev.store.url} with {ev.embedder.name}; stop with Ctrl-C", err=True)
             with _metrics(ev, metrics_host, metrics_port, metrics_name):
                 ev.run_worker()
             return 0
@@ -210,11 +210,11 @@ def worker(
     if as_json:
         print_json(result)
     else:
-        say(f"{result.succeeded} embedded, {result.failed} failed, {stats.pending} wait")
+        say(f"{result.succeeded} embedded, {result.failed} failed, {stats.pending} waiting")
         if stats.processing:
             say(
-                f"{stats.processing} are held by other workers; if those died, their leases run "
-                "out within a minute: `evervec worker --drain` then does them"
+                f"{stats.processing} are claimed by other workers; if those died, their leases "
+                "expire within a minute: then run `evervec worker --drain` again"
             )
         for job_id, error in result.errors[:10]:
             say(f"job {job_id}: {error}", err=True)
@@ -223,46 +223,46 @@ def worker(
 
 @command("backfill", "evervec backfill --dry-run")
 @click.option("--kind", help="Only this kind.")
-@click.option("--dry-run", is_flag=True, help="Only say what it would take.")
+@click.option("--dry-run", is_flag=True, help="Only show the estimate.")
 @as_json
 def backfill(where: Where, kind: str | None, dry_run: bool, as_json: bool) -> None:
-    """Enqueue what has no current vectors, behind all live work."""
+    """Enqueue records without current vectors, behind all live work."""
     with where.opened() as ev:
         plan = ev.backfill(kind, dry_run=True)
         if not as_json:
             say(_estimate(plan))
         if not dry_run and plan.records + plan.rendered:
             total = sum(v.items for v in ev.versions(all_tenants=True) if kind in (None, v.kind))
-            with progress("looking", total, quiet=as_json) as bar:
+            with progress("scanning", total, quiet=as_json) as bar:
                 plan = ev.backfill(kind, progress=bar.advance)
             if not as_json:
-                say(f"{plan.enqueued} enqueued: `evervec worker` embeds them")
+                say(f"{plan.enqueued} enqueued; `evervec worker` embeds them")
     if as_json:
         print_json(plan)
 
 
 def _estimate(plan: Backfill) -> str:
     if not plan.records + plan.rendered:
-        return "every record has current vectors, or a job that makes them"
-    anew = f", {plan.rendered} of them rendered anew" if plan.rendered else ""
+        return "every record has current vectors, or a job to make them"
+    anew = f", {plan.rendered} of them rendered again" if plan.rendered else ""
     money = f", {plan.money:.4f}" if plan.money else ""
     count = max(plan.records, plan.rendered)
     return (
         f"{count} records lack current vectors{anew}: at most {plan.tokens:,} tokens{money}; "
-        "chunks that are the same cost nothing"
+        "unchanged chunks cost nothing"
     )
 
 
 @command("verify", "evervec verify --all-tenants --repair")
-@click.option("--repair", is_flag=True, help="Mend what is off, embed what that needs, look again.")
-@click.option("--quick", is_flag=True, help="Do not read the records' texts.")
-@click.option("--all-tenants", is_flag=True, help="The records of all tenants.")
+@click.option("--repair", is_flag=True, help="Repair and embed what is wrong, then verify again.")
+@click.option("--quick", is_flag=True, help="Do not compare the records' texts.")
+@click.option("--all-tenants", is_flag=True, help="Check the records of all tenants.")
 @as_json
 def verify(where: Where, repair: bool, quick: bool, all_tenants: bool, as_json: bool) -> int:
-    """Prove that index and records agree.
+    """Check that index and records agree.
 
-    Exit 0: they do. 1: something is wrong, or failed. 3: nothing is wrong, but some records wait
-    for a worker, or could not be checked.
+    Exit code 0: they agree. 1: something is wrong, or failed. 3: nothing is wrong, but some
+    records wait for a worker, or could not be checked.
     """
     with where.opened() as ev:
 
@@ -287,14 +287,14 @@ def verify(where: Where, repair: bool, quick: bool, all_tenants: bool, as_json: 
             say(f"{report.repaired} repaired; after that:")
             _show_report(left)
         if waits:
-            say(f"what is to be embedded waits: {waits}")
+            say(f"embedding is paused: {waits}")
         elif left is None and not report.clean:
-            say("`evervec verify --repair` mends what can be mended")
+            say("to repair, run `evervec verify --repair`")
     return 1 if waits else _exit_code(left or report, quick)
 
 
 def _held(ev: Evervec, all_tenants: bool) -> int:
-    """About how many records there are to look at."""
+    """Approximate number of records to check."""
     if all_tenants:
         return sum(version.items for version in ev.versions())
     return sum(holding.items for holding in ev.store.holdings(ev.tenant).values())
@@ -318,15 +318,15 @@ def _show_report(report: VerifyReport) -> None:
     for trouble in report.troubles:
         say(styled(f"table {trouble}", "red"))
     if report.failed:
-        say(f"{report.failed} failed: `evervec jobs --status failed` says why")
+        say(f"{report.failed} failed: see `evervec jobs --status failed`")
     if report.waiting:
-        say(f"{report.waiting} not checked: they wait for a worker, or change right now")
+        say(f"{report.waiting} not checked: waiting for a worker, or changing now")
     for what in report.unchecked:
         say(f"not checked: {what}")
     if report.complete:
-        say("the index holds exactly the latest version of each")
+        say("the index holds exactly the current version of each record")
     elif report.clean:
-        say("nothing is wrong with what was checked")
+        say("no faults among the checked records")
     elif len(report.by) > 1:
         head = [field.name for field in dataclasses.fields(report.by[0])]
         print_table(head, [dataclasses.astuple(tally) for tally in report.by])
@@ -336,14 +336,14 @@ def _show_report(report: VerifyReport) -> None:
 @click.argument("url", metavar="URL")
 @as_json
 def reindex(where: Where, url: str, as_json: bool) -> None:
-    """Change to another index, and have all vectors made again there.
+    """Change to another index and make all vectors again there.
 
-    URL is that of the index, or `own` for the store's own database. Stop the workers and services
-    that use the last index first. An index that holds the vectors already, because it was moved or
-    copied, is just taken.
+    URL is that of the index, or `own` for the store's own database. First stop the workers and
+    services that use the current index. If the new index already holds the vectors, because it
+    was moved or copied, nothing is embedded again.
     """
     if where.app:
-        raise click.UsageError("--app opens the store by itself: leave it out, and give --store")
+        raise click.UsageError("reindex does not work with --app: give --store instead")
     with dataclasses.replace(where, index=url).opened(reindex=True) as ev:
         facts = {"index": "own" if ev.index.shares_store else ev.index.url,
                  "waiting": ev.queue.stats().pending}  # fmt: skip
@@ -356,7 +356,7 @@ def reindex(where: Where, url: str, as_json: bool) -> None:
 @command("doctor", "evervec doctor")
 @as_json
 def doctor(where: Where, as_json: bool) -> int:
-    """Check store, disk, model, index, versions and clock, and say how to mend each."""
+    """Check store, disk, model, index, versions and clock, and say how to fix each."""
     from evervec.cli.doctor import examine
 
     findings = examine(where)
@@ -378,10 +378,10 @@ def doctor(where: Where, as_json: bool) -> int:
     metavar="PATH",
     default="evervec-demo.db",
     show_default=True,
-    help="Where to leave the store to play with.",
+    help="Path of the demo's store, which is kept.",
 )
 def demo(where: Where, keep: str) -> int:
-    """Index your own Python's documentation and ask it questions: under a minute."""
+    """Index the documentation of this Python and search it; takes under a minute."""
     from evervec.cli.demo import main
 
     return main(keep, where.embedder)

@@ -1,8 +1,8 @@
-"""`evervec demo`: your own Python's documentation, searched by meaning, with a worker killed.
+"""`evervec demo`: index the documentation of this Python, kill a worker, and verify.
 
-It does what an application would do, with real processes: records are saved, a
-worker embeds them and is killed in the middle of a batch, another takes over, records
-are edited and deleted, and `verify` proves that nothing was lost, doubled or stale.
+It uses real processes, as an application would: it saves records, starts a worker, kills it
+in the middle of a batch, starts another one, edits and deletes records, and checks with
+`verify` that nothing is missing, doubled or stale.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ QUESTIONS = (
 
 
 def main(keep: str = "evervec-demo.db", embedder: str | None = None) -> int:
-    """Run the demo; 0 when all it claims came true."""
+    """Run the demo; return 0 if every check passed."""
     path = Path(keep)
     for old in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
         old.unlink(missing_ok=True)
@@ -181,11 +181,11 @@ def main(keep: str = "evervec-demo.db", embedder: str | None = None) -> int:
         say_text("Nothing is downloaded, and nothing leaves this machine.\n")
         count = _save(ev)
         _embed_with_a_crash(ev, path, count)
-        say_text("3. Ask by meaning; the answers share few words with the questions.")
+        say_text("3. Search by meaning; the results share few words with the queries.")
         for question in QUESTIONS:
             _ask(ev, question)
         clean = _edit_and_delete(ev)
-    say_text(f"\nDone in {time.perf_counter() - began:.0f} s. The store is yours to play with:")
+    say_text(f"\nDone in {time.perf_counter() - began:.0f} s. The store is kept; try:")
     evervec = os.path.relpath(sys.argv[0]) if "evervec" in Path(sys.argv[0]).name else "evervec"
     if shutil.which("evervec"):
         evervec = "evervec"
@@ -202,7 +202,7 @@ def _save(ev: Evervec) -> int:
         for _ in ev.add_many("doc", docstrings()):
             count += 1
             bar.advance()
-    say_text(f"   {count} records are on disk, and found by their words already.\n")
+    say_text(f"   {count} records are saved; text search finds them already.\n")
     return count
 
 
@@ -219,7 +219,7 @@ def _embed_with_a_crash(ev: Evervec, path: Path, count: int) -> None:
         _follow(ev, second, bar, done, until=count)
         second.wait()
     say_text(
-        f"   Killed with SIGKILL at {done}, while it held {held}; a second worker took over.\n"
+        f"   Killed with SIGKILL after {done}, with {held} claimed; a second worker took over.\n"
     )
 
 
@@ -237,7 +237,7 @@ def _worker(ev: Evervec, path: Path) -> subprocess.Popen[bytes]:
 
 
 def _follow(ev: Evervec, worker: subprocess.Popen[bytes], bar: Any, done: int, until: int) -> int:
-    """Watch a worker until so many are done, then end it."""
+    """Wait until `until` jobs are done, then terminate the worker if nothing is pending."""
     while done < until and worker.poll() is None:
         now = ev.queue.stats().done
         bar.advance(now - done)
@@ -259,7 +259,7 @@ def _ask(ev: Evervec, question: str) -> None:
 
 
 def _edit_and_delete(ev: Evervec) -> bool:
-    say_text("\n4. Edit a record, delete it, and prove that index and data agree.")
+    say_text("\n4. Edit a record, delete it, and verify that index and records agree.")
     with ev.worker():
         edited = ev.add(
             "doc", "Counts the bees in a hive by listening to their buzz.", id="heapq.nlargest"
@@ -277,7 +277,7 @@ def _edit_and_delete(ev: Evervec) -> bool:
 
 
 def docstrings() -> Iterator[dict[str, str]]:
-    """The documentation of modules, classes, methods and functions, each once."""
+    """The documentation of modules, classes, methods and functions, without duplicates."""
     seen: set[str] = set()
     for name in MODULES:
         try:
@@ -285,7 +285,7 @@ def docstrings() -> Iterator[dict[str, str]]:
                 warnings.simplefilter("ignore")
                 module = importlib.import_module(name)
         except ImportError:
-            continue  # not every Python has every module, such as tkinter
+            continue  # some Pythons lack modules such as tkinter
         for id, thing in _public(module):
             text = inspect.getdoc(thing) if _is_documented(thing) else None
             if text and len(text) >= 60 and id not in seen and text not in seen:

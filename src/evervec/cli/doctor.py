@@ -1,4 +1,4 @@
-"""The checks behind `evervec doctor`: what is well, what is not, and how to mend it."""
+"""The checks of `evervec doctor`: what works, what does not, and how to fix it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LITTLE_SPACE = 1 << 30
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at; `state` is ok, warn or bad."""
+    """The result of one check; `state` is ok, warn or bad."""
 
     what: str
     state: str
@@ -33,7 +33,7 @@ class Finding:
 
 
 def examine(where: Where) -> list[Finding]:
-    """All checks; one that fails does not keep the others from being made."""
+    """Run all checks; a failing one does not stop the others."""
     python = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
     findings = [Finding("python", "ok", python)]
     try:
@@ -41,7 +41,8 @@ def examine(where: Where) -> list[Finding]:
             for check in (_store, _disk, _model, _index, _tables, _queue, _alerts, _clock):
                 findings += _safely(check, ev)
     except VersionMismatch as error:
-        findings.append(Finding("versions", "bad", str(error), "open it with the model it serves"))
+        mend = "open the store with the model that made its vectors"
+        findings.append(Finding("versions", "bad", str(error), mend))
     except SettingsError as error:
         findings.append(Finding("settings", "bad", str(error)))
     except EvervecError as error:
@@ -63,7 +64,7 @@ def _store(ev: Evervec) -> Iterator[Finding]:
         return
     path = Path(ev.store.url)
     if not path.exists():
-        yield Finding("store", "ok", f"{ev.store.url}, gone when the process ends")
+        yield Finding("store", "ok", f"{ev.store.url}, in memory: lost when the process ends")
         return
     size = path.stat().st_size / 1e6
     trouble = ev.store.check()
@@ -75,12 +76,12 @@ def _store(ev: Evervec) -> Iterator[Finding]:
 
 
 def _disk(ev: Evervec) -> Iterator[Finding]:
-    if "://" in ev.store.url:  # a server's disk is not seen from here
+    if "://" in ev.store.url:  # a database server's disk cannot be checked from here
         return
     path = Path(ev.store.url)
     free = shutil.disk_usage(path.resolve().parent if path.exists() else Path.cwd()).free
     state = "ok" if free > _LITTLE_SPACE else "warn"
-    mend = "" if state == "ok" else "free some space: a full disk stops all writing"
+    mend = "" if state == "ok" else "free some space: a full disk stops all writes"
     yield Finding("disk", state, f"{free / 1e9:.1f} GB free", mend)
 
 
@@ -88,7 +89,7 @@ def _model(ev: Evervec) -> Iterator[Finding]:
     if ev.embedder.dimensions == 0:
         yield Finding(
             "model", "warn",
-            f"no embedder: records wait, and search answers from text alone ({ev.embedder_because})",
+            f"no embedder: records wait, searches use text only ({ev.embedder_because})",
             embedder_advice(ev, "pip install 'evervec[local]', start Ollama, or set OPENAI_API_KEY"),
         )  # fmt: skip
         return
@@ -98,9 +99,11 @@ def _model(ev: Evervec) -> Iterator[Finding]:
     name = f"{ev.embedder.name} {ev.embedder.model}, {ev.embedder.dimensions} dimensions"
     if trouble is None:
         why = f", because {ev.embedder_because}" if ev.embedder_because else ""
-        yield Finding("model", "ok", f"{name}{why}; a text took {took}, loading included")
+        yield Finding(
+            "model", "ok", f"{name}{why}; embedding a text took {took}, including loading"
+        )
     else:
-        mend = "check that it runs and can be reached; records wait for it meanwhile"
+        mend = "check that it is running and reachable; records wait for it"
         yield Finding("model", "bad", f"{name}: {trouble}", mend)
 
 
@@ -111,7 +114,7 @@ def _index(ev: Evervec) -> Iterator[Finding]:
         yield Finding("index", "bad", wrong, "evervec verify --repair")
     else:
         waiting = f"; {report.waiting} wait for a worker" if report.waiting else ""
-        text = f"agrees with {report.checked} records by their ledger{waiting}"
+        text = f"agrees with the ledger of {report.checked} records{waiting}"
         yield Finding("index", "ok", text)
     for version in ev.versions(all_tenants=True):
         name = version.name or "no model yet"
@@ -125,27 +128,27 @@ def _tables(ev: Evervec) -> Iterator[Finding]:
         if trouble:
             yield Finding("table", "bad", trouble)
         else:
-            yield Finding("table", "ok", f"{attached.table} is followed as {attached.kind}")
+            yield Finding("table", "ok", f"{attached.table} is attached as {attached.kind}")
 
 
 def _queue(ev: Evervec) -> Iterator[Finding]:
     stats = ev.queue.stats()
     if stats.paused:
-        text = "paused: no worker claims any of its jobs"
+        text = "paused: workers claim none of its jobs"
         yield Finding("queue", "warn", text, resume_command(stats))
     if stats.failed:
         mend = "evervec jobs --status failed; then evervec retry --all"
         yield Finding("queue", "warn", f"{stats.failed} dead letters", mend)
     oldest = stats.oldest_pending_seconds or 0
     if stats.pending and oldest > 60 and not stats.processing:
-        text = f"{stats.pending} wait, the oldest for {duration(oldest)}, and nobody works"
+        text = f"{stats.pending} waiting, oldest for {duration(oldest)}, and no worker is running"
         yield Finding("queue", "warn", text, "evervec worker")
     elif not stats.failed and not stats.paused:
-        yield Finding("queue", "ok", f"{stats.pending} wait, {stats.processing} run")
+        yield Finding("queue", "ok", f"{stats.pending} waiting, {stats.processing} running")
 
 
 def _alerts(ev: Evervec) -> Iterator[Finding]:
-    """What a worker's last sweep told, and what the store itself says now."""
+    """Alerts of the last housekeeping, and long transactions that the store has now."""
     lasting = {alert.name: alert.text for alert in ev.housekeeping.alerts.lasting()}
     if limit := ev.settings.alert_transaction_seconds:
         lasting.update(("transaction", text) for text in ev.store.troubles(limit))
@@ -157,7 +160,7 @@ def _clock(ev: Evervec) -> Iterator[Finding]:
     last = ev.queue.stats().last_processed_at
     ahead = (last - datetime.now(UTC)).total_seconds() if last else 0.0
     if ahead > 5:
-        text = f"the store was written {duration(ahead)} in the future of this machine's clock"
-        yield Finding("clock", "bad", text, "set the clocks of all machines by NTP")
+        text = f"the store's last write is {duration(ahead)} ahead of this machine's clock"
+        yield Finding("clock", "bad", text, "synchronize the clocks of all machines with NTP")
     else:
         yield Finding("clock", "ok", datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"))

@@ -1,7 +1,7 @@
-"""Files as records: text, Markdown, source code, and HTML by its visible text.
+"""Turns files into records: text, Markdown, source code, and the visible text of HTML.
 
-The id is the path from the folder that was named, so that a second run finds the
-same records again.
+A record's id is the path relative to the given folder, so that a second run updates the same
+records.
 """
 
 from __future__ import annotations
@@ -29,22 +29,23 @@ _LONGEST_TITLE = 200
 
 @dataclass(frozen=True)
 class Source:
-    """A file to add, and the id that it has."""
+    """A file to add, with its record id."""
 
     path: Path
     id: str
     folder: Path | None = None
-    """that was named, if it was found in one"""
+    """the given folder in which the file was found, if any"""
 
 
 def find(named: Sequence[str]) -> tuple[list[Source], list[str]]:
-    """The files that paths, folders and globs name, and the ids' prefixes that they cover."""
+    """The files that match the given paths, folders and globs, and the id prefixes of the
+    folders."""
     found: dict[str, Source] = {}
     prefixes = []
     for given in named:
         paths = sorted(glob.glob(given, recursive=True)) if glob.has_magic(given) else [given]
         if not paths:
-            raise click.UsageError(f"nothing matches '{given}'")
+            raise click.UsageError(f"no file matches '{given}'")
         for name in paths:
             path = Path(name)
             if path.is_dir():
@@ -58,7 +59,7 @@ def find(named: Sequence[str]) -> tuple[list[Source], list[str]]:
             elif path.is_file():
                 sources = [Source(path, _id_of(path))]
             else:
-                raise click.UsageError(f"there is no file or folder '{name}'")
+                raise click.UsageError(f"file or folder '{name}' does not exist")
             for source in sources:
                 other = found.setdefault(source.id, source)
                 if other is not source and not _is_same(other.path, source.path):
@@ -89,19 +90,19 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def snapshot(folder: str) -> dict[str, tuple[int, int]]:
-    """Size and time of every file of a folder: another one when something changed there."""
+    """Size and modification time of every file in a folder, to detect changes."""
     seen = {}
     for path in _walk(Path(folder)):
         try:
             stat = path.stat()
-        except OSError:  # it went in this moment
+        except OSError:  # deleted since it was listed
             continue
         seen[str(path)] = (stat.st_size, stat.st_mtime_ns)
     return seen
 
 
 def read(source: Source) -> dict[str, Any] | str:
-    """The record of a file, or why it is none."""
+    """The record of a file, or the reason why it is skipped."""
     try:
         stat = source.path.stat()
         if source.folder and _leads_out(source.path, source.folder):
@@ -141,7 +142,7 @@ def _leads_out(path: Path, folder: Path) -> bool:
 
 
 class _Visible(HTMLParser):
-    """Collects what a reader of the page would see."""
+    """Collects the visible text of a page."""
 
     _HIDDEN = frozenset({"script", "style", "template", "noscript", "head", "svg"})
     _BLOCKS = frozenset(

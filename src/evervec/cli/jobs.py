@@ -1,4 +1,4 @@
-"""Commands for jobs: look, retry, cancel, recover, purge, pause."""
+"""Commands for jobs: list, show, retry, recover, purge, cancel, pause, resume."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def job(where: Where, job_id: int, as_json: bool) -> int:
     with where.opened() as ev:
         found = ev.queue.get(job_id)
     if found is None:
-        say(f"evervec: there is no job {job_id}", err=True)
+        say(f"evervec: job {job_id} does not exist", err=True)
         return 1
     if as_json:
         print_json(found)
@@ -69,7 +69,7 @@ def job(where: Where, job_id: int, as_json: bool) -> int:
 @click.argument("id")
 @as_json
 def history(where: Where, kind: str, id: str, as_json: bool) -> None:
-    """What was tried for a record, oldest first."""
+    """Show the attempts of a record, oldest first."""
     with where.opened() as ev:
         found = ev.queue.history(kind, id)
     if as_json:
@@ -92,9 +92,9 @@ def history(where: Where, kind: str, id: str, as_json: bool) -> None:
 @click.option("--all", "everything", is_flag=True, help="All failed jobs.")
 @as_json
 def retry(where: Where, job_id: int | None, everything: bool, as_json: bool) -> None:
-    """Let failed jobs start anew."""
+    """Retry failed jobs."""
     if (job_id is None) is not everything:
-        raise click.UsageError("give a job, or --all")
+        raise click.UsageError("give a job id, or --all")
     with where.opened() as ev:
         if job_id is None:
             count = ev.queue.retry_failed()
@@ -103,32 +103,32 @@ def retry(where: Where, job_id: int | None, everything: bool, as_json: bool) -> 
             ev.queue.retry(job_id)
             note(ev, "job.retry", str(job_id))
             count = 1
-    _say(as_json, "retried", count, "jobs wait again")
+    _say(as_json, "retried", count, "jobs will be retried")
 
 
 @command("recover", "evervec recover --older-than 10min")
-@click.option("--older-than", metavar="TIME", help="Also what was claimed longer ago, e.g. 10min.")
+@click.option("--older-than", metavar="TIME", help="Also jobs claimed before that, e.g. 10min.")
 @as_json
 def recover(where: Where, older_than: str | None, as_json: bool) -> None:
-    """Take back jobs whose worker died."""
+    """Recover jobs whose worker died."""
     with where.opened() as ev:
         count = ev.queue.recover_stuck(read_time(older_than) if older_than else None)
         note(ev, "queue.recover-stuck", everyone=True)
-    _say(as_json, "recovered", count, "jobs taken back")
+    _say(as_json, "recovered", count, "jobs recovered")
     if not count and not as_json:
-        say("(a lease must have run out first; --older-than TIME does not wait for that)")
+        say("(only jobs with an expired lease; --older-than TIME also takes jobs claimed before)")
 
 
 @command("purge", "evervec purge --done --older-than 1d")
-@click.option("--done", is_flag=True, help="Done jobs (records and vectors stay).")
+@click.option("--done", is_flag=True, help="Done jobs (records and vectors are kept).")
 @click.option("--dead", is_flag=True, help="Dead letters.")
-@click.option("--boxed", is_flag=True, help="With --dead: also those that carry a boxed record.")
+@click.option("--boxed", is_flag=True, help="With --dead: also those that hold a boxed record.")
 @click.option("--older-than", metavar="TIME", default="7d", show_default=True)
 @as_json
 def purge(
     where: Where, done: bool, dead: bool, boxed: bool, older_than: str, as_json: bool
 ) -> None:
-    """Drop old jobs."""
+    """Purge old jobs."""
     if not done and not dead:
         raise click.UsageError("give --done, --dead or both")
     age = read_time(older_than)
@@ -137,7 +137,7 @@ def purge(
         count += ev.queue.purge_dead(age, boxed=boxed) if dead else 0
         what = " and ".join(name for name, asked in (("done", done), ("failed", dead)) if asked)
         note(ev, "queue.purge", f"{what}, older than {age.total_seconds():g} s")
-    _say(as_json, "purged", count, "jobs dropped")
+    _say(as_json, "purged", count, "jobs purged")
 
 
 @command("cancel", "evervec cancel 42")
@@ -154,25 +154,25 @@ def cancel(where: Where, job_id: int, as_json: bool) -> None:
 @command("pause", "evervec --tenant acme pause")
 @as_json
 def pause(where: Where, as_json: bool) -> None:
-    """Let no worker claim more, until resume; with --tenant, of one tenant's jobs."""
+    """Stop workers from claiming jobs, until resume; with --tenant, one tenant's jobs."""
     with where.opened() as ev:
         ev.queue.pause(own=where.tenant is not None)
         note(ev, "queue.pause", everyone=where.tenant is None)
     goes_on = f"evervec --tenant {where.tenant} resume" if where.tenant else "evervec resume"
-    _say(as_json, "paused", True, f"paused; `{goes_on}` goes on")
+    _say(as_json, "paused", True, f"paused; resume with `{goes_on}`")
 
 
 @command("resume", "evervec --tenant acme resume")
 @as_json
 def resume(where: Where, as_json: bool) -> None:
-    """End a pause of all tenants; with --tenant, of one."""
+    """Let workers claim jobs again; with --tenant, end the pause of one tenant."""
     with where.opened() as ev:
         was_paused = ev.store.paused(where.tenant)
         ev.queue.resume(own=where.tenant is not None)
         note(ev, "queue.resume", everyone=where.tenant is None)
         paused = ev.store.paused(where.tenant)
     if paused:
-        sentence = "the whole store is still paused: `evervec resume`"
+        sentence = "the whole store is still paused: resume it with `evervec resume`"
     elif was_paused:
         sentence = "resumed"
     else:
@@ -191,8 +191,8 @@ _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 
 
 def read_time(text: str) -> timedelta:
-    """How long `30s`, `10min`, `2h` or `7d` is."""
+    """Parse a duration such as `30s`, `10min`, `2h` or `7d`."""
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|min|m|h|d)", text)
     if not found:
-        raise click.UsageError(f"'{text}' is not a time; write 30s, 10min, 2h or 7d")
+        raise click.UsageError(f"'{text}' is not a duration; write 30s, 10min, 2h or 7d")
     return timedelta(seconds=float(found[1]) * _UNITS[found[2]])

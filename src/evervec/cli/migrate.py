@@ -1,4 +1,4 @@
-"""Commands for models: which made which vectors, and the change to another one."""
+"""Commands for embedding versions: versions, migrate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STEPS = ("compare", "switch", "rollback", "retire", "cancel")
 @command("versions", "evervec versions")
 @as_json
 def versions(where: Where, as_json: bool) -> None:
-    """Which model made which vectors."""
+    """List the embedding versions: which model made which vectors."""
     with where.opened() as ev:
         found = ev.versions(all_tenants=True)
     if as_json:
@@ -41,15 +41,15 @@ def versions(where: Where, as_json: bool) -> None:
 
 @command("migrate", "evervec migrate openai:text-embedding-3-large --switch")
 @click.argument("to", metavar="[EMBEDDER]", required=False)
-@click.option("--version", help="What to call the new version.  [after its model]")
+@click.option("--version", help="Name of the new version.  [derived from its model]")
 @click.option("--kind", help="Only this kind.")
-@click.option("--dry-run", is_flag=True, help="Only say what it would take.")
-@click.option("--background", is_flag=True, help="Leave the work to workers that run elsewhere.")
-@click.option("--compare", is_flag=True, help="How the new version answers beside the old one.")
-@click.option("--switch", is_flag=True, help="Let the new version serve, once it is complete.")
-@click.option("--rollback", is_flag=True, help="Let the old version serve again.")
-@click.option("--retire", is_flag=True, help="Give the old version up, and its vectors.")
-@click.option("--cancel", is_flag=True, help="Give the new version up.")
+@click.option("--dry-run", is_flag=True, help="Only show the estimate.")
+@click.option("--background", is_flag=True, help="Leave the work to other workers.")
+@click.option("--compare", is_flag=True, help="Compare search results of both versions.")
+@click.option("--switch", is_flag=True, help="Serve the new version, once it is complete.")
+@click.option("--rollback", is_flag=True, help="Serve the old version again.")
+@click.option("--retire", is_flag=True, help="Drop the old version and its vectors.")
+@click.option("--cancel", is_flag=True, help="Drop the new version.")
 @as_json
 def migrate(
     where: Where,
@@ -61,13 +61,13 @@ def migrate(
     as_json: bool,
     **steps: bool,
 ) -> int:
-    """Change the model while searches and writes go on; with no EMBEDDER, the change under way.
+    """Change the model without downtime; without EMBEDDER, show the current migration.
 
-    The new version is built beside the old one, which is kept for a way back until --retire.
+    The new version is built beside the old one, which is kept for --rollback until --retire.
     """
     asked = [step for step in _STEPS if steps[step]]
     if len(asked) > 1 or (to and asked not in ([], ["switch"])):
-        raise click.UsageError(f"give one of --{', --'.join(_STEPS)}; EMBEDDER goes with --switch")
+        raise click.UsageError(f"give one of --{', --'.join(_STEPS)}; EMBEDDER only with --switch")
     with where.opened() as ev:
         if to is None:
             return _take(ev, asked[0] if asked else None, as_json)
@@ -89,7 +89,7 @@ def migrate(
 
 
 def _build(ev: Evervec, migration: Migration, as_json: bool) -> MigrationStatus:
-    """Work until it is complete, with whoever else works."""
+    """Process jobs until the migration is complete, beside other workers."""
     status = migration.status()
     with progress("embedding", status.records, quiet=as_json) as bar, ev.worker():
         shown = 0
@@ -107,7 +107,7 @@ def _take(ev: Evervec, step: str | None, as_json: bool) -> int:
     migration = ev.migration()
     if migration is None:
         say(
-            "evervec: no change of the model is under way: `evervec migrate EMBEDDER` begins one",
+            "evervec: no migration in progress: start one with `evervec migrate EMBEDDER`",
             err=True,
         )
         return 1
@@ -135,23 +135,23 @@ def _planned(plan: Estimate) -> str:
     money = f", {plan.money:.4f}" if plan.money else ""
     return (
         f"{plan.records:,} records, about {plan.chunks:,} chunks and {plan.tokens:,} tokens{money}; "
-        f"about {duration(plan.seconds)} of embedding, by a sample"
+        f"about {duration(plan.seconds)} of embedding, estimated from a sample"
     )
 
 
 def _compared(compared: Comparison) -> str:
     if compared.overlap is None:
-        told = "there is nothing to compare"
+        told = "nothing to compare"
     else:
         told = (
-            f"{compared.overlap:.0%} of the best {compared.k} hits are the same, over "
-            f"{compared.queries} questions taken from the records"
+            f"{compared.overlap:.0%} of the top {compared.k} hits are the same, over "
+            f"{compared.queries} queries taken from the records"
         )
     report = compared.report
     wrong = [f"{count} {name}" for name, count in report.found.items()]
     return (
-        f"{told}\n{report.checked} records checked: {', '.join(wrong) or 'all as they should be'}"
-        f"{f'; {report.waiting} wait and were not checked' if report.waiting else ''}"
+        f"{told}\n{report.checked} records checked: {', '.join(wrong) or 'no faults'}"
+        f"{f'; {report.waiting} waiting and not checked' if report.waiting else ''}"
     )
 
 
@@ -159,15 +159,18 @@ def _told(status: MigrationStatus) -> str:
     kinds = ", ".join(status.kinds)
     head = f"{status.version} ({kinds}): {status.state}" if kinds else f"{status.version}: gone"
     next_ = {
-        "switched": "`evervec migrate --rollback` goes back, --retire gives the old version up",
-        "rolled back": "`evervec migrate --switch` goes forth, --cancel gives the new version up",
+        "switched": "`evervec migrate --rollback` switches back, --retire drops the old version",
+        "rolled back": "`evervec migrate --switch` switches forward again, "
+        "--cancel drops the new version",
     }.get(status.state)
     if status.state == "building":
         head += f", {status.current} of {status.records} records"
         head += f", {status.failed} failed" if status.failed else ""
-        next_ = "it goes on with `evervec worker`, or the same command again"
+        next_ = "to continue, run `evervec worker` or the same command again"
         if status.complete:
-            next_ = "`evervec migrate --compare` shows how it answers, --switch lets it serve"
+            next_ = (
+                "`evervec migrate --compare` compares both versions, --switch serves the new one"
+            )
         elif status.settled:
-            next_ = "`evervec jobs --status failed` tells why; retry, or cancel"
+            next_ = "see `evervec jobs --status failed`; then retry the jobs, or cancel"
     return f"{head}\n{next_}" if next_ else head

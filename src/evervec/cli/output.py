@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 _WORD = re.compile(r"\w+")
 _STYLE = f"\ufdd0{secrets.token_hex(8)}"
-"""before a style's number, until it is printed; no text of a record can have it"""
+"""marks a style until it is printed; random, so that no record's text can contain it"""
 _BEYOND_JSON = re.compile(r"[\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """control characters that JSON allows unescaped"""
 _STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 
 def styled(text: Any, *styles: str) -> str:
-    """A text in bold, dim or a colour, for `say`."""
+    """Mark a text as bold, dim or coloured, for `say`."""
     return "".join(f"{_STYLE}{_STYLES[style]}m" for style in styles) + f"{text}{_STYLE}0m"
 
 
 def say(line: Any = "", *, err: bool = False) -> None:
-    """Print one line. Control characters in it are written out, so that whatever a record's
-    text contains cannot command the operator's terminal."""
+    """Print one line. Control characters are escaped, so that a record's text cannot send
+    commands to the operator's terminal."""
     click.echo(visible_line(str(line)).replace(_STYLE, "\x1b["), err=err)
 
 
 def say_text(text: str) -> None:
-    """Print a text of several lines, with its line feeds and tabs."""
+    """Print a text of several lines; only line feeds and tabs are kept unescaped."""
     click.echo(visible_text(text).replace(_STYLE, "\x1b["))
 
 
@@ -59,7 +59,7 @@ def _plain(value: Any) -> Any:
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Columns as wide as their content; the last is cut at the terminal's edge."""
+    """Print columns as wide as their content; lines are cut at the terminal's width."""
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [max([len(h), *(len(row[i]) for row in cells)]) for i, h in enumerate(head)]
     lines = [list(head), *cells]
@@ -89,7 +89,7 @@ def _columns() -> int:
 
 
 def ago(moment: datetime | None) -> str:
-    """How long ago, or until when, in one unit."""
+    """Time since or until a moment, in one unit."""
     if moment is None:
         return "never"
     seconds = (datetime.now(UTC) - moment).total_seconds()
@@ -105,12 +105,12 @@ def duration(seconds: float) -> str:
 
 
 def resume_command(stats: Stats) -> str:
-    """What ends the pause that they tell of."""
+    """The command that ends the pause shown in `stats`."""
     return " ".join(["evervec", *(f"--tenant {name}" for name in stats.paused_tenants), "resume"])
 
 
 def passage(text: str, query: str, width: int = 240) -> str:
-    """The part of a text around the query's words, in one line, with the words marked."""
+    """An excerpt of a text around the query's words, in one line, with the words marked."""
     line = " ".join(text.split())
     stems = {word.lower()[:5] for word in _WORD.findall(query) if len(word) > 3}
     spots = [m for m in _WORD.finditer(line) if m.group().lower()[:5] in stems]
@@ -124,7 +124,7 @@ def passage(text: str, query: str, width: int = 240) -> str:
 
 
 def _best_window(spots: list[re.Match[str]], length: int, width: int) -> int:
-    """Where a window of `width` holds most of the spots."""
+    """Start of the window of `width` characters that holds most spots."""
     best, most = 0, 0
     for spot in spots:
         start = max(0, min(spot.start() - 20, length - width))
@@ -146,21 +146,21 @@ def _pieces(spots: list[re.Match[str]], start: int, end: int) -> Iterator[tuple[
 
 
 def embedder_advice(ev: Evervec, otherwise: str) -> str:
-    """What to do where there is no embedder: bring the program that has the store's own, or
-    else something like installing one."""
+    """Advice when there is no embedder: `--app` if the store's embedder is the application's
+    own, else `otherwise`."""
     from evervec.opening import needs_program
 
     spec = needs_program(ev.store)
     if spec is None:
         return otherwise
     return (
-        f"{spec.provider} {spec.model} is made by your own program: give it with --app module:ev, "
-        "where ev is what evervec.open(..., embedder=...) returned"
+        f"the embedder {spec.provider} {spec.model} is defined in your own program: give "
+        "--app module:ev, where ev is the result of evervec.open(..., embedder=...)"
     )
 
 
 class Progress(Protocol):
-    """Tells how far long work has come."""
+    """Shows the progress of a long task."""
 
     def advance(self, count: int = 1) -> None: ...
 
@@ -169,7 +169,7 @@ class Progress(Protocol):
 
 @contextmanager
 def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Progress]:
-    """A bar with rate and time left on a terminal, a plain line now and then elsewhere."""
+    """A bar with rate and remaining time on a terminal, otherwise a plain line every 5 s."""
     if quiet:
         yield _Quiet()
     elif sys.stderr.isatty():
@@ -182,7 +182,7 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
 
 
 def pace(per_second: float) -> str:
-    """So many in a second, or in a minute where that is less than one."""
+    """Format a rate: per second, or per minute if less than one per second."""
     if per_second >= 9.5:
         return f"{per_second:,.0f}/s"
     return f"{per_second:.1f}/s" if per_second >= 0.95 else f"{per_second * 60:.1f}/min"
@@ -215,7 +215,7 @@ class _Lines:
 
     def _say(self) -> None:
         rate = self._count / max(time.monotonic() - self._began, 1e-9)
-        # what came while it ran was not expected
+        # jobs that were added meanwhile are not in the total
         of = f" of {max(self._total, self._count)}" if self._total else ""
         say(f"{self._what}: {self._count}{of}, {pace(rate)}", err=True)
 

@@ -33,22 +33,22 @@ if TYPE_CHECKING:
 @click.option(
     "--jsonl",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    help='Records from a file of JSON lines: {"id": …, "text": …, "title": …, …}.',
+    help='Read records from a JSON lines file: {"id": …, "text": …, "title": …, …}.',
 )
-@click.option("--id", "id", help="The id of a record from standard input.")
-@click.option("--sync", is_flag=True, help="Delete records of files that are gone.")
-@click.option("--no-embed", is_flag=True, help="Only save; a worker embeds.")
+@click.option("--id", "id", help="Id of the record from standard input.")
+@click.option("--sync", is_flag=True, help="Delete records whose file no longer exists.")
+@click.option("--no-embed", is_flag=True, help="Only save; leave embedding to a worker.")
 @as_json
 def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: str | None,
         sync: bool, no_embed: bool, as_json: bool) -> int:  # fmt: skip
     """Add files, folders, JSON lines or standard input (-), and embed them.
 
-    What is unchanged since the last time costs nothing.
+    Unchanged records are not embedded again.
     """
     if jsonl and files:
         raise click.UsageError("give files or --jsonl, not both")
     if sync and (jsonl or not files or files == ("-",)):
-        raise click.UsageError("--sync needs folders: it deletes what is gone from them")
+        raise click.UsageError("--sync needs folders: it deletes records of removed files")
     with where.opened(make=True) as ev:
         counts = {"added": 0, "updated": 0, "unchanged": 0, "deleted": 0, "skipped": 0}
         if jsonl:
@@ -143,19 +143,19 @@ def embed(ev: Evervec, *, quiet: bool) -> int:
 
 def _say_what_waits(ev: Evervec, waiting: int, failed: int) -> None:
     if failed:
-        say(f"{failed} failed; `evervec jobs --status failed` says why", err=True)
+        say(f"{failed} failed; see `evervec jobs --status failed`", err=True)
     if waiting and ev.embedder.dimensions == 0:
         say(
-            f"{waiting} wait for an embedder; text search finds them already. "
+            f"{waiting} are waiting for an embedder; text search finds them already. "
             + embedder_advice(ev, "Install one: pip install 'evervec[local]'")
         )
     elif waiting and (why := ev.provider.pauses_because()):
         say(
-            f"{waiting} wait, and text search finds them already: {why}; `evervec worker` embeds "
-            "them when that is over"
+            f"{waiting} are waiting ({why}); text search finds them already, and `evervec worker` "
+            "embeds them later"
         )
     elif waiting:
-        say(f"{waiting} wait; `evervec worker --drain` embeds what is due")
+        say(f"{waiting} are waiting; `evervec worker --drain` embeds those that are due")
 
 
 @command("get", "evervec get doc README.md")
@@ -167,12 +167,12 @@ def get(where: Where, kind: str, id: str, as_json: bool) -> int:
     with where.opened() as ev:
         record = ev.get(kind, id)
         if record is None:
-            say(f"evervec: there is no {kind} {id!r}", err=True)
+            say(f"evervec: {kind} {id!r} does not exist", err=True)
             return 1
         if as_json:
             print_json(record)
             return 0
-        state = "embedded" if record.embedded else "waits to be embedded"
+        state = "embedded" if record.embedded else "not embedded yet"
         say(styled(record.title or record.id, "bold"))
         say(f"{record.kind} {record.id}, seq {record.seq}, weight {record.weight:g}, {state}")
         if record.metadata:
@@ -187,7 +187,7 @@ def get(where: Where, kind: str, id: str, as_json: bool) -> int:
 @click.argument("ids", nargs=-1, required=True)
 @as_json
 def delete(where: Where, kind: str, ids: tuple[str, ...], as_json: bool) -> int:
-    """Delete records; they are gone from every search at once."""
+    """Delete records; searches no longer return them."""
     with where.opened() as ev:
         tickets = [ev.delete(kind, id) for id in ids]
         for ticket in tickets:
@@ -200,13 +200,13 @@ def delete(where: Where, kind: str, ids: tuple[str, ...], as_json: bool) -> int:
     else:
         say(f"deleted {len(tickets) - len(missing)}")
     for id in missing:
-        say(f"evervec: there is no {kind} {id!r}", err=True)
+        say(f"evervec: {kind} {id!r} does not exist", err=True)
     return 1 if missing else 0
 
 
 @command("search", "evervec search 'how do I undo a commit' -k 3")
 @click.argument("query", nargs=-1, required=True)
-@click.option("-k", default=5, show_default=True, help="How many hits.")
+@click.option("-k", default=5, show_default=True, help="Number of hits.")
 @click.option("--kind", help="Only records of this kind.")
 @click.option("--mode", default="hybrid", show_default=True, help="hybrid, semantic or text.")
 @click.option(
@@ -214,12 +214,12 @@ def delete(where: Where, kind: str, ids: tuple[str, ...], as_json: bool) -> int:
     "filters",
     multiple=True,
     metavar="FIELD=VALUE",
-    help="Only records whose metadata has this; VALUE may be JSON.",
+    help="Only records with this metadata value; VALUE may be JSON.",
 )
 @as_json
 def search(where: Where, query: tuple[str, ...], k: int, kind: str | None, mode: str,
            filters: tuple[str, ...], as_json: bool) -> int:  # fmt: skip
-    """Find records by meaning and by words."""
+    """Search records by meaning and by words."""
     text = " ".join(query)
     with where.opened() as ev:
         hits = ev.search(text, k, kind=kind, mode=mode, filter=_filter(filters))
@@ -228,7 +228,7 @@ def search(where: Where, query: tuple[str, ...], k: int, kind: str | None, mode:
         print_json({"hits": list(hits), "via": hits.via, "version": hits.version})
         return 0
     if empty:
-        say("the store is empty: `evervec add KIND FILES…` fills it")
+        say("the store is empty: add records with `evervec add KIND FILES…`")
     elif not hits:
         say("nothing found")
     for place, hit in enumerate(hits, 1):
@@ -240,7 +240,7 @@ def search(where: Where, query: tuple[str, ...], k: int, kind: str | None, mode:
         say(f"    {passage(hit.text, text)}")
         say()
     if hits and hits.via == "text" and mode != "text":
-        say("(found by words alone: no vectors could be searched)", err=True)
+        say("(text search only: no vectors could be searched)", err=True)
     return 0
 
 

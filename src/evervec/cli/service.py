@@ -11,7 +11,7 @@ from evervec.cli.output import print_json, say
 from evervec.errors import SettingsError
 
 _HERE = "http://127.0.0.1:8080"
-"""where `serve` listens if nothing else is said"""
+"""where `serve` listens by default"""
 
 
 @command("serve", "evervec --store notes.db serve --port 8080")
@@ -22,10 +22,10 @@ _HERE = "http://127.0.0.1:8080"
     help="Workers in this process; 0 to leave embedding to `evervec worker`.",
 )  # fmt: skip
 def serve(where: Where, host: str, port: int, workers: int) -> None:
-    """Serve the store over HTTP, with a worker inside.
+    """Serve the store over HTTP, with a worker in the same process.
 
-    Without keys only this machine may ask, and may do everything; `evervec keys create` makes
-    the first.
+    Until the first key is created with `evervec keys create`, only clients on this machine have
+    access, without a key and without restrictions.
     """
     try:
         from evervec.server.serve import serve as run
@@ -41,21 +41,23 @@ def serve(where: Where, host: str, port: int, workers: int) -> None:
 
 @command("dispatch", "evervec dispatch --to https://app.example.com")
 @click.option(
-    "--to", metavar="URL", help="The service that does the jobs.  [public_url, else this machine's]"
+    "--to",
+    metavar="URL",
+    help="URL of the service that runs the jobs.  [public_url, else this machine]",
 )
 @click.option(
-    "--limit", default=10, show_default=True, type=click.IntRange(1), help="Jobs at most."
+    "--limit", default=10, show_default=True, type=click.IntRange(1), help="Maximum number of jobs."
 )
 @as_json
 def dispatch(where: Where, to: str | None, limit: int, as_json: bool) -> int:
-    """Hand out due jobs once, for a cron where no worker runs."""
+    """Dispatch due jobs once, for a cron job where no worker can run."""
     with where.opened() as ev:
         done = ev.dispatcher.dispatch(limit, to or ev.settings.public_url or _HERE)
         why = ev.provider.pauses_because()
     if as_json:
         print_json(done)
     else:
-        say(f"{done.claimed} claimed, {done.published} handed over, {done.released} released")
+        say(f"{done.claimed} claimed, {done.published} published, {done.released} released")
         if why:
-            say(f"the provider waits: {why}", err=True)
+            say(f"embedding is paused: {why}", err=True)
     return 1 if done.released else 0

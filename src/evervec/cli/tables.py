@@ -1,4 +1,4 @@
-"""Commands for what the application has already: attach, detach, import-pgai, sync."""
+"""Commands for existing data: attach, detach, import-pgai, sync."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from evervec.cli.output import print_json, say
 
 @command("attach", "evervec --store app.db attach articles --text title --text body")
 @click.argument("table")
-@click.option("--kind", help="The kind of its records.  [the table's name]")
-@click.option("--id", "key", multiple=True, help="A column of its key; may be repeated.  [id]")
+@click.option("--kind", help="Kind of its records.  [the table's name]")
+@click.option("--id", "key", multiple=True, help="Column of its key; may be repeated.  [id]")
 @click.option(
     "--text", multiple=True, required=True,
-    help="A column, repeated for several, or a template such as '{title}: {body}'.",
+    help="Column (may be repeated), or a template such as '{title}: {body}'.",
 )  # fmt: skip
-@click.option("--title", help="The column that titles a row.")
-@click.option("--metadata", multiple=True, help="A column to filter by; may be repeated.")
-@click.option("--weight", help="The column that weighs a row from 0 to 1.")
-@click.option("--tenant-column", help="The column that says whose a row is.")
+@click.option("--title", help="Column with the title.")
+@click.option("--metadata", multiple=True, help="Column to filter by; may be repeated.")
+@click.option("--weight", help="Column with the weight, from 0 to 1.")
+@click.option("--tenant-column", help="Column with the tenant.")
 @click.option(
     "--replace", is_flag=True, help="Delete records of the kind that are not rows of the table."
 )
@@ -33,13 +33,13 @@ def attach(where: Where, table: str, kind: str | None, key: tuple[str, ...],
            text: tuple[str, ...], title: str | None, metadata: tuple[str, ...],
            weight: str | None, tenant_column: str | None, replace: bool, dry_run: bool,
            as_json: bool) -> None:  # fmt: skip
-    """Keep a table of the store's own database in step, whatever program writes it."""
+    """Index a table of the store's database and keep it in sync, whoever writes it."""
     given: dict[str, Any] = {
         "kind": kind or table.rpartition(".")[2], "id": list(key) or "id",
         "text": text[0] if len(text) == 1 else list(text), "title": title,
         "metadata": metadata, "weight": weight, "tenant": tenant_column,
     }  # fmt: skip
-    if dry_run and where.app is None:  # there may be no store, and none is made for it
+    if dry_run and where.app is None:  # the store may not exist, and is not created
         from evervec.opening import plan_attachment
         from evervec.settings import Settings
         from evervec.tables.base import attachment
@@ -58,34 +58,34 @@ def attach(where: Where, table: str, kind: str | None, key: tuple[str, ...],
             say(f"{statement};")
     else:
         say(f"{table} is attached as {made.kind}; it has about {rows} rows")
-        say("`evervec worker` embeds them, and follows every change")
+        say("`evervec worker` embeds them and keeps them in sync")
 
 
 @command("detach", "evervec --store app.db detach articles")
 @click.argument("table")
-@click.option("--keep-records", is_flag=True, help="Leave what was indexed as it is.")
+@click.option("--keep-records", is_flag=True, help="Keep the records that were indexed.")
 @as_json
 def detach(where: Where, table: str, keep_records: bool, as_json: bool) -> None:
-    """Stop following a table; its triggers and records go."""
+    """Stop indexing a table; drops its triggers and deletes its records."""
     with where.opened() as ev:
         gone = ev.detach(table, keep_records=keep_records)
     if as_json:
         print_json({"table": table, "records": gone})
     else:
-        say(f"{table} is detached; {gone} records go with it")
+        say(f"{table} is detached; {gone} records are deleted")
 
 
 @command("import-pgai", "evervec --store postgresql://localhost/app import-pgai --dry-run")
 @click.argument("vectorizer", required=False)
-@click.option("--kind", help="The kind of its records.  [the table's name]")
-@click.option("--metadata", multiple=True, help="A column to filter by; may be repeated.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be taken over.")
-@click.option("--drop-vectorizer", is_flag=True, help="Have pgai drop its trigger and queue then.")
+@click.option("--kind", help="Kind of its records.  [the table's name]")
+@click.option("--metadata", multiple=True, help="Column to filter by; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be imported.")
+@click.option("--drop-vectorizer", is_flag=True, help="Drop pgai's trigger and queue afterwards.")
 @as_json
 def import_pgai(where: Where, vectorizer: str | None, kind: str | None,
                 metadata: tuple[str, ...], dry_run: bool, drop_vectorizer: bool,
                 as_json: bool) -> None:  # fmt: skip
-    """Take over a table from pgai, with its vectors; VECTORIZER is a name or number."""
+    """Import a table from pgai with its vectors; VECTORIZER is a name or number."""
     from evervec.integrations.pgai import take_over
 
     with where.opened(make=True) as ev:
@@ -97,27 +97,27 @@ def import_pgai(where: Where, vectorizer: str | None, kind: str | None,
         return
     would = "would be " if dry_run else ""
     say(f"{report.table} {would or 'is '}attached as {report.kind}")
-    say(f"{report.taken} of {report.rows} rows {would}taken over with their vectors")
+    say(f"{report.taken} of {report.rows} rows {would}imported with their vectors")
     if report.left:
-        say(f"{report.left} rows are left for `evervec worker` to embed")
+        say(f"{report.left} rows remain for `evervec worker` to embed")
     if report.sample is not None:
-        say(f"stored and fresh vectors of the same texts: cosine {report.sample:.3f} or more")
+        say(f"stored and new vectors of the same texts: cosine at least {report.sample:.3f}")
     for note in report.notes:
         say(f"note: {note}")
     if report.dropped:
-        say("pgai has dropped its trigger and queue; the vectors it made are still there")
+        say("pgai's trigger and queue are dropped; its vectors are kept")
     elif not dry_run:
-        say("pgai's own trigger still runs: stop its worker, and use --drop-vectorizer")
+        say("pgai's trigger is still active: stop pgai's worker, then run with --drop-vectorizer")
 
 
 @command("sync", "evervec sync docs/ --watch")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False))
-@click.option("--kind", default="doc", show_default=True, help="The kind of its records.")
-@click.option("--watch", is_flag=True, help="Go on, and follow what changes.")
-@click.option("--every", default=1.0, show_default=True, help="Seconds between two looks.")
+@click.option("--kind", default="doc", show_default=True, help="Kind of its records.")
+@click.option("--watch", is_flag=True, help="Keep running and watch for changes.")
+@click.option("--every", default=1.0, show_default=True, help="Seconds between two scans.")
 @as_json
 def sync(where: Where, folder: str, kind: str, watch: bool, every: float, as_json: bool) -> int:
-    """Keep a folder in step: changed, renamed and deleted files, once or watching."""
+    """Sync a folder: changed, renamed and deleted files, once or continuously."""
     from evervec.cli.files import snapshot
     from evervec.cli.records import add_files, embed
 
@@ -134,7 +134,7 @@ def sync(where: Where, folder: str, kind: str, watch: bool, every: float, as_jso
                     print_json({**counts, "failed": failed})
                 else:
                     told = ", ".join(f"{n} {what}" for what, n in counts.items() if n)
-                    say(told or "nothing there")
+                    say(told or "no files")
             if not watch:
                 return 1 if failed else 0
             try:

@@ -1,4 +1,4 @@
-"""What a tenant may have and use, and what it has."""
+"""A tenant's quotas and usage."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MEANING = {
     "kinds": "kinds", "records": "records", "bytes": "bytes of titles, texts and metadata",
-    "chunks": "chunks in the index", "tokens": "tokens a day", "money": "money a day",
+    "chunks": "chunks in the index", "tokens": "tokens per day", "money": "money per day",
 }  # fmt: skip
 
 
 def _bound(name: str) -> Callable[[F], F]:
     kind = click.FloatRange(min=0) if name == "money" else click.IntRange(min=0)
-    return click.option(f"--{name}", type=kind, help=f"At most so many {_MEANING[name]}; 0: any.")
+    return click.option(f"--{name}", type=kind, help=f"Maximum {_MEANING[name]}; 0: no limit.")
 
 
 @command("limits", "evervec --tenant acme limits --records 100000 --tokens 5000000")
 @click.option(
     "--weight",
     type=click.IntRange(1, MOST_WEIGHT),
-    help="Length of its turn in the queue; others: 1.",
+    help="Share of the queue, relative to other tenants (1 by default).",
 )
 @_bound("kinds")
 @_bound("records")
@@ -40,13 +40,13 @@ def _bound(name: str) -> Callable[[F], F]:
 @_bound("chunks")
 @_bound("tokens")
 @_bound("money")
-@click.option("--reset", is_flag=True, help="As the settings say for all tenants.")
+@click.option("--reset", is_flag=True, help="Use the settings for all tenants again.")
 @as_json
 def limits(where: Where, reset: bool, as_json: bool, **given: Any) -> None:
-    """What a tenant has and may have; with options, change what it may have.
+    """Show a tenant's usage and quotas; with options, change the quotas.
 
-    Writes beyond a bound are refused; deletes and edits that make nothing larger are not. When
-    the tokens or the money of a day are used up, the tenant's jobs wait for the next day (UTC).
+    Writes beyond a quota are rejected, except deletes and edits that do not grow anything. When
+    the day's tokens or money are used up, the tenant's jobs wait for the next day (UTC).
     """
     wanted = {name: value for name, value in given.items() if value is not None}
     with where.opened() as ev:
@@ -56,16 +56,16 @@ def limits(where: Where, reset: bool, as_json: bool, **given: Any) -> None:
     if as_json:
         print_json(used)
         return
-    print_table((f"of tenant {used.tenant}", "has", "may have"), usage_rows(used))
-    say(f"its turn in the queue has weight {used.limits.weight}")
+    print_table((f"tenant {used.tenant}", "used", "quota"), usage_rows(used))
+    say(f"weight in the queue: {used.limits.weight}")
     if used.waits_until is not None:
-        say(f"its jobs wait until {used.waits_until:%Y-%m-%d %H:%M} UTC")
+        say(f"jobs wait until {used.waits_until:%Y-%m-%d %H:%M} UTC")
 
 
 def usage_rows(used: Usage) -> list[tuple[str, str, str]]:
-    """What a tenant has and may have, for people."""
+    """Usage and quotas of a tenant, as rows of a table."""
     rows = []
     for name, meaning in _MEANING.items():
         bound = getattr(used.limits, name)
-        rows.append((meaning, f"{getattr(used, name):,}", f"{bound:,}" if bound else "any"))
+        rows.append((meaning, f"{getattr(used, name):,}", f"{bound:,}" if bound else "no limit"))
     return rows
