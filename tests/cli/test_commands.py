@@ -111,9 +111,9 @@ def test_a_drain_says_what_other_workers_hold(run: Run, tmp_path: Path) -> None:
     with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:
         ev.add("note", "held elsewhere", id="1")
         ev.queue.claim(1)
-    assert "1 are held by other workers" in run("worker", "--drain").stdout
-    assert "a lease must have run out first" in run("recover").stdout
-    assert "1 jobs taken back" in run("recover", "--older-than", "0s").stdout
+    assert "1 are claimed by other workers" in run("worker", "--drain").stdout
+    assert "only jobs with an expired lease" in run("recover").stdout
+    assert "1 jobs recovered" in run("recover", "--older-than", "0s").stdout
     assert "1 embedded" in run("worker", "--drain").stdout
 
 
@@ -138,7 +138,7 @@ def test_deleting_what_never_was_leaves_no_trace(run: Run) -> None:
 
 def test_globs_name_files(run: Run, notes: Path) -> None:
     assert "1 added" in run("add", "note", "notes/**/*.txt").stdout
-    assert "nothing matches" in run("add", "note", "notes/*.pdf", code=2).stderr
+    assert "no file matches" in run("add", "note", "notes/*.pdf", code=2).stderr
 
 
 def test_json_lines_and_standard_input_are_records(run: Run, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_status_jobs_history_and_versions_show_what_happened(run: Run, notes: Pa
     assert len(jobs) == 3
     assert "pending" in run("job", str(jobs[0]["job_id"])).stdout
     run("cancel", str(jobs[0]["job_id"]))
-    assert "2 embedded, 0 failed, 0 wait" in run("worker", "--drain").stdout
+    assert "2 embedded, 0 failed, 0 waiting" in run("worker", "--drain").stdout
     assert json.loads(run("status", "--json").stdout)["stats"]["done"] == 2
     shown = json.loads(run("history", jobs[1]["kind"], jobs[1]["record_id"], "--json").stdout)
     assert [attempt["outcome"] for attempt in shown] == ["done"]
@@ -286,7 +286,7 @@ def test_a_repair_that_has_to_wait_is_not_done(run: Run, notes: Path, tmp_path: 
     conn.close()
     shown = run("--embedder", "noop", "verify", "--repair", code=1).stdout
     assert "3 repaired; after that:\n0 records checked\n3 not checked" in shown
-    assert "what is to be embedded waits" in shown
+    assert "embedding is paused" in shown
     assert "exactly the latest" not in shown
     assert "3 embedded" in run("worker", "--drain").stdout
     run("verify")
@@ -319,16 +319,16 @@ def test_the_queue_can_be_paused_retried_recovered_and_purged(run: Run, notes: P
     assert "defautl was not paused" in run("--tenant", "defautl", "resume").stdout
     assert "resumed" in run("--tenant", "default", "resume").stdout
     assert "3 embedded" in run("worker", "--drain").stdout
-    assert "0 jobs wait again" in run("retry", "--all").stdout
-    assert "0 jobs taken back" in run("recover").stdout
-    assert "3 jobs dropped" in run("purge", "--done", "--older-than", "0s").stdout
+    assert "0 jobs will be retried" in run("retry", "--all").stdout
+    assert "0 jobs recovered" in run("recover").stdout
+    assert "3 jobs purged" in run("purge", "--done", "--older-than", "0s").stdout
 
 
 def test_delete_says_what_was_not_there(run: Run, notes: Path) -> None:
     run("add", "note", "notes")
     assert "deleted 1" in run("delete", "note", "notes/tea.md").stdout
-    assert "there is no note 'notes/tea.md'" in run("delete", "note", "notes/tea.md", code=1).stderr
-    assert "there is no note" in run("get", "note", "notes/tea.md", code=1).stderr
+    assert "note 'notes/tea.md' does not exist" in run("delete", "note", "notes/tea.md", code=1).stderr
+    assert "note 'notes/tea.md' does not exist" in run("get", "note", "notes/tea.md", code=1).stderr
 
 
 def test_doctor_finds_what_is_wrong_and_says_how_to_mend_it(run: Run, tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_doctor_finds_what_is_wrong_and_says_how_to_mend_it(run: Run, tmp_path: 
     sick = run("--store", "text.db", "doctor", code=1)
     assert "is not an SQLite database" in sick.stdout
     assert (
-        "✗ store     there is no store typo.db"
+        "✗ store     store typo.db does not exist"
         in run("--store", "typo.db", "doctor", code=1).stdout
     )
     without = run("--embedder", "noop", "doctor")
@@ -359,14 +359,14 @@ def test_every_command_has_help_with_an_example(run: Run) -> None:
         (("search",), 2, "Missing argument"),
         (("search", "x", "--mode", "magic"), 2, "there is no mode 'magic'"),
         (("search", "x", "-k", "0"), 2, "k must be"),
-        (("add", "note", "nowhere"), 2, "there is no file or folder 'nowhere'"),
+        (("add", "note", "nowhere"), 2, "file or folder 'nowhere' does not exist"),
         (("add", "note", "--sync"), 2, "--sync needs folders"),
-        (("retry",), 2, "give a job, or --all"),
+        (("retry",), 2, "give a job id, or --all"),
         (("retry", "7"), 2, "there is no job 7"),
-        (("purge", "--done", "--older-than", "soon"), 2, "is not a time"),
+        (("purge", "--done", "--older-than", "soon"), 2, "is not a duration"),
         (("jobs", "--status", "lost"), 2, "there is no status 'lost'"),
         (("--store", "no/where/x.db", "init"), 1, "the folder no/where does not exist"),
-        (("--store", "typo.db", "search", "x"), 1, "there is no store typo.db"),
+        (("--store", "typo.db", "search", "x"), 1, "store typo.db does not exist"),
         (("add", "note", "--jsonl", "no.jsonl"), 2, "'no.jsonl' does not exist"),
         (("--embedder", "magic", "status"), 2, "there is no embedder 'magic'"),
         (("--store", "mysql://me:secret@host/db", "status"), 2, "…@host/db"),
@@ -458,7 +458,7 @@ def test_status_shows_a_provider_that_is_away_and_what_was_spent(run: Run, tmp_p
         ev.provider.record({("default", "note"): (2.0, 1234.0)})
         ev.provider._gates.shut(evervec.ProviderUnavailable("no route to host"))
     said = run("status").stdout
-    assert "away for" in said
+    assert "unavailable for" in said
     assert "no route to host" in said
     assert "1,234 tokens in 2 calls" in said
     gate = json.loads(run("status", "--json").stdout)["stats"]["gate"]
@@ -476,11 +476,11 @@ def test_a_table_is_attached_followed_and_detached(run: Run, tmp_path: Path) -> 
     run("worker", "--drain")
     assert json.loads(run("search", "shade", "-k", "1", "--json").stdout)["hits"][0]["id"] == "2"
     told = run("status").stdout
-    assert "articles as articles: followed, 2 of about 2 rows are embedded" in told
+    assert "articles as articles: attached, 2 of about 2 rows are embedded" in told
     app.execute("alter table articles rename column body to words")
     assert "no column body any more" in run("status").stdout
     assert "no column body any more" in run("doctor", code=1).stdout
-    assert "2 records go with it" in run("detach", "articles").stdout
+    assert "2 records are deleted" in run("detach", "articles").stdout
     assert "is not attached" in run("detach", "articles", code=2).stderr
     app.close()
 
@@ -497,9 +497,9 @@ def test_a_model_is_changed_and_changed_back(run: Run, notes: Path) -> None:
     run("add", "note", "notes")
     plan = json.loads(run("migrate", "hashing:64", "--dry-run", "--json").stdout)
     assert plan["records"] == 3
-    assert "no change of the model" in run("migrate", code=1).stderr
-    assert "--switch lets it serve" in run("migrate", "hashing:64").stdout
-    assert "3 records checked: all as they should be" in run("migrate", "--compare").stdout
+    assert "no migration in progress" in run("migrate", code=1).stderr
+    assert "--switch serves the new one" in run("migrate", "hashing:64").stdout
+    assert "3 records checked: no faults" in run("migrate", "--compare").stdout
     assert "hashing-64 (note): switched" in run("migrate", "--switch").stdout
     # a store that serves another model than the one in the settings says so
     assert "evervec migrate" in run("search", "tea", code=1).stderr
@@ -516,7 +516,7 @@ def test_dispatch_hands_out_once_and_says_when_nobody_takes_it(run: Run) -> None
     assert json.loads(run("dispatch", "--json").stdout)["claimed"] == 0
     run("add", "note", "-", "--no-embed", input="Tea is grown on hills.")
     done = run("dispatch", "--to", "http://127.0.0.1:9", code=1)
-    assert "1 claimed, 0 handed over, 1 released" in done.stdout
+    assert "1 claimed, 0 published, 1 released" in done.stdout
 
 
 def test_a_dry_run_and_a_failed_first_command_leave_nothing_behind(
@@ -571,7 +571,7 @@ def test_limits_are_shown_and_set_for_a_tenant(run: Run) -> None:
     run("--tenant", "acme", "limits", "--money", "2.5")
     shown = json.loads(run("--tenant", "acme", "limits", "--json").stdout)
     assert (shown["records"], shown["limits"]["records"], shown["limits"]["money"]) == (0, 1, 2.5)
-    assert "weight 3" in run("--tenant", "acme", "limits").stdout
+    assert "weight in the queue: 3" in run("--tenant", "acme", "limits").stdout
     assert "quota      0 of 1 records" in run("--tenant", "acme", "status").stdout
     assert json.loads(run("status", "--json").stdout)["usage"]["limits"]["records"] == 0
     run("--tenant", "acme", "limits", "--reset")

@@ -281,4 +281,4 @@ def test_keys_are_rotated_and_audited_on_the_command_line(command: Command) -> N
     assert all(entry["agent"].startswith("command line (") for entry in entries)
     assert new["key"] not in command("audit").stdout
     assert "record.delete" in command("audit", "--since", "1h", "--action", "record.delete").stdout
-    assert command("audit", "--key", new["prefix"]).stdout == "nothing was noted\n"
+    assert command("audit", "--key", new["prefix"]).stdout == "no entries\n"

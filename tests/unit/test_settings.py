@@ -53,7 +53,7 @@ def test_an_environment_variable_that_is_no_number_is_named() -> None:
 def test_an_unknown_setting_is_refused_with_a_hint() -> None:
     with pytest.raises(SettingsError, match="did you mean 'lease_seconds'"):
         evervec.open("memory:", embedder="noop", lease_second=3)
-    with pytest.raises(SettingsError, match="no setting 'colour'"):
+    with pytest.raises(SettingsError, match="unknown setting 'colour'"):
         evervec.open("memory:", embedder="noop", colour="red")
 
 

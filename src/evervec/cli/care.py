@@ -324,7 +324,7 @@ def _show_report(report: VerifyReport) -> None:
     for what in report.unchecked:
         say(f"not checked: {what}")
     if report.complete:
-        say("the index holds exactly the current version of each record")
+        say("the index holds exactly the latest version of each record")
     elif report.clean:
         say("no faults among the checked records")
     elif len(report.by) > 1:
