@@ -45,14 +45,12 @@ class ContentChunker:
     ) -> None:
         least = (most - overlap) // 4 if least is None else least
         if most < 16:
-            raise InvalidArgument(f"most: a chunk must have at least 16, not {most}")
+            raise InvalidArgument(f"most must be at least 16, not {most}")
         if not 0 <= overlap <= most // 2:
-            raise InvalidArgument(
-                f"overlap must be between 0 and the half of {most}, not {overlap}"
-            )
+            raise InvalidArgument(f"overlap must be between 0 and half of {most}, not {overlap}")
         if not 0 <= least <= (most - overlap) // 2:
             raise InvalidArgument(
-                f"least must be between 0 and the half of {most - overlap}, not {least}"
+                f"least must be between 0 and half of {most - overlap}, not {least}"
             )
         self.most = most
         self.least = least

@@ -134,8 +134,8 @@ def _take(ev: Evervec, step: str | None, as_json: bool) -> int:
 def _planned(plan: Estimate) -> str:
     money = f", {plan.money:.4f}" if plan.money else ""
     return (
-        f"{plan.records:,} records, about {plan.chunks:,} chunks and {plan.tokens:,} tokens{money}; "
-        f"about {duration(plan.seconds)} of embedding, estimated from a sample"
+        f"{plan.records:,} records, about {plan.chunks:,} chunks and {plan.tokens:,} "
+        f"tokens{money}; about {duration(plan.seconds)} of embedding, estimated from a sample"
     )
 
 

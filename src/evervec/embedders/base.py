@@ -124,7 +124,7 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Embedded:
             answer.vectors[[i for i, g in zip(places, good, strict=True) if g]] = rows[good]
             bad = [i for i, g in zip(places, good, strict=True) if not g]
             if bad and len(places) == 1:
-                wrong = BadAnswer("the provider answered with a vector that is zero or not finite")
+                wrong = BadAnswer("the provider returned a vector that is zero or not finite")
                 _probe(embedder, wrong, answer)
                 answer.errors[bad[0]] = wrong
             else:
@@ -162,12 +162,12 @@ def embed_query(embedder: Embedder, text: str) -> NDArray[np.float32]:
         vector = vector.reshape(-1)
     if len(vector) != embedder.dimensions:
         raise BadAnswer(
-            f"the provider answered a query with {len(vector)} numbers instead of "
+            f"the provider returned a query vector with {len(vector)} dimensions instead of "
             f"{embedder.dimensions}: check the model"
         )
     length = math.sqrt(vector.dot(vector))
     if not 0 < length < math.inf:
-        raise BadAnswer("the provider answered a query with a vector that is zero or not finite")
+        raise BadAnswer("the provider returned a query vector that is zero or not finite")
     unit: NDArray[np.float32] = vector / length
     return unit
 
@@ -193,11 +193,11 @@ def _checked(answer: object, count: int, embedder: Embedder) -> NDArray[np.float
     if rows.ndim != 2 or len(rows) != count:
         shape = "x".join(map(str, rows.shape))
         raise BadAnswer(
-            f"the provider answered {count} texts with an array of {shape or 'nothing'}"
+            f"the provider returned an array of shape {shape or 'nothing'} for {count} texts"
         )
     if rows.shape[1] != embedder.dimensions:
         raise BadAnswer(
-            f"the provider answered with {rows.shape[1]} dimensions instead of "
+            f"the provider returned vectors with {rows.shape[1]} dimensions instead of "
             f"{embedder.dimensions}: check the model"
         )
     lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
@@ -221,7 +221,7 @@ def _probe(embedder: Embedder, cause: Exception, total: Embedded) -> None:
         sound, trouble = False, error
     if not sound:
         raise ProviderUnavailable(
-            f"{embedder.name} cannot embed even a plain text: {describe(trouble)}"
+            f"{embedder.name} failed to embed a known good text: {describe(trouble)}"
         ) from cause
 
 

@@ -73,7 +73,7 @@ class Connections:
         """Send one request and read its answer, within so many seconds. Raises `CannotConnect`,
         `BrokenOff`, `TooLong` or TimeoutError."""
         if self._closed:
-            raise RuntimeError("these connections were closed")
+            raise RuntimeError("the connections are closed")
         ends = time.monotonic() + seconds
         conn = self._one_kept() or self._new(min(seconds, _CONNECT_SECONDS))
         headers = {**self._headers, "Content-Type": "application/json"} if body else self._headers
@@ -164,9 +164,9 @@ def _read(response: http.client.HTTPResponse, sock: object, ends: float) -> byte
 def _parsed(url: str) -> SplitResult:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("a URL begins with http:// or https:// and the name of a machine")
+        raise ValueError("the URL must begin with http:// or https:// and a host name")
     if not url.isprintable() or " " in parts.netloc:
-        raise ValueError("that has characters that no URL has")
+        raise ValueError("the URL has invalid characters")
     _ = parts.port  # raises ValueError if it is not a number
     return parts
 
@@ -178,7 +178,7 @@ def _proxy_for(place: SplitResult) -> SplitResult | None:
         return None
     proxy = urlsplit(found if "://" in found else f"http://{found}")
     if proxy.scheme != "http" or not proxy.hostname:
-        raise ValueError("the proxy that the environment names must be http://host:port")
+        raise ValueError("the proxy in the environment must be http://host:port")
     return proxy
 
 

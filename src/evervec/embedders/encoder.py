@@ -44,8 +44,8 @@ class Encoder:
         self._inputs = {given.name for given in self._session.get_inputs()}
         if unknown := self._inputs - _INPUTS:
             raise SettingsError(
-                f"the model wants {', '.join(sorted(unknown))}, which evervec cannot give: export "
-                "it with input_ids, attention_mask and token_type_ids alone"
+                f"the model has unsupported inputs {', '.join(sorted(unknown))}: export it with "
+                "only input_ids, attention_mask and token_type_ids"
             )
         outputs = {made.name: made for made in self._session.get_outputs()}
         self._output = outputs.get(_SENTENCE) or next(iter(outputs.values()))

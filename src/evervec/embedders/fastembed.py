@@ -34,13 +34,9 @@ class FastembedEmbedder:
             hint = (
                 f"did you mean local:{known[close[0]]['model']}?"
                 if close
-                else (
-                    "they are listed at https://qdrant.github.io/fastembed/examples/Supported_Models"
-                )
+                else ("see https://qdrant.github.io/fastembed/examples/Supported_Models")
             )
-            raise SettingsError(
-                f"fastembed has no model {model!r}, and there is no folder of that name; {hint}"
-            )
+            raise SettingsError(f"{model!r} is neither a model of fastembed nor a folder; {hint}")
         self.model: str = found["model"]
         self.dimensions: int = found["dim"]
         self._loaded = Once(self._load)

@@ -57,13 +57,13 @@ class Http:
         self._shown = re.sub(r"//[^/]*@", "//…@", self.url)
         self._secret = secret = secret.strip()  # removes the trailing newline of a file
         if not (secret.isascii() and secret.isprintable()):
-            raise SettingsError(f"the key for {name} has characters that no key has: set it anew")
+            raise SettingsError(f"the API key for {name} has invalid characters: correct it")
         self._seconds = seconds
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
         try:
             self._connections = Connections(self.url, headers)
         except ValueError as error:
-            raise ProviderUnavailable(f"{name} cannot be asked at {self._shown}: {error}") from None
+            raise ProviderUnavailable(f"{name} at {self._shown} cannot be used: {error}") from None
 
     def get(self, path: str, seconds: float | None = None) -> Reply:
         return self._request("GET", path, None, seconds)
@@ -82,16 +82,16 @@ class Http:
                 answer = exchange(method, path, body, limit)
         except CannotConnect as error:
             raise exceeded() or ProviderUnavailable(
-                f"{self.name} cannot be reached at {self._shown} ({error}): see that it runs"
+                f"{self.name} is unreachable at {self._shown} ({error}): check that it is running"
             ) from None
         except TimeoutError:
             raise exceeded() or ProviderFault(
-                f"{self.name} did not answer within {limit:g} s"
+                f"{self.name} did not respond within {limit:g} s"
             ) from None
         except BrokenOff as error:
-            raise ProviderFault(f"{self.name} broke off: {error}") from None
+            raise ProviderFault(f"{self.name} closed the connection: {error}") from None
         except TooLong as error:
-            raise BadAnswer(f"{self.name} answered with {error}") from None
+            raise BadAnswer(f"invalid response from {self.name}: {error}") from None
         status, headers, content = answer
         return Reply(status, headers, _read(content), content[:500].decode("latin-1"))
 
@@ -102,27 +102,31 @@ class Http:
         except EmbedderError as error:
             self.close()
             raise SettingsError(
-                f"the dimensions of {model!r} are not known, and {self.name} cannot be asked now "
-                f"({error}): give dimensions="
+                f"the dimensions of {model!r} are unknown, and {self.name} is unavailable "
+                f"({error}): set dimensions="
             ) from None
 
     def judged(self, reply: Reply, message: str) -> Any:
         """The content of a successful reply; otherwise raises the error that the status and
         `message`, the provider's text, stand for."""
-        said = self._hidden(" ".join((message or reply.text or "no words").split()))[:300]
+        said = self._hidden(" ".join((message or reply.text or "empty response").split()))[:300]
         status = reply.status
         if status == 200:
             if not isinstance(reply.content, dict):
-                raise BadAnswer(f"{self.name} answered with something that is not JSON: {said}")
+                raise BadAnswer(f"the response from {self.name} is not JSON: {said}")
             return reply.content
         if status in (401, 403):
-            raise ProviderUnavailable(f"{self.name} refuses the key ({status}): set a good one")
+            raise ProviderUnavailable(
+                f"{self.name} rejected the API key ({status}): set a valid one"
+            )
         if status == 404 or 300 <= status < 400:
             raise ProviderUnavailable(f"{self.name} at {self._shown} answered {status}: {said}")
         if status == 429:
-            raise RateLimited(retry_after(reply.headers), f"{self.name} is at its limit: {said}")
+            raise RateLimited(
+                retry_after(reply.headers), f"{self.name}: rate limit reached: {said}"
+            )
         if status in (400, 413, 422):
-            raise InvalidInput((), f"{self.name} refuses it: {said}")
+            raise InvalidInput((), f"{self.name} rejected the input: {said}")
         raise ProviderFault(f"{self.name} answered {status}: {said}")
 
     def _hidden(self, text: str) -> str:

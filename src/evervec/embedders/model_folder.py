@@ -39,7 +39,7 @@ class ModelFolder:
         require(("onnxruntime", "tokenizers"), "local")
         self._folder = folder.expanduser().resolve()
         if not self._folder.is_dir():
-            raise SettingsError(f"there is no folder {self._folder}: give one that holds a model")
+            raise SettingsError(f"folder {self._folder} does not exist: give a folder with a model")
         self.name = self._folder.name
         self._model = self._find(*_MODELS)
         self._tokenizer = self._find(_TOKENIZER)
@@ -75,8 +75,8 @@ class ModelFolder:
         counted = self.load().dimensions
         if counted is None:
             raise SettingsError(
-                f"nothing in {self._folder} says how many dimensions its vectors have: add a "
-                "config.json with hidden_size"
+                f"the dimensions of the model in {self._folder} are unknown: add a config.json "
+                "with hidden_size"
             )
         return counted
 
@@ -93,9 +93,9 @@ class ModelFolder:
         modules = {m["type"].rpartition(".")[2] for m in self._json("modules.json", default=[])}
         if unknown := modules - _MODULES:
             raise SettingsError(
-                f"the model in {self._folder} needs {', '.join(sorted(unknown))} after the "
-                "transformer, which evervec cannot do: export it as one graph with an output "
-                "sentence_embedding, and leave modules.json out"
+                f"the model in {self._folder} has unsupported modules after the transformer "
+                f"({', '.join(sorted(unknown))}): export it as one graph with an output "
+                "sentence_embedding, without modules.json"
             )
         config = self._json("1_Pooling/config.json")
         modes = config.get("pooling_mode") or [
@@ -107,8 +107,8 @@ class ModelFolder:
         if modes == ["cls"]:
             return "cls"
         raise SettingsError(
-            f"the model in {self._folder} pools by {' and '.join(modes)}, which evervec cannot do: "
-            "it knows mean and cls"
+            f"the model in {self._folder} uses unsupported pooling ({' and '.join(modes)}): only "
+            "mean and cls are supported"
         )
 
     def _read_max_tokens(self) -> int:
@@ -125,4 +125,4 @@ class ModelFolder:
         try:
             return json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise SettingsError(f"{file} is not JSON ({error}): fetch it again") from error
+            raise SettingsError(f"{file} is not JSON ({error}): download it again") from error

@@ -29,7 +29,7 @@ def native() -> Iterator[None]:
     global _inside
     with _changed:
         if _ending:
-            raise ProviderUnavailable("the process is ending")
+            raise ProviderUnavailable("the process is shutting down")
         _inside += 1
     try:
         yield

@@ -23,5 +23,5 @@ class NoopEmbedder:
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         raise ProviderUnavailable(
             "this store was opened without an embedder, so nothing is embedded: "
-            "open it with embedder=… to embed what waits"
+            "open it with embedder=…"
         )

@@ -103,13 +103,13 @@ class OllamaEmbedder:
         if reply.status == 503:
             raise RateLimited(None, f"Ollama is busy: {said}")
         if reply.status == 404 and "not found" in said:
-            said += f"; `ollama pull {self.model}` fetches it"
+            said += f": download it with `ollama pull {self.model}`"
         content = self._http.judged(reply, said)
         try:
             made = [content["embedding"]] if oldest else content["embeddings"]
             vectors = np.asarray(made, np.float32)
         except (KeyError, TypeError, ValueError) as error:
-            raise BadAnswer(f"Ollama's answer cannot be read: {error!r}") from None
+            raise BadAnswer(f"invalid response from Ollama: {error!r}") from None
         tokens = content.get("prompt_eval_count")
         return Answer(vectors, tokens if isinstance(tokens, int) else 0)
 
@@ -137,7 +137,7 @@ def answers(url: str) -> str | None:
     finally:
         http.close()
     if reply.status != 200 or not isinstance(reply.content, dict):
-        return f"what answers at {http.url} is no Ollama ({reply.status})"
+        return f"the server at {http.url} is not Ollama (status {reply.status})"
     return None
 
 

@@ -69,7 +69,7 @@ class OpenAIEmbedder:
         error = _error(reply)
         if reply.status == 429 and "insufficient_quota" in (error.get("type"), error.get("code")):
             raise ProviderUnavailable(
-                "OpenAI's quota for this key is used up: see its billing page"
+                "OpenAI's quota for this key is used up: see OpenAI's billing page"
             )
         content = self._http.judged(reply, str(error.get("message") or ""))
         usage = content.get("usage")
@@ -97,10 +97,10 @@ def _vectors(data: Any, count: int) -> NDArray[np.float32]:
     try:
         found = {item["index"]: item["embedding"] for item in data}
         if len(data) != count or found.keys() != set(range(count)):
-            raise BadAnswer(f"the provider answered {count} texts with {len(data)} vectors")
+            raise BadAnswer(f"the provider returned {len(data)} vectors for {count} texts")
         return _read([found[place] for place in range(count)])
     except (KeyError, TypeError, ValueError) as error:
-        raise BadAnswer(f"the provider's answer cannot be read: {error!r}") from None
+        raise BadAnswer(f"invalid response from the provider: {error!r}") from None
 
 
 def _read(rows: list[Any]) -> NDArray[np.float32]:
@@ -109,5 +109,5 @@ def _read(rows: list[Any]) -> NDArray[np.float32]:
         return np.asarray(rows, np.float32)
     read = [pybase64.b64decode(row, validate=True) for row in rows]
     if len({len(row) for row in read}) > 1:
-        raise ValueError("vectors of several lengths")
+        raise ValueError("vectors of different lengths")
     return np.frombuffer(b"".join(read), "<f4").reshape(len(rows), -1)

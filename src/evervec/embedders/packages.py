@@ -18,7 +18,7 @@ def require(packages: tuple[str, ...], extra: str) -> None:
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
         raise SettingsError(
-            f"this embedder needs {' and '.join(missing)}, not installed here: "
+            f"this embedder needs {' and '.join(missing)}, which is not installed: "
             f"pip install 'evervec[{extra}]'"
         )
 
@@ -40,6 +40,6 @@ def read_checked(file: Path, sha256: str, origin: str) -> bytes:
         raise SettingsError(f"{file} cannot be read ({error.strerror}): {mend}") from error
     if hashlib.sha256(content).hexdigest() != sha256:
         raise SettingsError(
-            f"{file} is damaged or of another release (its SHA-256 is not the known one): {mend}"
+            f"{file} is damaged or from another release (its SHA-256 is unexpected): {mend}"
         )
     return content

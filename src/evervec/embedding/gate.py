@@ -138,7 +138,7 @@ class Gatekeeper:
         if old is None or again:
             seconds = new.until - self._store.now()
             log.warning(
-                "embedding pauses for %.1f s: %s", seconds, new.reason, extra={"seconds": seconds}
+                "embedding paused for %.1f s: %s", seconds, new.reason, extra={"seconds": seconds}
             )
 
     def _shut(self, old: Gate | None, error: EmbedderError, again: bool) -> Gate:
@@ -156,7 +156,7 @@ class Gatekeeper:
     def open(self) -> None:
         note = self._store.note(self._note)
         if note is not None and self._store.put_note(self._note, None, note.revision):
-            log.warning("%s answers again: embedding goes on", self._name)
+            log.warning("%s is available again: embedding resumes", self._name)
         self._known = None
         self._store.wake()
 

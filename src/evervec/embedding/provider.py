@@ -81,7 +81,7 @@ class Provider:
         """Whether a daily cap is reached; logged once."""
         capped = self.spending.capped()
         if capped and capped != self._said:
-            log.warning("embedding pauses: %s", capped)
+            log.warning("embedding paused: %s", capped)
         self._said = capped
         return capped is not None
 
@@ -97,7 +97,7 @@ class Provider:
             tokens = sum(count_tokens(self.embedder, text) for text in texts)
             while wait := self._budget.take(tokens):
                 if stopping():
-                    raise RateLimited(wait, "the minute's budget is used up")
+                    raise RateLimited(wait, "the budget of this minute is used up")
                 time.sleep(min(wait, 1.0))
         with self._ramp.call():
             gate = self._gates.gate()
@@ -121,7 +121,7 @@ class Provider:
         if answer.calls > 1:  # the batch was bisected to find a bad text
             self._note(self._budget.add, answer.calls - 1, 0)
         if answer.pause:
-            limited = RateLimited(answer.pause, "the provider's limit is reached for the moment")
+            limited = RateLimited(answer.pause, "the provider's rate limit is reached")
             self._note(self._gates.shut, limited)
         return answer
 
@@ -131,7 +131,7 @@ class Provider:
         try:
             write(*args)
         except StoreError as error:
-            log.warning("what %s answered is not noted for other workers: %s", self.name, error)
+            log.warning("the state of %s was not saved for other workers: %s", self.name, error)
 
     def _probe(self) -> None:
         embed(self.embedder, [PROBE])
@@ -159,7 +159,7 @@ class Provider:
         if gate is not None and gate.until > self._store.now():
             raise error_of(gate, self._store.now())
         if time.monotonic() < self._avoid_until:
-            raise ProviderUnavailable(f"{self.embedder.name} did not answer the last question")
+            raise ProviderUnavailable(f"{self.embedder.name} did not respond to the last query")
         try:
             # leaves time to answer from full text
             with deadline(left() / 2) if current() else nullcontext():
@@ -167,7 +167,7 @@ class Provider:
         except DeadlineExceeded:  # says nothing about the provider
             check()
             raise ProviderUnavailable(
-                f"{self.embedder.name} did not answer within half of the search's time"
+                f"{self.embedder.name} did not respond within half of the search's time"
             ) from None
         except NOBODYS_FAULT as error:
             self._tell("query", error)

@@ -106,7 +106,7 @@ class EmbedderRegistry:
                 embedder = self._open(spec, self._settings)
             except EvervecError as error:
                 if spec not in self._failed:
-                    log.warning("vectors of %s cannot be made here: %s", spec.model, error)
+                    log.warning("this process cannot make vectors of %s: %s", spec.model, error)
                 self._failed[spec] = time.monotonic() + _TRY_AGAIN
                 return None
             log.info("embedder: %s %s (the store has its vectors)", spec.provider, spec.model)

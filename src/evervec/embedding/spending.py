@@ -41,9 +41,9 @@ class Spending:
             return None
         spent = self.today(None)
         if tokens and sum(s.tokens for s in spent) >= tokens:
-            return f"today's {tokens:,} tokens are spent (daily_tokens); it goes on at midnight UTC"
+            return f"today's {tokens:,} tokens are used up (daily_tokens); resumes at midnight UTC"
         if money and sum(s.money for s in spent) >= money:
-            return f"today's {money:g} are spent (daily_money); it goes on at midnight UTC"
+            return f"today's budget of {money:g} is used up (daily_money); resumes at midnight UTC"
         return None
 
     def _today(self) -> str:

@@ -61,8 +61,8 @@ def check_generation(store: Store, mine: int) -> None:
     if generation(store) != mine:
         noted = location(store)
         raise IndexMismatch(
-            f"{store.url} has its vectors in {_shown(noted.url if noted else OWN)} since another "
-            "process changed that: open it again"
+            f"another process moved the vectors of {store.url} to "
+            f"{_shown(noted.url if noted else OWN)}: open the store again"
         )
 
 
@@ -104,28 +104,28 @@ def _relocated(store: Store, index: Index, noted: Location, url: str, *, reindex
         holds = not noted.rebuild and _holds(store, index)
     except IndexUnavailable as error:
         raise IndexMismatch(
-            f"{store.url} has its vectors in {_shown(noted.url)}; whether {_shown(url)} holds them "
-            f"cannot be told now: {error}"
+            f"the vectors of {store.url} are in {_shown(noted.url)}; cannot check whether "
+            f"{_shown(url)} holds them too: {error}"
         ) from error
     if holds:
         if noted.url != url:
             log.warning(
-                "the vectors of %s were in %s, and are in %s now: `evervec verify` says whether "
-                "all are", store.url, _shown(noted.url), _shown(url),
+                "the vectors of %s were in %s and are now in %s: check with `evervec verify`",
+                store.url, _shown(noted.url), _shown(url),
             )  # fmt: skip
         return replace(noted, url=url)
     if noted.url == url and url.endswith(":memory:"):
         if holds is False:
             log.warning(
-                "%s holds nothing of %s, as after each start: `evervec verify --repair` makes its "
-                "vectors again", url, store.url,
+                "%s holds no vectors of %s, as after each start: `evervec verify --repair` makes "
+                "them again", url, store.url,
             )  # fmt: skip
         return noted
     if reindex or (holds is None and not noted.generation):
         return Location(url, noted.generation + 1, rebuild=True)
     raise IndexMismatch(
-        f"{store.url} has its vectors in {_shown(noted.url)}, and {_shown(url)} does not hold "
-        "them: open it with the former; or have all vectors made again in the latter, with "
+        f"the vectors of {store.url} are in {_shown(noted.url)}, not in {_shown(url)}: open it "
+        "with the former, or make all vectors again in the latter with "
         f"`evervec reindex {url}` or evervec.open(..., index={url!r}, reindex=True)"
     )
 
@@ -178,4 +178,4 @@ def _rebuild(store: Store, priority: int) -> None:
     note = store.note(_NOTE)
     if noted := _read(note):
         _put(store, replace(noted, rebuild=False), note)
-    log.info("reindex: %d records are enqueued", count, extra={"count": count})
+    log.info("reindex: enqueued %d records", count, extra={"count": count})

@@ -114,7 +114,7 @@ class PgvectorIndex:
                 raise
             self._tables = {}
             raise IndexUnavailable(
-                f"{self.url} lost a table of vectors: `evervec verify --repair` makes it anew"
+                f"a table of vectors is missing in {self.url}: run `evervec verify --repair`"
             ) from error
 
     def _apply(
@@ -211,8 +211,9 @@ class PgvectorIndex:
             if isinstance(cause, (psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedFile,
                                   psycopg.errors.InsufficientPrivilege)):  # fmt: skip
                 raise IndexUnavailable(
-                    f"{self.url} has no pgvector for this user: install it on the server, then "
-                    f"have its owner run CREATE EXTENSION vector, or give another index ({cause})"
+                    f"pgvector is not available in {self.url}: install it on the server, then run "
+                    "CREATE EXTENSION vector as the database's owner, or use another index "
+                    f"({cause})"
                 ) from error
             raise
 
@@ -313,7 +314,7 @@ class PgvectorIndex:
         try:
             self.build_hnsw(table.version)
         except (EvervecError, psycopg.Error) as error:
-            log.warning("the HNSW index of %s waits: %s", table.name, error)
+            log.warning("building the HNSW index of %s is postponed: %s", table.name, error)
 
     def build_hnsw(self, version: int) -> bool:
         """Build the HNSW index of a collection, while it is read and written; False when it exists,
@@ -338,7 +339,7 @@ class PgvectorIndex:
                 f"using hnsw (vector {operators}) with (m = 16, ef_construction = 128)"
             )
         table.hnsw, table.looked = True, time.monotonic()
-        log.info("the HNSW index of %s is built", table.name)
+        log.info("built the HNSW index of %s", table.name)
         return True
 
     # verify

@@ -100,7 +100,7 @@ class Turns(ThreadTurns):
             if holder is not None and holder.is_dead():
                 # by its token: if another process was faster, nothing happens
                 self._store.unlock(self._name, other.token)
-                log.warning("%s died while it wrote to %s", described(other.holder), self._place)
+                log.warning("%s died while writing to %s", described(other.holder), self._place)
                 continue
             self._log_others.waits(described(other.holder))
             if time.monotonic() >= deadline:

@@ -1,9 +1,9 @@
 """Alerts: a problem is reported when it begins and when it ends, once for all processes.
 
-Ongoing problems are kept as episodes in a note of the store. The first process that records a
-beginning or an end logs it. If a webhook is configured, the first process that takes a message
-posts it, from its own thread; a message that could not be posted is retried at the next sweep. The
-webhook's URL may contain a secret, so only its host is logged.
+Problems are kept as episodes in a note of the store. The first process that saves the begin or end
+of an episode logs it. With a webhook, the first process that takes a message posts it in a
+background thread; a failed post is retried at the next housekeeping. The webhook's URL may be a
+secret, so only its host is logged.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ T = TypeVar("T")
 _NOTE = "alerts"
 _POST_SECONDS = 5.0
 _TAKEN_SECONDS = 60.0
-"""seconds for which no other process posts a message that one has taken"""
+"""how long a message that one process took is not taken by another"""
 _MOST = 100
-"""most episodes kept while a webhook does not answer"""
+"""episodes that are kept for a webhook that is unavailable"""
 
 
 class Trouble(NamedTuple):
-    """A problem as found by a sweep."""
+    """A problem found by the current housekeeping."""
 
     name: str
-    """identifies the problem, however it is worded"""
+    """identifies the problem, independent of its text"""
     text: str
     since: float | None = None
-    """None: since it was first found"""
+    """None: since the first time it was found"""
     patience: float = 0.0
-    """seconds that it may last before it is reported"""
+    """seconds before it raises an alert"""
     fields: Mapping[str, Any] = {}
-    """for the log"""
+    """extra fields of the log record"""
 
 
 @dataclass(slots=True)
@@ -60,11 +60,11 @@ class Episode:
     text: str
     since: float
     raised: bool = False
-    """it lasted long enough to be reported"""
+    """it lasted long enough for an alert"""
     ended: float | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     told: int = 0
-    """number of messages posted: one for its beginning, one for its end"""
+    """number of messages posted: first the beginning, then the end"""
     taken_until: float = 0.0
 
     @property
@@ -73,7 +73,7 @@ class Episode:
 
 
 class Alerts:
-    """One process's access to the alerts of a store."""
+    """The alerts of a store, as one process handles them."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
@@ -81,11 +81,11 @@ class Alerts:
         self._poster: threading.Thread | None = None
 
     def lasting(self) -> list[Episode]:
-        """The ongoing problems as of the last sweep of any process."""
+        """The raised alerts as of the last housekeeping of any process."""
         return [e for e in self._read()[0] if e.raised and e.ended is None]
 
     def update(self, troubles: Sequence[Trouble]) -> None:
-        """Record the current problems; log those that are new or over."""
+        """Save the current problems, and log alerts that begin or end."""
         now = self._store.now()
 
         def change(episodes: list[Episode]) -> tuple[list[Trouble], list[Episode]]:
@@ -104,7 +104,7 @@ class Alerts:
 
     # the webhook
     def post_soon(self) -> None:
-        """Post unposted messages in a background thread."""
+        """Post pending messages in a background thread."""
         busy = self._poster is not None and self._poster.is_alive()
         if self._url and not busy and any(episode.untold for episode in self._read()[0]):
             self._poster = threading.Thread(
@@ -113,23 +113,22 @@ class Alerts:
             self._poster.start()
 
     def wait(self) -> None:
-        """Wait for the posts in progress, at most as long as a post may take."""
+        """Wait for a running post, at most for its timeout."""
         if self._poster is not None:
             self._poster.join(_POST_SECONDS + 1)
 
     def _post_quietly(self) -> None:
-        # the store is closed or unavailable: another sweep posts the rest
-        with suppress(StoreError):
+        with suppress(StoreError):  # closed or unavailable: a later housekeeping posts the rest
             self.post()
 
     def post(self) -> None:
-        """Post unposted messages in order, until one fails."""
+        """Post pending messages in order, until one fails."""
         while self._url and (episode := self._change(self._take)):
             trouble = _post(self._url, self._message(episode))
             self._change(partial(_put_back, id=episode.id, posted=trouble is None))
             if trouble is not None:
                 log.warning(
-                    "an alert could not be posted to %s, and will be tried again: %s",
+                    "an alert could not be posted to %s and will be retried: %s",
                     urlsplit(self._url).hostname, trouble,
                 )  # fmt: skip
                 return
@@ -163,7 +162,7 @@ class Alerts:
         return [Episode(**episode) for episode in json.loads(note.value)], note.revision
 
     def _change(self, change: Callable[[list[Episode]], T]) -> T:
-        """Change the episodes atomically (compare and swap)."""
+        """Change the episodes by compare-and-set, with retries."""
         while True:
             episodes, revision = self._read()
             before = [asdict(episode) for episode in episodes]
@@ -175,7 +174,7 @@ class Alerts:
 
 
 def _end(episodes: list[Episode], names: Container[str], now: float) -> list[Episode]:
-    """End the episodes whose problem is no longer found; returns those that were reported."""
+    """End the episodes that are no longer found; return those that had raised an alert."""
     over = [e for e in episodes if e.ended is None and e.name not in names]
     for episode in over:
         episode.ended = now
@@ -183,7 +182,7 @@ def _end(episodes: list[Episode], names: Container[str], now: float) -> list[Epi
 
 
 def _goes_on(episodes: list[Episode], trouble: Trouble, now: float) -> bool:
-    """Begin the problem's episode, if there is none; returns whether it is now to be reported."""
+    """Begin an episode if there is none; return whether it raises an alert now."""
     episode = next((e for e in episodes if e.name == trouble.name and e.ended is None), None)
     if episode is None:
         since = now if trouble.since is None else trouble.since
@@ -212,14 +211,14 @@ def _moment(seconds: float | None) -> str | None:
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """Refuses redirects: a message is for the configured URL only."""
+    """Messages must not be sent to another address."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
 
 
 def _post(url: str, message: Mapping[str, Any]) -> str | None:
-    """Post a message; returns what went wrong, without the URL, or None on success."""
+    """Post a message; return the error without the URL, or None."""
     headers = {"Content-Type": "application/json", "User-Agent": "evervec"}
     request = Request(url, json.dumps(message).encode(), headers)
     try:
@@ -227,6 +226,6 @@ def _post(url: str, message: Mapping[str, Any]) -> str | None:
             return None
     except HTTPError as error:
         error.close()
-        return f"it answered {error.code}"
+        return f"status {error.code}"
     except (OSError, HTTPException, ValueError) as error:
         return type(getattr(error, "reason", error)).__name__

@@ -104,7 +104,7 @@ class Housekeeping:
     def drop_orphans(self) -> None:
         """Drop jobs of versions that no longer exist: no worker can do them."""
         if lost := _in_batches(lambda: self._store.purge_orphans(_BATCH)):
-            log.warning("dropped %d jobs of versions that are gone", lost, extra={"count": lost})
+            log.warning("dropped %d jobs of deleted versions", lost, extra={"count": lost})
 
     def drop_history(self) -> None:
         """Purge old attempts and removals, and the rows that deleted records left."""
@@ -125,9 +125,9 @@ class Housekeeping:
             self._index.tend(self._kept_since())
             self._index_away = None
         except IndexBusy as error:
-            log.info("the index is tended at the next sweep: %s", error)
+            log.info("index maintenance is postponed to the next housekeeping: %s", error)
         except IndexUnavailable as error:
-            log.warning("the index is not tended: %s", error)
+            log.warning("index maintenance failed: %s", error)
             self._index_away = str(error)
 
     def count(self) -> None:
@@ -169,15 +169,17 @@ class Housekeeping:
             gates = ((model.spec.provider, model.provider.gate()) for model in self._models)
             for name, gate in gates:
                 if gate and gate.state == "outage":
-                    text = f"the provider {name} is away: {gate.reason}"
+                    text = f"the provider {name} is unavailable: {gate.reason}"
                     yield Trouble("provider", text, gate.since, limit)
                     break
             if self._index_away:
-                yield Trouble("index", f"the index is away: {self._index_away}", patience=limit)
+                yield Trouble(
+                    "index", f"the index is unavailable: {self._index_away}", patience=limit
+                )
         for kind, text in self._tables.alarms():
             yield Trouble(f"table {kind}", text, fields={"kind": kind})
         if failing := self._tables.failing:
-            text = f"attached tables cannot be followed: {failing}"
+            text = f"attached tables cannot be synced: {failing}"
             yield Trouble("tables", text, patience=settings.alert_away_seconds)
         if limit := settings.alert_transaction_seconds:
             found = self._store.troubles(limit)

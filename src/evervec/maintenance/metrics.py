@@ -56,22 +56,22 @@ def queue_metrics(stats: Stats) -> Iterator[Metric]:
         "How long the oldest due job has waited",
         value=stats.oldest_pending_seconds or 0.0,
     )
-    yield GaugeMetricFamily("evervec_paused", "1 while no worker may claim", value=stats.paused)
+    yield GaugeMetricFamily("evervec_paused", "1 while the queue is paused", value=stats.paused)
 
 
 def usage_metrics(used: Iterable[Usage]) -> Iterator[Metric]:
     """The usage and limits of tenants."""
     has = GaugeMetricFamily(
-        "evervec_tenant_usage", "What a tenant has, or used today", labels=["tenant", "quota"]
+        "evervec_tenant_usage", "Usage of a tenant, in total or today", labels=["tenant", "quota"]
     )
     may = GaugeMetricFamily(
         "evervec_tenant_quota",
-        "What a tenant may have, or use in a day",
+        "Quotas of a tenant, in total or per day",
         labels=["tenant", "quota"],
     )
     held = GaugeMetricFamily(
         "evervec_tenant_held",
-        "1 while a tenant's jobs wait because its day's quota is used up",
+        "1 while a tenant's jobs wait because its daily quota is used up",
         labels=["tenant"],
     )
     for usage in used:
@@ -88,25 +88,25 @@ def store_metrics(store: Store, stats: Stats, models: EmbedderRegistry) -> Itera
     yield from queue_metrics(stats)
     yield GaugeMetricFamily(
         "evervec_paused_tenants",
-        "Tenants whose jobs alone are held back",
+        "Tenants that are paused individually",
         value=len(stats.paused_tenants),
     )
     # only tenants with limits: their number is bounded by what operators set
     yield from usage_metrics(map(store.usage, store.limited_tenants()[:_MOST_TENANTS]))
     now = store.now()
     live = [w for w in store.workers() if now - w.seen_at.timestamp() < _ALIVE_SECONDS]
-    yield GaugeMetricFamily("evervec_workers", "Workers that live", value=len(live))
+    yield GaugeMetricFamily("evervec_workers", "Live workers", value=len(live))
     yield GaugeMetricFamily(
-        "evervec_held_jobs", "Jobs in the hands of live workers", value=sum(w.held for w in live)
+        "evervec_held_jobs", "Jobs claimed by live workers", value=sum(w.held for w in live)
     )
     yield GaugeMetricFamily(
         "evervec_provider_calls_in_flight",
-        "Provider calls of this process under way",
+        "Provider calls of this process in flight",
         value=stats.in_flight,
     )
     breaker = GaugeMetricFamily(
         "evervec_provider_paused",
-        "1 while all workers leave a provider alone: outage, limited, or capped for the day",
+        "1 while a provider is paused for all workers: outage, limited, or capped for the day",
         labels=["provider", "state"],
     )
     for provider in {model.provider.name: model.provider for model in models}.values():
@@ -209,9 +209,9 @@ def serve_metrics(
         try:
             seen = list(store_metrics(store, queue.stats(), models))
         except EvervecError as error:
-            log.warning("metrics of the store are left out: %s", error)
+            log.warning("metrics of the store are missing: %s", error)
             seen = []
-        up = GaugeMetricFamily("evervec_store_up", "1 if the store answers", value=bool(seen))
+        up = GaugeMetricFamily("evervec_store_up", "1 if the store is available", value=bool(seen))
         return chain([up], seen, process_metrics())
 
     registry = CollectorRegistry(auto_describe=False)
@@ -223,7 +223,7 @@ def serve_metrics(
         server.RequestHandlerClass = type("Handler", (handler,), {"timeout": _SILENT_SECONDS})
     except OSError as error:
         raise SettingsError(
-            f"{host}, port {port} cannot be listened on ({error.strerror}): give another "
+            f"cannot listen on {host}, port {port} ({error.strerror}): choose another "
             "--metrics-host or --metrics-port"
         ) from None
 

@@ -65,7 +65,7 @@ class Deadline:
         if self._why is not None:
             return Cancelled(self._why)
         return DeadlineExceeded(
-            f"the call did not end within {self.seconds:g} s, and was broken off: ask for less, "
+            f"the call exceeded its deadline of {self.seconds:g} s and was aborted: request less, "
             "or allow more time"
         )
 

@@ -77,7 +77,7 @@ def parse_filter(given: Mapping[Any, Any] | None) -> tuple[Condition, ...]:
     found = []
     for name, wanted in given.items():
         if not isinstance(name, str) or not name:
-            raise InvalidArgument(f"filter: a field is a name, not {shown(name)}")
+            raise InvalidArgument(f"filter: field names must be text, not {shown(name)}")
         _scalar("a field's name", name)
         if isinstance(wanted, Mapping):
             found += [_operation(name, op, value) for op, value in wanted.items()]
@@ -100,7 +100,9 @@ def _operation(name: str, op: Any, value: Any) -> Condition:
             )
         return Condition(name, op, _scalar(name, value))
     known = ", ".join(("eq", "ne", "in", *RANGES))
-    raise InvalidArgument(f"filter: {shown(name)} has no operation {shown(op)}; there are {known}")
+    raise InvalidArgument(
+        f"filter: {shown(name)}: unknown operator {shown(op)}; choose one of {known}"
+    )
 
 
 def _scalar(name: str, value: Any) -> Scalar:
@@ -108,7 +110,7 @@ def _scalar(name: str, value: Any) -> Scalar:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise InvalidArgument(f"filter: {shown(name)} has half a surrogate pair") from None
+            raise InvalidArgument(f"filter: {shown(name)} has an unpaired surrogate") from None
     if value is None or isinstance(value, (str, bool, float)):
         return value
     if isinstance(value, int):

@@ -150,9 +150,9 @@ class Queue:
         or the row that it has to load. None: the record's points are to be removed."""
         loaded = self._store.load([job], 0)[0]
         if loaded is None:
-            raise LeaseLost(f"there is no job {job.job_id} any more: it was cancelled")
+            raise LeaseLost(f"job {job.job_id} no longer exists: it was cancelled")
         if isinstance(loaded, Unreadable):
-            raise InvalidRecord(f"the record cannot be read ({loaded.error}); add it again")
+            raise InvalidRecord(f"record is unreadable ({loaded.error}): add it again")
         if loaded.op in (Op.OPEN, Op.LOAD):
             draft = self._read(job, loaded)
             if draft is None:
@@ -199,7 +199,7 @@ class Queue:
                 report_dead(job, error)
             elif end is Status.PENDING:
                 log.info(
-                    "job %d is tried again: %s", job.job_id, error,
+                    "job %d will be retried: %s", job.job_id, error,
                     extra={"job_id": job.job_id, "kind": job.kind, "attempts": job.attempts},
                 )  # fmt: skip
         return ends
@@ -227,8 +227,9 @@ class Queue:
     def _must_hold(self, held: bool, job: Job) -> None:
         if not held:
             raise LeaseLost(
-                f"the token of job {job.job_id} ({job.kind} {job.record_id!r}) is no longer good: "
-                "its lease ran out and it was taken over, or it has ended; drop the result"
+                f"the token of job {job.job_id} ({job.kind} {job.record_id!r}) is no longer valid: "
+                "its lease expired and another worker claimed it, or it has ended; discard the "
+                "result"
             )
 
     # reading
@@ -257,7 +258,7 @@ class Queue:
 
     def _one_tenant(self) -> str:
         if self._tenant is None:
-            raise InvalidArgument("this is about one tenant's records: name the tenant")
+            raise InvalidArgument("this needs a tenant: use the queue of one tenant")
         return self._tenant
 
     def failed(self, limit: int = 100) -> list[Job]:
@@ -279,7 +280,7 @@ class Queue:
             wanted = None if status is None else Status(status)
         except ValueError:
             known = ", ".join(Status)
-            raise InvalidArgument(f"there is no status {status!r}; there are {known}") from None
+            raise InvalidArgument(f"unknown status {status!r}; choose one of {known}") from None
         check_limit(limit)
         if after is not None:
             check_whole("after", after, 0, BIGGEST)

@@ -49,7 +49,7 @@ def read_envelope(item: Any) -> tuple[Any, dict[str, Any]]:
     if isinstance(item, str):
         return item, {}
     if not isinstance(item, Mapping):
-        raise InvalidRecord(f"a record is a dict with a text, not {type(item).__name__}")
+        raise InvalidRecord(f"a record must be a dict with a text, not {type(item).__name__}")
     if item.keys() <= ENVELOPE:
         if "text" not in item:
             raise InvalidRecord("text: is missing")
@@ -57,8 +57,8 @@ def read_envelope(item: Any) -> tuple[Any, dict[str, Any]]:
         return options.pop("text"), options
     unknown = next(key for key in item if key not in ENVELOPE)
     close = difflib.get_close_matches(str(unknown)[:40], ENVELOPE, 1)
-    hint = f"did you mean {close[0]!r}?" if close else "put what is your own into metadata"
-    raise InvalidRecord(f"{str(unknown)[:40]}: is not a part of a record; {hint}")
+    hint = f"did you mean {close[0]!r}?" if close else "put other fields into metadata"
+    raise InvalidRecord(f"unknown record field {str(unknown)[:40]!r}; {hint}")
 
 
 def make_draft(
@@ -151,7 +151,7 @@ def check_text(what: str, text: Any, *, may_be_empty: bool = False) -> str:
             text.encode()
         except UnicodeEncodeError as error:
             raise InvalidRecord(
-                f"{what}: has half a surrogate pair at position {error.start}; decode it as UTF-8"
+                f"{what}: has an unpaired surrogate at position {error.start}; decode it as UTF-8"
             ) from None
     checked: str = text
     return checked

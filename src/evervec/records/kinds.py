@@ -69,7 +69,7 @@ class Kind:
             used.add(self.weight)
         for name in sorted(used - names):
             raise InvalidArgument(
-                f"kind {self.name!r} uses a field {name!r} that its model does not have; "
+                f"kind {self.name!r} uses a field {name!r} that its model lacks; "
                 f"it has {', '.join(sorted(names)) or 'none'}"
             )
 
@@ -144,7 +144,7 @@ class Kind:
             return self.text.format_map(fields)
         except (KeyError, AttributeError, IndexError) as error:
             raise InvalidRecord(
-                f"{self.name}: the template needs a field {error} that is missing"
+                f"{self.name}: the record lacks the field {error} of the template"
             ) from None
 
     def _metadata(

@@ -65,7 +65,7 @@ def _save_what_fits(
         yield error if place in refused else next(others)
 
 
-_REFUSED = "the store refused a value of the record, so it was not saved: {}"
+_REFUSED = "the store rejected a value of the record; it was not saved: {}"
 _OF_A_DRAFT = (ValueRefused, ValueError, TypeError, ArithmeticError)
 """what a store or its driver raises for a value that it does not accept"""
 
@@ -151,8 +151,8 @@ class RecordWriter:
         draft.trace = current_trace()
         if draft.boxed and self._models.main is None:
             raise InvalidArgument(
-                "a boxed record appears only once embedded, and this store was opened without "
-                "an embedder: give one, or add it without boxed"
+                "a boxed record stays hidden until it is embedded, but this store was opened "
+                "without an embedder: give one, or add the record without boxed"
             )
         return draft
 

@@ -133,10 +133,10 @@ class Search:
         except DeadlineExceeded:
             raise
         except IndexUnavailable as error:
-            log.warning("search answers from text alone: %s", error)
+            log.warning("search uses text only: %s", error)
             return None
         except Exception as error:  # noqa: BLE001 - full text can answer instead
-            log.warning("search answers from text alone: %s", describe(error))
+            log.warning("search uses text only: %s", describe(error))
             return None
         all = found[0] if len(found) == 1 else Matches.of(chain.from_iterable(found), limit)
         if filter and not self._index.shares_store:
@@ -247,9 +247,9 @@ def _candidates(
 def _check(query: Any, k: Any, mode: Any, settings: Settings) -> None:
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InvalidArgument(f"k must be a whole number of at least 1, not {shown(k)}")
-    check_bound(settings, "most_hits", k, "k: asks for {} hits")
+    check_bound(settings, "most_hits", k, "k: requests {} hits")
     if mode not in MODES:
-        raise InvalidArgument(f"there is no mode {shown(mode)}; there are {', '.join(MODES)}")
+        raise InvalidArgument(f"unknown mode {shown(mode)}; choose one of {', '.join(MODES)}")
     try:
         check_text("query", query)
     except ValueError as error:

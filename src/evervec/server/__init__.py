@@ -1,5 +1,5 @@
-"""The service: the library over HTTP, for tenants with keys, within limits.
+"""The HTTP service: the library for several tenants, with API keys and limits.
 
-The way of a request: `requests` (its id, its size) → `access` (whose it is, how often) →
-one of the routes in `routes/` → `service`, which does it in threads, together with others.
+The path of a request: `requests` (id, body size) → `access` (key, rate limit) → a route in
+`routes/` → `service`, which runs blocking calls in threads and groups calls of several requests.
 """

@@ -1,8 +1,8 @@
-"""Who asks, whose records they may see, and how often they may ask.
+"""Authentication, authorization and rate limits.
 
-A key names a tenant, an agent and a role; what it reads and counts is of its tenant alone.
-Platform admins see all tenants together, or one with `?tenant=`. As long as no key was ever
-made the service is its own machine's: everybody there is an admin of it.
+A key has a tenant, an agent and a role; it gives access to the records and counts of its tenant
+only. Platform admins see all tenants together, or one with `?tenant=`. Until the first key is
+created, every client on the same machine is an admin.
 """
 
 from __future__ import annotations
@@ -40,53 +40,53 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _BODY_OF_ONE = 65_536
-"""bytes of a body that are counted as one more request"""
+"""bytes of a body that count as one more request"""
 _MOST_HELD, _HELD_SECONDS = 500, 1.0
-"""refusals that are kept back at once, and for how long"""
+"""responses with 429 that are delayed at once, and for how many seconds"""
 _UNTOLD = 16
-"""requests that one with a body of unknown length is counted as"""
+"""number of requests that a request with a body of unknown length counts as"""
 OPEN_PATHS = frozenset(
     {"/healthz", "/readyz", "/docs", "/docs/style.css", "/openapi.json", "/favicon.ico"}
 )
 PUSH_PATHS = "/internal/"
-"""these look at credentials of their own"""
+"""these routes check their own credentials"""
 _NEEDED = {
-    Role.WRITER: "this changes something: use a writer's key",
-    Role.ADMIN: "this is for all tenants: use a platform admin's key",
+    Role.WRITER: "use a writer's key",
+    Role.ADMIN: "use a platform admin's key",
 }
 _NOT_LOCAL = (
-    "without keys only programs on this machine may ask, directly and with no proxy or other "
-    "application between: make a key with `evervec keys create`, or set open_without_keys"
+    "no keys exist, so only clients on this machine have access, not through a proxy or another "
+    "application: create a key with `evervec keys create`, or set open_without_keys"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever sent a request."""
+    """The sender of a request."""
 
     tenant: str
     agent: str
     role: Role
     key: Key | None = None
-    """None: a program on this machine, as long as there are no keys"""
+    """None: no keys exist, and the client has access without one"""
 
     @property
     def bucket(self) -> str:
-        """What their requests are counted under."""
+        """The rate limiter's key for this caller."""
         return f"org:{self.tenant}:agent:{self.agent}"
 
     @property
     def kinds(self) -> tuple[str, ...] | None:
-        """The kinds that they may read and change; None: all."""
+        """The kinds that the caller may read and change; None: all."""
         return self.key.kinds if self.key else None
 
     def must_be(self, role: Role) -> None:
         if self.role.rank < role.rank:
-            raise Problem(403, f"a {self.role}'s key may not do this; {_NEEDED[role]}")
+            raise Problem(403, f"not allowed with a {self.role}'s key: {_NEEDED[role]}")
 
 
 class Access:
-    """The layer that lets in whoever has a key, as often as they may."""
+    """Middleware that checks the key and applies rate limits."""
 
     def __init__(self, app: App, service: Service) -> None:
         self._app = app
@@ -95,7 +95,7 @@ class Access:
         self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # without the place where another application has mounted this one
+        # without the prefix under which another application has mounted this one
         path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
         if scope["type"] != "http" or has_own_access(path):
             await self._app(scope, receive, send)
@@ -117,8 +117,8 @@ class Access:
     async def _watched(
         self, key: Key, limits: dict[str, str], scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Answer as long as the key is good. Lines that have begun to go out end with the problem
-        as the last one; any other answer is cut."""
+        """Handle the request while the key stays valid. When it is revoked, an NDJSON response
+        that has started ends with a problem document as last line; any other is cut off."""
         started: Message | None = None
 
         async def sending(message: Message) -> None:
@@ -135,7 +135,7 @@ class Access:
             if not watch.revoked or (started and not lines):
                 raise
             watch.forgive()
-            problem = _unauthorized("the key was revoked, or has expired")
+            problem = _unauthorized("the API key was revoked or has expired")
             if lines:
                 line = problem.encoded(scope["request_id"]) + b"\n"
                 await send({"type": "http.response.body", "body": line})
@@ -145,7 +145,7 @@ class Access:
             self._service.revocations.end(watch)
 
     async def _limits(self, caller: Caller, cost: int) -> dict[str, str]:
-        """What headers say about the rate limit; a `Problem` beyond it."""
+        """The rate limit headers; raises a `Problem` if the limit is exceeded."""
         if caller.role is Role.ADMIN:
             return {}
         limiter = self._service.limiter
@@ -160,8 +160,7 @@ class Access:
         return limits
 
     async def _hold(self) -> None:
-        """Keep a refusal back for a moment while the service is busy, so that a client that
-        asks again at once does so less often."""
+        """Delay a 429 while the service is busy, to slow down clients that retry at once."""
         if self._service.shares.busy and self._held < _MOST_HELD:
             self._held += 1
             try:
@@ -170,8 +169,8 @@ class Access:
                 self._held -= 1
 
     def _cost(self, path: str, headers: Mapping[str, str]) -> int:
-        """As how many requests one counts: a long body takes longer to read. A batch is read in
-        its tenant's turns, line by line, and what is too long is not read."""
+        """How many requests this one counts as: a long body takes longer to read. A batch counts
+        once, as its lines are read in the tenant's turns; a body that is too long is not read."""
         if path.endswith("/batch"):
             return 1
         length = headers.get("content-length", "")
@@ -187,9 +186,9 @@ class Access:
             if key is not None:
                 return Caller(key.tenant, key.agent, key.role, key)
             if await self._service.has_keys():
-                raise _unauthorized("this key opens nothing: it is mistyped, revoked or expired")
+                raise _unauthorized("invalid API key: mistyped, revoked or expired")
         elif await self._service.has_keys():
-            raise _unauthorized("a key is needed: send Authorization: Bearer KEY")
+            raise _unauthorized("missing API key: send Authorization: Bearer KEY")
         if not (self._service.ev.settings.open_without_keys or is_local(scope)):
             raise Problem(403, _NOT_LOCAL)
         return Caller(self._service.ev.tenant, "local", Role.ADMIN)
@@ -201,7 +200,7 @@ class Access:
 
 
 def has_own_access(path: str) -> bool:
-    """Whether no key is asked for there."""
+    """Whether a path needs no key."""
     return path in OPEN_PATHS or path.startswith(PUSH_PATHS)
 
 
@@ -222,7 +221,7 @@ def _limit_headers(limiter: Limiter, allowance: Allowance) -> dict[str, str]:
 def _too_much(limits: dict[str, str]) -> Problem:
     return Problem(
         429,
-        "the service is busy, and this tenant asks for more than its share: come again in 1 s",
+        "the service is busy, and this tenant exceeds its share of requests: retry in 1 s",
         error="more than its share",
         headers={**limits, "Retry-After": "1"},
     )
@@ -232,7 +231,7 @@ def _too_often(limits: dict[str, str], allowance: Allowance) -> Problem:
     seconds = math.ceil(allowance.retry_after)
     return Problem(
         429,
-        f"this agent asks more often than it may: come again in {seconds} s",
+        f"this agent exceeds its rate limit: retry in {seconds} s",
         error="rate limit exceeded",
         headers={**limits, "Retry-After": str(seconds)},
     )
@@ -240,13 +239,13 @@ def _too_often(limits: dict[str, str], allowance: Allowance) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What of the store a request is about: one tenant's part, or for admins all."""
+    """The part of the store that a request may use: one tenant, or for admins all tenants."""
 
     service: Service
     caller: Caller
     tenant: str
     everyone: bool
-    """a platform admin who named no tenant"""
+    """a platform admin's request without `?tenant=`"""
     request: Request
 
     @property
@@ -260,19 +259,19 @@ class View:
         return self.service.every_queue if self.everyone else self.ev.queue
 
     async def run(self, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Do what blocks, in a thread, when it is the caller's tenant's turn."""
+        """Run a blocking call in a thread, in the turn of the caller's tenant."""
         return await self.service.run_for(self.caller.tenant, do, *args, **kwargs)
 
     def must_have(self, kind: str | None) -> None:
-        """Refuse a kind that the caller's token is not for."""
+        """Raise a `Problem` if the caller's token does not include the kind."""
         kinds = self.caller.kinds
         if kinds is not None and kind not in kinds:
-            raise Problem(403, f"this token is for the kinds {', '.join(kinds)} alone: name one")
+            raise Problem(403, f"this token gives access to the kinds {', '.join(kinds)} only")
 
     @asynccontextmanager
     async def noted(self, action: str, target: str = "") -> AsyncIterator[None]:
-        """Do what the audit log keeps. What is refused as the caller's mistake changed nothing,
-        and leaves no entry."""
+        """Write an audit entry for the block. Client errors (4xx) change nothing and leave no
+        entry."""
         outcome = "done"
         try:
             yield
@@ -296,20 +295,20 @@ class View:
         await self.service.audit(entry)
 
 
-TENANT = "Platform admins: of this tenant alone."
+TENANT = "For platform admins: only this tenant."
 TenantQuery = Annotated[str | None, Query(description=TENANT, min_length=1)]
 
 
 def view_of(
     request: Request, tenant: str | None, role: Role = Role.READER, *, by_kind: bool = False
 ) -> View:
-    """What the sender of a request may work on, if their role is enough. `by_kind`: the route sees
-    to it itself that a token for some kinds stays with those."""
+    """The view for the sender of a request; raises a `Problem` if the role is not sufficient.
+    `by_kind`: the route itself checks the kinds of a token."""
     caller: Caller = request.scope["caller"]
     service: Service = request.app.state.service
     if caller.kinds is not None and not by_kind:
         raise Problem(
-            403, "a token for some kinds may add, get, list, search and delete those alone"
+            403, "a token for some kinds may only add, get, list, search and delete their records"
         )
     if tenant is None:
         everyone = caller.role is Role.ADMIN
@@ -317,15 +316,15 @@ def view_of(
     else:
         check_name("tenant", tenant)
         if caller.role is not Role.ADMIN and tenant != caller.tenant:
-            raise Problem(403, "this key is of another tenant: leave ?tenant= out")
+            raise Problem(403, "this key belongs to another tenant: omit ?tenant=")
         view = View(service, caller, tenant, False, request)
     caller.must_be(role)
     return view
 
 
 def _needing(role: Role, *, by_kind: bool = False) -> Callable[..., Awaitable[View]]:
-    """A dependency that gives a view to whoever has the role. Routes look at `role` before they
-    read a body."""
+    """A dependency that requires the role and returns a view. Routes check `role` before they
+    read the body."""
 
     async def depend(request: Request, tenant: TenantQuery = None) -> View:
         return view_of(request, tenant, role, by_kind=by_kind)

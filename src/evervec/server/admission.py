@@ -1,7 +1,7 @@
-"""How many requests are under way at once, in all and of one tenant.
+"""Limits on the number of concurrent requests, in total (503) and per tenant (429).
 
-Each holds memory, a connection and perhaps a place in a queue. Beyond the bounds a request is
-refused at once rather than kept waiting; what a tenant has too many of is its own matter (429).
+Each request holds memory, a connection and perhaps a place in a queue. Requests beyond the
+limits are rejected at once instead of waiting.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _AGAIN = {"Retry-After": "1"}
 
 
 class Admission:
-    """The layer that counts requests. Those to open paths, such as `/healthz`, pass."""
+    """Middleware that counts requests. Open paths such as `/healthz` are not counted."""
 
     def __init__(self, app: App, service: Service) -> None:
         self._app = app
@@ -54,15 +54,15 @@ class Admission:
         if self._under_way[tenant] >= self._most_of_one:
             raise Problem(
                 429,
-                f"this tenant has {self._most_of_one} requests under way "
-                "(server_tenant_requests): wait for some of them",
+                f"this tenant has {self._most_of_one} requests in progress "
+                "(server_tenant_requests): wait for some of them to finish",
                 error="too many requests at once",
                 headers=_AGAIN,
             )
         if self._under_way.total() >= self._most:
             raise Problem(
                 503,
-                f"the service has {self._most} requests under way (server_requests): ask again",
+                f"the service has {self._most} requests in progress (server_requests): try again",
                 error="too many requests at once",
                 headers=_AGAIN,
             )

@@ -1,4 +1,4 @@
-"""From values of the library to answers: JSON, pages with cursors, entity tags, waits."""
+"""Responses from values of the library: JSON, pages with cursors, entity tags, waits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evervec.server.problems import Problem
 from evervec.server.schemas.base import LONGEST_WAIT
 
 LINES = "application/x-ndjson"
-"""the media type of answers that come line by line"""
+"""media type of NDJSON responses"""
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})\"?(?=$|[,;\s])", re.IGNORECASE)
 _TAG = re.compile(r'"(\d{1,19})"')
 
@@ -24,7 +24,7 @@ _TAG = re.compile(r'"(\d{1,19})"')
 def answer(
     shape: type[BaseModel], value: Any, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A value of the library (or a dict) in its public shape."""
+    """A response with a value of the library (or a dict) in its public shape."""
     body = shape.model_validate(value).model_dump_json(exclude_unset=True)
     return Response(body, status, headers, "application/json")
 
@@ -34,8 +34,8 @@ def make_cursor(*place: Any) -> str:
 
 
 def read_cursor(cursor: str | None, *kinds: type) -> tuple[Any, ...] | None:
-    """The place that a cursor of ours names; a `Problem` for what is none. Whether its values can
-    be, the library says."""
+    """The position in a cursor; raises a `Problem` if it is malformed. The library checks its
+    values."""
     if cursor is None:
         return None
     try:
@@ -45,11 +45,11 @@ def read_cursor(cursor: str | None, *kinds: type) -> tuple[Any, ...] | None:
             return tuple(place)
     except (ValueError, binascii.Error, RecursionError):
         pass
-    raise Problem(422, "cursor: is not one that this service gave")
+    raise Problem(422, "invalid cursor: use the one from the previous page")
 
 
 def asked_wait(prefer: str | None) -> float | None:
-    """The seconds of `Prefer: wait=30`; other preferences are left alone, as RFC 7240 has it."""
+    """The seconds of `Prefer: wait=30`; other preferences are ignored (RFC 7240)."""
     found = _WAIT.search(prefer or "")
     return min(float(found[1]), LONGEST_WAIT) if found else None
 
@@ -59,7 +59,7 @@ def entity_tag(seq: int) -> str:
 
 
 def asked_seq(if_match: str | None) -> int | None:
-    """The seq that a record must have; None when it may have any."""
+    """The seq in `If-Match`; None: any."""
     if if_match is None or if_match.strip() == "*":
         return None
     found = _TAG.fullmatch(if_match.strip())

@@ -1,4 +1,4 @@
-"""The application: layers, routes and OpenAPI put together."""
+"""The application: middleware, routes and OpenAPI."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ _ROUTERS = (
     batch, records, search, jobs, queue, tenants, versions, migrations, health, internal, keys,
     pages,
 )  # fmt: skip
-"""in this order: `/v1/records/batch` is no record"""
+"""in this order, so that `/v1/records/batch` is not taken for a record"""
 
 
 def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -> FastAPI:
-    """The service over an open store, with so many workers inside. Closing the store is its
-    opener's affair, after the application has ended.
+    """The service for an open store, with `workers` workers in this process. The caller closes
+    the store after the application has ended.
 
-    To mount it in an application of yours, enter `app.router.lifespan_context(app)` in that one's
-    lifespan: it starts the workers, and drains them at the end. Without that they start with the
-    first request.
+    To mount it in another application, enter `app.router.lifespan_context(app)` in that
+    application's lifespan: it starts the workers and drains them at the end. Otherwise they start
+    with the first request.
     """
     service = Service(ev, limiter)
     inside = Inside(service, workers)
@@ -63,7 +63,7 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
     app = FastAPI(
         title="evervec",
         version=version("evervec"),
-        summary="Keeps a vector index true to your data.",
+        summary="Keeps a vector index in sync with your data.",
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan(inside),
@@ -97,7 +97,7 @@ def _lifespan(inside: Inside) -> Any:
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's own, with the shape of errors and who may come in."""
+    """FastAPI's OpenAPI document, with the schema of errors and the security scheme."""
     if app.openapi_schema is None:
         made = get_openapi(
             title=app.title, version=app.version, summary=app.summary, routes=app.routes

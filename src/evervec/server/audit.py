@@ -1,7 +1,7 @@
-"""The audit log: who did what to a store, from where, and what became of it.
+"""The audit log: who did what to a store, from where, and with which outcome.
 
-Changes of keys, deletes, repairs, changes of the model, and what is done to jobs by hand, over HTTP
-and on the command line. Entries are never changed; they go when they are `keep_audit_days` old.
+It records changes of keys, deletes, repairs, migrations and manual changes of jobs, over HTTP and
+on the command line. Entries are never changed; they are purged after `keep_audit_days`.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ EVERY_TENANT = "*"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something that was done."""
+    """One action."""
 
     entry: int
     at: datetime
     key_id: str | None
-    """of the key or token; None: on the command line, or as long as there were no keys"""
+    """of the key or token; None: on the command line, or before any key existed"""
     agent: str
     tenant: str
-    """whose it was done to; `*`: all"""
+    """the tenant affected; `*`: all"""
     action: str
     target: str
     outcome: str
     """`done`, or what went wrong"""
     request_id: str | None
     client: str | None
-    """the address that the request came from"""
+    """the address of the client"""
 
 
 class Audit:
@@ -46,14 +46,14 @@ class Audit:
     def note(
         self, agent: str, tenant: str, action: str, target: str, outcome: str = "done"
     ) -> None:
-        """Add an entry for something that no request asked for."""
+        """Add an entry for an action outside the service."""
         now = self._store.now()
         self._store.add_audit(
             [StoredEntry(now, None, agent, tenant, action, target[:_LONGEST], outcome)]
         )
 
     def list(self, chosen: AuditChoice, limit: int = 100) -> list[Entry]:
-        """Entries, the newest first."""
+        """Entries, newest first."""
         return [_shown(stored) for stored in self._store.audit(chosen, limit)]
 
 

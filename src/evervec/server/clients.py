@@ -1,7 +1,7 @@
-"""Whose request it is: the client's address, and how many requests it has under way.
+"""The client's address, and a limit on its concurrent requests.
 
-A connection has one request under way at a time, so for clients that connect by themselves this
-bound is the one on their connections. Behind a trusted proxy it is the only one.
+A connection has one request in progress at a time, so for clients that connect directly this
+limit equals the one on connections. Behind a trusted proxy it is the only limit per client.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from evervec.settings import Settings
 
 
 class Clients:
-    """The layer that says where a request comes from (`client_address` and `mounted` in its
-    scope), and bounds how many a client has under way."""
+    """Middleware that determines where a request comes from (`client_address` and `mounted` in
+    its scope) and limits the concurrent requests of a client."""
 
     def __init__(self, app: App, settings: Settings) -> None:
         self._app = app
@@ -29,7 +29,7 @@ class Clients:
             return
         scope["mounted"] = is_mounted(scope)
         address = scope["client_address"] = self._proxies.client_of(scope)
-        if not address or self._proxies.trust(address):  # it speaks for many
+        if not address or self._proxies.trust(address):  # a proxy: it has many clients
             await self._app(scope, receive, send)
             return
         client = client_network(address)
@@ -37,8 +37,8 @@ class Clients:
         if others >= self._most:
             problem = Problem(
                 429,
-                f"this client has {self._most:,} requests under way (server_client_connections): "
-                "await their answers",
+                f"this client has {self._most:,} requests in progress (server_client_connections): "
+                "wait for their responses",
                 headers={"Retry-After": "1"},
             )
             await problem.response(scope["request_id"])(scope, receive, send)

@@ -1,8 +1,8 @@
-"""Every open connection of the service: how many there may be, and how long they may wait.
+"""The open connections of the service, with limits on their number and on idle time.
 
-A connection that has no request under way can be closed at any time. So when there is no room for
-a new one, the one that has waited longest makes room, those that never sent a request first. Time
-limits are kept by one sweep a second over all connections, not by a timer for each.
+A connection without a request in progress can be closed at any time. When a limit is reached, a
+new connection replaces the one that has been idle longest; those that never sent a request go
+first. Time limits are enforced by one sweep per second over all connections, without timers.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _TOLD_AGAIN = 60.0
 
 
 class Connection(Protocol):
-    """What is known of an open connection here."""
+    """An open connection, as this module uses it."""
 
     def evict(self) -> None:
-        """Close it at once; it has no request under way."""
+        """Close it at once; it has no request in progress."""
 
     def look(self, seconds: float) -> None:
-        """So many seconds have passed."""
+        """Called by the sweep: `seconds` have passed since the last one."""
 
 
 class _Room:
-    """How many connections are open, and which of them wait for a request: those that never
-    sent one, and those that were answered before."""
+    """The number of open connections, and which of them are without a request: `silent` ones
+    never sent one, `idle` ones did."""
 
     def __init__(self, most: int, client: str = "") -> None:
         self.most = most
@@ -78,8 +78,8 @@ class Connections:
         return len(self._rooms)
 
     def admit(self, connection: Connection, peer: str | None) -> Problem | None:
-        """Let a new connection in, or say why not. Connections of trusted proxies and of UNIX
-        sockets carry many clients: only the total bounds them."""
+        """Admit a new connection, or return the reason for rejecting it. Connections of trusted
+        proxies and UNIX sockets carry many clients, so only the total limit applies to them."""
         rooms = [self._all]
         if peer is not None and not self._proxies.trust(peer):
             client = client_network(peer)
@@ -102,13 +102,13 @@ class Connections:
         return None
 
     def busy(self, connection: Connection) -> None:
-        """A request is under way on it."""
+        """Mark a connection as having a request in progress."""
         for room in self._rooms.get(connection, ()):
             room.silent.pop(connection, None)
             room.idle.pop(connection, None)
 
     def idle(self, connection: Connection) -> None:
-        """Its requests are answered."""
+        """Mark a connection as having no request in progress."""
         for room in self._rooms.get(connection, ()):
             room.idle[connection] = None
 
@@ -120,7 +120,7 @@ class Connections:
                 self._by_client.pop(room.client, None)
 
     def sweep(self) -> None:
-        """Let each connection know how much time has passed since the last sweep."""
+        """Tell each connection how much time has passed since the last sweep."""
         now = self.clock()
         passed, self._swept = now - self._swept, now
         for connection in tuple(self._rooms):
@@ -130,11 +130,11 @@ class Connections:
         return self._by_client.get(client) or _Room(self._most_of_client, client)
 
     def _too_often(self) -> Problem:
-        self._tell("one client opens too many (server_client_rate)")
+        self._tell("one client opens too many per second (server_client_rate)")
         return Problem(
             429,
-            f"this client opens more than {self._new.rate:g} connections a second "
-            "(server_client_rate): keep them open, and use them again",
+            f"this client opens more than {self._new.rate:g} connections per second "
+            "(server_client_rate): reuse open connections",
             headers={"Retry-After": "1"},
         )
 
@@ -142,7 +142,7 @@ class Connections:
         now = self.clock()
         if now - self._told > _TOLD_AGAIN:
             self._told = now
-            log.warning("connections are refused: %s", why)
+            log.warning("rejecting connections: %s", why)
 
     def _refused(self, room: _Room) -> Problem:
         in_all = room is self._all
@@ -158,8 +158,8 @@ class Connections:
 
 @lru_cache(4096)
 def client_network(address: str) -> str:
-    """What connections are counted by: an IPv4 address, or an IPv6 network of 64 bits, which is
-    what one client is usually given."""
+    """The key by which connections are counted: an IPv4 address, or an IPv6 /64 network, which
+    usually belongs to one client."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -172,8 +172,8 @@ def client_network(address: str) -> str:
 
 
 def most_connections(wanted: int) -> int:
-    """So many, but at most half of the file descriptors that the process may open: the store, the
-    index and the worker need the others. The process's own limit is raised as far as it may be."""
+    """`wanted`, but at most half of the process's file descriptors: store, index and worker need
+    the others. The process's soft limit is raised as far as allowed."""
     if sys.platform == "win32":
         return wanted
     import resource
@@ -190,7 +190,7 @@ def most_connections(wanted: int) -> int:
         return wanted
     most = max(_LEAST, soft // 2)
     log.warning(
-        "only %d connections at once, not %d (server_connections): the process may open %d files; "
-        "raise it with `ulimit -n` or LimitNOFILE=", most, wanted, soft,
+        "only %d connections instead of %d (server_connections): the process may open %d files; "
+        "raise that limit with `ulimit -n` or LimitNOFILE=", most, wanted, soft,
     )  # fmt: skip
     return most

@@ -1,9 +1,8 @@
-"""Who may start a dispatch, and who may deliver a job.
+"""Authentication of dispatch requests and of job deliveries.
 
-A delivery shows a signature of QStash, else the worker's secret; a scheduler shows its own
-secret. Only where no key of the service and no secret exists may programs on this machine come
-without. What was shown is compared in constant time, never logged, and checked before a byte of the
-body is read.
+A delivery carries a QStash signature or the worker secret; a scheduler carries the cron secret.
+Only if neither API keys nor secrets exist may clients on this machine omit them. Secrets are
+compared in constant time, never logged, and checked before the body is read.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _SECRETS = ("cron_secret", "worker_secret", *_SIGNING_KEYS)
 
 
 async def check_scheduler(request: Request, service: Service) -> None:
-    """Let a round begin for whoever has `CRON_SECRET`."""
+    """Check `CRON_SECRET` before a dispatch."""
     secret = configured(service.ev.settings, "cron_secret")
     if not secret:
         if not await _is_open(request, service):
@@ -37,14 +36,14 @@ async def check_scheduler(request: Request, service: Service) -> None:
     scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
     shown = bearer.strip() if scheme.lower() == "bearer" else ""
     given = request.headers.get("x-cron-secret", "")
-    # both are compared, whichever was sent
+    # always compare both, so that timing does not reveal which was sent
     if not _same(secret, shown) | _same(secret, given):
         _refuse("send CRON_SECRET as Authorization: Bearer or x-cron-secret")
 
 
 async def read_delivery(request: Request, service: Service) -> bytes:
-    """The body of a delivery that QStash signed, or that shows `WORKER_SECRET`. Whoever shows a
-    signature is judged by it alone."""
+    """The body of a delivery with a valid QStash signature or `WORKER_SECRET`. If a signature is
+    present, only the signature counts."""
     settings = service.ev.settings
     keys = [key for name in _SIGNING_KEYS if (key := configured(settings, name))]
     secret = configured(settings, "worker_secret")
@@ -52,34 +51,37 @@ async def read_delivery(request: Request, service: Service) -> bytes:
     if signature is not None:
         url = _own_url(request, settings)
         if url is None:
-            _refuse("EVERVEC_PUBLIC_URL is not set, so no signature can be checked")
+            _refuse("EVERVEC_PUBLIC_URL is not set, so the signature cannot be checked")
         signed = [_signed(signature, key, url + WORKER_PATH) for key in keys]
         digest = next((found for found in signed if found is not None), None)
         if digest is None or not _same(digest, _digest(await request.body())):
-            _refuse("the signature is not for this body, address (EVERVEC_PUBLIC_URL) and time")
+            _refuse("invalid signature for this body, address (EVERVEC_PUBLIC_URL) and time")
     elif secret and "x-worker-secret" in request.headers:
         if not _same(secret, request.headers["x-worker-secret"]):
-            _refuse("x-worker-secret is not WORKER_SECRET")
+            _refuse("invalid x-worker-secret: it differs from WORKER_SECRET")
     elif keys or secret or not await _is_open(request, service):
-        _refuse("a delivery is signed by QStash, or shows WORKER_SECRET as x-worker-secret")
+        _refuse(
+            "missing credentials: a delivery needs a QStash signature, or WORKER_SECRET as "
+            "x-worker-secret"
+        )
     return await request.body()
 
 
 def public_url(request: Request, settings: Settings) -> str:
-    """Where deliveries are sent to; a `Problem` if that is not known."""
+    """The URL that deliveries are sent to; raises a `Problem` if unknown."""
     url = _own_url(request, settings)
     if url is None:
-        raise Problem(503, "set EVERVEC_PUBLIC_URL to the address that others reach this at")
+        raise Problem(503, "the service's public address is unknown: set EVERVEC_PUBLIC_URL")
     return url
 
 
 def _own_url(request: Request, settings: Settings) -> str | None:
-    """As it is set, else the address that the service listens on."""
+    """`public_url`, else the address that the service listens on."""
     return settings.public_url.rstrip("/") or own_address(request.scope)
 
 
 async def _is_open(request: Request, service: Service) -> bool:
-    """Whether a request may come without a secret."""
+    """Whether no secret is required."""
     if any(configured(service.ev.settings, name) for name in _SECRETS):
         return False
     if await service.has_keys():
@@ -88,15 +90,15 @@ async def _is_open(request: Request, service: Service) -> bool:
 
 
 def _signed(signature: str, key: str, url: str) -> str | None:
-    """The digest of the body that a good signature names; None for any other."""
-    # zeros behind a short key are what HMAC adds itself; the length of QStash's is not our choice
+    """The body's digest in a valid signature; None if it is invalid."""
+    # HMAC itself pads short keys with zeros; jwt would reject QStash's keys for their length
     padded = key.encode().ljust(32, b"\0")
     try:
         claims = jwt.decode(
             signature, padded, algorithms=["HS256"], issuer="Upstash", options={"require": _CLAIMS}
         )
         return str.rstrip(claims["body"], "=") if _same(url, claims["sub"]) else None
-    except Exception:  # noqa: BLE001 - whatever a forger sends, the answer is no
+    except Exception:  # noqa: BLE001 - any failure means an invalid signature
         return None
 
 

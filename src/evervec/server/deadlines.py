@@ -1,8 +1,8 @@
-"""The deadline of a request, and what ends it early: a client that is gone, a service that stops.
+"""The deadline of a request, and its early end when the client disconnects or the service stops.
 
-`Request-Timeout: 2.5` gives a request that many seconds, at most `server_most_seconds`; others
-have `server_seconds`. What works for it in threads has the same deadline (`evervec.model.deadlines`),
-so an engine's query ends with it.
+`Request-Timeout: 2.5` sets it in seconds, at most `server_most_seconds`; the default is
+`server_seconds`. Threads that work for the request have the same deadline
+(`evervec.model.deadlines`), so database queries end with it.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from evervec.settings import Settings
 T = TypeVar("T")
 
 HEADER = "request-timeout"
-GONE = "the client closed the connection before it was answered"
-STOPPING = "the service stops, and has broken this off; nothing was changed: ask again"
+GONE = "the client closed the connection before the response"
+STOPPING = "the service is stopping and aborted this request; nothing was changed: try again"
 _LOOK = 0.1
-"""seconds between two looks at all requests under way"""
+"""seconds between two checks of all requests in progress"""
 _SOON = 2 * _LOOK
-"""seconds from which on the end of a deadline is awaited exactly"""
+"""a deadline with fewer seconds left gets a timer of its own"""
 _GRACE = 1.0
-"""seconds that a thread has to end its work once the deadline is over"""
+"""seconds that a thread has to finish after the deadline"""
 
 _call: ContextVar[Call | None] = ContextVar("evervec_call", default=None)
 
 
 def current_call() -> Call | None:
-    """The request that the current task works for."""
+    """The request of the current task."""
     return _call.get()
 
 
 class Call:
-    """A request on its way."""
+    """A request in progress."""
 
     def __init__(self, deadline: Deadline, receive: Receive, *, chosen: bool) -> None:
         self.deadline = deadline
         self._chosen = chosen
-        """by the client: then it holds for waits too"""
+        """the client set the deadline: then it applies to waits too"""
         self._receive = receive
         self._read = False
         self._waits = False
-        """whether it waited for a thread at an earlier look: most requests are over by the next"""
+        """whether it waited for a thread at the last check: most requests end before the next"""
         self._listening: asyncio.Future[Message] | None = None
         self._ended = asyncio.Event()
-        """set when the request is ended before its time"""
+        """set when the request is cancelled"""
         self._awaited: dict[asyncio.Future[Any], Callable[[], bool]] = {}
-        """what threads do for it, and how to withdraw that"""
+        """work of threads for this request, with functions that withdraw it"""
 
     async def receive(self) -> Message:
-        """The body, as the application reads it."""
+        """The next message of the body, for the application."""
         if self._listening is not None:
             return await asyncio.shield(self._listening)
         message = await self._receive()
@@ -65,13 +65,13 @@ class Call:
         return message
 
     def listen(self) -> None:
-        """Note when the client's connection ends; only once its body was read."""
+        """Watch for the client's disconnect, once its body was read."""
         if self._read and self._listening is None:
             self._listening = asyncio.ensure_future(self._receive())
             self._listening.add_done_callback(lambda _: self.cancel(GONE))
 
     def cancel(self, why: str) -> None:
-        """End the request now, in its threads too."""
+        """Cancel the request, including its work in threads."""
         self.deadline.cancel(why)
         self._ended.set()
         self._end()
@@ -81,17 +81,17 @@ class Call:
             self._listening.cancel()
 
     def allow(self, seconds: float) -> None:
-        """The client has asked for a wait: give it time, unless it has set a timeout as well."""
+        """Extend the deadline for a requested wait, unless the client set a timeout."""
         if not self._chosen:
             self.deadline.extend(seconds)
 
     def restart(self) -> None:
-        """A step of a stream has ended."""
+        """Restart the deadline after a step of a stream."""
         if not self._chosen:
             self.deadline.restart()
 
     async def pause(self, seconds: float, ends: asyncio.Event) -> None:
-        """Wait; less if `ends` is set, the deadline is over or the client is gone."""
+        """Wait, at most until `ends` is set, the deadline is over or the client disconnects."""
         self.listen()
         waits = [asyncio.ensure_future(event.wait()) for event in (ends, self._ended)]
         try:
@@ -105,7 +105,7 @@ class Call:
                 wait.cancel()
 
     async def outcome(self, future: asyncio.Future[T], withdraw: Callable[[], bool]) -> T:
-        """What a thread gave, or `DeadlineExceeded`. Work that has not begun is withdrawn."""
+        """The result of a thread, or `DeadlineExceeded`. Work that has not begun is withdrawn."""
         self._awaited[future] = withdraw
         if (left := self.deadline.left) < _SOON:
             asyncio.get_running_loop().call_later(left, self.look)
@@ -119,7 +119,7 @@ class Call:
             self._awaited.pop(future, None)
 
     def look(self) -> None:
-        """Listen to a client that waits for work, or end the request when its time is over."""
+        """Watch for a disconnect of a waiting client, or end the request after its deadline."""
         if self.deadline.over:
             self._end()
         elif self._awaited:
@@ -128,12 +128,12 @@ class Call:
             self._waits = True
 
     def _end(self) -> None:
-        """Have the request answered that it is too late."""
+        """Fail the request with `DeadlineExceeded`."""
         for future, withdraw in list(self._awaited.items()):
             if future.done():
                 continue
             if withdraw():
-                why = "nothing was done, because others were served first"
+                why = "nothing was done, because the service was busy with other requests"
                 future.set_exception(self._too_late(why))
             else:
                 del self._awaited[future]
@@ -144,21 +144,21 @@ class Call:
             future.set_exception(self._too_late("a change may still be made"))
 
     def _too_late(self, what: str) -> DeadlineExceeded:
-        """The deadline's error, with what became of the request."""
+        """The deadline's error, with the state of the request's work."""
         error = self.deadline.error()
         return type(error)(f"{error}; {what}")
 
 
 class Deadlines:
-    """The layer that gives each request its deadline, and looks after them all together: a timer
-    for each of them takes a sixth of the time of a small request."""
+    """Middleware that sets deadlines and checks them all together: a timer for each request would
+    take a sixth of the time of a small request."""
 
     def __init__(self, app: App, settings: Settings, calls: set[Call]) -> None:
         self._app = app
         self._usual = settings.server_seconds
         self._most = settings.server_most_seconds
         self._calls = calls
-        """those under way, for whoever has to end them"""
+        """requests in progress; `Service` cancels them when it stops"""
         self._looking = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -195,7 +195,7 @@ class Deadlines:
         self._look_later()
 
     def _asked(self, given: str) -> float:
-        """The seconds that a client allows."""
+        """The seconds of `Request-Timeout`."""
         try:
             seconds = float(given)
         except ValueError:

@@ -1,8 +1,8 @@
-"""What tenants are told when something fails: nothing of hosts, paths or the provider's account.
+"""Removes hosts, paths and account details from errors that tenants see.
 
-A failed job keeps the words of whatever failed: a provider's answer may name its customer, a
-store's error its path. Platform admins see them as they are; tenants learn which part failed,
-and whether it is their own record that is the cause.
+A failed job keeps the original error: a provider's response may name its customer, a store's
+error its path. Platform admins see the original; tenants see which part failed, and whether
+their own record is the cause.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", Job, Attempt, Stats)
 
-_REFUSED = re.compile(r"^.{1,40}? refuses it\b")
-_OWN = ("the record cannot be read", "the text ", "text:", "title:", "metadata:")
-"""how errors begin that speak of the tenant's own record alone"""
-_TEXT_REFUSED = "the embedding provider refuses this text"
-_HIDDEN = "embedding failed: a platform admin's key shows why"
+_REFUSED = re.compile(r"^.{1,40}? rejected the input\b")
+_OWN = ("record is unreadable", "the text ", "text:", "title:", "metadata:")
+"""beginnings of errors that concern only the tenant's own record"""
+_TEXT_REFUSED = "the embedding provider rejected this text"
+_HIDDEN = "embedding failed: details are visible with a platform admin's key"
 _PROVIDER = {
-    "outage": "the embedding provider does not answer",
-    "limited": "the embedding provider asked for a pause",
+    "outage": "the embedding provider is unavailable",
+    "limited": "the embedding provider's rate limit is reached",
 }
 
 
 def told(caller: Caller, value: T) -> T:
-    """A value as a caller may see it."""
+    """A value with only what the caller may see."""
     if caller.role is Role.ADMIN:
         return value
     if isinstance(value, Job):
@@ -42,7 +42,7 @@ def told(caller: Caller, value: T) -> T:
         return replace(value, error=_reason(value.error), worker=_worker(value.worker))
     if value.gate is None:
         return value
-    reason = _PROVIDER.get(value.gate.state, "the embedding provider is left alone for now")
+    reason = _PROVIDER.get(value.gate.state, "embedding is paused")
     return replace(value, gate=replace(value.gate, reason=reason))
 
 
@@ -53,5 +53,5 @@ def _reason(error: str | None) -> str | None:
 
 
 def _worker(name: str) -> str:
-    """Another name for a worker, always the same, that shows neither host nor process."""
+    """A stable pseudonym for a worker that shows neither host nor process."""
     return f"worker-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

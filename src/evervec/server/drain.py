@@ -1,8 +1,8 @@
-"""The end of a service: within `drain_seconds` of the signal, whatever is under way.
+"""Shutdown of a service within `drain_seconds` of the signal.
 
-Requests have the first part of that time to end by themselves, then they are broken off.
-Workers drain meanwhile. A thread that does not come back even then (a driver that hangs, a disk
-that does not answer) cannot hold the process up: nothing acknowledged depends on it.
+Requests may finish during the first part of that time, then they are aborted. Workers drain
+meanwhile. A thread that still hangs (in a driver, or on a disk) does not delay the exit: nothing
+acknowledged depends on it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from evervec.server.service import Service
 log = logging.getLogger("evervec.server")
 
 _REQUESTS, _WORKERS = 0.6, 0.85
-"""the parts of the time after which requests are broken off and workers left to themselves"""
+"""fractions of the time after which requests are aborted and workers no longer awaited"""
 _LEAST = 1.0
-"""seconds, however short the drain is: to say good-bye takes some"""
+"""seconds, however short `drain_seconds` is"""
 
 
 class Drain:
-    """One service's end."""
+    """The shutdown of one service."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Drain:
         whole_process: bool,
         leave: Callable[[int], object] = os._exit,
     ) -> None:
-        """`whole_process`: end it when the time is over."""
+        """`whole_process`: exit the process when the time is over."""
         self._service = service
         self._inside = inside
         self._seconds = max(_LEAST, service.ev.settings.drain_seconds)
@@ -46,16 +46,16 @@ class Drain:
 
     @property
     def for_requests(self) -> int:
-        """Whole seconds after which a server should wait no longer for requests."""
+        """Whole seconds for which the server waits for requests."""
         return max(1, round(self._seconds * _WORKERS))
 
     def begin(self) -> None:
-        """Called by a signal handler in the event loop's thread; the second time it ends at
+        """Called by a signal handler in the event loop's thread; the second call shuts down at
         once."""
         self._service.stopping.set()
         seconds, self._began = 0.0 if self._began else self._seconds, True
         loop = asyncio.get_running_loop()
-        # from a thread: the handler may have interrupted whoever holds a lock
+        # in a thread: the handler may have interrupted code that holds a lock
         args = (loop, seconds)
         threading.Thread(target=self._run, args=args, name="evervec-drain", daemon=True).start()
 
@@ -69,20 +69,19 @@ class Drain:
         until(_REQUESTS)
         try:
             loop.call_soon_threadsafe(self._break_off)
-        except RuntimeError:  # the loop has ended: so have the requests
+        except RuntimeError:  # the loop is closed, so no requests are left
             log.debug("all requests ended in time")
         until(1.0)
         if self._whole_process:
             log.error(
-                "the service ends with work under way that does not stop; nothing that was "
-                "acknowledged is lost"
+                "the service exits while some work does not stop; nothing acknowledged is lost"
             )
             self._leave(0)
 
     def _break_off(self) -> None:
         if self._service.calls:
             log.warning(
-                "the time to drain is nearly over: %d requests are broken off",
+                "drain_seconds is nearly over: aborting %d requests",
                 len(self._service.calls),
                 extra={"count": len(self._service.calls)},
             )

@@ -1,7 +1,7 @@
-"""What runs beside the requests of a service: its workers, and the care for its keys.
+"""Background work of a service: its workers, and tasks for keys and shares.
 
-An application's lifespan starts and ends it. A server does not run the lifespan of an application
-that is mounted in another, so the first request starts what does not run yet.
+The application's lifespan starts and ends it. Servers do not run the lifespan of a mounted
+application, so the first request starts what is not running yet.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger("evervec.server")
 
 
 class Inside:
-    """So many workers, in the threads of this process."""
+    """`count` workers in threads of this process, and background tasks."""
 
     def __init__(self, service: Service, count: int) -> None:
         self._service = service
@@ -30,7 +30,7 @@ class Inside:
         self._started = False
 
     def start(self) -> None:
-        """Start what was not started before; called in the event loop."""
+        """Start everything, once; called in the event loop."""
         if self._started:
             return
         self._started = True
@@ -41,48 +41,47 @@ class Inside:
             self._service.tend, self._service.revocations.tend, self._service.shares.tend,
         ):  # fmt: skip
             self._tending.append(loop.create_task(tend()))
-        atexit.register(self._drain)  # where no lifespan does
+        atexit.register(self._drain)  # if no lifespan does it
 
     def trouble(self) -> str | None:
-        """What a worker that should run inside does instead, such as `failing`; None when all is
-        well."""
+        """The state of a worker that does not work, such as `failing`; None: all work."""
         if self._count and not self._started:
             return "stopped"
         return next(filter(None, (worker.trouble for worker in self._workers)), None)
 
     async def close(self) -> None:
-        """After the last request."""
+        """Stop everything, after the last request."""
         for task in self._tending:
             task.cancel()
-        # in a thread that nobody joins: one that hangs must not keep the process from ending
+        # in a daemon thread: if it hangs, the process can still exit
         ended = asyncio.Event()
         loop = asyncio.get_running_loop()
 
         def close() -> None:
             self._drain()
             self._service.close()
-            with suppress(RuntimeError):  # nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(ended.set)
 
         threading.Thread(target=close, name="evervec-close", daemon=True).start()
         await ended.wait()
 
     def stop(self, seconds: float) -> None:
-        """Have workers take no more, and finish what they hold within so many seconds."""
+        """Stop workers from claiming; they finish their jobs within `seconds`."""
         for worker in self._workers:
             worker.stop(seconds)
 
     def _drain(self) -> None:
-        """Let workers finish what they hold, all at the same time."""
+        """Let all workers finish their jobs, in parallel."""
         atexit.unregister(self._drain)
         self.stop(self._service.ev.settings.drain_seconds)
         for worker in self._workers:
             if not worker.join():
-                log.error("a worker does not end: its jobs wait for their leases to run out")
+                log.error("a worker does not stop: its jobs wait until their leases expire")
 
 
 class Starting:
-    """The layer that sees to it that everything runs before a request is answered."""
+    """Middleware that starts the background work before the first request is handled."""
 
     def __init__(self, app: App, inside: Inside) -> None:
         self._app = app

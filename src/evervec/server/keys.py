@@ -1,12 +1,11 @@
-"""Keys of the service: who asks, for which tenant, and what they may do.
+"""API keys of the service, each with an agent, a tenant and a role.
 
-A key is `ev_<id>_<secret>`. Its id is public and finds it; its secret is shown once, when
-the key is made, and only the hash is kept. That hash needs no salt and no stretching: the
-secret is 256 random bits, not a password.
+A key is `ev_<id>_<secret>`. The id is public and is used to look up the key; the secret is shown
+once, when the key is created, and only its hash is stored. The hash needs no salt and no
+stretching: the secret is 256 random bits, not a password.
 
-A token is a key of a short life that a key's holder makes from it, to give away less than the key
-itself: a lower role, one tenant, some kinds. It is kept as keys are, so that a copy of the store opens
-nothing, and it is good only as long as the key that it was made from.
+A token is a short-lived key derived from a key, with fewer permissions: a lower role, one tenant,
+some kinds. Only its hash is stored too, and it is valid only as long as its key.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ class Role(StrEnum):
     """What the holder of a key may do."""
 
     READER = "reader"
-    """read and search in the tenant"""
+    """read and search the tenant's records"""
     WRITER = "writer"
-    """that, and change what is in the tenant"""
+    """also change them"""
     ADMIN = "admin"
-    """everything in every tenant: who runs the platform"""
+    """everything in every tenant: the operator of the platform"""
 
     @property
     def rank(self) -> int:
-        """Higher for whoever may do more."""
+        """A higher rank has more permissions."""
         return _RANKS[self]
 
 
@@ -49,11 +48,11 @@ _RANKS = {role: rank for rank, role in enumerate(Role)}
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key as it may be shown to anybody who runs the store."""
+    """A key without its secret."""
 
     id: str
     prefix: str
-    """how the key begins, to know it by"""
+    """the beginning of the key, to identify it"""
     tenant: str
     agent: str
     role: Role
@@ -62,21 +61,21 @@ class Key:
     last_used_at: datetime | None
     revoked_at: datetime | None
     parent: str | None = None
-    """of a token: the id of the key that it was made from"""
+    """of a token: the id of its key"""
     kinds: tuple[str, ...] | None = None
-    """of a token: the kinds that it is for; None: all"""
+    """of a token: the kinds that it gives access to; None: all"""
 
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key that was just made: the only time that its text can be had."""
+    """A new key, with its secret, which is not available later."""
 
     key: str = field(repr=False)
     info: Key
 
 
 class TooManyTokens(InvalidArgument):
-    """A key made as many tokens within an hour as it may."""
+    """Too many tokens were made from a key within an hour."""
 
 
 TOKENS_COUNTED = 3600.0
@@ -97,25 +96,25 @@ class Keys:
         role: str = Role.WRITER,
         expires: timedelta | datetime | None = None,
     ) -> NewKey:
-        """Make a key. What is not noted now cannot be had again."""
+        """Create a key. Its text cannot be retrieved later."""
         check_name("tenant", tenant)
         check_name("agent", agent)
         now = self._store.now()
         ends = now + expires.total_seconds() if isinstance(expires, timedelta) else expires
         expires_at = None if ends is None else as_seconds(ends)
         if expires_at is not None and expires_at <= now:
-            raise InvalidArgument("the key would have expired already: give a later time")
+            raise InvalidArgument("the key's expiry is in the past: give a later time")
         text, stored = _made(tenant, agent, _role(role), now, expires_at)
         self._store.add_key(stored)
         return NewKey(text, _shown(stored))
 
     def rotate(self, id: str, overlap: timedelta = timedelta(days=1)) -> NewKey:
-        """Make a key that may do the same, for as long from now on as the old one was made for.
-        The old one stays good for `overlap`, so that its users can change to the new one."""
+        """Create a key with the same permissions and lifetime. The old key stays valid for
+        `overlap`, so that its users can change to the new one."""
         found = _id(id)
         old = self._store.find_keys([found]).get(found) if found else None
         if overlap < timedelta(0):
-            raise InvalidArgument("overlap: must not be negative")
+            raise InvalidArgument("overlap must not be negative")
         if old is None:
             raise _no_key(id, "rotated")
         now = self._store.now()
@@ -134,16 +133,20 @@ class Keys:
         lasts: timedelta,
         most: int,
     ) -> NewKey:
-        """Make a token that may do a part of what a key may. `most`: tokens of that key in an
-        hour; `TooManyTokens` beyond that."""
+        """Create a token with a part of a key's permissions. `most`: tokens per key and hour;
+        beyond that, `TooManyTokens`."""
         if parent.parent is not None:
-            raise InvalidArgument("a token makes no tokens: use the key that it was made from")
+            raise InvalidArgument("a token cannot create tokens: use its key")
         if _role(role).rank > parent.role.rank:
-            raise InvalidArgument(f"a {parent.role}'s key makes no token of an {role}")
+            raise InvalidArgument(
+                f"a {parent.role}'s key cannot create a token with the role {role}"
+            )
         if tenant != parent.tenant and parent.role is not Role.ADMIN:
-            raise InvalidArgument("a token is of its key's tenant")
+            raise InvalidArgument("a token must have the tenant of its key")
         if kinds is not None and (not kinds or _role(role) is Role.ADMIN):
-            raise InvalidArgument("kinds: name one at least, for a reader or a writer")
+            raise InvalidArgument(
+                "kinds must have at least one kind, and the role reader or writer"
+            )
         check_name("tenant", tenant)
         for kind in kinds or ():
             check_name("kind", kind)
@@ -154,28 +157,28 @@ class Keys:
         stored = replace(stored, parent=parent.id, kinds=listed)
         if not self._store.add_token(stored, now - TOKENS_COUNTED, most):
             raise TooManyTokens(
-                f"this key has made {most:,} tokens within an hour (tokens_per_key): use one of "
-                "them, or let them live longer"
+                f"{most:,} tokens were made from this key within an hour (tokens_per_key): reuse "
+                "tokens, or give them a longer lifetime"
             )
         return NewKey(text, _shown(stored))
 
     def list(self, tenant: str | None = None) -> list[Key]:
-        """The keys of a tenant, or of all; revoked and expired ones too."""
+        """The keys of a tenant, or of all, including revoked and expired ones."""
         return [_shown(stored) for stored in self._store.keys(tenant)]
 
     def revoke(self, id: str) -> None:
-        """From now on the key opens nothing. `id`: as listed, or how the key begins."""
+        """Revoke a key at once. `id`: as listed, or the beginning of the key."""
         found = _id(id)
         if found is None or not self._store.revoke_key(found):
             raise _no_key(id, "revoked")
 
     def any(self) -> bool:
-        """Whether a key was ever made; the service is open to its own machine until then."""
+        """Whether a key was ever created; until then clients on this machine need none."""
         return self._store.any_keys()
 
     def check(self, given: Iterable[str]) -> dict[str, Key | None]:
-        """Which of some texts are keys that open something now; None for those that are not.
-        The store is asked each time, so that a key revoked anywhere is of no use at once."""
+        """The valid keys among some texts; None for the others. The store is queried each time, so
+        that a revocation by any process takes effect at once."""
         parts = {text: _SHAPE.fullmatch(text) for text in given}
         ids = [found[1] for found in parts.values() if found]
         good = self.good(ids)
@@ -185,7 +188,7 @@ class Keys:
         }
 
     def good(self, ids: Iterable[str]) -> dict[str, StoredKey]:
-        """Those of some keys and tokens that are neither revoked nor expired, by their ids."""
+        """The keys and tokens among `ids` that are neither revoked nor expired."""
         wanted = sorted(set(ids))
         known = self._store.find_keys(wanted) if wanted else {}
         parents = sorted({key.parent for key in known.values() if key.parent})
@@ -202,12 +205,12 @@ class Keys:
         }  # fmt: skip
 
     def used(self, when: Mapping[str, float]) -> None:
-        """Note when keys were last used, by their ids."""
+        """Save when keys were last used, by id."""
         self._store.use_keys(when)
 
 
 def _opened(stored: StoredKey | None, secret: str) -> Key | None:
-    # compared in any case, so that time does not tell whether the id exists
+    # always compare, so that timing does not reveal whether the id exists
     same = hmac.compare_digest(_hash(secret), stored.hash if stored else _NO_HASH)
     return _shown(stored) if same and stored is not None else None
 
@@ -223,20 +226,18 @@ def _made(
 
 def _role(name: str) -> Role:
     if name not in tuple(Role):
-        raise InvalidArgument(f"there is no role {name!r}; there are {', '.join(Role)}")
+        raise InvalidArgument(f"unknown role {name!r}; choose one of {', '.join(Role)}")
     return Role(name)
 
 
 def _id(given: str) -> str | None:
-    """The id in what may be an id, or the beginning of a key, or a key."""
+    """The id in an id, the beginning of a key, or a whole key."""
     found = re.fullmatch(r"(?:ev_)?([0-9a-f]{12})(?:_.*)?", given)
     return found[1] if found else None
 
 
 def _no_key(id: str, what: str) -> InvalidArgument:
-    return InvalidArgument(
-        f"there is no key {id[:15]!r} that could be {what}: `evervec keys list` shows them"
-    )
+    return InvalidArgument(f"no key {id[:15]!r} can be {what}: see `evervec keys list`")
 
 
 def _hash(secret: str) -> str:

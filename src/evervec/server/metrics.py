@@ -1,4 +1,4 @@
-"""The service in numbers, for Prometheus; each tenant is shown its own."""
+"""Metrics of the service for Prometheus; a tenant sees only its own."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _MOST_TENANTS = 1000
 
 
 class Counts:
-    """Answers that were given, by tenant, route and status. Whatever callers make up is counted
-    together: a method, a path, and tenants behind the first thousand."""
+    """Responses by tenant, route and status. To bound the number of labels, unknown methods and
+    paths, and tenants after the first thousand, are counted together."""
 
     def __init__(self) -> None:
         self.answers: Counter[tuple[str, str, str, int]] = Counter()
@@ -53,18 +53,18 @@ def _collect(view: View, counts: Counts) -> Iterator[Metric]:
         yield from process_metrics()
         yield CounterMetricFamily(
             "evervec_limiter_errors",
-            "Requests that passed because the rate limit could not be counted",
+            "Requests allowed because the rate limiter failed",
             value=view.service.limiter.errors,
         )
         turns = view.service.turns
         yield GaugeMetricFamily(
-            "evervec_requests_running", "Threads at work for requests", value=turns.running
+            "evervec_requests_running", "Threads that work for requests", value=turns.running
         )
         yield GaugeMetricFamily(
             "evervec_requests_waiting", "Requests that wait for a thread", value=turns.waiting
         )
         under_way = GaugeMetricFamily(
-            "evervec_requests_under_way", "Requests under way by tenant", labels=["tenant"]
+            "evervec_requests_under_way", "Requests in progress by tenant", labels=["tenant"]
         )
         for tenant, count in view.service.under_way.most_common(_MOST_TENANTS):
             under_way.add_metric([tenant], count)
@@ -73,7 +73,7 @@ def _collect(view: View, counts: Counts) -> Iterator[Metric]:
         yield from queue_metrics(stats)
         yield from usage_metrics([view.ev.usage()])
     answers = CounterMetricFamily(
-        "evervec_http_requests", "Requests that were answered",
+        "evervec_http_requests", "Requests answered",
         labels=["tenant", "method", "route", "status"],
     )  # fmt: skip
     for (tenant, method, route, code), count in sorted(counts.answers.items()):

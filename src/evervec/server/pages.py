@@ -1,7 +1,7 @@
-"""`/docs`: the OpenAPI document as one page of HTML, made here.
+"""`/docs`: the OpenAPI document as one HTML page.
 
-It needs no script and nothing from elsewhere, so that it works without a network and under a policy
-that allows nothing but its own style sheet.
+It uses no scripts and no external resources, so that it works offline and under a content security
+policy that allows only its own style sheet.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ nav ul { columns: 2; list-style: none; padding: 0; }
 """
 _INTRODUCTION = (
     "<p>Send a key or a token as <code>Authorization: Bearer KEY</code>. Errors are problem "
-    'documents: see <a href="#schema-ProblemDocument">ProblemDocument</a>. This page for programs: '
+    'documents: see <a href="#schema-ProblemDocument">ProblemDocument</a>. As OpenAPI: '
     '<a href="openapi.json">openapi.json</a>.</p>'
 )
 
@@ -57,7 +57,7 @@ def docs_page(described: Json) -> str:
         ),
         "</ul></nav>",
         *(_operation(*each) for each in operations),
-        "<h2>Shapes</h2>",
+        "<h2>Schemas</h2>",
         *(_schema(name, schema) for name, schema in sorted(schemas.items())),
     ]
     return (
@@ -95,7 +95,7 @@ def _operation(method: str, path: str, operation: Json) -> str:
         (_code(status), _text(answer.get("description", "")), _answer(answer))
         for status, answer in operation["responses"].items()
     )
-    parts.append(_table(("status", "meaning", "answer"), answers))
+    parts.append(_table(("status", "meaning", "response"), answers))
     return "".join(parts) + "</section>"
 
 
@@ -128,7 +128,7 @@ def _schema(name: str, schema: Json) -> str:
 
 
 def _type(schema: Json) -> str:
-    """What a value looks like, in a few words."""
+    """A short description of a value's type."""
     if "$ref" in schema:
         name = escape(schema["$ref"].rpartition("/")[2])
         return f'<a href="#schema-{name}">{name}</a>'
@@ -154,7 +154,7 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _text(words: str) -> str:
-    """Plain words; what is between backticks is code."""
+    """Escaped text; parts in backticks become code."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(words))
 
 

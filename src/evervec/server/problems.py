@@ -1,7 +1,7 @@
 """Problem documents (RFC 9457): what is wrong with a request, and what to do.
 
-Every error of the service has this shape. `error` repeats the title in the words that
-clients of the older systems look for.
+Every error response of the service has this form. `error` repeats the detail in the form that
+clients of older systems expect.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ log = logging.getLogger("evervec.server")
 MEDIA_TYPE = "application/problem+json"
 _MOST_TOLD = 10
 _LONGEST_STEP = 80
-"""what is told of the parts of a request that are wrong, however many and long they are"""
+"""limits on the number of validation errors in a response, and on the length of their paths"""
 
 
 class ProblemDocument(BaseModel):
-    """What every error looks like (RFC 9457)."""
+    """The form of every error response (RFC 9457)."""
 
     type: str = Field(
         examples=["urn:evervec:InvalidRecord"],
-        description="the library's error, if it is one of those; else `about:blank`",
+        description="the library's error class, else `about:blank`",
     )
     title: str = Field(examples=["Unprocessable Content"])
     status: int = Field(examples=[422])
     detail: str = Field(examples=["text: is empty"])
-    error: str = Field(examples=["text: is empty"], description="what is wrong, in a few words")
+    error: str = Field(examples=["text: is empty"], description="short form of the error")
     request_id: str | None = Field(None, description="as in the header X-Request-Id")
-    position: int | None = Field(None, description="of a batch: the record that was refused")
+    position: int | None = Field(None, description="in a batch: index of the rejected record")
 
 
 class Problem(HTTPException):
-    """Raised anywhere below a route, it becomes the answer."""
+    """An exception that becomes the response of the request."""
 
     def __init__(
         self,
@@ -87,12 +87,12 @@ class Problem(HTTPException):
 
 
 _PLAIN = {
-    404: "there is nothing at this path: /docs lists what there is",
-    405: "this path does not take that method: /docs lists what there is",
+    404: "not found: see /docs for all paths",
+    405: "method not allowed for this path: see /docs",
 }
 _AGAIN = (
-    " (Request-Timeout, server_seconds). A change can be sent again: with the same id, If-Match or "
-    "Idempotency-Key it is not made twice"
+    " (Request-Timeout, server_seconds). A change can be retried: with the same id, If-Match or "
+    "Idempotency-Key it is applied only once"
 )
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.InvalidRecord, 422),
@@ -109,14 +109,13 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
 
 
 def is_known(error: Exception) -> bool:
-    """Whether `problem_of` has an answer to an error."""
+    """Whether `problem_of` handles an error."""
     return isinstance(error, HTTPException | ValidationError | errors.EvervecError)
 
 
 def problem_of(error: Exception, caller: Caller | None) -> Problem:
-    """The answer to an error of evervec's own, or of reading a request. Of what failed in the
-    service, as opposed to the request, nobody but a platform admin is shown the words: they may
-    name hosts and paths."""
+    """The problem for an error of evervec or of request parsing. If the service failed rather than
+    the request, only platform admins see the original message: it may name hosts and paths."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, RequestValidationError):
@@ -145,12 +144,12 @@ def problem_of(error: Exception, caller: Caller | None) -> Problem:
 
 def _hidden(error: Exception) -> str:
     if isinstance(error, errors.ValueRefused):
-        return "the store refused a value of the record, so nothing of it was saved: change it"
+        return "the store rejected a value of the record; nothing was saved: change the value"
     if isinstance(error, errors.IndexUnavailable):
-        return "the vector index does not answer: ask again later"
+        return "the vector index is unavailable: try again later"
     if isinstance(error, errors.EmbedderError):
-        return "the embedding provider does not answer: ask again later"
-    return "the store does not answer: ask again later"
+        return "the embedding provider is unavailable: try again later"
+    return "the store is unavailable: try again later"
 
 
 def _sentences(parts: Sequence[Mapping[str, Any] | ErrorDetails]) -> str:
@@ -166,13 +165,13 @@ def _sentence(part: Mapping[str, Any] | ErrorDetails) -> str:
 
 
 async def answer_problem(request: Request, error: Exception) -> Response:
-    """FastAPI's handler for whatever `problem_of` knows."""
+    """FastAPI's handler for the errors that `problem_of` handles."""
     found = problem_of(error, request.scope.get("caller"))
     return found.response(request.scope.get("request_id"))
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The errors of a route for its OpenAPI: these, and those that any request may meet."""
+    """The error responses of a route for OpenAPI: `statuses`, and those of every route."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
     return {
         status: {"description": _MEANING[status], "content": content}
@@ -181,24 +180,24 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def described(name: str, place: str, meaning: str, **shape: Any) -> dict[str, Any]:
-    """A parameter for OpenAPI that a route reads itself."""
+    """The OpenAPI description of a parameter that a route reads itself."""
     text = {"type": "string", **(shape or ({"minLength": 1} if place == "query" else {}))}
     return {"name": name, "in": place, "required": False, "description": meaning, "schema": text}
 
 
 _MEANING = {
     400: "The body cannot be read: not JSON, not UTF-8, or nested too deep.",
-    401: "No key, or one that opens nothing.",
-    403: "The key may not do this, or not for that tenant.",
-    404: "There is no such thing in the tenant.",
-    409: "It is not in a state for this, or not there yet.",
-    412: "The record is no longer as `If-Match` says.",
+    401: "The key is missing or invalid.",
+    403: "The key lacks permission for this, or for that tenant.",
+    404: "It does not exist in the tenant.",
+    409: "The current state does not allow this, or the change is not done yet.",
+    412: "The record no longer matches `If-Match`.",
     413: "The body is larger than `server_body_mb`.",
     415: "The body is neither JSON nor, for a batch, NDJSON.",
-    422: "A part of the request has a value that cannot be used; `detail` names it.",
-    429: "The agent asks more often than it may; `Retry-After` says when to come again.",
-    500: "A mistake of the service's own; its log has the `request_id`.",
-    503: "The store does not answer, or there are too many requests; nothing was done.",
+    422: "The request has an invalid value; `detail` names it.",
+    429: "A limit of the agent, client or tenant is exceeded; `Retry-After` says when to retry.",
+    500: "Internal error; the service's log has the `request_id`.",
+    503: "The store is unavailable, or there are too many requests; nothing was done.",
     504: "It took longer than `Request-Timeout` or `server_seconds`; `detail` says what was done.",
 }
 _ANYWHERE = (400, 401, 403, 413, 422, 429, 500, 503, 504)

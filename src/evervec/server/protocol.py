@@ -1,9 +1,7 @@
-"""HTTP/1.1 of uvicorn with bounds: on heads, on what follows them, and on how long a client may
-take.
+"""Uvicorn's HTTP/1.1 with limits on headers, bodies, and the time that a client may take.
 
-A connection has so much patience with its client: seconds that shrink only while the service waits
-for the client, to send or to read. Bytes that move give some back, at the least rate that a client
-must keep up.
+A connection has a time budget (`_patience`) that shrinks only while the service waits for the
+client to send or to read. Transferred bytes refill it, at the minimum rate that a client must keep.
 """
 
 from __future__ import annotations
@@ -21,16 +19,16 @@ from evervec.settings import Settings
 
 _MOST_PIPELINED = 16
 _LISTENED_SECONDS = 5.0
-"""how long what a client sends after a refusal is still read and forgotten, so that it sees that"""
+"""how long data is still read and discarded after an error response, so that the client gets it"""
 _FEW_PIECES, _LEAST_PIECE = 4096, 16
-"""chunks of a body may be so small at first, and so large on average: each costs time"""
+"""after so many chunks of a body, they must have at least this average size: each costs time"""
 
 _log = logging.getLogger("evervec.server.protocol")
-_log.setLevel(logging.ERROR)  # uvicorn warns of every malformed request: strangers would fill disks
+_log.setLevel(logging.ERROR)  # uvicorn warns of every malformed request: attackers could fill disks
 
 
 class Refused(Exception):
-    """Ends the reading of a request; the reason is kept in the connection."""
+    """Stops parsing a request; the connection keeps the reason."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -45,11 +43,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._most_body = int(settings.server_body_mb * 1e6)
         self._patience = settings.server_header_seconds
         self._bare = 0
-        """bytes since the last complete head or piece of a body"""
+        """bytes since the last complete header section or chunk of a body"""
         self._whole = True
-        """whether the last request that began is here to its end"""
+        """whether the last request was received completely"""
         self._pieces = self._bytes = 0
-        """of the body that is read"""
+        """chunks and bytes of the current body"""
         self._unsent = 0
         self._refusal: Problem | None = None
         self._deaf = False
@@ -107,7 +105,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._gain(size / self._settings.server_body_rate)
         if self._pieces > _FEW_PIECES and self._bytes < _LEAST_PIECE * self._pieces:
             self._refusal = Problem(
-                400, f"the body comes in chunks of less than {_LEAST_PIECE} bytes: send larger ones"
+                400, f"the body's chunks have less than {_LEAST_PIECE} bytes: send larger chunks"
             )
             raise Refused
 
@@ -119,8 +117,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         if self.pipeline or self.transport.is_closing():
             super().on_response_complete()
-        else:  # as there, but with no timer: idle connections are swept, and a timer costs more
-            self.server_state.total_requests += 1  # than all that is done here
+        else:  # as in uvicorn, but without a timer: idle connections are swept, and a timer
+            self.server_state.total_requests += 1  # costs more than everything else here
             self.flow.resume_reading()
         if self.cycle.response_complete:
             self._connections.idle(self)
@@ -128,25 +126,25 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._patience = self._settings.server_idle_seconds
 
     def send_400_response(self, msg: str) -> None:
-        """What uvicorn calls when a request cannot be read, or was refused while it was read."""
-        self._refuse(self._refusal or Problem(400, "this is not HTTP/1.1 that can be read"))
+        """Called by uvicorn when a request is malformed, or was rejected while it was parsed."""
+        self._refuse(self._refusal or Problem(400, "malformed HTTP/1.1 request"))
 
     def _check_head(self) -> None:
         most = self._settings.server_headers
         few = len(self.headers) <= most and len(self.pipeline) < _MOST_PIPELINED
-        if few and self._bare <= self._most_head:  # the head is a part of these bytes
+        if few and self._bare <= self._most_head:  # the header section is a part of these bytes
             return
         lines = sum(len(name) + len(value) + 4 for name, value in self.headers)
         if len(self.url) > self._most_head:
             self._refusal = Problem(
-                414, f"the address is longer than {self._most_head:,} bytes (server_header_kb)"
+                414, f"the URL is longer than {self._most_head:,} bytes (server_header_kb)"
             )
         elif len(self.url) + lines > self._most_head:
             self._refusal = self._head_too_large()
         elif len(self.headers) > most:
             self._refusal = Problem(431, f"more than {most} headers (server_headers): send fewer")
         elif len(self.pipeline) >= _MOST_PIPELINED:
-            self._refusal = Problem(400, "too many requests were sent ahead: await the answers")
+            self._refusal = Problem(400, "too many pipelined requests: wait for the responses")
         if self._refusal:
             raise Refused
 
@@ -158,17 +156,17 @@ class BoundedProtocol(HttpToolsProtocol):
         )
 
     def _is_asked(self) -> bool:
-        """Whether a request is not answered yet; uvicorn has no cycle before the first one."""
+        """Whether a request is in progress; uvicorn has no cycle before the first one."""
         return not getattr(self.cycle, "response_complete", True)
 
     # time
     def look(self, seconds: float) -> None:
-        """End a connection whose client keeps it waiting for too long."""
+        """Close the connection if its client takes too long."""
         before, self._unsent = self._unsent, self.transport.get_write_buffer_size()
         self._gain(max(0, before - self._unsent) / self._settings.server_body_rate)
         working = self._whole and self._is_asked()
         ours = not self._deaf and (working or self.flow.read_paused)
-        if self._unsent or not ours:  # it is the client's turn
+        if self._unsent or not ours:  # the service waits for the client
             self._patience -= seconds
             if self._patience <= 0:
                 self._time_out()
@@ -188,24 +186,24 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(
                 Problem(
                     408,
-                    "the request did not come in time: its headers within "
+                    "the request arrived too slowly: send its headers within "
                     f"{self._settings.server_header_seconds:g} s (server_header_seconds), its body "
-                    f"with no pause of {body:g} s (server_body_seconds) and at least {rate} bytes a "
-                    "second (server_body_rate)",
+                    f"without pauses of {body:g} s (server_body_seconds) and with at least {rate} "
+                    "bytes per second (server_body_rate)",
                 )
             )
 
     # refusals
     def _refuse(self, problem: Problem) -> None:
-        """Answer and hang up. What the client still sends is read for a moment: closed at once,
-        the connection would be reset, and the answer lost."""
+        """Send an error response and close the connection. Further data of the client is read for
+        a moment: closing at once would reset the connection, and the response would be lost."""
         if self.transport.is_closing() or self._deaf:
             return
         if self._is_asked():
             self.cycle.disconnected = True
             self.cycle.message_event.set()
             if self.cycle.response_started or self.pipeline:
-                self.transport.close()  # in the middle of another answer
+                self.transport.close()  # in the middle of another response
                 return
         self._answer(problem)
         self._hang_up()

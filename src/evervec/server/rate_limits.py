@@ -1,8 +1,9 @@
-"""How often somebody may ask: token buckets, one for each key.
+"""Rate limits: token buckets, one per key.
 
-A bucket holds `burst` tokens and gains `rate` a second; a request takes one, or what it costs. One
-that costs more than there is passes as long as there is a token, and those after it wait for the
-debt. A new key starts full. This one is for a single process; `limits/redis.py` is the same across many.
+A bucket holds `burst` tokens and gains `rate` tokens per second; a request takes one, or its cost.
+A request that costs more than the bucket holds passes if there is at least one token; the bucket
+then goes into debt. A new key starts with a full bucket. This limiter is for a single process;
+`redis_rate_limits.py` shares the buckets between processes.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 IDLE_SECONDS = 600.0
-"""a key that nobody asked for this long is forgotten, and starts full again"""
+"""an unused key is forgotten after this time, and starts full again"""
 _SWEEP_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """An answer of a limiter: true if the request may pass."""
+    """The decision of a limiter: true if the request may pass."""
 
     allowed: bool
     remaining: int
-    """requests that would pass right now"""
+    """requests that would pass now"""
     retry_after: float = 0.0
     """seconds until the next one passes"""
 
@@ -34,14 +35,14 @@ class Allowance:
 
 
 class Limiter(Protocol):
-    """Counts requests by key. It may be called from several threads, and never raises: what
-    cannot be counted passes, and is counted in `errors`."""
+    """Counts requests by key. It is thread-safe and never raises: requests that cannot be
+    counted pass, and increment `errors`."""
 
     rate: float
     burst: int
     errors: int
     blocks: bool
-    """it asks over a network, so it does not belong on an event loop"""
+    """`allow` uses the network, so it must not run in an event loop"""
 
     def allow(self, key: str, cost: int = 1) -> Allowance: ...
 
@@ -49,14 +50,14 @@ class Limiter(Protocol):
 
 
 def judged(tokens: float, rate: float, cost: int) -> Allowance:
-    """What a bucket with so many tokens answers; the cost is taken if it has one."""
+    """The decision for a bucket with `tokens`."""
     if tokens >= 1.0:
         return Allowance(True, max(0, math.floor(tokens - cost)))
     return Allowance(False, 0, (1.0 - tokens) / rate)
 
 
 class MemoryLimiter:
-    """Buckets in this process."""
+    """Buckets in the memory of this process."""
 
     blocks = False
 
@@ -68,7 +69,7 @@ class MemoryLimiter:
         self._clock = clock
         self._lock = threading.Lock()
         self._buckets: dict[str, tuple[float, float]] = {}
-        """by key: tokens, and when they were counted"""
+        """by key: tokens, and the time of that count"""
         self._next_sweep = clock() + _SWEEP_SECONDS
 
     def allow(self, key: str, cost: int = 1) -> Allowance:

@@ -1,8 +1,8 @@
-"""What of the service works, part by part, for whoever sends it traffic.
+"""Readiness checks of the service, part by part, for load balancers.
 
-Each part is looked at by a thread of its own, at most one at a time and twice a second, however
-many ask. A part that does not answer in time counts as not working, and holds nobody up. Reasons
-are short codes: who asks may be anybody, and the log has the rest.
+Each part is checked in a thread, one check at a time and at most twice per second, however many
+requests ask. A part that does not respond in time counts as failed and blocks no request. Reasons
+are short codes, because `/readyz` is public; details are in the log.
 """
 
 from __future__ import annotations
@@ -26,41 +26,41 @@ from evervec.server.inside import Inside
 log = logging.getLogger("evervec.server")
 
 _SECONDS = 2.0
-"""that a part may take to answer"""
+"""timeout of a check"""
 _FRESH = 0.5
-"""seconds for which an answer is good"""
+"""seconds for which a result is reused"""
 _FULL = 1 << 20
 
 
 class NotReady(Exception):
-    """A part does not work; its argument is the code that is shown."""
+    """A part does not work; the argument is the reason code."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How a part does."""
+    """The state of a part."""
 
     ok: bool
     reason: str
     detail: str
 
 
-_GOOD = State(ok=True, reason="ok", detail="answers")
+_GOOD = State(ok=True, reason="ok", detail="works")
 _MEANING = {
-    "timeout": f"did not answer within {_SECONDS:g} s",
-    "error": "failed; the log says how",
-    "unwritable": "cannot be written",
-    "unreachable": "cannot be reached",
+    "timeout": f"did not respond within {_SECONDS:g} s",
+    "error": "failed; see the log",
+    "unwritable": "is read-only",
+    "unreachable": "is unreachable",
     "full": "is full",
     "low": "is nearly full",
     "stopped": "has stopped",
-    "failing": "meets one error after the other",
-    "stuck": "has not moved for minutes",
-    "paused": "is left alone for a while",
-    "none": "there is none",
+    "failing": "fails repeatedly",
+    "stuck": "has made no progress for minutes",
+    "paused": "is paused",
+    "none": "is not configured",
 }
 ESSENTIAL = frozenset({"store", "disk", "workers"})
-"""without these, records cannot be saved or are saved and never embedded"""
+"""without these, records cannot be saved, or are saved but never embedded"""
 
 
 def _bad(reason: str) -> State:
@@ -68,7 +68,7 @@ def _bad(reason: str) -> State:
 
 
 class Part:
-    """One part, and how it was found the last time."""
+    """One part, with its last state."""
 
     def __init__(
         self, name: str, look: Callable[[], None], clock: Callable[[], float] = time.monotonic
@@ -81,7 +81,7 @@ class Part:
         self._looking: asyncio.Future[None] | None = None
 
     async def state(self, seconds: float = _SECONDS) -> State:
-        """How it does, not much older than half a second."""
+        """The state, at most about half a second old."""
         if self._looking is None:
             if self._clock() - self._looked_at < _FRESH:
                 return self._state
@@ -107,11 +107,11 @@ class Part:
             try:
                 loop.call_soon_threadsafe(end, state)
             except RuntimeError:
-                log.debug("nobody waits any more to hear how the %s does", self.name)
+                log.debug("the event loop closed during the check of %s", self.name)
 
         try:
             threading.Thread(target=run, name=f"evervec-ready-{self.name}", daemon=True).start()
-        except RuntimeError:  # no thread to be had: then requests have none either
+        except RuntimeError:  # no thread can be started, so requests get none either
             end(_bad("error"))
 
     def _found(self) -> State:
@@ -166,7 +166,7 @@ class Readiness:
         if self._ev.embedder.dimensions == 0:
             raise NotReady("none")
         if why := self._ev.provider.pauses_because():
-            log.warning("the provider is left alone: %s", why)
+            log.warning("the provider is paused: %s", why)
             raise NotReady("paused")
 
     def _workers(self) -> None:
@@ -175,7 +175,7 @@ class Readiness:
 
 
 def as_shown(states: dict[str, State]) -> dict[str, Any]:
-    """The answer of `/readyz`."""
+    """The response of `/readyz`."""
     down = any(not states[name].ok for name in ESSENTIAL)
     whole = all(state.ok for state in states.values())
     return {"status": "down" if down else "ready" if whole else "degraded", **states}

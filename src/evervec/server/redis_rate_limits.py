@@ -1,9 +1,9 @@
-"""The same limit for all processes of a service, in Redis.
+"""Rate limits shared by all processes of a service, in Redis.
 
-A bucket is one hash there, and a request is one script: Redis runs it as one step and by its
-own clock, so two processes can neither take the same token nor disagree on the time. When
-Redis does not answer, requests pass and are counted in `errors`; it is left alone for a
-moment then, so that its absence does not slow every request down.
+A bucket is a hash, and a request is one script: Redis runs it atomically and with its own clock,
+so two processes cannot take the same token or disagree on the time. If Redis fails, requests pass
+and are counted in `errors`; Redis is not called for a moment, so that its outage does not slow
+down every request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger("evervec")
 
 _TIMEOUT = 0.25
 _LEFT_ALONE = 1.0
-"""seconds for which a Redis that failed is not asked again"""
+"""seconds for which Redis is not called after a failure"""
 
 _SCRIPT = """
 local rate, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -40,7 +40,7 @@ return string.format('%.9f', tokens)
 
 
 class RedisLimiter:
-    """Buckets in Redis, shared by whoever uses the same `prefix` there."""
+    """Buckets in Redis, shared by all limiters with the same `prefix`."""
 
     blocks = True
 
@@ -56,21 +56,21 @@ class RedisLimiter:
             import redis
         except ImportError as error:
             raise SettingsError(
-                "a rate limit in Redis needs the package redis: pip install 'evervec[redis]'"
+                "redis_url needs the package redis: pip install 'evervec[redis]'"
             ) from error
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
         self._failures = (redis.RedisError, OSError)
         try:
-            # no retries: a request would rather pass than wait
+            # no retries: a request should pass rather than wait
             self._redis: Any = redis.Redis.from_url(
                 url,
                 socket_timeout=_TIMEOUT,
                 socket_connect_timeout=_TIMEOUT,
                 retry=Retry(NoBackoff(), 0),
             )
-        except ValueError:  # its message may hold the URL, and that a password
+        except ValueError:  # its message may contain the URL with a password
             raise SettingsError(
                 "redis_url is not a Redis URL: give redis://host:6379/0, rediss:// or unix://"
             ) from None
@@ -83,7 +83,7 @@ class RedisLimiter:
             values = (self.rate, self.burst, int(IDLE_SECONDS * 1000), cost)
             return judged(float(self._take([self._prefix + key], values)), self.rate, cost)
         except self._failures as error:
-            log.warning("the rate limit is not applied: Redis answered %s", type(error).__name__)
+            log.warning("rate limits are not applied: Redis failed with %s", type(error).__name__)
             self._asked_again_at = time.monotonic() + _LEFT_ALONE
             return self._passed()
 

@@ -1,8 +1,8 @@
-"""`Idempotency-Key`: a request that is sent again is answered again, not done again.
+"""`Idempotency-Key`: a repeated request gets the stored response and is not executed again.
 
-The key, its tenant and agent, and a fingerprint of the request are remembered before it is done, its
-answer after. Should the service die between the two, the request is done again, which is
-safe: an id that was not given is made from the key.
+The key, its tenant and agent, and a fingerprint of the request are stored before execution, the
+response afterwards. If the service crashes in between, the request is executed again. This is
+safe: the id of a record without one is derived from the key.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from evervec.stores.values import Asked
 
 log = logging.getLogger("evervec.server")
 
-IDEMPOTENCY_KEY = "A name of your own for this request: sent again, it is not done again."
+IDEMPOTENCY_KEY = "Your own unique name for this request: a repeated request is not executed again."
 KEY_SHAPE: dict[str, Any] = {"minLength": 1, "maxLength": 255, "pattern": r"^[\x21-\x7e]+$"}
 IdempotencyKey = Annotated[
     str | None,
@@ -38,23 +38,23 @@ IdempotencyKey = Annotated[
 ]
 _NAMESPACE = uuid.UUID("6d6f0f5e-6a0c-5a51-9b5c-6576657276ec")
 _LOOKED_AGAIN = 60.0
-"""seconds after which the names of a tenant that has too many are counted again"""
+"""seconds after which the keys of a tenant that has too many are counted again"""
 _TENANTS = 1000
-"""whose counts are remembered"""
+"""number of tenants whose counts are cached"""
 _KEPT_HEADERS = ("etag", "location")
 
 
 async def once(
     request: Request, view: View, name: str | None, do: Callable[[], Awaitable[Response]]
 ) -> Response:
-    """Do a request, or give the answer that it had before. Refusals are not kept."""
+    """Execute a request, or return its stored response. Error responses are not stored."""
     if name is None:
         return await do()
     names, fingerprint = view.service.names, await _fingerprint(request)
-    name = f"{name} {view.caller.agent}"  # two agents may choose the same
+    name = f"{name} {view.caller.agent}"  # two agents may choose the same name
     known = await view.run(names.ask, view.tenant, name, fingerprint)
     if known.fingerprint != fingerprint:
-        raise Problem(422, "this Idempotency-Key was used for another request: make a new one")
+        raise Problem(422, "this Idempotency-Key was used for a different request: use a new one")
     if known.answer is not None:
         status, headers, body = json.loads(known.answer)
         return Response(body, status, {**headers, "Idempotency-Replayed": "true"})
@@ -66,17 +66,16 @@ async def once(
         answered = json.dumps((response.status_code, kept, text))
         try:
             await view.run(names.answer, view.tenant, name, answered)
-        except EvervecError as error:  # it is done, and may be done again
-            log.warning("an answer is not kept for its Idempotency-Key: %s", error)
+        except EvervecError as error:  # the request is done, and may be repeated safely
+            log.warning("the response for an Idempotency-Key was not stored: %s", error)
     return response
 
 
 class Names:
-    """The names that requests were given, of each tenant only so many.
+    """The stored Idempotency-Keys, with a limit per tenant.
 
-    They are counted now and then, not with every request: while there is room, a hundredth of
-    what may be kept is let in without another count, and where there is none it is looked again
-    after a while.
+    They are not counted with every request: below the limit, a hundredth of the limit is admitted
+    without another count; at the limit, they are counted again after a while.
     """
 
     def __init__(
@@ -92,17 +91,17 @@ class Names:
         self._store.answer(tenant, name, answer)
 
     def ask(self, tenant: str, name: str, fingerprint: str) -> Asked:
-        """What is known of a request, which is remembered if it is new; a `Problem` where there
-        is no room for another."""
+        """The stored state of a request, which is added if it is new; raises a `Problem` at the
+        tenant's limit."""
         if self._has_room(tenant):
             return self._store.ask(tenant, name, fingerprint)
         known = self._store.asked(tenant, name)
         if known is None:
             raise Problem(
                 429,
-                f"{self._most:,} Idempotency-Keys of this tenant are kept, and no more are allowed "
-                f"(server_repeat_names): each is forgotten after {self._hours:g} h; wait, or send "
-                "the request without one",
+                f"this tenant has the maximum of {self._most:,} stored Idempotency-Keys "
+                f"(server_repeat_names), each kept for {self._hours:g} h: wait, or send the "
+                "request without one",
                 headers={"Retry-After": f"{_LOOKED_AGAIN:.0f}"},
             )
         return known
@@ -123,18 +122,18 @@ class Names:
 
 @dataclass(slots=True)
 class _Room:
-    """What a count of a tenant's names left."""
+    """The result of a count of a tenant's keys."""
 
     left: int
-    """names that are let in before the next count"""
+    """keys that are admitted before the next count"""
     open: bool
-    """whether there was room at all"""
+    """whether the tenant was below its limit"""
     again: float
-    """when it is counted again where there was none"""
+    """when to count again, at the limit"""
 
 
 async def _fingerprint(request: Request) -> str:
-    """What makes two requests of an agent the same one."""
+    """A hash that is equal for repeated requests."""
     parts = (request.method, request.scope["path"], request.url.query)
     digest = hashlib.sha256("\n".join(parts).encode())
     digest.update(await request.body())
@@ -142,13 +141,13 @@ async def _fingerprint(request: Request) -> str:
 
 
 def checked_name(given: str | None) -> str | None:
-    """The name of a request, as `IdempotencyKey` has it."""
+    """The Idempotency-Key of a request; raises a `Problem` if it is malformed."""
     if given is not None and not (len(given) <= 255 and re.fullmatch(KEY_SHAPE["pattern"], given)):
-        raise Problem(422, "Idempotency-Key: must be 1 to 255 printable characters of ASCII")
+        raise Problem(422, "Idempotency-Key: must have 1 to 255 printable ASCII characters")
     return given
 
 
 def made_id(view: View, kind: str, name: str, position: int = 0) -> str:
-    """The id of a record that came without one, the same whenever the request comes."""
+    """The id of a record without one, the same for each repetition of the request."""
     parts = (view.tenant, view.caller.agent, kind, name, str(position))
     return str(uuid.uuid5(_NAMESPACE, "\n".join(parts)))

@@ -1,4 +1,4 @@
-"""What is true of every request: it has an id, a bounded body, and an answer in any case."""
+"""Handling of every request: its id, a limited body, and a response in every case."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 log = logging.getLogger("evervec.server")
 
 _LINGER_BODIES, _LINGER_SECONDS = 4, 2.0
-"""how much of a body is read behind its answer, in largest bodies, and for how long"""
+"""how much of a body is read after the response, in multiples of the limit, and how long"""
 LARGE_BODY = 32_768
-"""bytes from which on a body is read in its tenant's turn, not between everybody's requests"""
+"""bodies from this size are parsed in a thread, in the tenant's turn, not in the event loop"""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _BATCH = ("POST", "/v1/records/batch")
 _PUSH = "/internal/"
@@ -46,11 +46,11 @@ SECURITY_HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
-"""of every answer, unless it has others"""
+"""of every response, unless it sets others"""
 
 
 class Requests:
-    """The outermost layer: ids, sizes, and the answer to what nobody foresaw."""
+    """The outermost middleware: request ids, body limits, and responses to unexpected errors."""
 
     def __init__(self, app: App, most_bytes: int, count: Callable[[Scope, int], None]) -> None:
         self._app = app
@@ -66,7 +66,7 @@ class Requests:
         id = scope["request_id"] = given if _SANE_ID.fullmatch(given) else new_request_id()
         added = scope["answer_headers"] = {}
         REQUEST_ID.set(id)
-        # routes see the path as it was sent, so that an id may hold a slash as %2F
+        # routes see the undecoded path, so that an id may contain a slash as %2F
         scope["path"] = scope["raw_path"].decode("ascii", "replace")
         began, status = time.perf_counter(), 0
         body = _Body(scope, receive)
@@ -89,10 +89,10 @@ class Requests:
                 await self._app(scope, self._bounded(scope, body.receive), sending)
                 name(getattr(scope.get("route"), "path_format", ""))
         except ClientDisconnect:
-            log.info("request %s: its client left before it was whole", id)
+            log.info("request %s: the client disconnected before the request was complete", id)
         except Exception as error:
             log.exception("request %s failed", id, extra={"request_id": id})
-            if status:  # too late for another answer: the connection is cut
+            if status:  # the response has started: the connection is cut off
                 raise
             problem = _unforeseen(error)
             await problem.response(id)(scope, receive, sending)
@@ -105,7 +105,7 @@ class Requests:
             )  # fmt: skip
 
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
-        """The body, as far as it is not too long. A batch has bounds of its own."""
+        """Receive with a limit on the body. A batch has its own limits."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if (scope["method"], path) == _BATCH:
             return receive
@@ -127,8 +127,8 @@ class Requests:
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """The headers of a request, of each name the first. They are read once for all layers: each
-    look into Starlette's costs as much as all of this."""
+    """The headers of a request, the first of each name. They are parsed once for all middleware:
+    one lookup in Starlette's headers costs as much as all of this."""
     found: dict[str, str] | None = scope.get("evervec.headers")
     if found is None:
         found = {k.decode("latin-1"): v.decode("latin-1") for k, v in reversed(scope["headers"])}
@@ -137,16 +137,16 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 def new_request_id() -> str:
-    """A name for a request. It opens nothing, so it need not come from the system's own source of
-    randomness, which takes longer than all else that is done with it."""
+    """A random request id. It is not a secret, so the faster non-cryptographic generator is
+    sufficient."""
     return f"{random.getrandbits(128):032x}"
 
 
 def _completed(
     headers: Iterable[tuple[bytes, bytes]], id: str, added: Mapping[str, str]
 ) -> list[tuple[bytes, bytes]]:
-    """The headers of an answer, with those that layers added (`answer_headers` in the scope) and
-    those that every answer has."""
+    """The headers of a response, with those from middleware (`answer_headers` in the scope) and
+    those of every response."""
     given = list(headers)
     names = {name for name, _ in given}
     given.append((b"x-request-id", id.encode()))
@@ -157,15 +157,15 @@ def _completed(
 def _too_large(most: int) -> Problem:
     return Problem(
         413,
-        f"the body is larger than {most:,} bytes: send less, or records one by one "
-        "to /v1/records/batch, or raise server_body_mb",
+        f"the body is larger than {most:,} bytes: send less, use /v1/records/batch, or raise "
+        "server_body_mb",
     )
 
 
 class _Body:
-    """The body of a request as it comes. When the answer begins before its end, the connection
-    is closed behind the answer: a server would read on for as long as the client sends. Before
-    that it is read on for a little, or the client would see its connection break, not the answer.
+    """The body of a request. If the response starts before the body's end, the connection is
+    closed after the response: otherwise the server would read as long as the client sends. Before
+    closing, a limited part is read; otherwise the client would see a reset, not the response.
     """
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
@@ -180,7 +180,7 @@ class _Body:
         return message
 
     async def linger(self, most: int) -> None:
-        """Read on and forget it, up to so many bytes and for a short time."""
+        """Read and discard up to `most` bytes, for a short time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_LINGER_SECONDS):
                 while self.may_go_on and most > 0:
@@ -190,11 +190,11 @@ class _Body:
 def _unforeseen(error: Exception) -> Problem:
     if isinstance(error, Problem):
         return error
-    return Problem(500, "the service made a mistake; its log has it under the request's id")
+    return Problem(500, "internal error: search the service's log for the request_id")
 
 
 class CheckedRequest(Request):
-    """A request whose JSON is checked for what stores and indexes cannot take."""
+    """A request whose JSON is checked for values that stores and indexes do not support."""
 
     async def json(self) -> Any:
         service = self.app.state.service
@@ -206,8 +206,8 @@ class CheckedRequest(Request):
 
 
 class CheckedRoute(APIRoute):
-    """Routes that read their bodies as `CheckedRequest` does, and refuse parameters that they do
-    not have: a mistyped `?tenant=` must not pass for none."""
+    """A route that reads its body through `CheckedRequest` and rejects unknown query parameters:
+    a mistyped `?tenant=` must not be ignored."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -222,8 +222,8 @@ class CheckedRoute(APIRoute):
             for name in request.query_params:
                 if name not in known:
                     close = difflib.get_close_matches(name[:40], known, 1)
-                    hint = f"did you mean {close[0]!r}?" if close else "/docs lists those there are"
-                    raise Problem(422, f"there is no parameter {name[:40]!r}; {hint}")
+                    hint = f"did you mean {close[0]!r}?" if close else "see /docs"
+                    raise Problem(422, f"unknown parameter {name[:40]!r}; {hint}")
             if self.body_field is not None:
                 check_media_type(request)
             return await handle(CheckedRequest(request.scope, request.receive))
@@ -232,13 +232,13 @@ class CheckedRoute(APIRoute):
 
 
 def _parameters(dependant: Dependant) -> set[str]:
-    """The names that a route's query may have."""
+    """The names of a route's query parameters."""
     own = {field.alias for field in dependant.query_params}
     return own.union(*map(_parameters, dependant.dependencies))
 
 
 def check_media_type(request: Request) -> None:
-    """Refuse a body that is not named JSON; there may be none."""
+    """Reject a body whose media type is not JSON; an empty body is allowed."""
     headers = headers_of(request.scope)
     given = headers.get("content-type", "").partition(";")[0].strip().lower()
     empty = headers.get("content-length", "0" if not given else "") == "0"
@@ -247,26 +247,26 @@ def check_media_type(request: Request) -> None:
     check_encoding(request)
     if given != "application/json" and not given.endswith("+json"):
         raise Problem(
-            415, f"the body must be JSON (Content-Type: application/json), not {given or 'unnamed'}"
+            415, f"the body must be JSON (Content-Type: application/json), not {given or 'untyped'}"
         )
 
 
 def check_encoding(request: Request) -> None:
-    """Refuse a compressed body: little of it can become much."""
+    """Reject a compressed body: a small one can decompress to a huge one."""
     given = headers_of(request.scope).get("content-encoding", "identity").strip().lower()
     if given not in ("", "identity"):
         raise Problem(
-            415, f"the body is compressed (Content-Encoding: {given[:40]}): send it as it is"
+            415, f"the body is compressed (Content-Encoding: {given[:40]}): send it uncompressed"
         )
 
 
 def check_values(body: bytes, most: int) -> None:
-    """Refuse JSON of too many values before it is read: to make objects of them holds up
-    everybody. They are counted by what stands between them, outside of texts."""
+    """Reject JSON with too many values before it is parsed: creating the objects would block other
+    requests. Values are counted by the separators outside of strings."""
     if len(body) < LARGE_BODY:
         return
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if plain.count(b'"') <= 4 * most:  # a name and a text for each
+    if plain.count(b'"') <= 4 * most:  # a name and a string for each
         between = b"".join(plain.split(b'"')[::2])
         if sum(map(between.count, (b",", b"[", b"{"))) <= most:
             return
@@ -274,7 +274,7 @@ def check_values(body: bytes, most: int) -> None:
 
 
 def read_json(body: bytes, settings: Settings) -> Any:
-    """The value that a body holds; a `Problem` if it is none, or none that can be kept."""
+    """The JSON value of a body; raises a `Problem` if it is malformed or not supported."""
     check_values(body, settings.server_values)
     deepest = settings.server_depth
     try:
@@ -290,8 +290,8 @@ def read_json(body: bytes, settings: Settings) -> Any:
 
 
 def check_value(value: Any, source: bytes, deepest: int) -> None:
-    """Refuse what is nested too deep, and text that is none: NUL and half surrogate pairs,
-    which JSON can only bring in by escapes."""
+    """Reject deep nesting, and strings with NUL or unpaired surrogates, which JSON can contain
+    only as escapes."""
     escaped = b"\\u" in source
     if escaped or source.count(b"{") + source.count(b"[") > deepest:
         _check(value, escaped, deepest, deepest)
@@ -305,11 +305,11 @@ def _check(value: Any, strings: bool, left: int, deepest: int) -> None:
             _check(part, strings, left - 1, deepest)
     elif strings and isinstance(value, str):
         if "\0" in value:
-            raise Problem(422, "a text in the body has a NUL character: leave it out")
+            raise Problem(422, "a string in the body has a NUL character: remove it")
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise Problem(422, "a text in the body has half a surrogate pair") from None
+            raise Problem(422, "a string in the body has an unpaired surrogate") from None
 
 
 def _too_deep(deepest: int) -> Problem:
@@ -317,4 +317,4 @@ def _too_deep(deepest: int) -> Problem:
 
 
 def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")

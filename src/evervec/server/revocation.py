@@ -1,7 +1,7 @@
-"""Requests that outlive their key: a revoked one ends them within two seconds.
+"""Ends running requests whose key is revoked, within two seconds.
 
-A key is checked when a request comes in. Most requests are over before it could be revoked; those
-that are not (batches, waits, long searches) are looked after by one query a second for all of them.
+A key is checked at the start of a request. Longer requests (batches, waits, long searches) are
+checked again by one query per second for all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SECONDS = 1.0
 
 
 class Watch:
-    """One request under way."""
+    """One request in progress."""
 
     __slots__ = ("_task", "began", "key_id", "revoked")
 
@@ -35,20 +35,20 @@ class Watch:
             self._task.cancel("the key was revoked")
 
     def forgive(self) -> None:
-        """The cancellation has done its work: the task goes on to answer."""
+        """Undo the task's cancellation, so that it can send a response."""
         if self._task is not None:
             self._task.uncancel()
 
 
 class Revocations:
-    """All requests under way that came with a key."""
+    """All requests in progress that have a key."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._watches: dict[Watch, None] = {}
 
     def begin(self, key_id: str) -> Watch:
-        """Look after the request of this task, until `end`."""
+        """Watch the request of the current task, until `end`."""
         watch = Watch(key_id)
         self._watches[watch] = None
         return watch
@@ -57,20 +57,20 @@ class Revocations:
         del self._watches[watch]
 
     async def tend(self) -> None:
-        """End requests whose keys are revoked or have expired, until cancelled."""
+        """Cancel requests whose keys are revoked or have expired; runs until cancelled."""
         while True:
             await asyncio.sleep(_SECONDS)
             try:
                 await self.look()
             except EvervecError as error:
-                log.warning("keys of requests under way are not checked: %s", error)
+                log.warning("keys of running requests were not checked: %s", error)
 
     async def look(self) -> None:
         before = time.monotonic() - _SECONDS
         long = [watch for watch in self._watches if watch.began <= before]
         if not long:
             return
-        # not in the threads of requests: those may all be taken by what has to end
+        # not in the threads of requests: all may be used by requests that must be cancelled
         good = await asyncio.to_thread(self._keys.good, {watch.key_id for watch in long})
         for watch in long:
             if watch.key_id not in good and watch in self._watches and not watch.revoked:

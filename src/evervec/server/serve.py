@@ -1,4 +1,4 @@
-"""`evervec serve`: bind, say where, serve until SIGTERM, drain."""
+"""`evervec serve`: bind, print the address, serve until SIGTERM, drain."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ log = logging.getLogger("evervec.server")
 _TICKS_A_SWEEP = 10
 """uvicorn ticks every tenth of a second"""
 _BACKLOG = 1024
-"""connections that wait to be accepted; they need descriptors all at once when they are"""
+"""connections that wait to be accepted; accepted together, they need descriptors at once"""
 
 
 class Server(uvicorn.Server):
-    """Uvicorn with bounded connections, and with word to those who wait that the end is near."""
+    """Uvicorn with limited connections, which also ends waiting requests at shutdown."""
 
     def __init__(self, app: FastAPI, settings: Settings, *, whole_process: bool = False) -> None:
         self._drain = Drain(app.state.service, app.state.inside, whole_process=whole_process)
@@ -43,7 +43,7 @@ class Server(uvicorn.Server):
             app,
             http=cast("Any", partial(BoundedProtocol, self.connections, settings)),
             ws="none",  # a connection that changes its protocol would escape the bounds
-            proxy_headers=False,  # trusted_proxies says whose word is taken
+            proxy_headers=False,  # trusted_proxies is used instead
             access_log=False,
             log_config=None,
             server_header=False,
@@ -72,27 +72,28 @@ def serve(
     *,
     whole_process: bool = False,
 ) -> None:
-    """Serve until SIGTERM or SIGINT: then no more requests are taken, those under way are
-    finished, and workers inside drain, all within `drain_seconds`. A second signal ends it at
-    once. `whole_process`: end the process if something does not end by then."""
+    """Serve until SIGTERM or SIGINT: then accept no more requests, finish those in progress, and
+    drain the workers, all within `drain_seconds`. A second signal stops at once. `whole_process`:
+    exit the process if something does not end by then."""
     keyless = not Keys(ev.store).any()
     anyone = ev.settings.open_without_keys
     if keyless and not anyone and not is_loopback(host):
         raise SettingsError(
-            f"there are no keys yet, so {host} would be open to everybody: make one with "
-            "`evervec keys create --role admin`, serve on 127.0.0.1, or set open_without_keys"
+            f"no keys exist, so every client that reaches {host} would have full access: create "
+            "one with `evervec keys create --role admin`, serve on 127.0.0.1, or set "
+            "open_without_keys"
         )
     listening = _bind(host, port)
     app = make_app(ev, workers=workers)
     server = Server(app, ev.settings, whole_process=whole_process)
-    if workers:  # requests are short, and should not wait for a worker's turn of 5 ms
+    if workers:  # requests are short and should not wait for a worker's 5 ms time slice
         sys.setswitchinterval(0.001)
     bound = listening.getsockname()
-    say(f"evervec serves {ev.store.url} on http://{_shown(host)}:{bound[1]}  (/docs tells how)")
+    say(f"evervec serves {ev.store.url} on http://{_shown(host)}:{bound[1]}  (see /docs)")
     if keyless:
-        who = "whoever reaches it" if anyone else "every program on this machine, and nobody else,"
-        say(f"no keys yet: {who} may do everything")
-    # Uvicorn raises the signal once more when all is drained: by then it has done its work.
+        who = "every client" if anyone else "every client on this machine, and no other,"
+        say(f"no keys exist: {who} has full access")
+    # Uvicorn raises the signal again after the drain: ignore it then.
     before = {number: signal.signal(number, _ignore) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         with listening:
@@ -113,7 +114,7 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise EvervecError(
-            f"{host}, port {port} cannot be listened on ({why}): give another with --host or --port"
+            f"cannot listen on {host}, port {port} ({why}): choose another with --host or --port"
         ) from None
 
 

@@ -1,8 +1,8 @@
-"""What all requests share: the store as each tenant sees it, and threads to work in it.
+"""State that all requests share: the store per tenant, and threads for blocking calls.
 
-The library blocks, the server does not. Calls that many requests make at once (saving one
-record, looking up a key, asking whether a change is in the index) are made `Together`; all
-others run in a bounded number of threads.
+The library blocks, the server does not. Calls that many requests make at once (save a record, look
+up a key, check whether a change is in the index) are grouped with `Together`; all others run in a
+limited number of threads.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ T = TypeVar("T")
 
 _VIEWS_KEPT = 64
 _FIRST_LOOK, _LAST_LOOK = 0.005, 0.25
-"""seconds between two looks at a change that is waited for, from the first to later ones"""
+"""seconds between two checks of a change that a request waits for, first and longest"""
 _OWN_THREADS = 4
-"""for what is not a tenant's: keys, limits, care"""
+"""for the service itself: keys, limits, maintenance"""
 _PUSHED = ""
-"""stands among tenants for jobs that are pushed here; no tenant is called so"""
+"""used as tenant for pushed jobs; no tenant has this name"""
 _USES_NOTED = 30.0
 _FORGOTTEN = 3600.0
 
 
 class Save(NamedTuple):
-    """A record to be saved with others."""
+    """A record to save in a group."""
 
     tenant: str
     kind: str
@@ -58,14 +58,14 @@ class Save(NamedTuple):
 
 
 class Waited(NamedTuple):
-    """A change whose end is waited for."""
+    """A change that a request waits for."""
 
     tenant: str
     ticket: Ticket
 
 
 class Service:
-    """One open store, served to many."""
+    """One open store, served to all tenants."""
 
     def __init__(self, ev: Evervec, limiter: Limiter | None = None) -> None:
         self.ev = ev
@@ -76,9 +76,9 @@ class Service:
         self.stopping = asyncio.Event()
         self.shares = Shares()
         self.calls: set[Call] = set()
-        """requests under way"""
+        """requests in progress"""
         self.under_way: Counter[str] = Counter()
-        """their numbers by tenant"""
+        """their number by tenant"""
         self.save = Together("save", self._save_all)
         self.audit = Together("audit", self._note_all)
         self.revocations = Revocations(self.keys)
@@ -91,49 +91,49 @@ class Service:
         self._bounded: set[str] = set()
         self._has_keys = False
         self._unknown: list[tuple[str, asyncio.Future[Key | None]]] = []
-        """keys that requests came with, before they are looked up"""
+        """keys of requests that are not looked up yet"""
         self._used: dict[str, float] = {}
 
     def of(self, tenant: str) -> Evervec:
-        """The store as a tenant sees it. Those who asked last are kept, with what their
-        searches remember."""
+        """The store as a tenant sees it. The most recently used views are kept, with their search
+        caches."""
         if tenant == self.ev.tenant:
             return self.ev
         with self._choosing:
             view = self._views.pop(tenant, None) or self.ev.of(tenant)
-            self._views[tenant] = view  # the last to be left out
+            self._views[tenant] = view  # most recently used last
             if len(self._views) > _VIEWS_KEPT:
                 del self._views[next(iter(self._views))]
         return view
 
     async def run_for(self, tenant: str, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Do what blocks for a tenant, in its turn and before the request's deadline."""
+        """Run a blocking call for a tenant, in its turn and within the request's deadline."""
         return await self._run(self.turns, tenant, partial(do, *args, **kwargs), current_call())
 
     async def run(self, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Do what is quick for the service itself, in threads that no tenant's work takes."""
+        """Run a short call for the service itself, in threads that no tenant uses."""
         return await self._run(self._own, "", partial(do, *args, **kwargs), None)
 
     async def run_job(self, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Do a job that was pushed here, for as long as its provider may take."""
+        """Run a pushed job, without the deadline of a request."""
         return await self._run(self.turns, _PUSHED, partial(do, *args, **kwargs), None)
 
     async def _run(self, turns: Turns, tenant: str, do: Callable[[], T], call: Call | None) -> T:
         loop = asyncio.get_running_loop()
-        here = contextvars.copy_context()  # whatever is logged there names this request
+        here = contextvars.copy_context()  # so that log lines there have this request's id
         future: asyncio.Future[T] = loop.create_future()
 
         def work() -> None:
             try:
                 with bounded(None if call is None else call.deadline):
                     answer = do()
-            except BaseException as error:  # noqa: BLE001 - it is for the request
+            except BaseException as error:  # noqa: BLE001 - passed on to the request
                 tell(future.set_exception, error)
             else:
                 tell(future.set_result, answer)
 
         def tell(set_it: Callable[[Any], None], value: Any) -> None:
-            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(_tell, future, set_it, value)
 
         turn = turns.submit(tenant, partial(here.run, work))
@@ -143,9 +143,8 @@ class Service:
 
     # saving
     def _save_all(self, asked: Sequence[Save]) -> list[Ticket | Exception]:
-        """One transaction for each tenant and kind; a draft that the store refuses is refused
-        alone. A draft with a condition has one of its own:
-        its turn must come after what was saved before it."""
+        """Save in one transaction per tenant and kind; only a draft that the store rejects fails.
+        A draft with a condition gets its own transaction, after the drafts before it."""
         groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
         for place, (tenant, kind, draft) in enumerate(asked):
             alone = place if draft.if_seq is not None else -1
@@ -159,13 +158,12 @@ class Service:
                     saved = save_each(self.ev.store, tenant, kind, drafts)
                     answers.update(zip(places, saved, strict=True))
                     self._note_bounds(tenant)
-            except Exception as error:  # noqa: BLE001 - of this group alone, whatever it is
+            except Exception as error:  # noqa: BLE001 - fails only this group
                 answers.update((place, error) for place in places if place not in answers)
         return [answers[place] for place in range(len(asked))]
 
     def is_bounded(self, tenant: str) -> bool:
-        """Whether the tenant may have only so much, as of its last save: kinds aside, which all
-        have a bound of."""
+        """Whether the tenant has a quota other than that of kinds, as of its last save."""
         return tenant in self._bounded
 
     def _note_bounds(self, tenant: str) -> None:
@@ -177,7 +175,8 @@ class Service:
 
     # waiting
     async def settle(self, tenant: str, ticket: Ticket, seconds: float) -> Status | None:
-        """How a change ended; None when it did not in time, or the service stops first."""
+        """The final status of a change; None if it is not settled in time, or the service
+        stops."""
         ends, look = time.monotonic() + seconds, _FIRST_LOOK
         call = current_call()
         assert call is not None
@@ -200,16 +199,16 @@ class Service:
 
     # keys
     async def has_keys(self) -> bool:
-        """Whether a key was ever made. Once there was one the service is never open again."""
+        """Whether a key was ever created. From then on the service always requires keys."""
         if not self._has_keys:
             self._has_keys = await self.run(self.keys.any)
         return self._has_keys
 
     async def find_key(self, text: str) -> Key | None:
-        """Whose key it is, as of this moment; None for what opens nothing."""
+        """The valid key with this text, checked now; None if there is none."""
         if not self.ev.store.reads_at_once:
             return await self._find_key(text)
-        # A thread would take longer than the read. Requests that came in together share one.
+        # A thread would take longer than the read. Concurrent requests share one read.
         if len(self.calls) == 1:
             return contextvars.Context().run(self._find_all, [text])[0]  # under no deadline
         loop = asyncio.get_running_loop()
@@ -223,7 +222,7 @@ class Service:
         asked, self._unknown = self._unknown, []
         try:
             keys: Sequence[Key | Exception | None] = self._find_all([text for text, _ in asked])
-        except Exception as error:  # noqa: BLE001 - it is for the requests
+        except Exception as error:  # noqa: BLE001 - passed on to the requests
             keys = [error] * len(asked)
         for (_, future), key in zip(asked, keys, strict=True):
             if isinstance(key, Exception):
@@ -243,7 +242,7 @@ class Service:
 
     # beside the requests
     async def tend(self) -> None:
-        """Note the uses of keys now and then, and forget old answers, until cancelled."""
+        """Save the last uses of keys and purge old rows periodically; runs until cancelled."""
         next_sweep = 0.0
         while True:
             await asyncio.sleep(_USES_NOTED)
@@ -253,12 +252,12 @@ class Service:
                     next_sweep = time.monotonic() + _FORGOTTEN
                     await self.run(self._forget)
             except EvervecError as error:
-                log.warning("uses of keys are not noted: %s", error)
-            except Exception:  # whatever it is, the next time may be better
-                log.exception("uses of keys are not noted")
+                log.warning("uses of keys were not saved: %s", error)
+            except Exception:  # retried the next time
+                log.exception("uses of keys were not saved")
 
     def _forget(self) -> None:
-        """Drop what is past its time: old answers, expired tokens, and the audit log's end."""
+        """Purge old responses, expired tokens and old audit entries."""
         store, settings, now = self.ev.store, self.ev.settings, self.ev.store.now()
         store.forget_asked(now - settings.server_repeat_hours * 3600)
         store.forget_tokens(now - TOKENS_COUNTED)
@@ -270,13 +269,13 @@ class Service:
             self.keys.used(dict(used))
 
     def break_off(self) -> None:
-        """End all requests that are under way; called in the event loop."""
+        """Cancel all requests in progress; called in the event loop."""
         for call in list(self.calls):
             call.cancel(STOPPING)
 
     def close(self) -> None:
-        """After the last request: the store stays open, it is its opener's. Threads that do not
-        come back are left to themselves."""
+        """Close after the last request. The store stays open for its owner. Threads that hang are
+        not awaited."""
         for turns in (self.turns, self._own):
             turns.close()
         for together in (self.save, self.audit, self._find_key, self._settled):
@@ -287,7 +286,7 @@ class Service:
 
 
 def _tell(future: asyncio.Future[Any], set_it: Callable[[Any], None], value: Any) -> None:
-    if not future.done():  # else its request is gone
+    if not future.done():  # else its request has ended
         set_it(value)
 
 

@@ -1,9 +1,9 @@
-"""While the service is busy, a tenant that asks for more than its share is refused.
+"""Rejects requests of tenants that exceed their share while the service is busy.
 
-All requests pass through one event loop. When that runs late, every request that it takes delays
-all others, however soon it is refused later. A limit for each agent cannot prevent this, because
-it does not know how many tenants ask. So while the loop is late, no tenant may have more than
-one and a half times what tenants ask for on average; alone, a tenant may have everything.
+All requests pass through one event loop. When the loop lags, every accepted request delays all
+others, even if it is rejected later. Rate limits per agent cannot prevent this, because they do
+not know the number of active tenants. So while the loop lags, a tenant may make at most one and a
+half times the average number of requests per tenant; a single active tenant is not limited.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import Callable
 
 _TICK = 0.05
 _LATE = 0.05
-"""seconds by which the event loop may be late"""
+"""seconds by which the event loop may lag"""
 _BUSY = 2.0
-"""seconds for which the service counts as busy after that"""
+"""seconds for which the service counts as busy after a lag"""
 _SHARE = 1.5
 _LEAST = 50.0
-"""requests that every tenant may make in the time that is looked at"""
+"""requests that every tenant may make within the two seconds that are counted"""
 
 
 class Shares:
-    """What tenants asked for in this second and in the one before."""
+    """The cost of requests by tenant, in the current and the previous second."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -31,7 +31,7 @@ class Shares:
         self._now: dict[str, int] = {}
         self._before: dict[str, int] = {}
         self._asked = self._tenants = 0
-        """what all of them asked for in both seconds, and how many they are"""
+        """cost of all requests in both seconds, and the number of tenants"""
         self._busy_until = float("-inf")
 
     @property
@@ -39,12 +39,12 @@ class Shares:
         return self._clock() < self._busy_until
 
     def late(self, seconds: float) -> None:
-        """The event loop did something so many seconds later than it should have."""
+        """Report that the event loop lags by `seconds`."""
         if seconds > _LATE:
             self._busy_until = self._clock() + _BUSY
 
     def take(self, tenant: str, cost: int) -> bool:
-        """Count a request, unless its tenant has had more than its share."""
+        """Count a request; False if its tenant exceeds its share."""
         second = int(self._clock())
         if second != self._second:
             self._before = self._now if second == self._second + 1 else {}
@@ -65,7 +65,7 @@ class Shares:
         return tenants == 1 or own < max(_LEAST, _SHARE * self._asked / tenants)
 
     async def tend(self) -> None:
-        """Watch the event loop, until cancelled."""
+        """Measure the event loop's lag; runs until cancelled."""
         while True:
             began = self._clock()
             await asyncio.sleep(_TICK)

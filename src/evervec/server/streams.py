@@ -1,8 +1,8 @@
-"""Both sides of a stream: a body as it comes in, and answers as they go out.
+"""Streams: a request body as it arrives, and a response as it is sent.
 
-Many clients send their whole body before they read a byte of the answer. If the service
-waited for them to read, and they for it to go on reading, neither would ever move. So what
-is not read yet waits in a `Spool`: in memory while it is little, in a file when it is much.
+Many clients send their whole body before they read the response. If the service waited for them
+to read, both sides would deadlock. So unread output is buffered in a `Spool`: in memory while it
+is small, in a file when it is large.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AT_ONCE = 1 << 16
 
 
 class Incoming:
-    """A body, read ahead a little while what came before it is worked on, up to `most` bytes."""
+    """A body of up to `most` bytes, with limited read-ahead."""
 
     def __init__(self, request: Request, most: int) -> None:
         self._left = most
@@ -45,18 +45,18 @@ class Incoming:
                     self._room.clear()
                     await self._room.wait()
         except ClientDisconnect:
-            log.info("a client left in the middle of its body")
+            log.info("a client disconnected while sending its body")
         finally:
             self._ended = True
             self._came.set()
 
     @property
     def is_too_long(self) -> bool:
-        """Whether more has come than may; that is not read."""
+        """Whether the body exceeds the limit; the rest is not read."""
         return self._left < 0
 
     async def take(self) -> bytes | None:
-        """All that has come since; None once that was all."""
+        """All bytes since the last call; None at the end."""
         while not self._size:
             if self._ended:
                 return None
@@ -67,7 +67,7 @@ class Incoming:
         return taken
 
     async def hear_out(self, most: int) -> None:
-        """Take the rest, but not much more than `most` bytes, and forget it."""
+        """Read and discard the rest, but not much more than `most` bytes."""
         while most > 0 and (taken := await self.take()) is not None:
             most -= len(taken)
 
@@ -76,7 +76,7 @@ class Incoming:
 
 
 class Spool:
-    """Bytes written at one end and read at the other, in order, by one task each."""
+    """A FIFO of bytes with one writing and one reading task."""
 
     def __init__(self) -> None:
         self._file = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
@@ -94,7 +94,7 @@ class Spool:
         self._changed.set()
 
     async def filled(self) -> bool:
-        """Wait for something to read; False when nothing was written and nothing will be."""
+        """Wait until something is written; False if it ended without."""
         while not self._written and not self._ended:
             await self._wait()
         return self._written > 0
@@ -106,7 +106,7 @@ class Spool:
                     self._file.seek(self._read)
                     data = self._file.read(_AT_ONCE)
                     self._read += len(data)
-                    if self._read == self._written:  # all is read: begin anew, in memory
+                    if self._read == self._written:  # everything is read: start again, in memory
                         self._file.seek(0)
                         self._file.truncate()
                         self._read = self._written = 0

@@ -1,8 +1,8 @@
-"""Calls of many requests as one: while one is under way, the next ones gather.
+"""Groups calls of many requests into one: while a call runs, the next ones are collected.
 
-A commit that is synced to disk takes milliseconds, whether it saves one record or a hundred.
-So requests that come meanwhile wait for the next one and share it. Nobody waits for company:
-a call that finds nothing under way goes at once.
+A commit that is synced to disk takes milliseconds, whether it saves one record or a hundred. So
+requests that arrive meanwhile share the next call. There is no added delay: if no call is running,
+a call starts at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from evervec.server.deadlines import current_call
 
 _PATIENCE = 1.0
-"""seconds for a call that is under way when the service ends"""
+"""seconds that `close` waits for a running call"""
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -26,11 +26,11 @@ Group = list[tuple[Asked, asyncio.Future[Answer]]]
 
 
 class Together(Generic[Asked, Answer]):
-    """An async function of one, made of a blocking one of many.
+    """Turns a blocking function of many items into an async function of one.
 
-    `do` gives an answer for each, in order; an exception among them is raised for that one
-    alone, and one that it raises itself for all. It runs in a thread of its own, never twice
-    at once, which takes less time to go to and come back from than one of a pool.
+    `do` returns a result for each item, in order; an exception among the results is raised for
+    that item only, and an exception that `do` raises for all items. It runs in one dedicated
+    thread, which has less overhead than a pool.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Together(Generic[Asked, Answer]):
         self._thread.start()
 
     async def __call__(self, asked: Asked) -> Answer:
-        """The answer, before the deadline of the request that asks."""
+        """The result, within the deadline of the calling request."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
         entry = (asked, answer)
@@ -59,14 +59,14 @@ class Together(Generic[Asked, Answer]):
         return await (answer if call is None else call.outcome(answer, partial(self._leave, entry)))
 
     def _leave(self, entry: tuple[Asked, asyncio.Future[Answer]]) -> bool:
-        """Take back what was not begun."""
+        """Withdraw an item that has not begun."""
         waits = entry in self._waiting
         if waits:
             self._waiting.remove(entry)
         return waits
 
     def _go(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the thread do what waits, as much of it as goes at once."""
+        """Pass the waiting items to the thread, up to `most`."""
         group, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
         questions = [asked for asked, _ in group]
 
@@ -74,9 +74,9 @@ class Together(Generic[Asked, Answer]):
             answers: Sequence[Answer | Exception]
             try:
                 answers = self._do(questions)
-            except Exception as error:  # noqa: BLE001 - it is for those who wait
+            except Exception as error:  # noqa: BLE001 - passed on to the callers
                 answers = [error] * len(group)
-            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._answer, loop, group, answers)
 
         self._under_way = True
@@ -92,7 +92,7 @@ class Together(Generic[Asked, Answer]):
         if self._waiting:
             self._go(loop)
         for (_, future), answer in zip(group, answers, strict=True):
-            if future.done():  # its request is gone
+            if future.done():  # its request has ended
                 continue
             if isinstance(answer, Exception):
                 future.set_exception(answer)
@@ -104,6 +104,6 @@ class Together(Generic[Asked, Answer]):
             work()
 
     def close(self) -> None:
-        """Do what was begun, if that does not hang."""
+        """Finish the running call, unless it hangs."""
         self._orders.put(None)
         self._thread.join(_PATIENCE)

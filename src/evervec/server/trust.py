@@ -1,8 +1,8 @@
-"""Where a request comes from: the peer of its socket, or the client that a trusted proxy names.
+"""The origin of a request: the socket's peer, or the client that a trusted proxy names.
 
-As long as there are no keys, whoever is let in may do everything. So only programs on this machine
-are: by the address of the socket, never by a header, and not when anything says that the request was
-passed on, comes from a web page, or reached this application through another one.
+While no keys exist, an admitted client has full access. So only clients on this machine are
+admitted, by the address of the socket, never by a header, and not if there is a sign that the
+request was forwarded, comes from a web page, or passed through another application.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PASSED_ON_PREFIXES = ("x-forwarded", "cf-connecting", "x-original-forwarded", "
 
 
 class Proxies:
-    """The proxies whose word about their clients is taken (`trusted_proxies`)."""
+    """The proxies whose X-Forwarded-For is trusted (`trusted_proxies`)."""
 
     def __init__(self, setting: str) -> None:
         self._networks = [_network(part) for part in setting.replace(",", " ").split()]
@@ -38,9 +38,9 @@ class Proxies:
         return found is not None and any(found in network for network in self._networks)
 
     def client_of(self, scope: Scope) -> str:
-        """The address of whoever sent a request: that of the peer, unless it is a trusted proxy.
-        Each proxy adds its own peer at the end of X-Forwarded-For, so the last address that is
-        not a trusted proxy is the client's; what is before it can be made up."""
+        """The client's address: the peer's, unless that is a trusted proxy. Each proxy appends its
+        peer to X-Forwarded-For, so the last address that is not a trusted proxy is the client's;
+        the addresses before it may be forged."""
         peer: str = scope["client"][0] if scope.get("client") else ""
         if not self.trust(peer):
             return peer
@@ -57,12 +57,12 @@ class Proxies:
 
 
 def is_local(scope: Scope) -> bool:
-    """Whether a request comes from a program on this machine, as far as can be known. A peer
-    without an address (a UNIX socket) does not count: that is how proxies connect."""
+    """Whether a request comes from this machine, as far as can be determined. A peer without an
+    address (a UNIX socket) does not count as local: proxies connect this way."""
     headers = Headers(scope=scope)
     if not scope.get("client") or not is_loopback(scope["client"][0]):
         return False
-    if scope["mounted"] or scope["http_version"] == "1.0":  # 1.0: nginx, unless told otherwise
+    if scope["mounted"] or scope["http_version"] == "1.0":  # 1.0: nginx's default
         return False
     if any(_says_passed_on(name) for name in headers):
         return False
@@ -73,13 +73,13 @@ def is_local(scope: Scope) -> bool:
 
 
 def is_mounted(scope: Scope) -> bool:
-    """Whether another application passed the request on; asked before routes of this one are
-    looked for."""
+    """Whether the request came through another application; must be called before this one's
+    routing."""
     return bool(scope.get("root_path")) or "endpoint" in scope or "app_root_path" in scope
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address is this machine's own."""
+    """Whether a host name or address is a loopback address."""
     if host == "localhost":
         return True
     found = _address(host)
@@ -87,7 +87,7 @@ def is_loopback(host: str) -> bool:
 
 
 def own_address(scope: Scope) -> str | None:
-    """The address of the socket that took the request, as a URL: never what the request says."""
+    """The address of the listening socket as a URL, never taken from the request."""
     host, port = scope.get("server") or ("", None)
     found = _address(host)
     if found is None or not port:

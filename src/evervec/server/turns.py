@@ -1,10 +1,9 @@
-"""Threads for what blocks, shared fairly between tenants.
+"""Threads for blocking calls, shared fairly between tenants.
 
-A tenant that is alone may use half of the threads. While others ask too it may use an eighth: the
-threads of one process take turns in the interpreter, so each of one tenant's threads delays
-everybody's answers. Of the threads there is always one left for the next tenant, however slow the
-work of those before is. Among those who wait, the tenant whose work has taken the least time goes
-first.
+A single active tenant may use half of the threads. While other tenants are active it may use an
+eighth: the threads of a process share the interpreter, so each thread of one tenant delays all
+others. One thread always remains for the next tenant, however slow the running calls are. Among
+waiting tenants, the one whose calls have taken the least time goes first.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _PARTS = 8
 
 
 class Turn:
-    """A piece of work that waits for a thread, or has one."""
+    """A call that waits for a thread, or has one."""
 
     __slots__ = ("began", "tenant", "work")
 
@@ -33,8 +32,8 @@ class Turn:
 
 
 class Turns:
-    """So many daemon threads, started as they are needed. One that never comes back cannot keep
-    the process from ending."""
+    """A pool of daemon threads, started as needed. A thread that hangs does not prevent the process
+    from exiting."""
 
     def __init__(
         self,
@@ -43,7 +42,7 @@ class Turns:
         name: str = "evervec-request",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`most`: threads that one tenant may use; 0: as the module says."""
+        """`most`: threads that one tenant may use; 0: as described above."""
         self.threads = threads
         self._most = most or threads
         self._name = name
@@ -51,21 +50,21 @@ class Turns:
         self._waiting: dict[str, deque[Turn]] = {}
         self._running: Counter[str] = Counter()
         self._used: dict[str, float] = {}
-        """seconds that tenants have used; those who were away begin with what others have"""
+        """seconds used by tenant; a tenant that returns starts at the others' level"""
         self._floor = 0.0
         self._asked: dict[str, float] = {}
-        """when tenants asked last"""
+        """time of the last call by tenant"""
         self._idle = 0
         self._started = 0
         self._closed = False
         self._changed = threading.Condition()
 
     def submit(self, tenant: str, work: Callable[[], object]) -> Turn:
-        """Have work done when a thread is free. It must not raise."""
+        """Run `work` when a thread is free. It must not raise."""
         turn = Turn(tenant, work)
         with self._changed:
             self._asked.pop(tenant, None)
-            self._asked[tenant] = self._clock()  # the latest is the last
+            self._asked[tenant] = self._clock()  # most recent last
             if tenant not in self._waiting:
                 self._waiting[tenant] = deque()
                 if not self._running[tenant]:
@@ -75,11 +74,11 @@ class Turns:
         return turn
 
     def withdraw(self, turn: Turn) -> bool:
-        """Take back work that has not begun; False: it has."""
+        """Withdraw a call that has not begun; False: it has begun."""
         with self._changed:
             if turn.began:
                 return False
-            turn.began = True  # whoever comes to it leaves it out
+            turn.began = True  # so that no thread runs it
             queue = self._waiting.get(turn.tenant)
             if queue is not None:
                 queue.remove(turn)
@@ -97,13 +96,13 @@ class Turns:
             return sum(map(len, self._waiting.values()))
 
     def close(self) -> None:
-        """Begin nothing more, and leave what is under way to itself."""
+        """Start no more calls; running ones are not awaited."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def _summon(self) -> None:
-        """Have a thread look for work; it summons the next one."""
+        """Wake or start a thread; it summons the next one if there is more work."""
         if self._idle:
             self._changed.notify()
         elif self._started < self.threads:
@@ -115,10 +114,10 @@ class Turns:
         )
         try:
             thread.start()
-        except RuntimeError:  # the machine has none to spare: those there are do it
+        except RuntimeError:  # out of threads: use those that exist
             if not self._started:
                 raise
-            log.warning("no thread can be started for requests: %d do them", self._started)
+            log.warning("cannot start another thread for requests: %d are running", self._started)
             return
         self._started += 1
 
@@ -128,11 +127,11 @@ class Turns:
             try:
                 turn.work()
             except BaseException:
-                log.exception("a thread for requests met an error that no request was told of")
+                log.exception("unexpected error in a request thread")
             self._end(turn.tenant, self._clock() - began)
 
     def _take(self) -> Turn | None:
-        """The next work that may begin; None: there will be no more."""
+        """The next call that may begin; None: the pool is closed."""
         with self._changed:
             self._idle += 1
             while (tenant := self._next()) is None:
@@ -152,7 +151,7 @@ class Turns:
             return turn
 
     def _next(self) -> str | None:
-        """The tenant to serve: of those who may have a thread, the one that used least."""
+        """The next tenant: of those below their share, the one that used the least time."""
         if self._closed or not self._waiting:
             return None
         free = self.threads - self.running
@@ -161,7 +160,7 @@ class Turns:
         return min(may, key=self._used.__getitem__) if may else None
 
     def _share(self) -> int:
-        """The threads that a tenant may use, by whether others asked of late."""
+        """The threads that a tenant may use, depending on whether others were active recently."""
         since = self._clock() - _OF_LATE
         while self._asked and next(iter(self._asked.values())) < since:
             del self._asked[next(iter(self._asked))]
@@ -175,7 +174,7 @@ class Turns:
                 self._forget(tenant)
 
     def _forget(self, tenant: str) -> None:
-        """Keep nothing of a tenant that neither waits nor runs."""
+        """Drop the state of a tenant without waiting or running calls."""
         if not self._waiting.get(tenant):
             self._waiting.pop(tenant, None)
             if not self._running[tenant]:

@@ -38,7 +38,7 @@ class Queries:
         return cls(blocks)
 
     def __getattr__(self, name: str) -> str:
-        raise AttributeError(f"there is no query named {name!r}")
+        raise AttributeError(f"no query named {name!r}")
 
     def __iter__(self):  # type: ignore[no-untyped-def]
         return iter(self._blocks.items())

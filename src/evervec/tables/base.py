@@ -101,7 +101,7 @@ class Attachment:
         or `InvalidArgument` if the values cannot be a tenant or an id."""
         key = self.key_of(id)
         if len(key) != len(self.key):
-            raise InvalidRecord(f"id: is not a list of {len(self.key)} values")
+            raise InvalidRecord(f"id: must be a list of {len(self.key)} values")
         if any("\0" in part for part in key):
             raise InvalidRecord(
                 "id: has a NUL character, or a value that cannot be written as text exactly"

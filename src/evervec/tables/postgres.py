@@ -81,13 +81,13 @@ class PostgresSource(TableSource[Session]):
         wanted = {f"{prefix(attachment.kind)}_{event}" for event in events(table)}
         if missing := sorted(wanted - there.keys()):
             return (
-                f"{attachment.table} lacks the trigger {', '.join(missing)}, so changes go "
-                "unnoticed: attach it again, or run `evervec verify --repair`"
+                f"{attachment.table} lacks the trigger {', '.join(missing)}, so changes are "
+                "missed: attach it again, or run `evervec verify --repair`"
             )
         if off := sorted(name for name, fires in there.items() if not fires):
             return (
-                f"{attachment.table} has its trigger {', '.join(off)} disabled, so changes go "
-                "unnoticed: attach the table again, or run `evervec verify --repair`"
+                f"the trigger {', '.join(off)} of {attachment.table} is disabled, so changes are "
+                "missed: attach the table again, or run `evervec verify --repair`"
             )
         return None
 
@@ -211,8 +211,8 @@ def plan(db: Connections, attachment: Attachment) -> Attachment:
         table = _find(conn, attachment)
         if table is None:
             raise InvalidArgument(
-                f"there is no table {attachment.table!r} in {db.name}: give its name "
-                "as it stands there, with its schema if that is not on the search path"
+                f"table {attachment.table!r} does not exist in {db.name}: give its exact name, "
+                "with its schema if that is not on the search path"
             )
         for column in attachment.columns:
             if column not in table.columns:
@@ -229,7 +229,7 @@ def plan(db: Connections, attachment: Attachment) -> Attachment:
         lacks += ["select"] if _unreadable(attachment, table) else []
         if lacks:
             raise InvalidArgument(
-                f"{table.role} may not attach {attachment.table}: have its owner run "
+                f"{table.role} may not attach {attachment.table}: its owner must run "
                 f"GRANT {', '.join(lacks).upper()} ON {table.name} TO {quoted(table.role)}"
             )
     types = tuple(table.columns[column].type for column in attachment.key)
@@ -289,17 +289,17 @@ def _check(conn: Session, attachment: Attachment) -> Table:
         )
     if gone := [column for column in attachment.columns if column not in table.columns]:
         raise TableChanged(
-            f"{attachment.table} has no column {', '.join(gone)} any more: attach it anew"
+            f"{attachment.table} no longer has the column {', '.join(gone)}: attach it again"
         )
     types = tuple(table.columns[column].type for column in attachment.key)
     if attachment.types not in ((), types):
         raise TableChanged(
-            f"the key of {attachment.table} is {', '.join(types)} now, and was "
-            f"{', '.join(attachment.types)}: attach it anew"
+            f"the type of the key of {attachment.table} changed from "
+            f"{', '.join(attachment.types)} to {', '.join(types)}: attach it again"
         )
     if hidden := _unreadable(attachment, table):
         raise TableChanged(
-            f"{table.role} may not read {', '.join(hidden)} of {attachment.table}: have its owner "
+            f"{table.role} may not read {', '.join(hidden)} of {attachment.table}: its owner must "
             f"run GRANT SELECT ON {table.name} TO {quoted(table.role)}"
         )
     return table

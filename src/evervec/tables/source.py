@@ -71,7 +71,7 @@ class TableSource(ABC, Generic[Conn]):
             if found := unfit(attachment, row):
                 return found
             if not self._store.digests(owner, attachment.kind, [row.id]):
-                return Unfit(owner, row.id, "the store refused it")
+                return Unfit(owner, row.id, "the store rejected it")
         found = next(self.unfit(attachment), None)
         if found is None:
             self._clear_mark(attachment.kind, times)
@@ -270,7 +270,7 @@ def _by_owner(records: Iterable[Expected]) -> _Changes:
 def _report(known: Mapping[str, Attachment], found: Mapping[str, Unfit]) -> None:
     for kind, example in found.items():
         log.warning(
-            "a changed row of %s cannot be indexed and is set aside, the others go on: %s",
+            "a changed row of %s cannot be indexed and is skipped: %s",
             known[kind].table, example, extra={"kind": kind},
         )  # fmt: skip
 

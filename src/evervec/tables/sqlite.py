@@ -80,7 +80,7 @@ class SqliteSource(TableSource[sqlite3.Connection]):
         if missing := set(triggers(attachment, types)) - there:
             return (
                 f"{attachment.table} lacks the trigger {', '.join(sorted(missing))}, so changes "
-                "go unnoticed: attach it again, or run `evervec verify --repair`"
+                "are missed: attach it again, or run `evervec verify --repair`"
             )
         return None
 
@@ -194,7 +194,7 @@ def plan(db: Connections, attachment: Attachment) -> Attachment:
         types = _types(conn, attachment.table)
         if not types:
             raise InvalidArgument(
-                f"there is no table {attachment.table!r} in {db.name}: attach a table "
+                f"table {attachment.table!r} does not exist in {db.name}: attach a table "
                 "of the same file"
             )
         for column in attachment.columns:
@@ -256,7 +256,7 @@ def _check(conn: sqlite3.Connection, attachment: Attachment) -> dict[str, str]:
         )
     if gone := [column for column in attachment.columns if column not in types]:
         raise TableChanged(
-            f"{attachment.table} has no column {', '.join(gone)} any more: attach it anew"
+            f"{attachment.table} no longer has the column {', '.join(gone)}: attach it again"
         )
     return types
 

@@ -75,8 +75,8 @@ class Tables:
             ):
                 if any(record.live for record in found):
                     raise InvalidArgument(
-                        f"the kind {kind!r} has records that were not made from a table, and "
-                        "attaching one would delete them: choose another kind, or say "
+                        f"the kind {kind!r} has records that are not rows of a table, and "
+                        "attaching one would delete them: choose another kind, or give "
                         "replace=True (--replace)"
                     )
                 after = found[-1].record
@@ -90,7 +90,7 @@ class Tables:
             self._known, self._known_until = self.by_kind(), now + _KNOWN_SECONDS
         if attachment := self._known.get(kind):
             raise InvalidArgument(
-                f"the records of kind {kind!r} are the rows of {attachment.table}: write the "
+                f"the records of kind {kind!r} are the rows of {attachment.table}: change the "
                 "table, or choose another kind"
             )
 
@@ -138,7 +138,7 @@ class Tables:
             raise
         except StoreError as error:
             if str(error) != str(self._failing.get(step.__name__)):
-                log.error("attached tables cannot be followed: %s", error)
+                log.error("attached tables cannot be synced: %s", error)
             self._failing[step.__name__] = error
             return 0
         self._failing.pop(step.__name__, None)
@@ -307,7 +307,7 @@ class Tables:
             where = f"{attachment.table} as {attachment.kind}"
             findings.troubles += [f"{where}: {trouble}" for trouble in troubles]
             if not backfilled:
-                findings.unchecked.append(f"{where}: its old rows are still being enqueued")
+                findings.unchecked.append(f"{where}: existing rows are still being enqueued")
 
     def _attach_again(self, attachment: Attachment, troubles: list[str]) -> bool:
         """Create the triggers again for a table as it is now, and have workers check all of its
@@ -317,7 +317,7 @@ class Tables:
         except (InvalidArgument, StoreError) as error:
             troubles.append(f"it cannot be attached again: {error}")
             return False
-        troubles.append("it is attached again, and workers look at all of its rows")
+        troubles.append("it was attached again, and workers check all of its rows")
         return True
 
     def _compare(
@@ -404,7 +404,7 @@ def _cannot_be_indexed(attachment: Attachment, example: Unfit, count: int | None
     rows = "some rows" if count is None else "1 row" if count == 1 else f"{count} rows"
     return (
         f"{rows} of {attachment.table} cannot be indexed because of the key or tenant, such as "
-        f"{example}: change it, or attach the table by another unique key"
+        f"{example}: change the row, or attach the table with another unique key"
     )
 
 

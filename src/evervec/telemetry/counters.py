@@ -100,50 +100,50 @@ FRESHNESS = Histogram(
 )
 STAGES = Histogram(
     "evervec_stage_seconds",
-    "What a batch takes in each stage: claim, prepare, embed (one provider call), write",
+    "Time of a batch in each stage: claim, prepare, embed (one provider call), write",
     _QUICK,
     "stage",
 )
 ATTEMPTS = Counter(
     "evervec_attempts_total",
-    "Claims of jobs by their end: done, retry, failed, released, lost or crashed",
+    "Claims of jobs by outcome: done, retry, failed, released, lost or crashed",
     "outcome",
 )
 DEAD_LETTERS = Counter("evervec_dead_letters_total", "Jobs that failed for good")
 CHUNKS = Counter(
     "evervec_chunks_total",
-    "Chunks of finished jobs, embedded by a provider or reused because they were known",
+    "Chunks of finished jobs, embedded by a provider or reused",
     "source",
 )
 CALLS = Counter(
     "evervec_provider_calls_total",
-    "Calls to providers for records and queries, by their end: ok, outage, limited or error",
+    "Calls to providers for records and queries, by outcome: ok, outage, limited or error",
     "provider",
     "purpose",
     "outcome",
 )
 TOKENS = Counter("evervec_provider_tokens_total", "Tokens that providers counted", "provider")
 SEARCHES = Histogram(
-    "evervec_search_seconds", "What searches take, by what answered them", _QUICK, "via"
+    "evervec_search_seconds", "Duration of searches, by how hits were found", _QUICK, "via"
 )
 LIMITER = Counter(
     "evervec_limiter_decisions_total", "Requests that the rate limit allowed or refused", "decision"
 )
 REFUSED = Counter(
     "evervec_refused_requests_total",
-    "Requests refused because too many were under way, of their tenant or in all, or because "
-    "their tenant asked for more than its share",
+    "Requests rejected because too many were in progress, of their tenant or in total, or "
+    "because their tenant exceeded its share",
     "bound",
 )
 QUOTAS = Counter(
-    "evervec_quota_refusals_total", "Writes that were refused because a tenant has no room", "quota"
+    "evervec_quota_refusals_total", "Writes rejected because a tenant's quota is used up", "quota"
 )
 DISPATCHED = Counter(
     "evervec_dispatched_jobs_total", "Jobs of push mode, published or released", "outcome"
 )
 DELIVERIES = Counter(
     "evervec_deliveries_total",
-    "Deliveries of push mode by their end: done, pending, failed, nothing or away",
+    "Deliveries of push mode by outcome: done, pending, failed, nothing or away",
     "outcome",
 )
 

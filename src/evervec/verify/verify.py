@@ -118,8 +118,8 @@ class _Walk:
         if unread:
             self.findings.unchecked.append(
                 f"{collection.kind}: {unread} records were not compared with their texts, because "
-                "this process does not have their chunker: run it in the program that registers "
-                "the kind, or with --app"
+                "this process lacks their chunker: run verify in the program that registers the "
+                "kind, or with --app"
             )
         if self.quick and QUICK not in self.findings.unchecked:
             self.findings.unchecked.append(QUICK)

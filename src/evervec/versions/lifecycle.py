@@ -79,7 +79,7 @@ class VersionLifecycle:
             serving = [c for c in found if c.state == "serving" and kind in (None, c.kind)]
             if not serving:
                 where = f"of kind {kind!r}" if kind else "in this store"
-                raise InvalidArgument(f"there are no records {where}, so nothing to migrate")
+                raise InvalidArgument(f"nothing to migrate: there are no records {where}")
             spec = self._named(model, version, found)
             begun = [c for c in serving if self._must_begin(c, spec, found)]
             self._check_index(begun, spec)
@@ -89,7 +89,7 @@ class VersionLifecycle:
             if begun:
                 self.store.begin_versions(spec, [c.kind for c in begun])
                 kinds = ", ".join(c.kind for c in begun)
-                log.info("migration: %s is built beside what serves (%s)", spec.name, kinds)
+                log.info("migration: building %s beside the serving version (%s)", spec.name, kinds)
         self.ask_to_switch(spec.name, wanted=switch)
         self.store.wake()
         return spec.name
@@ -101,11 +101,11 @@ class VersionLifecycle:
         own = getattr(embedder, "version", None)
         if version is not None and own is not None and version != own:
             raise InvalidArgument(
-                f"the embedder names its version {own!r} itself: leave version out"
+                f"the embedder sets its version name {own!r} itself: omit version="
             )
         if self.models.main is None:
             raise InvalidArgument(
-                "this store was opened without an embedder: open it with the one that it serves"
+                "this store was opened without an embedder: open it with the serving one"
             )
         return self.models.add(embedder)
 
@@ -127,8 +127,8 @@ class VersionLifecycle:
         if c.spec and c.spec.name == spec.name:
             if not c.spec.makes_as(spec):
                 raise InvalidArgument(
-                    f"{c.kind!r} is served by a version {spec.name!r} of {c.spec.provider} "
-                    f"{c.spec.model}: give the new one another name with version="
+                    f"{c.kind!r} is already served by a version named {spec.name!r}, of "
+                    f"{c.spec.provider} {c.spec.model}: name the new one with version="
                 )
             return False
         for other in found:
@@ -139,10 +139,10 @@ class VersionLifecycle:
                     self._free_name(other)
             elif other.spec.name != spec.name or not other.spec.makes_as(spec):
                 raise InvalidTransition(
-                    f"{c.kind!r} is being changed to {other.spec.name!r} already: retire, or "
-                    "cancel, that migration first"
+                    f"{c.kind!r} is already being migrated to {other.spec.name!r}: retire or "
+                    "cancel that migration first"
                     if other.version > c.version
-                    else f"{c.kind!r} still keeps {other.spec.name!r} for a way back: retire that "
+                    else f"{c.kind!r} still keeps {other.spec.name!r} for a rollback: retire that "
                     "first"
                 )
             else:
@@ -163,9 +163,9 @@ class VersionLifecycle:
             if time.monotonic() > deadline:
                 assert c.spec is not None
                 raise InvalidTransition(
-                    f"the version {c.spec.name!r} of {c.kind!r} that was given up is still in use "
-                    "by an open transaction: end that one and try again, or give the new version "
-                    "another name with version="
+                    f"the dropped version {c.spec.name!r} of {c.kind!r} is still in use by an open "
+                    "transaction: end that transaction and try again, or name the new version with "
+                    "version="
                 )
             time.sleep(_LOOK_AGAIN)
         self._drop(c)
@@ -249,7 +249,7 @@ class VersionLifecycle:
         if not (self.will_switch(name) and self.status(name).complete and self.check(name)):
             return
         if behind := self.switch(name, force=False, timeout=1.0):
-            log.info("migration: %s is not switched to yet: it lacks %d records", name, behind)
+            log.info("migration: not switched to %s yet: it lacks %d records", name, behind)
 
     def status(self, name: str) -> MigrationStatus:
         """The progress of the migration to a version."""
@@ -282,7 +282,7 @@ class VersionLifecycle:
                 return behind
             time.sleep(_LOOK_AGAIN)
         self.ask_to_switch(name, wanted=False)
-        log.info("migration: %s serves", name, extra={"version": name})
+        log.info("migration: switched to %s", name, extra={"version": name})
         return behind
 
     def check(self, name: str) -> bool:
@@ -290,7 +290,7 @@ class VersionLifecycle:
         versions = {pair.new.version for pair in self.pairs(name)}
         report = verify_versions(self.store, self.index, self.cutter_of, versions, repair=True)
         if not report.clean:
-            log.warning("migration: %s is mended before the switch: %s", name, report)
+            log.warning("migration: repairing %s before the switch: %s", name, report)
         return report.clean
 
     # retiring
@@ -323,7 +323,7 @@ class VersionLifecycle:
         self.store.forget_version(c.version)
         for word in ("filled", "retired", "backfilled"):
             self._put(f"{word} {c.version}", None)
-        log.info("migration: what was left of version %d of %s is gone", c.version, c.kind)
+        log.info("migration: removed the rest of version %d of %s", c.version, c.kind)
 
     # notes
     def _get(self, name: str) -> str | None:
@@ -351,7 +351,7 @@ class _Turn:
             self._token = self._store.lock(_LOCK, self._holder, _LOCK_SECONDS)
             if self._token is None:
                 if time.monotonic() > deadline:
-                    raise InvalidTransition("another process is at a migration: try again")
+                    raise InvalidTransition("another process is changing a migration: try again")
                 time.sleep(_LOOK_AGAIN)
 
     def __exit__(self, *_: Any) -> None:

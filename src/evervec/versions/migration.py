@@ -51,7 +51,7 @@ class Migration:
             if left <= 0:
                 raise WaitTimeout(
                     f"{self.version} lacks {status.behind or 'some'} records after {timeout:g} s; "
-                    "it goes on in the background: see that a worker runs which has this model"
+                    "it continues in the background: check that a worker with this model is running"
                 )
             poll = self._all.settings.poll_seconds or self._store.poll_seconds
             self._store.wait(seen, min(left, poll))
@@ -76,7 +76,7 @@ class Migration:
         ]
         if unfilled and not force:
             raise InvalidTransition(
-                f"{self.version} is still being built: wait for it, see migration.status()"
+                f"{self.version} is still being built: wait for it (see migration.status())"
             )
         behind = self._all.switch(self.version, force=force, timeout=timeout)
         if behind and not force:
@@ -87,7 +87,7 @@ class Migration:
         pairs = self._all.pairs(self.version)
         old = [p.old for p in pairs if p.old and p.new.state == "serving"]
         if not old:
-            self._refuse("there is nothing to go back to", {"serving"})
+            self._refuse("there is nothing to roll back to", {"serving"})
         self._all.ask_to_switch(self.version, wanted=False)
         self._store.switch_versions([c.version for c in old], force=True)
         log.info("migration: rolled back from %s", self.version, extra={"version": self.version})
@@ -113,15 +113,15 @@ class Migration:
     def _refuse(self, what: str, needs: set[str]) -> NoReturn:
         state = self.status().state
         raise InvalidTransition(
-            f"{what}: the migration to {self.version!r} is {state}; its new version would have to "
-            f"be {' or '.join(sorted(needs))}"
+            f"{what}: the migration to {self.version!r} is {state}; its new version must be "
+            f"{' or '.join(sorted(needs))}"
         )
 
     def _explain(self, behind: int) -> NoReturn:
         failed = self.status().failed
         why = (
             f"{failed} of its jobs failed: see `evervec jobs --status failed`, then retry them, or "
-            "switch with force=True without those records"
+            "switch without those records with force=True"
             if failed
             else "wait for its workers, or switch with force=True"
         )

@@ -68,7 +68,7 @@ class Calls:
                 if batch.outage is None:
                     call = self._pipeline.call(batch, rows, self._stopping)
             except BaseException as error:  # noqa: BLE001 - the batch must be returned
-                outage = RuntimeError(f"a provider call was broken off by {error!r}")
+                outage = RuntimeError(f"a provider call was interrupted by {error!r}")
                 call = Call(rows, began, time.time_ns(), outage=outage)
             finally:
                 self.done.put((batch, call))

@@ -82,7 +82,7 @@ class Courier:
 
 def _log_undelivered(whom: str, job: Job, why: str) -> bool:
     log.warning(
-        "job %d could not be handed to %s: %s", job.job_id, whom, why,
+        "job %d could not be sent to %s: %s", job.job_id, whom, why,
         extra={"job_id": job.job_id},
     )  # fmt: skip
     return False

@@ -51,9 +51,9 @@ class Endurance:
             seconds = min(self._first * 2.0 ** min(self._failures - 1, 10), _LONGEST_PAUSE)
         with suppress(Exception):  # logging may fail for the same reason
             if isinstance(error, AROUND):
-                log.error("work waits for the store or index: %s", describe(error))
+                log.error("the worker waits for the store or index: %s", describe(error))
             else:
-                log.error("the worker met an error, and goes on", exc_info=error)
+                log.error("unexpected error in the worker, which continues", exc_info=error)
         return seconds
 
     @property

@@ -90,7 +90,7 @@ class IndexWriter:
         """Fail jobs whose points in the index have a higher number than any store gives out: they
         were not written by evervec."""
         error = (
-            f"{self._index.url} holds points of this record that are newer than any change of it: "
+            f"{self._index.url} holds points of this record with a newer seq than the store: "
             "run `evervec verify --repair`, then retry the job"
         )
         if finishes:
@@ -101,7 +101,7 @@ class IndexWriter:
         if not finishes:
             return
         log.warning(
-            "%s lacks chunks of %d records, which are embedded again",
+            "%s lacks chunks of %d records: embedding them again",
             self._index.url, len(finishes), extra={"count": len(finishes)},
         )  # fmt: skip
         for version, group in _by_version(finishes):

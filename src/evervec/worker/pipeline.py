@@ -206,7 +206,7 @@ class Pipeline:
     def _refuse(self, error: WrongCollection) -> None:
         """Claim no jobs of a version until the index can hold its vectors."""
         if error.version not in self._refused:
-            log.error("jobs of an embedding version wait: %s", error)
+            log.error("jobs of an embedding version are waiting: %s", error)
         self._refused[error.version] = time.monotonic() + _ASK_AGAIN
 
     def _is_refused(self, version: int) -> bool:
@@ -298,7 +298,7 @@ class Pipeline:
 
     def _prepare(self, job: Job, loaded: Loaded | Unreadable, row: FoundRow | None) -> Item:
         if isinstance(loaded, Unreadable):
-            error = f"the record cannot be read ({loaded.error}); add it again"
+            error = f"record is unreadable ({loaded.error}): add it again"
             return Item(job, job.seq, error=error, permanent=True)
         item = Item(job, loaded.seq, trace=loaded.trace)
         try:
@@ -315,7 +315,7 @@ class Pipeline:
             window = self._makers[job.version].window
             item.chunks, texts = chunk(self._chunkers[job.version], title, text, window)
         except Exception as error:  # noqa: BLE001 - a kind's own chunker may raise anything
-            item.error = f"its chunker failed: {describe(error)}"
+            item.error = f"the chunker failed: {describe(error)}"
             return item
         there = {piece.hash for piece in loaded.chunks}
         for place, (piece, content) in enumerate(zip(item.chunks, texts, strict=True)):
@@ -436,7 +436,7 @@ class Pipeline:
         try:
             batch.model.cache.keep(new)
         except EvervecError as error:
-            log.warning("vectors are not cached: %s", error)
+            log.warning("vectors were not cached: %s", error)
 
     def _trace(self, batch: Batch, waiting: list[Job]) -> None:
         """Report each record's outcome in the trace of the request that changed it."""

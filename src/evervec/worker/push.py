@@ -144,7 +144,7 @@ class Dispatcher:
         try:
             done = self._deliver(job_id, token)
         except _UNAVAILABLE as error:
-            log.warning("job %d is given back: %s", job_id, error, extra={"job_id": job_id})
+            log.warning("job %d is released: %s", job_id, error, extra={"job_id": job_id})
             DELIVERIES.add(1, "away")
             raise
         DELIVERIES.add(1, done.status or "nothing")
@@ -173,11 +173,11 @@ class Dispatcher:
         pipeline = self._pipeline
         if job.version not in pipeline.serves():
             raise ProviderUnavailable(
-                f"this process cannot make vectors of {job.embedding_version!r}: give it the "
-                "embedder that the store was opened with"
+                f"this process cannot make vectors of {job.embedding_version!r}: open the store "
+                "with the embedder of that version"
             )
         if not pipeline.ready():
-            raise ProviderUnavailable("embedding pauses; `evervec status` says why")
+            raise ProviderUnavailable("embedding is paused: see `evervec status`")
         with self._heartbeat() as heartbeat:
             heartbeat.hold([job])
             batch, _ = pipeline.prepare([job])

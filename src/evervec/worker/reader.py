@@ -38,7 +38,8 @@ def _read(
         return None if row is None else attachment.draft(row, settings)
     except UNFIT as error:
         raise Refused(
-            f"its row of {attachment.table} cannot be a record: {describe(error)}", permanent=True
+            f"the row of {attachment.table} is not a valid record: {describe(error)}",
+            permanent=True,
         ) from error
 
 
@@ -106,7 +107,7 @@ class RecordReader:
             draft = make_draft(options.pop("text"), options, None, options.pop("data"))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise Refused(
-                f"the boxed record cannot be read ({describe(error)}); add it again",
+                f"boxed record is unreadable ({describe(error)}): add it again",
                 permanent=True,
             ) from error
         draft.box_seq = loaded.box_seq
@@ -116,20 +117,22 @@ class RecordReader:
         load = self._loader(job.kind)
         if load is None:
             raise Refused(
-                f"there is no record {job.record_id!r} of kind {job.kind!r}, and this process has "
-                f"no loader for it: register Kind({job.kind!r}, load=...), then retry the job",
+                f"record {job.record_id!r} of kind {job.kind!r} does not exist, and this process "
+                f"has no loader for it: register Kind({job.kind!r}, load=...), then retry the job",
                 permanent=True,
                 wait=True,
             )
         try:
             given = load(job.record_id)
         except Exception as error:
-            raise Refused(f"its loader failed: {describe(error)}", permanent=False) from error
+            raise Refused(f"the loader failed: {describe(error)}", permanent=False) from error
         if given is None:
             return None
         try:
             return self._kinds[job.kind].draft(given, {"id": job.record_id}, self._settings)
         except InvalidRecord as error:
-            raise Refused(f"what its loader gave is refused: {error}", permanent=True) from error
+            raise Refused(
+                f"the loader returned an invalid record: {error}", permanent=True
+            ) from error
         except Exception as error:
-            raise Refused(f"its kind failed: {describe(error)}", permanent=False) from error
+            raise Refused(f"the kind failed: {describe(error)}", permanent=False) from error

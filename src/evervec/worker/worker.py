@@ -312,7 +312,7 @@ class Worker:
     def _abandon(self, jobs: Sequence[Job]) -> None:
         """Let the leases of jobs that hit a bug expire, so that the jobs count as crashed."""
         self._heartbeat.drop(jobs)
-        log.error("%d jobs wait for their leases to run out", len(jobs), extra={"count": len(jobs)})
+        log.error("%d jobs wait until their leases expire", len(jobs), extra={"count": len(jobs)})
 
     def _take_suspects_lock(self) -> bool:
         self._has_suspects_lock = self._has_suspects_lock or _suspects_lock.acquire(blocking=False)
@@ -464,7 +464,7 @@ class Worker:
             while self._embedded and self._bring_in():
                 pass
         except PASSING as error:
-            log.warning("what is embedded cannot be written: %s", describe(error))
+            log.warning("embedded records cannot be written: %s", describe(error))
 
     def _release_rest(self) -> None:
         batches = self._flying + self._embedded
@@ -476,7 +476,7 @@ class Worker:
         try:
             released = sum(self._pipeline.queue.release_many(jobs))
         except StoreError as error:
-            log.warning("%d jobs wait for their leases to run out: %s", len(jobs), error)
+            log.warning("%d jobs wait until their leases expire: %s", len(jobs), error)
             return
-        why = "drain timed out" if self.stopping else "work was broken off"
+        why = "drain timed out" if self.stopping else "work was interrupted"
         log.warning("%s: %d jobs were released", why, released, extra={"count": released})

@@ -38,7 +38,7 @@ class Head:
         """Move the head; raises `Overtaken`, and leaves it, if another writer moved it since it was
         read."""
         if not self._store.put_note(self._name, str(version), self._revision):
-            raise Overtaken("others wrote when its turn was over")
+            raise Overtaken("another writer wrote after this lock expired")
 
     def forget(self) -> None:
         if self.read() is not None:

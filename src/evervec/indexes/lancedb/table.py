@@ -164,8 +164,8 @@ class Table:
         if self._fits:
             return None
         return (
-            f"the LanceDB table {self.name} in {self._folder} was not made for vectors of "
-            f"{self._dimensions} dimensions: rename or drop that table, or use another folder"
+            f"the LanceDB table {self.name} in {self._folder} does not hold vectors of "
+            f"{self._dimensions} dimensions: rename or drop it, or use another folder"
         )
 
     def write(self, changes: Sequence[Change], now: float) -> Applied:
@@ -277,8 +277,8 @@ class Table:
                     self._writer, self._mine = None, 0  # the table may have been dropped
                     if not left:
                         raise
-                    log.info("%s is written again: %s", self.name, first_line(error))
-        raise AssertionError("the last try returns or raises")
+                    log.info("retrying a write to %s: %s", self.name, first_line(error))
+        raise AssertionError("the last attempt returns or raises")
 
     def _open_to_write(self) -> Any:
         if self._writer is None:
@@ -305,7 +305,7 @@ class Table:
         fence = table.version
         self._head.move(fence)
         if self._head.read() != fence:
-            raise Overtaken("others write too")
+            raise Overtaken("another writer wrote at the same time")
         self._mine = fence
         self._highest = _EVERY_RECORD if known else _highest(table)
 
@@ -352,7 +352,7 @@ class Table:
             # keeps nothing older: a reader of a removed version reads again
             table.optimize(cleanup_older_than=timedelta(milliseconds=1))
         except RuntimeError as error:
-            log.info("%s is tidied later: %s", self.name, first_line(error))
+            log.info("optimization of %s is postponed: %s", self.name, first_line(error))
         self._tidied = self._mine
 
     def heal(self) -> None:

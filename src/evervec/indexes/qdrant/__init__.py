@@ -244,7 +244,7 @@ class QdrantIndex:
                 if make:  # it may have been replaced by another collection
                     self._ready.pop(name, None)
                 raise
-        raise IndexUnavailable(f"{self.url} loses its collections as they are made")
+        raise IndexUnavailable(f"collections in {self.url} disappear right after they are created")
 
     def table(self, collection: Collection) -> str:
         assert collection.spec is not None
@@ -280,8 +280,8 @@ class QdrantIndex:
         if size in (None, spec.dimensions):
             return None
         return (
-            f"the collection {name!r} of {self.url} holds vectors of {size} dimensions, and "
-            f"{spec.name!r} makes {spec.dimensions}: rename or drop that collection, or set "
+            f"the collection {name!r} of {self.url} holds vectors of {size} dimensions, but "
+            f"{spec.name!r} has {spec.dimensions}: rename or drop that collection, or set "
             "qdrant_collection to another name"
         )
 

@@ -62,8 +62,8 @@ def connect(url: str, settings: Settings, key: str) -> ClientEngine:
     """`qdrant://host:6333`, `qdrants://host` (TLS) or `qdrant://:memory:`."""
     if settings.qdrant_quantization not in _QUANTIZATIONS:
         raise SettingsError(
-            f"qdrant_quantization is one of {', '.join(filter(None, _QUANTIZATIONS))}, or empty, "
-            f"not {settings.qdrant_quantization!r}"
+            f"qdrant_quantization must be one of {', '.join(filter(None, _QUANTIZATIONS))}, or "
+            f"empty, not {settings.qdrant_quantization!r}"
         )
     if url == "qdrant://:memory:":
         return ClientEngine(url, QdrantClient(":memory:"), alone=True)
@@ -74,11 +74,11 @@ def connect(url: str, settings: Settings, key: str) -> ClientEngine:
         raise SettingsError(f"the port of {parts.hostname} is not a number") from error
     if not parts.hostname or parts.username or parts.path.strip("/") or parts.query:
         raise SettingsError(
-            "a Qdrant URL is qdrant://host:6333 or qdrants://host; its key is a setting, qdrant_key"
+            "a Qdrant URL is qdrant://host:6333 or qdrants://host; set its key with qdrant_key"
         )
     safe = parts.scheme == "qdrants"
     if key and not safe:
-        log.warning("the key of %s travels unencrypted: use qdrants://", parts.hostname)
+        log.warning("the API key of %s is sent unencrypted: use qdrants://", parts.hostname)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the client warns about the same
         client = QdrantClient(

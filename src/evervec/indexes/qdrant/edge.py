@@ -60,7 +60,7 @@ _opening = threading.Lock()
 
 def open_folder(folder: str, quantization: str) -> EdgeEngine:
     if quantization not in _QUANTIZATIONS:
-        raise SettingsError(f"there is no qdrant_quantization {quantization!r}")
+        raise SettingsError(f"unknown qdrant_quantization {quantization!r}")
     path = Path(folder).absolute()
     with _opening:
         engine = _open.setdefault(path, EdgeEngine(path))
@@ -160,8 +160,8 @@ class EdgeEngine:
         free = self._call(lambda: shutil.disk_usage(self._folder).free)
         if free < needed + _RESERVE:
             raise IndexUnavailable(
-                f"{self.url} cannot be written: its disk has {free >> 20} MiB free, and "
-                f"{(needed + _RESERVE) >> 20} are needed; make room, and writing goes on"
+                f"{self.url} cannot be written: the disk has {free >> 20} MiB free, but "
+                f"{(needed + _RESERVE) >> 20} MiB are needed: free some space"
             )
 
     # filters

@@ -61,7 +61,7 @@ class PointWriter:
             if not changes:
                 return applied
         raise IndexUnavailable(
-            f"{self._engine.url}: {len(changes)} records are written by others too"
+            f"{self._engine.url}: conflicting writes of {len(changes)} records by other writers"
         )
 
     def _plan(

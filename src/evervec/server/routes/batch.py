@@ -1,9 +1,9 @@
 """Many records in one request: NDJSON in, NDJSON tickets out, in constant memory.
 
-Lines are saved as they come, as many together as arrived while the last ones were written.
-A bad line ends it: what came before it is saved and ticketed, and the last line of the
-answer is a problem document with the line's position. If it is the first, the whole answer
-is that document.
+Lines are saved as they arrive; those that arrive during a write are saved together in the next.
+The first invalid line ends the batch: the records before it are saved and have tickets, and the
+last line of the response is a problem document with the line's position. If it is the first line,
+the whole response is that document.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _dump = TypeAdapter(Ticket).dump_json
 
 
 class LineIn(RecordIn):
-    """A line of a batch: its kind may be given for all lines, as `?kind=`."""
+    """A line of a batch: `?kind=` may set the kind of all lines."""
 
     kind: str | None = Field(None, min_length=1)  # type: ignore[assignment]
 
@@ -50,7 +50,7 @@ class LineIn(RecordIn):
     response_class=Response,
     responses={
         200: {
-            "description": "A ticket for each line, in order; a problem document ends it early.",
+            "description": "A ticket for each line, in order; after an error, a problem document.",
             "content": {LINES: {"schema": TicketOut.model_json_schema()}},
         },
         **documented(415),
@@ -58,7 +58,7 @@ class LineIn(RecordIn):
     openapi_extra={
         "requestBody": {
             "required": True,
-            "description": "A record in each line, as for `POST /v1/records`.",
+            "description": "One record per line, as for `POST /v1/records`.",
             "content": {
                 LINES: {
                     "schema": {"type": "string", "format": "ndjson"},
@@ -72,14 +72,18 @@ class LineIn(RecordIn):
 async def batch(
     request: Request,
     view: WritingKind,
-    kind: Annotated[str | None, Query(min_length=1, description="of lines that name none")] = None,
+    kind: Annotated[
+        str | None, Query(min_length=1, description="kind of lines without one")
+    ] = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Tickets come while lines are still being sent. With an `Idempotency-Key`, lines without an
-    id get the same one whenever the batch is sent."""
+    """Tickets are sent while lines are still being received. With an `Idempotency-Key`, lines
+    without an id get the same id in each repetition of the batch."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in _NDJSON:
-        raise Problem(415, f"a batch is NDJSON (Content-Type: {LINES}), not {given or 'unnamed'}")
+        raise Problem(
+            415, f"a batch must be NDJSON (Content-Type: {LINES}), not {given or 'untyped'}"
+        )
     check_encoding(request)
     writer = _Batch(view, kind, idempotency_key)
     writer.check_declared(request)
@@ -92,14 +96,14 @@ async def batch(
         raise
     if not filled:
         spool.close()
-        await work  # raises what the first line was refused for
+        await work  # raises the error of the first line
         return Response(media_type=LINES)
     return _Tickets(spool, work)
 
 
 class _Tickets(Response):
-    """An answer that is sent while the body is still read. Starlette's own streaming answer
-    listens for the end of the connection, and so would take parts of the body for itself."""
+    """A response that is sent while the body is still read. Starlette's streaming response
+    listens for a disconnect and would consume parts of the body."""
 
     media_type = LINES
 
@@ -125,7 +129,7 @@ class _Tickets(Response):
 
 
 class _Batch:
-    """One batch on its way into the store."""
+    """One batch in progress."""
 
     def __init__(self, view: View, kind: str | None, name: str | None) -> None:
         self._view = view
@@ -138,20 +142,20 @@ class _Batch:
         self._position = 0
 
     def check_declared(self, request: Request) -> None:
-        """Refuse a body that says itself that it is too long, before any of it is read."""
+        """Reject a body whose Content-Length is too large, before it is read."""
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > self._most_bytes:
             raise self._too_long()
 
     async def work(self, request: Request, spool: Spool) -> None:
-        """Save all lines of the body; a `Problem` if the first one is refused."""
+        """Save all lines of the body; raises a `Problem` if the first one is rejected."""
         body = Incoming(request, self._most_bytes)
         try:
             problem = await self._save_all(body, spool)
             if problem is None and body.is_too_long:
                 problem = self._placed(self._too_long(), 0)
             if problem:
-                # the client may read nothing before it has sent all; it is not heard without end
+                # the client may not read before it has sent everything: read on, up to a limit
                 await body.hear_out(self._longest)
                 if not self._position:
                     raise problem
@@ -172,9 +176,9 @@ class _Batch:
         return None
 
     async def _lines(self, body: Incoming) -> AsyncIterator[list[bytes]]:
-        """Lines that can be saved together: those that are there, up to a transaction's worth.
-        One that grows too long is given as far as it came, to be refused."""
-        rest = bytearray()  # of a line whose end has not come yet
+        """Lines that can be saved together: those that have arrived, up to `add_batch`. The part
+        of a line that is too long is yielded, to be rejected."""
+        rest = bytearray()  # the beginning of an incomplete line
         most = self._settings.add_batch
         while (taken := await body.take()) is not None:
             first, *whole = taken.split(b"\n")
@@ -192,7 +196,7 @@ class _Batch:
             yield [bytes(rest)]
 
     def _save(self, lines: list[bytes]) -> tuple[list[bytes], Problem | None]:
-        """Tickets of the lines up to the first bad one, and what is wrong with that."""
+        """The tickets of the lines before the first invalid one, and its problem."""
         drafts: list[tuple[str, Draft]] = []
         problem = None
         try:
@@ -216,13 +220,13 @@ class _Batch:
     def _read_line(self, line: bytes, position: int) -> tuple[str, Draft]:
         if position >= self._settings.server_batch:
             most = self._settings.server_batch
-            raise Problem(413, f"a batch may hold {most:,} records (server_batch): send another")
+            raise Problem(413, f"a batch may have {most:,} records (server_batch): send several")
         if len(line) > self._longest:
             raise Problem(413, f"the line is longer than {self._longest:,} bytes (server_body_mb)")
         given = read_record(LineIn, line, self._settings)
         given.kind = kind = given.kind or self._kind
         if kind is None:
-            raise Problem(422, "kind: is missing; name it in the line, or for all as ?kind=")
+            raise Problem(422, "kind: is missing; set it in the line, or for all lines with ?kind=")
         self._view.must_have(kind)
         if given.id is None and self._name is not None:
             given.id = made_id(self._view, kind, self._name, position)
@@ -230,10 +234,10 @@ class _Batch:
 
     def _too_long(self) -> Problem:
         most = self._most_bytes
-        return Problem(413, f"a batch may have {most:,} bytes (server_batch_mb): send another")
+        return Problem(413, f"a batch may have {most:,} bytes (server_batch_mb): send several")
 
     def _placed(self, error: Exception, behind: int) -> Problem:
-        """What was refused, with its place in the batch."""
+        """The problem of a record, with its position in the batch."""
         position = self._position + behind
         found = problem_of(error, self._view.caller)
         detail = f"record at position {position}: {found.detail}"
@@ -243,6 +247,6 @@ class _Batch:
 
 
 def _runs(drafts: list[tuple[str, Draft]]) -> Iterator[tuple[str, list[Draft]]]:
-    """Neighbours of one kind, which one transaction can save."""
+    """Adjacent drafts of one kind, which one transaction can save."""
     for kind, group in groupby(drafts, key=lambda pair: pair[0]):
         yield kind, [draft for _, draft in group]

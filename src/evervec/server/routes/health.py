@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, and what are its numbers."""
+"""Liveness, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -16,39 +16,41 @@ from evervec.server.schemas.health import AliveOut, ReadyOut
 router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz", summary="Is the process alive", responses={200: {"model": AliveOut}})
+@router.get("/healthz", summary="Liveness check", responses={200: {"model": AliveOut}})
 async def healthz() -> Response:
-    """Open to everybody; it looks at nothing."""
+    """Public; it checks nothing."""
     return answer(AliveOut, {"status": "ok"})
 
 
 @router.get(
     "/readyz",
-    summary="Can it do its work",
+    summary="Readiness check",
     responses={
         200: {"model": ReadyOut},
         503: {
             "model": ReadyOut,
-            "description": "Store, disk or a worker inside does not work.",
+            "description": "Store, disk or a worker in the service does not work.",
         },
     },
 )
 async def readyz(request: Request) -> Response:
-    """Store, disk, index, provider and the workers inside, each by name with a reason. It is open
-    to everybody, so what the reasons are about is in the service's log alone."""
+    """Store, disk, index, provider and the service's workers, each with a reason. It is public, so
+    the details are only in the service's log."""
     shown = as_shown(await request.app.state.readiness.parts())
     return answer(ReadyOut, shown, 503 if shown["status"] == "down" else 200)
 
 
 @router.get(
     "/metrics",
-    summary="Numbers for Prometheus",
+    summary="Metrics for Prometheus",
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **documented()},
 )
 async def metrics(request: Request, view: Reading) -> Response:
-    """Of the key's tenant; of all for a platform admin."""
+    """Of the key's tenant; for a platform admin, of all tenants."""
     counts = request.app.state.counts
-    run = view.service.run if view.everyone else view.run  # the operator's wait for no tenant
+    run = (
+        view.service.run if view.everyone else view.run
+    )  # an admin's request does not wait in a tenant's turn
     body, media_type = await run(exposition, view, counts)
     return Response(body, media_type=media_type)

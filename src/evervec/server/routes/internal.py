@@ -1,4 +1,4 @@
-"""Push mode: a scheduler starts rounds, and each job comes back as a delivery."""
+"""Push mode: a scheduler starts a dispatch, and each job arrives as a delivery."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from evervec.server.service import Service
 
 router = APIRouter(prefix="/internal", tags=["push"], route_class=CheckedRoute)
 
-Limit = Annotated[int, Query(ge=1, le=1000, description="Jobs handed out at most.")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of jobs.")]
 
 
 class DispatchedOut(Shown):
-    """What became of a round."""
+    """The result of a dispatch."""
 
     claimed: int
     published: int
-    released: int = Field(description="given back at once, because nobody took them")
+    released: int = Field(description="released at once, because they could not be published")
 
 
 class DeliveryIn(BaseModel):
@@ -42,27 +42,27 @@ class DeliveryIn(BaseModel):
 
 
 class DeliveredOut(Shown):
-    """What became of a delivery."""
+    """The result of a delivery."""
 
     status: Status | None = Field(
-        description="null: nothing to do, because the token is no longer good or the same "
-        "delivery is at work; pending: the record failed, and will be tried again"
+        description="null: nothing to do, because the token is no longer valid or the same "
+        "delivery is in progress; pending: the record failed, and will be retried"
     )
     error: str | None = Field(description="why the record failed, if it did")
 
 
 @router.post(
     "/dispatch",
-    summary="Hand out due jobs",
+    summary="Dispatch due jobs",
     responses={200: {"model": DispatchedOut}, **documented()},
 )
 async def dispatch(request: Request, limit: Limit = 10) -> Response:
-    """For a scheduler: claims jobs and hands each to the worker endpoint, through QStash or by a
-    plain request. Takes `CRON_SECRET`."""
+    """For a scheduler: claims jobs and sends each to the worker endpoint, through QStash or by a
+    direct request. Requires `CRON_SECRET`."""
     service: Service = request.app.state.service
     settings = service.ev.settings
     await check_scheduler(request, service)
-    # in a thread of its own: plain requests come back to this service, and need its threads
+    # in a separate thread: direct requests come back to this service and need its threads
     done = await asyncio.to_thread(
         service.ev.dispatcher.dispatch, limit, public_url(request, settings)
     )
@@ -71,7 +71,7 @@ async def dispatch(request: Request, limit: Limit = 10) -> Response:
 
 @router.post(
     "/worker",
-    summary="Do a job that was handed out",
+    summary="Run a dispatched job",
     responses={200: {"model": DeliveredOut}, **documented()},
     openapi_extra={
         "requestBody": {
@@ -81,8 +81,9 @@ async def dispatch(request: Request, limit: Limit = 10) -> Response:
     },
 )
 async def worker(request: Request) -> Response:
-    """For QStash or the dispatcher itself, with a signature or `WORKER_SECRET`. 200: done, or
-    nothing to do, or the record's own failure; 503: something is away, deliver it again."""
+    """For QStash or the dispatcher, with a signature or `WORKER_SECRET`. 200: the job is done, or
+    there is nothing to do, or the record failed; 503: something is unavailable, so deliver
+    it again."""
     service: Service = request.app.state.service
     settings = service.ev.settings
     body = await read_delivery(request, service)

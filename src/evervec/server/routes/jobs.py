@@ -1,4 +1,4 @@
-"""Jobs: look at them, retry, cancel and reorder them."""
+"""Jobs: list, get, retry, cancel, and change of priority."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ async def jobs(
     view: Reading,
     status: Status | None = None,
     kind: Annotated[str | None, Query(min_length=1)] = None,
-    id: Annotated[str | None, Query(min_length=1, description="of the record")] = None,
+    id: Annotated[str | None, Query(min_length=1, description="id of the record")] = None,
     cursor: str | None = None,
     limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
 ) -> Response:
-    """In order of their numbers. `cursor`: as the page before gave it."""
+    """Ordered by job id. `cursor`: from the previous page."""
     place = read_cursor(cursor, int)
     after = place[0] if place else 0
     found = await view.run(
@@ -63,13 +63,13 @@ async def reorder(view: Writing, id: JobId, body: PriorityIn) -> Response:
 
 @router.post(
     "/{id}/retry",
-    summary="Let a failed job start anew",
+    summary="Retry a failed job",
     responses={200: {"model": JobOut}, **documented(404, 409)},
 )
 async def retry(
     request: Request, view: Writing, id: JobId, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """With no attempts spent and no error."""
+    """Resets its attempts and its error."""
 
     async def do() -> Response:
         await _find(view, id)
@@ -88,7 +88,7 @@ async def retry(
 async def cancel(
     request: Request, view: Writing, id: JobId, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """Its history stays."""
+    """Its history is kept."""
 
     async def do() -> Response:
         await _find(view, id)
@@ -102,5 +102,5 @@ async def cancel(
 async def _find(view: View, id: int) -> Job:
     found = await view.run(view.queue.get, id)
     if found is None:
-        raise Problem(404, f"there is no job {id} in this tenant")
+        raise Problem(404, f"job {id} does not exist in this tenant")
     return told(view.caller, found)

@@ -1,7 +1,7 @@
 """Keys, tokens and the audit log.
 
-Keys and the audit log are for platform admins who come with a key: a token, which was given away for
-a while, must not make something that stays.
+Keys and the audit log require a platform admin's key, not a token: a short-lived token must not
+create a permanent key.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from evervec.stores.values import AuditChoice
 router = APIRouter(prefix="/v1", tags=["keys"], route_class=CheckedRoute)
 
 KeyId = Annotated[
-    str, Path(pattern=r"^(ev_)?[0-9a-f]{12}$", description="as listed, or how the key begins")
+    str, Path(pattern=r"^(ev_)?[0-9a-f]{12}$", description="as listed, or the beginning of the key")
 ]
 
 
 @router.post(
     "/keys",
-    summary="Make a key",
+    summary="Create a key",
     status_code=201,
     responses={201: {"model": NewKeyOut}, **documented(409, 415)},
 )
 async def create(view: Running, body: KeyIn) -> Response:
-    """The key is shown this once: only its hash is kept."""
+    """The key is shown only once: only its hash is stored."""
     _must_have_key(view)
     if view.caller.key is None and body.role is not Role.ADMIN:
         raise Problem(
             409,
-            "the first key must be an admin's: from then on nobody comes in without one, and only "
-            "an admin makes others",
+            "the first key must have the role admin: from then on every request needs a key, and "
+            "only an admin can create keys",
         )
     lasts = None if body.expires_in is None else timedelta(seconds=body.expires_in)
     made = await view.run(view.service.keys.create, body.tenant, body.agent, str(body.role), lasts)
@@ -66,7 +66,7 @@ async def create(view: Running, body: KeyIn) -> Response:
 async def keys(
     view: Running, tenant: Annotated[str | None, Query(min_length=1)] = None
 ) -> Response:
-    """Of all tenants, or of one."""
+    """Keys of all tenants, or of one."""
     _must_have_key(view)
     return answer(KeysOut, {"keys": await view.run(view.service.keys.list, tenant)})
 
@@ -77,7 +77,7 @@ async def keys(
     responses={200: {"model": RevokedOut}, **documented(404)},
 )
 async def revoke(view: Running, id: KeyId) -> Response:
-    """It opens nothing from now on, nor do its tokens; requests under way with it end within two
+    """The key and its tokens become invalid at once; requests in progress with them end within two
     seconds."""
     _must_have_key(view)
     try:
@@ -95,7 +95,7 @@ async def revoke(view: Running, id: KeyId) -> Response:
     responses={201: {"model": NewKeyOut}, **documented(404, 415)},
 )
 async def rotate(view: Running, id: KeyId, body: RotateIn | None = None) -> Response:
-    """Makes a key of the same tenant, agent and role. The old one stays good for `overlap`
+    """Creates a key with the same tenant, agent and role. The old key stays valid for `overlap`
     seconds."""
     _must_have_key(view)
     overlap = timedelta(seconds=body.overlap if body else DEFAULT_OVERLAP)
@@ -109,25 +109,23 @@ async def rotate(view: Running, id: KeyId, body: RotateIn | None = None) -> Resp
 
 @router.post(
     "/tokens",
-    summary="Make a token from your key",
+    summary="Create a token from your key",
     status_code=201,
     responses={201: {"model": TokenOut}, **documented(409, 415)},
 )
 async def token(view: Reading, body: TokenIn) -> Response:
-    """For a program that should have less than the key, and not for long. It is used as a key is,
-    and ends with the key that it was made from."""
+    """For a program that should have fewer permissions than the key, for a limited time. A token is
+    used like a key, and becomes invalid with its key."""
     key, settings = view.caller.key, view.service.ev.settings
     if key is None:
-        raise Problem(
-            409, "there are no keys yet, so nothing to make a token from: make a key first"
-        )
+        raise Problem(409, "no keys exist, so no token can be created: create a key first")
     if key.parent is not None:
-        raise Problem(403, "a token makes no tokens: use the key that it was made from")
+        raise Problem(403, "a token cannot create tokens: use its key")
     if body.role.rank > key.role.rank:
-        raise Problem(403, f"a {key.role}'s key makes no token of an {body.role}")
+        raise Problem(403, f"a {key.role}'s key cannot create a token with the role {body.role}")
     tenant = body.tenant or view.tenant
     if tenant != key.tenant and key.role is not Role.ADMIN:
-        raise Problem(403, "this key is of another tenant: leave tenant out")
+        raise Problem(403, "this key belongs to another tenant: omit tenant")
     if body.expires_in > settings.token_seconds:
         raise Problem(
             422, f"expires_in: at most {settings.token_seconds:g} seconds (token_seconds)"
@@ -145,18 +143,20 @@ async def token(view: Reading, body: TokenIn) -> Response:
 
 @router.get(
     "/audit",
-    summary="Who did what",
+    summary="Read the audit log",
     responses={200: {"model": AuditOut}, **documented()},
 )
 async def audit(
     view: Running,
-    tenant: Annotated[str | None, Query(min_length=1, description="`*`: done to all")] = None,
+    tenant: Annotated[
+        str | None, Query(min_length=1, description="`*`: actions on all tenants")
+    ] = None,
     action: Annotated[str | None, Query(min_length=1, examples=["key.revoke"])] = None,
     key_id: Annotated[str | None, Query(min_length=1)] = None,
     cursor: str | None = None,
     limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
 ) -> Response:
-    """The newest first. `cursor`: as the page before gave it."""
+    """Newest first. `cursor`: from the previous page."""
     _must_have_key(view)
     place = read_cursor(cursor, int)
     chosen = AuditChoice(tenant, action, key_id, place[0] if place else None)
@@ -167,7 +167,7 @@ async def audit(
 
 def _must_have_key(view: View) -> None:
     if view.caller.key is not None and view.caller.key.parent is not None:
-        raise Problem(403, "a token does not open keys and the audit log: use an admin's key")
+        raise Problem(403, "a token gives no access to keys and the audit log: use an admin's key")
 
 
 def _target(key: Key) -> str:

@@ -1,4 +1,4 @@
-"""A change of the model. It is the whole store's, so all of it takes a platform admin."""
+"""Migrations to another model. They concern the whole store, so they require a platform admin."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ router = APIRouter(prefix="/v1/migrations", tags=["versions"], route_class=Check
 
 @router.post(
     "",
-    summary="Change the model while searches and writes go on",
+    summary="Start a migration to another model",
     status_code=202,
     responses={202: {"model": MigrationOut}, **documented(409, 415)},
 )
 async def begin(view: Running, body: MigrationIn) -> Response:
-    """Workers build the new version beside the old one. The same request again takes it up."""
+    """Workers build the new version beside the old one, while searches and writes continue. The
+    same request again continues the migration."""
 
     def do() -> MigrationStatus:
         return view.ev.migrate(
@@ -39,7 +40,7 @@ async def begin(view: Running, body: MigrationIn) -> Response:
 
 @router.get(
     "",
-    summary="The change that is under way, or can still be rolled back",
+    summary="Get the migration that is in progress or can still be rolled back",
     responses={200: {"model": MigrationOut}, **documented(404)},
 )
 async def current(view: Running) -> Response:
@@ -48,7 +49,7 @@ async def current(view: Running) -> Response:
 
 @router.post(
     "/{step}",
-    summary="Take the next step, or a step back",
+    summary="Switch, roll back, retire or cancel",
     responses={200: {"model": MigrationOut}, **documented(404, 409, 415)},
 )
 async def take(
@@ -56,8 +57,8 @@ async def take(
     step: Literal["switch", "rollback", "retire", "cancel"],
     body: StepIn | None = None,
 ) -> Response:
-    """`switch` lets the new version serve, once it lacks nothing (or with `force`); `rollback`
-    the old one; `retire` gives the old version up, `cancel` the new one."""
+    """`switch` serves the new version, once it is complete (or with `force`); `rollback` serves the
+    old one again; `retire` drops the old version, `cancel` the new one."""
     options = {"force": True} if step == "switch" and body and body.force else {}
 
     def do() -> MigrationStatus:
@@ -73,5 +74,5 @@ async def take(
 def _current(view: View) -> Migration:
     migration = view.ev.migration()
     if migration is None:
-        raise Problem(404, "no change of the model is under way: POST /v1/migrations begins one")
+        raise Problem(404, "no migration in progress: start one with POST /v1/migrations")
     return migration

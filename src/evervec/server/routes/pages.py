@@ -1,4 +1,4 @@
-"""Pages for people."""
+"""HTML pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/docs")
 async def docs(request: Request) -> Response:
-    """What can be asked, and how."""
+    """The API documentation."""
     state = request.app.state
     if not hasattr(state, "docs_page"):
         state.docs_page = docs_page(request.app.openapi())

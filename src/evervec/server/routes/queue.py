@@ -1,4 +1,4 @@
-"""The queue as a whole: its numbers, and what is done to many jobs at once."""
+"""The queue as a whole: statistics, and operations on many jobs."""
 
 from __future__ import annotations
 
@@ -31,21 +31,22 @@ router = APIRouter(prefix="/v1/queue", tags=["queue"], route_class=CheckedRoute)
 
 @router.get(
     "/stats",
-    summary="What waits, runs, failed and is done",
+    summary="Get statistics of the queue",
     responses={200: {"model": StatsOut}, **documented()},
 )
 async def stats(view: Reading) -> Response:
-    """Of the tenant; a platform admin sees all tenants together, or one with `?tenant=`."""
+    """Jobs of the tenant by status; for a platform admin of all tenants, or of one with
+    `?tenant=`."""
     found = await view.run(view.queue.stats)
     if not view.everyone:
-        # calls are made for all tenants: a tenant sees no more than it could have
+        # calls are shared by all tenants: show a tenant no more than it can have
         found = replace(found, in_flight=min(found.in_flight, found.processing))
     return answer(StatsOut, told(view.caller, found))
 
 
 @router.post(
     "/retry-failed",
-    summary="Let all failed jobs start anew",
+    summary="Retry all failed jobs",
     responses={200: {"model": RetriedOut}, **documented(415)},
 )
 async def retry_failed(
@@ -66,11 +67,11 @@ async def retry_failed(
 
 @router.post(
     "/recover-stuck",
-    summary="Take back jobs whose worker died",
+    summary="Recover jobs whose worker died",
     responses={200: {"model": RecoveredOut}, **documented(415)},
 )
 async def recover_stuck(view: Writing, body: RecoverIn | None = None) -> Response:
-    """Those whose lease ran out. Workers do this by themselves."""
+    """Those whose lease expired. Workers do this automatically."""
     threshold = body.threshold if body else None
     async with view.noted("queue.recover-stuck"):
         count = await view.run(view.queue.recover_stuck, threshold, own=True)
@@ -79,13 +80,13 @@ async def recover_stuck(view: Writing, body: RecoverIn | None = None) -> Respons
 
 @router.post(
     "/purge",
-    summary="Drop settled jobs",
+    summary="Purge done or failed jobs",
     responses={200: {"model": PurgedOut}, **documented(415)},
 )
 async def purge(
     request: Request, view: Writing, body: PurgeIn, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """Records and vectors stay."""
+    """Records and vectors are kept."""
     age = timedelta(seconds=body.older_than)
 
     async def do() -> Response:
@@ -101,23 +102,23 @@ async def purge(
 
 @router.post(
     "/pause",
-    summary="Let no worker claim more",
+    summary="Stop workers from claiming jobs",
     responses={200: {"model": PausedOut}, **documented()},
 )
 async def pause(view: Writing) -> Response:
-    """Of the tenant's jobs; for a platform admin of all tenants', or of one with `?tenant=`. What
-    is claimed is finished."""
+    """Jobs of the tenant; for a platform admin of all tenants, or of one with `?tenant=`. Claimed
+    jobs are finished."""
     async with view.noted("queue.pause"):
         return await view.run(_set_paused, view, True)
 
 
 @router.post(
     "/resume",
-    summary="Let workers go on",
+    summary="Let workers claim jobs again",
     responses={200: {"model": PausedOut}, **documented()},
 )
 async def resume(view: Writing) -> Response:
-    """Ends a pause of the same scope. While all tenants are paused, one that resumes still is."""
+    """Ends a pause of the same scope. While all tenants are paused, resuming one has no effect."""
     async with view.noted("queue.resume"):
         return await view.run(_set_paused, view, False)
 

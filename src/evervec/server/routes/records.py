@@ -1,4 +1,4 @@
-"""Records: add, get, list, delete, and what was tried for them."""
+"""Records: add, get, list, delete, and their attempts."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ _FIRST_PORTION = 16
 
 router = APIRouter(prefix="/v1/records", tags=["records"], route_class=CheckedRoute)
 
-PREFER = "`wait=30`: answer once it is embedded, within so many seconds."
-IF_MATCH = "The record's ETag: only if it is still that version."
+PREFER = "`wait=30`: respond when it is embedded, or after so many seconds."
+IF_MATCH = "The record's ETag: only if it has not changed since."
 Prefer = Annotated[str | None, Header(description=PREFER)]
 IfMatch = Annotated[str | None, Header(description=IF_MATCH)]
-IfNoneMatch = Annotated[str | None, Header(description="The ETag that you have already.")]
+IfNoneMatch = Annotated[str | None, Header(description="The ETag that you already have.")]
 
 
 async def _kind(kind: Annotated[str, Path(min_length=1)]) -> str:
@@ -72,7 +72,7 @@ Id = Annotated[str, Depends(_id)]
 
 
 def read_record(shape: type[R], source: bytes, settings: Settings) -> R:
-    """A record as it was sent."""
+    """Parse and check a record."""
     check_values(source, settings.server_values)
     given = shape.model_validate_json(source)
     check_value([given.metadata, given.data], source, settings.server_depth)
@@ -80,20 +80,20 @@ def read_record(shape: type[R], source: bytes, settings: Settings) -> R:
 
 
 def draft_of(ev: Evervec, given: RecordIn) -> Draft:
-    """The record that was sent, as `add` would save it."""
+    """The draft of a record, as `add` would save it."""
     options = {name: getattr(given, name) for name in given.model_fields_set & OPTIONS}
     if (given.text is None) is (given.data is None):
-        raise Problem(422, "give text, or data for a kind with a model; one of the two")
+        raise Problem(422, "give either text, or data for a kind with a model")
     return ev.draft(given.kind, given.data if given.text is None else given.text, options)
 
 
 @router.post(
     "",
-    summary="Add a record, or change it",
+    summary="Add or change a record",
     status_code=202,
     responses={
-        201: {"model": TicketOut, "description": "It is embedded (with `Prefer: wait=`)."},
-        202: {"model": TicketOut, "description": "It is on disk, and will be embedded."},
+        201: {"model": TicketOut, "description": "The record is embedded (with `Prefer: wait=`)."},
+        202: {"model": TicketOut, "description": "The record is saved, and will be embedded."},
         **documented(409, 412, 415),
     },
     openapi_extra={
@@ -110,10 +110,10 @@ def draft_of(ev: Evervec, given: RecordIn) -> Draft:
     },
 )
 async def add(request: Request) -> Response:
-    """The record and the job that embeds it are saved together; the answer comes once they are
-    on disk. The same text, title, metadata and weight again enqueue nothing."""
-    # Most requests are of this route, so it reads its parameters itself: left to FastAPI they
-    # took a third of the request's whole time.
+    """Saves the record and its embedding job in one transaction, and responds when both are
+    durable. An unchanged record (text, title, metadata and weight) enqueues nothing."""
+    # This is the most frequent route, so it reads its parameters itself: in FastAPI that took a
+    # third of the request's time.
     view = view_of(request, request.query_params.get("tenant"), Role.WRITER, by_kind=True)
     check_media_type(request)
     headers = request.headers
@@ -155,7 +155,8 @@ async def records(
     view: ReadingKind,
     kind: Annotated[str | None, Query(min_length=1)] = None,
     embedded: Annotated[
-        bool | None, Query(description="Whether their current version is in the index.")
+        bool | None,
+        Query(description="Only records whose latest change is (or is not) in the index."),
     ] = None,
     filter: Annotated[
         str | None, Query(description="A filter on metadata, as JSON.", examples=['{"year":2020}'])
@@ -163,8 +164,8 @@ async def records(
     cursor: str | None = None,
     limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
 ) -> Response:
-    """In order of kind and id. `cursor`: as the page before gave it. A page of long texts has
-    fewer than `limit`."""
+    """Ordered by kind and id. `cursor`: from the previous page. A page with long texts has fewer
+    than `limit` records."""
     view.must_have(kind)
     listed = partial(view.ev.records, kind, embedded=embedded, filter=_filter(filter))
     most = int(view.ev.settings.server_page_mb * 1e6)
@@ -175,11 +176,11 @@ async def records(
 
 @router.get(
     "/{kind}/{id:path}/history",
-    summary="What was tried for a record",
+    summary="List the attempts of a record",
     responses={200: {"model": HistoryOut}, **documented(404)},
 )
 async def history(view: ReadingKind, kind: Kind, id: Id) -> Response:
-    """Oldest first; empty for a record that nobody tried yet."""
+    """Oldest first; empty for a record without attempts."""
     view.must_have(kind)
     found = await view.run(view.ev.queue.history, kind, id)
     if not found and await view.run(view.ev.queue.status, kind, id) is None:
@@ -193,12 +194,12 @@ async def history(view: ReadingKind, kind: Kind, id: Id) -> Response:
     summary="Get a record",
     responses={
         200: {"model": RecordOut},
-        304: {"description": "It is still the version of `If-None-Match`."},
+        304: {"description": "The record still matches `If-None-Match`."},
         **documented(404),
     },
 )
 async def get(view: ReadingKind, kind: Kind, id: Id, if_none_match: IfNoneMatch = None) -> Response:
-    """The record as it is now, with its version as ETag; 404 while it is still boxed."""
+    """The current record, with its ETag; 404 while it is boxed."""
     view.must_have(kind)
     found = await view.run(view.ev.get, kind, id)
     if found is None:
@@ -214,15 +215,15 @@ async def get(view: ReadingKind, kind: Kind, id: Id, if_none_match: IfNoneMatch 
     summary="Delete a record",
     status_code=202,
     responses={
-        200: {"model": TicketOut, "description": "Its vectors are gone too (`Prefer: wait=`)."},
-        202: {"model": TicketOut, "description": "No search finds it any more."},
+        200: {"model": TicketOut, "description": "Its vectors are deleted too (`Prefer: wait=`)."},
+        202: {"model": TicketOut, "description": "Searches no longer find it."},
         **documented(404, 412),
     },
 )
 async def delete(
     view: WritingKind, kind: Kind, id: Id, prefer: Prefer = None, if_match: IfMatch = None
 ) -> Response:
-    """It disappears from every search at once, and its vectors soon after."""
+    """Searches no longer find it; its vectors are deleted soon after."""
     view.must_have(kind)
     if_seq = asked_seq(if_match)
     ev = view.service.ev
@@ -241,8 +242,8 @@ async def delete(
 async def _receipt(
     view: View, ticket: Ticket, prefer: str | None, when_done: int, headers: dict[str, str]
 ) -> Response:
-    """A ticket, once its change is embedded if that is preferred. Its record is saved in any
-    case, so a change that failed is told as such, not as an error."""
+    """The response with a ticket, after the wait that the client prefers. The record is saved in
+    any case, so a failed embedding is reported in the ticket, not as an error response."""
     wait = asked_wait(prefer)
     if wait is None or not ticket.accepted:
         return answer(TicketOut, ticket, 202, headers)
@@ -251,7 +252,7 @@ async def _receipt(
     shown: dict[str, Any] = {name: getattr(ticket, name) for name in Ticket.__slots__}
     shown["status"] = end or Status.PENDING
     if end is Status.FAILED:
-        with suppress(EvervecError):  # the record is saved, so the answer is its ticket
+        with suppress(EvervecError):  # the record is saved, so respond with its ticket
             job = await view.run(view.ev.queue.get, ticket.job_id)
             shown["error"] = job.error if job else "it was cancelled"
     return answer(TicketOut, shown, when_done if end is Status.DONE else 202, headers)
@@ -259,24 +260,22 @@ async def _receipt(
 
 async def _must_exist(view: View, kind: str, id: str) -> None:
     if await view.run(view.ev.get, kind, id) is None:
-        raise Problem(412, f"there is no {kind} {id!r}")
+        raise Problem(412, f"{kind} {id!r} does not exist")
 
 
 def _absent(kind: str, id: str) -> Problem:
-    return Problem(404, f"there is no {kind} {id!r} in this tenant")
+    return Problem(404, f"{kind} {id!r} does not exist in this tenant")
 
 
 def _changed(ticket: Ticket) -> Problem:
-    return Problem(
-        412, f"{ticket.kind} {ticket.id!r} is no longer the version of If-Match: get it again"
-    )
+    return Problem(412, f"{ticket.kind} {ticket.id!r} no longer matches If-Match: get it again")
 
 
 def _page(
     listed: Callable[..., list[Record]], after: tuple[str, str] | None, limit: int, most: int
 ) -> tuple[list[Record], bool]:
-    """Records up to a limit, or until their texts have more than `most` characters, and whether
-    there may be others. They are read in portions, so that little more than that is held."""
+    """Records up to a limit, or until their texts exceed `most` characters, and whether there may
+    be more. They are read in portions, to bound the memory."""
     found: list[Record] = []
     size, portion = 0, _FIRST_PORTION
     while True:

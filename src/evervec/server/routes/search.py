@@ -1,4 +1,4 @@
-"""Search, and waiting for what was written."""
+"""Search, and waiting for changes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ router = APIRouter(prefix="/v1", tags=["search"], route_class=CheckedRoute)
 
 @router.post(
     "/search",
-    summary="Find by meaning and by words",
+    summary="Search by meaning and by words",
     responses={200: {"model": HitsOut}, **documented(409, 415)},
 )
 async def search(view: ReadingKind, body: SearchIn) -> Response:
-    """`via` says how it was found: with no vectors at hand, text alone answers. With `after` it
-    is not older than that change, or 409 once `wait` seconds are over."""
+    """`via` says how the hits were found: without vectors, only text search is used. With `after`,
+    the result includes that change, or the response is 409 after `wait` seconds."""
     view.must_have(body.kind)
     if body.after is not None:
         await _settled(view, body.after, body.wait)
@@ -42,7 +42,7 @@ async def search(view: ReadingKind, body: SearchIn) -> Response:
     responses={200: {"model": JobOut}, **documented(409, 415)},
 )
 async def wait(view: ReadingKind, body: WaitIn) -> Response:
-    """The job once it is done; 409 if it failed, is not done in time, or is unknown."""
+    """Returns the job when it is done; 409 if it failed, is not done in time, or is unknown."""
     ticket = await _settled(view, body.ticket, body.wait)
     job = await view.run(view.ev.wait, ticket, 0.0)
     return answer(JobOut, told(view.caller, job))
@@ -54,8 +54,8 @@ async def _settled(view: View, given: TicketIn, seconds: float) -> Ticket:
     end = await view.service.settle(view.tenant, ticket, 0.0)
     if end is None and await view.run(view.ev.store.is_saved, view.tenant, ticket):
         end = await view.service.settle(view.tenant, ticket, seconds)
-    if end is None:  # what is not in the store is not waited for: who has it never got it from here
-        advice = "ask again later, and see that a worker runs"
+    if end is None:  # unknown tickets fail at once, without a wait
+        advice = "try again later, and check that a worker is running"
         raise await view.run(view.ev.timed_out, ticket, seconds, advice)
     if end is Status.FAILED:
         job = await view.run(view.ev.store.serving_job, view.tenant, ticket.kind, ticket.id)

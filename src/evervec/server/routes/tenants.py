@@ -1,4 +1,4 @@
-"""What tenants may have and use: the tenant looks, a platform admin sets."""
+"""Usage and limits of tenants: a tenant reads its own, a platform admin sets them."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ Tenant = Annotated[str, Depends(_tenant)]
 
 @router.get(
     "/usage",
-    summary="What the tenant has and may have",
+    summary="Get usage and limits of the tenant",
     responses={200: {"model": UsageOut}, **documented()},
 )
 async def usage(view: Reading) -> Response:
-    """Records, bytes and chunks that are there, tokens and money of today, and the bounds."""
+    """Current records, bytes and chunks, today's tokens and money, and the limits."""
     used = await view.run(view.ev.usage)
     return answer(UsageOut, used, headers=quota_headers(used))
 
 
 @router.get(
     "/tenants/{tenant}/limits",
-    summary="What a tenant has and may have",
+    summary="Get usage and limits of a tenant",
     responses={200: {"model": UsageOut}, **documented()},
 )
 async def limits(view: Running, tenant: Tenant) -> Response:
@@ -49,12 +49,12 @@ async def limits(view: Running, tenant: Tenant) -> Response:
 
 @router.put(
     "/tenants/{tenant}/limits",
-    summary="Set what a tenant may have",
+    summary="Set the limits of a tenant",
     responses={200: {"model": UsageOut}, **documented(415)},
 )
 async def set_limits(view: Running, tenant: Tenant, body: LimitsIn) -> Response:
-    """For platform admins. Other processes of the store know it within a second. What is there
-    stays, also where it is more than that."""
+    """For platform admins. Other processes of the store apply it within a second. Existing data is
+    kept, even beyond the limits."""
     return answer(UsageOut, await view.run(_set, view, tenant, Limits(**body.model_dump())))
 
 
@@ -65,7 +65,7 @@ def _set(view: View, tenant: str, limits: Limits) -> Usage:
 
 
 def quota_headers(used: Usage) -> dict[str, str]:
-    """What is left of each bound, in the way of the RateLimit header."""
+    """The remaining quotas, in the format of the RateLimit header."""
     told = [
         f'"{name}";q={bound:g};r={max(0, bound - there):g}'
         if name == "money"

@@ -1,4 +1,4 @@
-"""Embedding versions, and whether the index agrees with the records."""
+"""Embedding versions, and verification of the index."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ router = APIRouter(prefix="/v1", tags=["versions"], route_class=CheckedRoute)
 
 @router.get(
     "/versions",
-    summary="Which model made which vectors",
+    summary="List embedding versions",
     responses={200: {"model": VersionsOut}, **documented()},
 )
 async def versions(view: Reading) -> Response:
-    """Of the kinds that the tenant has, with counts of its own records."""
+    """Which model made which vectors, for the tenant's kinds and with counts of its records."""
     found = await view.run(view.ev.versions, all_tenants=view.everyone)
     return answer(VersionsOut, {"versions": found})
 
@@ -33,9 +33,9 @@ async def versions(view: Reading) -> Response:
     responses={200: {"model": VerifyOut}, **documented(415)},
 )
 async def verify(view: Reading, body: VerifyIn | None = None) -> Response:
-    """`repair` (for writers) takes out what is too much and enqueues what is missing or stale.
-    `waiting` records were not compared, because a job for them is on its way; `unchecked` says
-    what else was not."""
+    """`repair` (for writers) removes orphaned points and enqueues missing or stale records.
+    `waiting` records were not compared, because they have a job; `unchecked` lists what else was
+    not checked."""
     asked = body or VerifyIn()
     if not asked.repair:
         return answer(VerifyOut, await view.run(_verify, view, asked))

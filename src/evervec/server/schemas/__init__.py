@@ -1,1 +1,1 @@
-"""The shapes of bodies and answers, by the routes that have them: what OpenAPI shows."""
+"""The schemas of request and response bodies, by route, as OpenAPI shows them."""

@@ -1,7 +1,7 @@
-"""What all shapes share: bodies are checked, answers are made from values of the library.
+"""Base classes: request bodies are validated, responses are built from values of the library.
 
-Answers name each field that they show; what must not leave the service (a job's token) is not
-named.
+Responses list each field that they show, so that fields that must not leave the service (a job's
+token) are left out.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ BigInt = Annotated[int, Field(ge=0, lt=1 << 63)]
 MOST_AT_ONCE = 1000
 LONGEST_WAIT = 300.0
 More = Annotated[
-    str | None, Field(description="give it to get the next page; null: this is the last")
+    str | None, Field(description="pass it to get the next page; null: this is the last page")
 ]
 
 
 class Given(BaseModel):
-    """A body: what is unknown in it is refused, so that a typo is noticed."""
+    """A request body; unknown fields are rejected, to catch typos."""
 
     model_config = ConfigDict(extra="forbid", strict=False)
 
 
 class Shown(BaseModel):
-    """An answer, made from a value of the library."""
+    """A response body, built from a value of the library."""
 
     model_config = ConfigDict(from_attributes=True)

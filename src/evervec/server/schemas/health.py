@@ -1,4 +1,4 @@
-"""How the service does."""
+"""Liveness and readiness."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from evervec.server.schemas.base import Shown
 
 
 class AliveOut(Shown):
-    """The process answers."""
+    """The process responds."""
 
     status: Literal["ok"]
 
 
 class PartOut(Shown):
-    """How one part of the service does."""
+    """The state of one part of the service."""
 
     ok: bool
     reason: str
@@ -24,9 +24,9 @@ class PartOut(Shown):
 
 
 class ReadyOut(Shown):
-    """How the service does, part by part. Without index or provider it takes records and answers
-    from text, so it is degraded, not down. It is down when records cannot be saved, because of
-    the store or the disk, and when a worker that should run inside does not work."""
+    """The state of the service by part. Without index or provider, the service saves records and
+    searches text, so it is degraded, not down. It is down when records cannot be saved, because of
+    the store or the disk, or when one of its own workers does not work."""
 
     status: Literal["ready", "degraded", "down"]
     store: PartOut

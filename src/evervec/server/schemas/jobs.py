@@ -1,4 +1,4 @@
-"""Jobs, one by one, and what was tried for a record."""
+"""Jobs and attempts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evervec.server.schemas.base import Given, More, Shown
 
 
 class PriorityIn(Given):
-    """What of a job can be changed."""
+    """The changeable fields of a job."""
 
     priority: int = Field(ge=-HIGHEST_PRIORITY, le=HIGHEST_PRIORITY, examples=[10])
 
@@ -48,13 +48,13 @@ class JobsOut(Shown):
 
 
 class CancelledOut(Shown):
-    """The job that is no more."""
+    """The id of the cancelled job."""
 
     cancelled: int
 
 
 class AttemptOut(Shown):
-    """One try at a job."""
+    """One attempt of a job."""
 
     attempt: int
     seq: int
@@ -69,6 +69,6 @@ class AttemptOut(Shown):
 
 
 class HistoryOut(Shown):
-    """What was tried for a record, oldest first."""
+    """The attempts of a record, oldest first."""
 
     attempts: list[AttemptOut]

@@ -1,4 +1,4 @@
-"""The change to another model, step by step."""
+"""Migrations to another model."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from evervec.server.schemas.base import Given, Shown
 
 
 class MigrationIn(Given):
-    """Which model to change to."""
+    """The model to migrate to."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"embedder": "openai:text-embedding-3-large"}]}
     )
 
-    embedder: str = Field(min_length=1, description="by its name, as `evervec.open` takes it")
-    version: str | None = Field(None, description="what to call the new version")
+    embedder: str = Field(min_length=1, description="its name, as for `evervec.open`")
+    version: str | None = Field(None, description="name of the new version")
     kind: str | None = Field(None, description="only this kind")
-    switch: bool = Field(False, description="by itself, once it is complete and checked")
+    switch: bool = Field(False, description="switch automatically when it is complete and verified")
 
 
 class StepIn(Given):
-    """How to take a step."""
+    """Options of a step."""
 
-    force: bool = Field(False, description="switch, whatever the new version lacks")
+    force: bool = Field(False, description="switch even if the new version is incomplete")
 
 
 class MigrationOut(Shown):
-    """How far a change of the model has come."""
+    """The progress of a migration."""
 
     version: str
     state: str

@@ -1,4 +1,4 @@
-"""The queue as a whole: its numbers, and what is done to many jobs at once."""
+"""The queue as a whole: statistics, and operations on many jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evervec.server.schemas.base import Given, Shown
 
 
 class GateOut(Shown):
-    """Why the provider is left alone for now."""
+    """Why the provider is paused."""
 
     state: str
     reason: str
@@ -21,7 +21,7 @@ class GateOut(Shown):
 
 
 class SpendOut(Shown):
-    """What provider calls came to on a day."""
+    """Provider calls, tokens and cost of a day."""
 
     day: str
     tenant: str
@@ -33,7 +33,7 @@ class SpendOut(Shown):
 
 
 class StatsOut(Shown):
-    """The queue at a glance."""
+    """Statistics of the queue."""
 
     pending: int
     processing: int
@@ -52,7 +52,7 @@ class StatsOut(Shown):
 
 
 class RetryFailedIn(Given):
-    """Which failed jobs start anew."""
+    """Which failed jobs to retry."""
 
     max_retries: int | None = Field(
         None, ge=0, lt=1 << 31, description="only those with fewer attempts"
@@ -60,43 +60,47 @@ class RetryFailedIn(Given):
 
 
 class RetriedOut(Shown):
-    """How many failed jobs start anew."""
+    """Number of retried jobs."""
 
     retried: int
 
 
 class RecoverIn(Given):
-    """Which jobs are taken back."""
+    """Which jobs to recover."""
 
     threshold: float | None = Field(
         None, ge=0, lt=1e10, allow_inf_nan=False,
-        description="also those that were claimed so many seconds ago",
+        description="also those claimed more than so many seconds ago",
     )  # fmt: skip
 
 
 class RecoveredOut(Shown):
-    """How many jobs were taken back."""
+    """Number of recovered jobs."""
 
     recovered: int
 
 
 class PurgeIn(Given):
-    """Which settled jobs are dropped."""
+    """Which done or failed jobs to purge."""
 
     status: Literal["done", "failed"]
     older_than: float = Field(
-        7 * 86400.0, ge=0, lt=1e10, allow_inf_nan=False, description="seconds since their end"
+        7 * 86400.0,
+        ge=0,
+        lt=1e10,
+        allow_inf_nan=False,
+        description="minimum seconds since their end",
     )
-    boxed: bool = Field(False, description="of failed ones: also those that carry a record")
+    boxed: bool = Field(False, description="with failed: also those that hold a boxed record")
 
 
 class PurgedOut(Shown):
-    """How many jobs were dropped."""
+    """Number of purged jobs."""
 
     purged: int
 
 
 class PausedOut(Shown):
-    """Whether workers claim nothing."""
+    """Whether the queue is paused."""
 
     paused: bool

@@ -1,4 +1,4 @@
-"""Records as they are added and shown, and the tickets of their changes."""
+"""Records, and the tickets of their changes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class RecordIn(Given):
 
     kind: str = Field(min_length=1)
     text: str | None = None
-    data: Json | None = Field(None, description="of a kind with a model, in place of `text`")
-    id: str | int | None = Field(None, description="a UUIDv7 is made when there is none")
+    data: Json | None = Field(None, description="instead of `text`, for a kind with a model")
+    id: str | int | None = Field(None, description="default: a new UUIDv7")
     title: str | None = None
     metadata: Json | None = None
     weight: float | None = Field(None, ge=0, le=1)
@@ -40,11 +40,11 @@ class RecordIn(Given):
     version: int | None = Field(None, ge=-(1 << 63), lt=1 << 63)
     created_at: datetime | None = None
     updated_at: datetime | None = None
-    boxed: bool = Field(False, description="it appears only once embedded")
+    boxed: bool = Field(False, description="hidden until it is embedded")
 
 
 class TicketIn(Given):
-    """A ticket, as adding or deleting gave it."""
+    """A ticket from adding or deleting a record."""
 
     kind: str = Field(min_length=1, max_length=LONGEST_NAME)
     id: str = Field(min_length=1, max_length=LONGEST_ID)
@@ -58,17 +58,17 @@ class TicketIn(Given):
 
 
 class TicketOut(Shown):
-    """The receipt of a change: wait for it, or search not older than it."""
+    """The receipt of a change, to wait for it or to search after it."""
 
     kind: str
     id: str
     job_id: int
     seq: int
-    accepted: bool = Field(description="false: `version` was not newer, so nothing changed")
+    accepted: bool = Field(description="false: `version` was not newer, so nothing was written")
     is_new: bool
-    enqueued: bool = Field(description="false: nothing was to do, because nothing changed")
-    status: Status | None = Field(None, description="where the change stood when a wait ended")
-    error: str | None = Field(None, description="why it failed, if it did")
+    enqueued: bool = Field(description="false: the record is unchanged, so there is nothing to do")
+    status: Status | None = Field(None, description="status of the change when the wait ended")
+    error: str | None = Field(None, description="error of a failed change")
 
 
 class WaitIn(Given):
@@ -79,7 +79,7 @@ class WaitIn(Given):
 
 
 class RecordOut(Shown):
-    """A record as it is now."""
+    """A record."""
 
     tenant: str
     kind: str
@@ -91,7 +91,7 @@ class RecordOut(Shown):
     weight: float
     created_at: datetime
     updated_at: datetime
-    embedded: bool = Field(description="its current version is in the index")
+    embedded: bool = Field(description="its latest change is in the index")
 
 
 class RecordsOut(Shown):

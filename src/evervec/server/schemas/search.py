@@ -1,4 +1,4 @@
-"""Questions and what was found."""
+"""Searches and hits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evervec.server.schemas.records import TicketIn
 
 
 class SearchIn(Given):
-    """A question."""
+    """A search."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -24,7 +24,7 @@ class SearchIn(Given):
     kind: str | None = Field(None, min_length=1)
     mode: Literal["hybrid", "semantic", "text"] = "hybrid"
     filter: Json | None = Field(None, examples=[{"topic": "plants", "year": {"gte": 2020}}])
-    after: TicketIn | None = Field(None, description="answer only once this change can be found")
+    after: TicketIn | None = Field(None, description="search only when this change is in the index")
     wait: float = Field(5.0, ge=0, le=LONGEST_WAIT, description="seconds to wait for `after`")
 
 
@@ -42,7 +42,7 @@ class HitOut(Shown):
 
 
 class HitsOut(Shown):
-    """Search results, best first, with how they were found."""
+    """Search results, best first, and how they were found."""
 
     hits: list[HitOut]
     via: str

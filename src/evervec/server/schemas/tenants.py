@@ -1,4 +1,4 @@
-"""What a tenant may have and use, and what it has."""
+"""Limits and usage of tenants."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from evervec.server.schemas.base import BigInt, Given, Shown
 
 
 class LimitsIn(Given):
-    """What is set for one tenant, in the place of all that was set for it before. What is left
-    out, or null, is as the service's settings say for all tenants; 0: no bound."""
+    """The limits of one tenant; they replace all previous ones. Omitted or null: the service's
+    setting for all tenants; 0: no limit."""
 
     weight: int | None = Field(
-        None, ge=1, le=MOST_WEIGHT, description="of its turn in the queue, beside 1 for others"
+        None,
+        ge=1,
+        le=MOST_WEIGHT,
+        description="share of the queue, relative to other tenants (1 by default)",
     )
     kinds: BigInt | None = None
     records: BigInt | None = None
     bytes: BigInt | None = Field(None, description="of titles, texts and metadata")
     chunks: BigInt | None = None
-    tokens: BigInt | None = Field(None, description="a day (UTC)")
-    money: float | None = Field(None, ge=0, le=1e15, description="a day (UTC)")
+    tokens: BigInt | None = Field(None, description="per day (UTC)")
+    money: float | None = Field(None, ge=0, le=1e15, description="per day (UTC)")
 
 
 class LimitsOut(Shown):
-    """What a tenant may have; 0: no bound."""
+    """The limits of a tenant; 0: no limit."""
 
     weight: int | None
     kinds: int | None
@@ -38,7 +41,7 @@ class LimitsOut(Shown):
 
 
 class UsageOut(Shown):
-    """What a tenant has, and used today (UTC), beside what it may."""
+    """A tenant's usage, including today's (UTC), and its limits."""
 
     tenant: str
     kinds: int
@@ -49,5 +52,5 @@ class UsageOut(Shown):
     money: float
     limits: LimitsOut
     waits_until: datetime | None = Field(
-        description="its jobs wait till then: what it may use in a day is used up"
+        description="its jobs wait until then, because the daily quota is used up"
     )

@@ -1,4 +1,4 @@
-"""Which model made which vectors, and whether they agree with the records."""
+"""Embedding versions, and verification reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from evervec.server.schemas.base import Given, Shown
 
 
 class VersionOut(Shown):
-    """One kind's vectors made by one model; of a tenant, what they hold of its records."""
+    """The vectors of one kind by one model; for a tenant, only those of its records."""
 
     name: str
     kind: str
@@ -31,14 +31,14 @@ class VersionsOut(Shown):
 
 
 class VerifyIn(Given):
-    """Whether to mend what is off, and whether to leave the records' texts unread."""
+    """Whether to repair faults, and whether to skip the comparison with the records' texts."""
 
     repair: bool = False
     quick: bool = False
 
 
 class TallyOut(Shown):
-    """What is wrong with one tenant's records of one kind."""
+    """Faults of one tenant's records of one kind."""
 
     tenant: str
     kind: str
@@ -53,7 +53,7 @@ class TallyOut(Shown):
 
 
 class VerifyOut(Shown):
-    """How far the index is from the records."""
+    """Differences between the index and the records."""
 
     missing: int
     stale: int

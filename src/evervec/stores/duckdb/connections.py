@@ -156,13 +156,13 @@ class Connections:
         self._check_open()
         if not isinstance(conn, Raw):
             raise InvalidArgument(
-                f"conn= must be a connection that ev.connection() gave, not {type(conn).__name__}"
+                f"conn= must be a connection from ev.connection(), not {type(conn).__name__}"
             )
         slot = self.file.slots.get(conn)
         if slot is None:
             raise StoreError(
-                f"this is not a connection to {self.name} that ev.connection() gave, so nothing "
-                "was written"
+                f"conn= is not a connection to {self.name} from ev.connection(); nothing was "
+                "written"
             )
         with self.file.lock, self._explained():
             if not _in_transaction(conn):
@@ -206,8 +206,8 @@ class Connections:
             raise StoreClosed(f"the store {self.name} is closed: open it again with evervec.open")
         if self.file.pid != os.getpid():
             raise StoreError(
-                f"the store {self.name} was opened before this process was forked; DuckDB lets "
-                f"only one process in, and that is process {self.file.pid}"
+                f"the store {self.name} was opened before this process was forked; DuckDB allows "
+                f"only one process, and that is process {self.file.pid}"
             )
         if self.file.broken:
             with self._explained():
@@ -229,22 +229,22 @@ class Connections:
             if sign in said:
                 return StoreError(f"{what.format(name=self.name)} ({said})")
         if isinstance(error, _OF_A_VALUE):
-            return ValueRefused(f"{self.name} refused a value, so nothing was written: {said}")
-        return StoreError(f"the store {self.name} answered: {said}")
+            return ValueRefused(f"{self.name} rejected a value; nothing was written: {said}")
+        return StoreError(f"error in the store {self.name}: {said}")
 
 
 _OF_A_VALUE = (duckdb.DataError, duckdb.IntegrityError)
 
 _EXPLANATIONS = {
-    "Conflict on": "your transaction and another one changed the same record of {name}, so none of "
-    "yours was written: roll it back, and do it again",
-    "transaction is aborted": "something failed in your transaction before, so nothing of it can "
-    "be written to {name}: roll it back",
-    "No space left": "the disk is full, so nothing was written to {name}; what was saved before is "
-    "safe: free some space and go on",
+    "Conflict on": "your transaction and another one changed the same record of {name}; nothing of "
+    "yours was written: roll it back, and retry it",
+    "transaction is aborted": "an earlier statement of your transaction failed, so it cannot write "
+    "to {name}: roll it back",
+    "No space left": "the disk is full; nothing was written to {name}, and saved records are safe: "
+    "free some space",
     "not a valid DuckDB": "{name} is not a DuckDB database: give another path",
-    "database has been invalidated": "{name} could not be written, so nothing was; what was saved "
-    "before is safe, and the next call opens it anew",
+    "database has been invalidated": "{name} could not be written; nothing was written, and saved "
+    "records are safe: the next call reopens it",
     "Connection Error": "the connection was closed: get another from ev.connection()",
 }
 

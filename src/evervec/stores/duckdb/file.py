@@ -59,7 +59,7 @@ class File:
             elif file.pid != os.getpid():
                 raise StoreError(
                     f"{path} was opened before this process was forked from process {file.pid}, "
-                    "and DuckDB lets only one process in: open it after the fork, in one of them"
+                    "and DuckDB allows only one process: open it after the fork, in one process"
                 )
             file._users += 1
             return file
@@ -187,6 +187,6 @@ def _connect(path: Path) -> Raw:
             raise
         raise StoreError(
             f"{path} is open in another process (PID {held['pid']}, {held['program']}), and DuckDB "
-            "lets only one in at a time: end that one, or keep the records in SQLite or "
-            "PostgreSQL, which several processes can share"
+            "allows only one at a time: end that process, or use SQLite or PostgreSQL, which "
+            "several processes can share"
         ) from error

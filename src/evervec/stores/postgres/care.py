@@ -50,8 +50,8 @@ class Care(Leases, care.Care):
             (who, xid): self._first_seen.get((who, xid), now) for who, _, xid in rows
         }
         return [
-            f"a transaction has been open for {lasts:.0f} s ({who}): nothing that is done since can "
-            "be cleared away, and the database grows until it ends"
+            f"a transaction has been open for {lasts:.0f} s ({who}): it blocks vacuum, and the "
+            "database grows until it ends"
             for who, known, xid in rows
             if (lasts := now - self._first_seen[who, xid] if known is None else known) >= seconds
         ]
@@ -61,17 +61,17 @@ class Care(Leases, care.Care):
             standby, schema, database, offered, vector = conn.execute(SQL.health).fetchone()
         name = self.db.name
         if standby:
-            return f"{name} is a standby and cannot be written: give the primary's address"
+            return f"{name} is a standby and read-only: give the primary's address"
         if not schema:
             return f"this user may not create tables in the schema evervec of {name}: GRANT it"
         if vector is None and offered is None:
-            return f"{name} has no pgvector: install it on the server, or give another index"
+            return f"{name} has no pgvector: install it on the server, or use another index"
         if vector is None and not database:
-            return f"this user may not create the extension vector in {name}: have its owner do it"
+            return f"this user may not create the extension vector in {name}: its owner must do it"
         if vector is not None and _numbers(vector) < (0, 8):
             return (
-                f"pgvector {vector} in {name} is older than 0.8, and finds too little where "
-                "searches are filtered: ALTER EXTENSION vector UPDATE"
+                f"pgvector {vector} in {name} is older than 0.8, so filtered searches return too "
+                "few hits: ALTER EXTENSION vector UPDATE"
             )
         return None
 

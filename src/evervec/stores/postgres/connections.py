@@ -232,51 +232,49 @@ class Connections:
             return StoreClosed(f"the store {self.name} is closed: open it again with evervec.open")
         if isinstance(error, PoolTimeout):
             return StoreError(
-                f"{self.name} gave no connection within {self._wait:g} s: it cannot be reached, "
-                "or has no connection to spare (max_connections, postgres_connections)"
+                f"no connection to {self.name} within {self._wait:g} s: it is unreachable, or all "
+                "connections are in use (max_connections, postgres_connections)"
             )
         said = " ".join(str(error).split())
         if self._secret:
             said = said.replace(self._secret, "…")
         if isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure)):
-            return Conflict(f"{self.name}: another transaction was in the way: {said}")
+            return Conflict(f"{self.name}: conflict with another transaction: {said}")
         what = _EXPLANATIONS.get(type(error))
         if what is not None:
             seconds = self._busy_ms / 1000
             return StoreError(f"{what.format(name=self.name, seconds=seconds)} ({said})")
         if isinstance(error, _OF_A_VALUE):
-            return ValueRefused(f"{self.name} refused a value, so nothing was written: {said}")
+            return ValueRefused(f"{self.name} rejected a value; nothing was written: {said}")
         if isinstance(error, psycopg.OperationalError):
             return StoreError(
-                f"the connection to {self.name} was lost or refused; what was not acknowledged "
-                f"may have to be done again, nothing else is lost: see that it runs ({said})"
+                f"the connection to {self.name} was lost or refused; retry unacknowledged writes, "
+                f"nothing else is lost: check that the server is running ({said})"
             )
-        return StoreError(f"the store {self.name} answered: {said}")
+        return StoreError(f"error in the store {self.name}: {said}")
 
 
 _AFTER_THE_END = (PoolTimeout, errors.QueryCanceled)
 _OF_A_VALUE = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
 """about one value, such as a key that is longer than an index takes"""
-_ELSEWHERE = (
-    "this is not the database of {name}: give a connection to the one with the schema evervec"
-)
-_STRANGER = "{name} does not let this user in: check name and password"
+_ELSEWHERE = "conn= is not a connection to {name}: give one to the database with the schema evervec"
+_STRANGER = "{name} rejected the login: check user name and password"
 _EXPLANATIONS: dict[type[Exception], str] = {
     errors.LockNotAvailable: "another transaction has held a lock in {name} for more than "
     "{seconds:g} s; nothing was written: end that transaction, or raise busy_seconds",
-    errors.ReadOnlySqlTransaction: "{name} is read-only now (a standby, or made so by its "
-    "operator), so nothing was written: give the address of the primary, or wait until it can be "
-    "written again",
-    errors.DiskFull: "the disk of {name} is full, so nothing was written; what was saved before "
-    "is safe: free some space and go on",
-    errors.InsufficientPrivilege: "the user of {name} lacks a right: it must own the schema "
+    errors.ReadOnlySqlTransaction: "{name} is read-only now (a standby, or set so by its "
+    "operator); nothing was written: give the address of the primary, or wait until it is "
+    "writable again",
+    errors.DiskFull: "the disk of {name} is full; nothing was written, and saved records are safe: "
+    "free some space",
+    errors.InsufficientPrivilege: "the user of {name} lacks a privilege: it must own the schema "
     "evervec, or be allowed to create it",
     errors.UndefinedTable: _ELSEWHERE,
     errors.InvalidSchemaName: _ELSEWHERE,
     errors.InvalidPassword: _STRANGER,
     errors.InvalidAuthorizationSpecification: _STRANGER,
     errors.InvalidCatalogName: "{name} does not exist: create the database, or give another",
-    errors.TooManyConnections: "{name} has no connection to spare: raise max_connections",
+    errors.TooManyConnections: "all connections of {name} are in use: raise max_connections",
 }
 
 
@@ -324,7 +322,7 @@ def _name(url: str) -> tuple[str, str]:
         parts = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
         raise StoreError(
-            "the URL of the PostgreSQL store cannot be read: it looks like "
+            "the URL of the PostgreSQL store is malformed: it must look like "
             "postgresql://user:password@host:5432/database"
         ) from None
     host = str(parts.get("host") or parts.get("hostaddr") or "")
@@ -351,7 +349,7 @@ def _still_there(conn: Raw) -> None:
     if _readable(conn.fileno()):
         conn.pgconn.consume_input()
         if conn.pgconn.status != psycopg.pq.ConnStatus.OK:
-            raise psycopg.OperationalError("the server has closed the connection")
+            raise psycopg.OperationalError("the server closed the connection")
 
 
 def _roll_back(raw: Raw) -> None:

@@ -67,7 +67,7 @@ class Listening:
                 with self._db.reading() as conn:
                     conn.execute(_TELL)
             except EvervecError as error:
-                log.debug("nobody was told: %s", error)
+                log.debug("NOTIFY failed: %s", error)
                 self._stop.wait(_RETRY)
             self._stop.wait(_REST)
 
@@ -81,7 +81,7 @@ class Listening:
                         for _ in conn.notifies(timeout=_LOOK, stop_after=1):
                             self._heard()
             except psycopg.Error as error:
-                log.debug("listening begins anew: %s", error)
+                log.debug("LISTEN is restarted: %s", error)
                 self._stop.wait(_RETRY)
 
     def close(self) -> None:

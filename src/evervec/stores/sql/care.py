@@ -126,5 +126,5 @@ class Care(Boxes):
     def _job(self, conn: Connection, tenant: str | None, job_id: int) -> Job:
         rows = conn.execute(self.select_jobs + self.sql.job_by_id, (job_id, tenant)).fetchall()
         if not rows:
-            raise InvalidArgument(f"there is no job {job_id}")
+            raise InvalidArgument(f"job {job_id} does not exist")
         return self.jobs_of(conn, rows)[0]

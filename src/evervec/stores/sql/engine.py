@@ -93,8 +93,8 @@ class Engine(ABC):
 
     def connection(self) -> Any:
         raise InvalidArgument(
-            f"{self.url} gives no connections of its own: open one with your own driver, and give "
-            "it as conn="
+            f"{self.url} does not provide connections: open one with your own driver, and pass it "
+            "as conn="
         )
 
     def wake(self) -> None:

@@ -139,7 +139,7 @@ def check_read(jobs: Iterable[Job], loaded: Container[str]) -> None:
     can load. Rows of other kinds are the caller's own affair."""
     for job in jobs:
         if job.op is Op.OPEN or job.kind in loaded:
-            what = "carries a boxed record" if job.op is Op.OPEN else "has to load its record"
+            what = "holds a boxed record" if job.op is Op.OPEN else "must load its record"
             raise InvalidTransition(
                 f"job {job.job_id} ({job.kind} {job.record_id!r}) {what}, which would be lost: "
                 "finish it with its content, finish(job, ev.queue.content(job)), or release it "

@@ -27,7 +27,7 @@ _LIMITS_HOLD = 1.0
 _MOST_KNOWN = 10_000
 
 _ADVICE = {
-    "kinds": "use one of those, or delete all records of one: its traces go after keep_done_days",
+    "kinds": "use one of those, or delete all records of one (it counts for keep_done_days more)",
     "records": "delete some",
     "bytes": "delete some records, or make them shorter",
     "chunks": "delete some records, or make them shorter",
@@ -210,7 +210,7 @@ class _Room:
         if is_new and limits.records and self._records >= limits.records:
             return "records", _too_much("records", tenant, self._records, limits.records)
         if more > 0 and limits.bytes and self._bytes + more > limits.bytes:
-            asked = f"and {more:,} more are asked for"
+            asked = f"and {more:,} more are requested"
             return "bytes", _too_much("bytes", tenant, self._bytes, limits.bytes, asked)
         if (is_new or more > 0) and limits.chunks and self._chunks >= limits.chunks:
             return "chunks", _too_much("chunks", tenant, self._chunks, limits.chunks)
@@ -223,7 +223,7 @@ def _too_much(name: str, tenant: str, used: int, most: int, asked: str = "") -> 
     more = f", {asked}" if asked else ""
     return (
         f"the quota of {name} is used up: tenant {tenant!r} has {used:,} of {most:,} "
-        f"(tenant_{name}){more}: {_ADVICE[name]}, or have the quota raised"
+        f"(tenant_{name}){more}: {_ADVICE[name]}, or raise the quota"
     )
 
 

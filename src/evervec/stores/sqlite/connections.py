@@ -200,8 +200,8 @@ class Connections:
         self._check_open()
         if self.read_only:
             raise StoreError(
-                f"{self.name} is open for reading only, because its file cannot be written or it "
-                "was asked for: nothing was written"
+                f"{self.name} is open read-only, because its file is not writable or mode=ro was "
+                "requested: nothing was written"
             )
         with holding(self._lock), self._explained():
             writer = self._writer
@@ -275,12 +275,12 @@ class Connections:
         if primary == sqlite3.SQLITE_IOERR and self._is_full():
             primary = sqlite3.SQLITE_FULL
         if primary in _OF_A_VALUE:
-            return ValueRefused(f"{self.name} refused a value, so nothing was written: {error}")
+            return ValueRefused(f"{self.name} rejected a value; nothing was written: {error}")
         what = _EXPLANATIONS.get(code) or _EXPLANATIONS.get(primary)
         if self.read_only and primary in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
             what = _CANNOT_READ
         if what is None:
-            return StoreError(f"the store {self.name} answered: {error}")
+            return StoreError(f"error in the store {self.name}: {error}")
         return StoreError(f"{what.format(name=self.name, seconds=self._busy_seconds)} ({error})")
 
     def _is_full(self) -> bool:
@@ -289,8 +289,8 @@ class Connections:
 
 
 _CANNOT_READ = (
-    "{name} cannot be read, because SQLite must make files beside it and its folder cannot be "
-    "written: copy it to another folder, or, if no process writes it, open it as "
+    "{name} cannot be read, because SQLite must create files beside it and its folder is not "
+    "writable: copy it to another folder, or, if no process writes it, open it as "
     "sqlite:///{name}?immutable=1"
 )
 _OF_A_VALUE = (sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
@@ -302,14 +302,14 @@ _EXPLANATIONS = {
     "{seconds:g} s; nothing was written: end its long transaction, or raise busy_seconds",
     sqlite3.SQLITE_LOCKED: "a table of {name} is locked by another connection; "
     "nothing was written: finish that connection's transaction and try again",
-    sqlite3.SQLITE_FULL: "the disk is full, so nothing was written to {name}; what was saved "
-    "before is safe: free some space and go on",
-    sqlite3.SQLITE_READONLY: "{name} cannot be written: check the rights of the file and of its "
-    "folder",
+    sqlite3.SQLITE_FULL: "the disk is full; nothing was written to {name}, and saved records are "
+    "safe: free some space",
+    sqlite3.SQLITE_READONLY: "{name} cannot be written: check the permissions of the file and of "
+    "its folder",
     sqlite3.SQLITE_NOTADB: "{name} is not an SQLite database: give another path",
     sqlite3.SQLITE_CORRUPT: "{name} is damaged: restore it from a backup",
-    sqlite3.SQLITE_CANTOPEN: "{name} cannot be opened: check that its folder exists and can be "
-    "written",
+    sqlite3.SQLITE_CANTOPEN: "{name} cannot be opened: check that its folder exists and is "
+    "writable",
     sqlite3.SQLITE_IOERR: "reading or writing {name} failed: check the disk; nothing was "
     "half-written",
 }

@@ -20,8 +20,8 @@ def upgrade(db: Connections) -> None:
     if db.read_only:
         needs = f"has schema {found}, and this version needs {SCHEMA.latest}"
         raise StoreError(
-            f"{db.name} {needs if found else 'is no store'}, which cannot be changed while it is "
-            "open for reading only: open it once with the right to write it"
+            f"{db.name} {needs if found else 'is not a store'}, which cannot be changed while it "
+            "is open read-only: open it once with write permission"
         )
     with db.writing(durable=True) as conn:
         SCHEMA.upgrade(conn, _version(conn), db.name)  # another process may have been faster
