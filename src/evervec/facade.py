@@ -1,4 +1,4 @@
-"""Evervec: open a store, add and delete records, search, work the queue."""
+"""Evervec: open a store, add and delete records, search, run workers."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def open(
     reindex: bool = False,
     **settings: Any,
 ) -> Evervec:
-    """Open a store, making it when it is new. No worker is started.
+    """Open a store; create it if it does not exist. No worker is started.
 
-    `store`: a path or URL; default `$EVERVEC_STORE`, else `./evervec.db`; `memory:` for none
-    on disk. `index`: an index URL, or `own` for the store's own database; default
-    `$EVERVEC_INDEX`, else where the store's vectors are. `reindex`: change to that index, and
-    have all vectors made again there. `settings`: any of `evervec.Settings` by its name.
+    `store`: a path or URL; default `$EVERVEC_STORE`, else `./evervec.db`; `memory:` for a store in
+    memory. `index`: an index URL, or `own` for the store's own database; default
+    `$EVERVEC_INDEX`, else the index that holds the store's vectors. `reindex`: change to that
+    index and make all vectors again there. `settings`: any field of `evervec.Settings`.
     """
     loaded = Settings.load(settings)
     check_name("tenant", tenant)
@@ -80,7 +80,7 @@ def open(
 
 
 class Evervec:
-    """Records of one tenant, kept in step with a vector index. Made by `evervec.open`."""
+    """The records of one tenant, kept in sync with a vector index. Created by `evervec.open`."""
 
     def __init__(
         self,
@@ -127,8 +127,8 @@ class Evervec:
         self._waiting = TicketWaiter(store, settings.poll_seconds)
 
     def _check_versions(self) -> None:
-        """A model that serves no kind cannot be what the caller means; another process may have
-        changed the store's."""
+        """Reject a model that serves no kind of the store: it may be a mistake, or another process
+        may have migrated the store."""
         collections, main = self.store.collections(), self.models.main
         if main is None:
             return
@@ -140,8 +140,8 @@ class Evervec:
                 f"{self.store.url} serves {served[-1].kind!r} with vectors of {spec.provider} "
                 f"{spec.model!r} ({spec.dimensions} dimensions, version {spec.name!r}), but was "
                 f"opened with {main.spec.provider} {main.spec.model!r} ({main.spec.dimensions}); "
-                "vectors of two models cannot be compared: open it with the first, then change "
-                "it with ev.migrate(embedder=...), or `evervec migrate`, while searches go on"
+                "vectors of different models cannot be compared: open it with the first, then "
+                "migrate without downtime with ev.migrate(embedder=...) or `evervec migrate`"
             )
         if any(c.spec is None for c in collections) and not self.store.read_only:
             self.store.adopt(main.spec)
@@ -161,8 +161,8 @@ class Evervec:
             self.embedder.close()
 
     def of(self, tenant: str) -> Evervec:
-        """The same store, index, embedder and kinds as another tenant sees them; closing it is
-        this one's affair."""
+        """The same store, index, embedder and kinds for another tenant. Close only the original,
+        not this view."""
         check_name("tenant", tenant)
         view = copy(self)
         view.tenant = tenant
@@ -176,22 +176,22 @@ class Evervec:
         return view
 
     def queue_of(self, tenant: str | None) -> Queue:
-        """The queue as one tenant sees it, or, with None, for all tenants together."""
+        """The queue of one tenant, or, with None, of all tenants."""
         return Queue(
             self.store, self.settings, tenant, self._kinds, self.models, self._contents.unread
         )
 
     def connection(self) -> Any:
-        """A connection to the store's own database, for your own writes and evervec's in one
-        transaction: give it as `conn=`, then commit. Only DuckDB needs it, where nobody else can
-        open the file; for other stores open one with your own driver."""
+        """A connection to the store's database, to write your own data and evervec's in one
+        transaction: pass it as `conn=`, then commit. Only DuckDB needs it, because no other process
+        can open the file; for other stores open a connection with your own driver."""
         return self.store.connection()
 
     # kinds
     def register(self, kind: Kind) -> None:
-        """Make a kind known to this process; a kind that is not known takes plain text."""
+        """Register a kind in this process; an unregistered kind accepts plain text."""
         if not isinstance(kind, Kind):
-            raise InvalidArgument(f"register takes an evervec.Kind, not {type(kind).__name__}")
+            raise InvalidArgument(f"register needs an evervec.Kind, not {type(kind).__name__}")
         self._kinds[kind.name] = kind
         self._search.forget()
 
@@ -215,9 +215,9 @@ class Evervec:
         wait: float | None = None,
         conn: Any = None,
     ) -> Ticket:
-        """Save a record and enqueue its embedding, in one transaction. When this returns it is
-        on disk. `boxed`: it appears only once embedded. `wait`: seconds to wait for that.
-        `conn`: your own open transaction, which you commit."""
+        """Save a record and enqueue its embedding job, in one transaction. When `add` returns, both
+        are durable. `boxed`: the record stays hidden until it is embedded. `wait`: seconds to wait
+        until it is embedded. `conn`: your own open transaction, which you commit."""
         options = {
             "id": id, "title": title, "metadata": metadata, "weight": weight,
             "priority": priority, "delay": delay, "max_attempts": max_attempts,
@@ -231,21 +231,21 @@ class Evervec:
         return ticket
 
     def draft(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
-        """A record as `add` would save it, checked and rendered; `options`: the others of its
-        arguments."""
+        """A record as `add` would save it, checked and rendered; `options`: the other arguments of
+        `add`."""
         return self._writing.draft(kind, data, options)
 
     def add_many(self, kind: str, records: Iterable[Any], *, conn: Any = None) -> Iterator[Ticket]:
-        """Save many records, streamed: tickets in order as you iterate, a batch in each
-        transaction. A bad record raises `InvalidRecord` with its position, after all before
-        it were saved and ticketed."""
+        """Save many records as a stream: yields tickets in order, and saves one batch per
+        transaction. An invalid record raises `InvalidRecord` with its position, after all records
+        before it were saved and their tickets yielded."""
         return self._writing.many(kind, records, conn)
 
     def delete(
         self, kind: str, id: str | int, *, wait: float | None = None, conn: Any = None
     ) -> Ticket:
-        """The record disappears from every search at once, and its vectors soon after. A ticket
-        that is not `accepted` says that there was none."""
+        """Delete a record: searches no longer return it, and its vectors are removed soon after.
+        If it did not exist, the ticket is not `accepted`."""
         _check_wait(wait, conn)
         check_name("kind", kind)
         self.tables.check_writable(kind)
@@ -256,7 +256,7 @@ class Evervec:
 
     # reading
     def get(self, kind: str, id: str | int) -> Record | None:
-        """The record as it is now; None when it is absent or still boxed."""
+        """The current record; None if it does not exist or is boxed."""
         check_name("kind", kind)
         return self.store.get(self.tenant, kind, _id(id))
 
@@ -269,8 +269,8 @@ class Evervec:
         after: Record | tuple[str, str] | None = None,
         limit: int = 100,
     ) -> list[Record]:
-        """Records in order of kind and id, from the one behind `after` (a record, or its
-        kind and id). `embedded=False`: those without current vectors."""
+        """Records ordered by kind and id, starting after `after` (a record, or its kind and id).
+        `embedded=False`: only those without current vectors."""
         check_limit(limit)
         check_filter(filter, self.settings)
         if kind is not None:
@@ -294,10 +294,10 @@ class Evervec:
         wait: float = 5.0,
         rows: bool = False,
     ) -> Hits:
-        """The best records for a question. `mode`: hybrid, semantic or text. `after`: wait up
-        to `wait` seconds until that change can be found. `rows`: with each hit of an attached
-        table its row as it is now, as `hit.row`; a hit whose row is gone, or is another tenant's
-        by now, is left out."""
+        """The best records for a query. `mode`: hybrid, semantic or text. `after`: wait up to
+        `wait` seconds until that change is in the index. `rows`: set `hit.row` to the current row
+        of an attached table; hits whose row is deleted, or now belongs to another tenant, are
+        omitted."""
         if kind is not None:
             check_name("kind", kind)
         if after is not None:
@@ -317,7 +317,8 @@ class Evervec:
         if end is None:
             raise self.timed_out(
                 ticket, seconds,
-                "see that a worker runs (with ev.worker(), or ev.run_worker() in another process)",
+                "check that a worker is running (ev.worker(), or ev.run_worker() in another "
+                "process)",
             )  # fmt: skip
         job = self.store.serving_job(self.tenant, ticket.kind, ticket.id)
         if end is Status.FAILED:
@@ -325,19 +326,19 @@ class Evervec:
         return job or self._long_done(ticket)
 
     def timed_out(self, ticket: Ticket, seconds: float, advice: str) -> WaitTimeout:
-        """What to say of a change that was not in the index in time."""
+        """The error for a change that was not in the index in time."""
         what = f"{ticket.kind} {ticket.id!r}"
         if self.store.is_saved(self.tenant, ticket):
             return WaitTimeout(
-                f"{what} was not embedded within {seconds:g} s; it is saved and waits: {advice}"
+                f"{what} was not embedded within {seconds:g} s; it is saved and waiting: {advice}"
             )
         return WaitTimeout(
-            f"this change of {what} is not in the store: its transaction has not committed, or was "
-            "rolled back; or its boxed record was cancelled, or deleted and forgotten since"
+            f"this change of {what} is not in the store: its transaction is not committed or was "
+            "rolled back, or its boxed record was cancelled, or deleted and purged"
         )
 
     def _long_done(self, ticket: Ticket) -> Job:
-        """What is left to say of a job that was done and purged since."""
+        """A stand-in for a job that is done and purged."""
         now = datetime.fromtimestamp(self.store.now(), UTC)
         return Job(
             ticket.job_id, self.tenant, ticket.kind, ticket.id, "", Op.EMBED, ticket.seq,
@@ -346,8 +347,8 @@ class Evervec:
         )  # fmt: skip
 
     def versions(self, *, all_tenants: bool = False) -> list[Version]:
-        """The embedding versions of the kinds that the tenant has records of, with counts of its
-        own; `all_tenants`: of all kinds, with the counts of the whole store."""
+        """The embedding versions of the tenant's kinds, with counts of its records; `all_tenants`:
+        of all kinds, with counts of the whole store."""
         collections = self.store.collections()
         tables = {(c.kind, c.spec.name): self.index.table(c) for c in collections if c.spec}
         templates = {c.kind: self.store.note(f"template {c.kind}") for c in collections}
@@ -365,19 +366,18 @@ class Evervec:
             if (mine := held.get((version.kind, version.name))) is not None
         ]
 
-    # what a tenant may and does have
+    # usage and limits
     def usage(self) -> Usage:
-        """What the tenant has and used today, beside what it may. Nothing is counted for it: the
-        sums are kept with every change."""
+        """The tenant's usage, including today's, and its limits. This is cheap: the sums are
+        maintained with every change."""
         return self.store.usage(self.tenant)
 
     def limits(self) -> Limits:
-        """What is set for the tenant itself; None where the settings' `tenant_…` count."""
+        """The limits set for this tenant; None where the settings `tenant_…` apply."""
         return self.store.own_limits(self.tenant)
 
     def set_limits(self, limits: Limits) -> None:
-        """Set what the tenant may have, in the place of all that was set for it before. Whatever
-        is there stays, also where it is more than that."""
+        """Replace the limits of the tenant. Existing data is kept, even beyond the limits."""
         self.store.set_limits(self.tenant, limits)
 
     # another model
@@ -389,10 +389,10 @@ class Evervec:
         kind: str | None = None,
         switch: bool = False,
     ) -> Migration:
-        """Change to another model while searches and writes go on: its vectors are built beside
-        the old ones by the workers, and serve after `migration.switch()`; or with `switch=True`
-        as soon as they are complete and checked. The same call again takes the same migration
-        up. `version`: the new version's name; `kind`: only that one."""
+        """Migrate to another model without downtime: workers build its vectors beside the old
+        ones. They serve after `migration.switch()`, or with `switch=True` as soon as they are
+        complete and verified. The same call again continues the same migration. `version`: name
+        of the new version; `kind`: only this kind."""
         if version is not None:
             check_name("version", version)
         if kind is not None:
@@ -402,18 +402,18 @@ class Evervec:
         return Migration(self.migrations, name)
 
     def migration(self) -> Migration | None:
-        """The migration that is under way, or can still be rolled back."""
+        """The migration that is in progress or can still be rolled back."""
         name = self.migrations.current()
         return None if name is None else Migration(self.migrations, name)
 
     def estimate(
         self, embedder: str | Embedder, *, kind: str | None = None, all_tenants: bool = False
     ) -> Estimate:
-        """What `migrate` would take for the tenant's records, by a sample that is embedded once;
-        `all_tenants`: for those of the whole store, which is what it does."""
+        """The cost of `migrate` for the tenant's records, estimated from a sample that is embedded
+        once; `all_tenants`: for the whole store, which is what `migrate` changes."""
         made, _ = open_embedder(embedder, self.store, self.settings)
         if made.dimensions == 0:
-            raise InvalidArgument("the noop embedder makes no vectors: give another one")
+            raise InvalidArgument("the noop embedder makes no vectors: choose another one")
         return estimate(
             self.store,
             self.models.add(made),
@@ -429,17 +429,17 @@ class Evervec:
 
     # working
     def process_all(self, progress: Callable[[int], object] | None = None) -> ProcessResult:
-        """Work until no job is due. Jobs scheduled for later or leased elsewhere stay; in an
-        outage, or without an embedder, it returns with them pending. `progress` is called with
-        the number of jobs that ended."""
+        """Process jobs until none is due. Jobs that are scheduled for later or claimed by other
+        workers remain; in an outage, or without an embedder, jobs stay pending. `progress` is
+        called with the number of ended jobs."""
         return self._worker(None).process_all(progress)
 
     def worker(self, concurrency: int | None = None) -> Worker:
-        """A worker for a `with` block: it runs in the background, and is drained at the end."""
+        """A worker for a `with` block: it runs in the background and is drained at the end."""
         return self._worker(concurrency)
 
     def run_worker(self, concurrency: int | None = None) -> None:
-        """Work until SIGTERM or SIGINT, then drain; a second one stops at once."""
+        """Process jobs until SIGTERM or SIGINT, then drain; a second signal stops at once."""
         run_until_signalled(self._worker(concurrency))
 
     def _worker(self, concurrency: int | None) -> Worker:
@@ -458,9 +458,9 @@ class Evervec:
         dry_run: bool = False,
         progress: Callable[[int], object] | None = None,
     ) -> Backfill:
-        """Enqueue what has no current vectors, behind all live work: after another way to cut or
-        render texts, or a job that was cancelled. For all tenants, as workers are. `dry_run`
-        only says what it would take; `progress` is called with the number of records looked at."""
+        """Enqueue records without current vectors, behind all live work: after a change of chunker
+        or template, or a cancelled job. It covers all tenants, as workers do. `dry_run`: only
+        estimate; `progress` is called with the number of records checked."""
         if kind is not None:
             check_name("kind", kind)
         return self._backfiller.run(kind, dry_run=dry_run, progress=progress)
@@ -480,14 +480,14 @@ class Evervec:
         replace: bool = False,
         dry_run: bool = False,
     ) -> Attachment:
-        """Keep a table of the store's own database in step: its rows are records of `kind`.
+        """Index a table of the store's database and keep it in sync: its rows become records of
+        `kind`.
 
-        Triggers note every change in the writer's own transaction, whatever program writes; rows
-        that are there already are enqueued by workers, behind live changes. `text`: a column,
-        several, or a template such as `"{title}: {body}"`. `tenant`: the column that says whose
-        a row is. `dry_run`: only give the SQL, as `.sql` of the answer. All records of the kind
-        that are not rows of the table go: a kind with records that were added by hand is
-        refused, unless `replace` says so.
+        Triggers log every change in the transaction of the writer, whatever program that is;
+        workers enqueue existing rows, behind live changes. `text`: a column, several columns, or a
+        template such as `"{title}: {body}"`. `tenant`: the column with the tenant. `dry_run`: only
+        return the SQL, as `.sql` of the result. Records of the kind that are not rows of the table
+        are deleted: a kind with records from other sources is rejected, unless `replace` is set.
         """
         check_name("kind", kind)
         planned = attachment(
@@ -497,8 +497,8 @@ class Evervec:
         return self.tables.attach(self.store, planned, dry_run=dry_run, replace=replace)
 
     def detach(self, table: str, *, keep_records: bool = False) -> int:
-        """Stop following a table (or kind): its triggers go, and its records too unless kept;
-        how many those were."""
+        """Stop indexing a table (or kind): drop its triggers, and delete its records unless kept;
+        returns the number of deleted records."""
         return self.tables.detach(self.store, table, keep=keep_records)
 
     def verify(
@@ -509,14 +509,14 @@ class Evervec:
         all_tenants: bool = False,
         progress: Callable[[int], object] = lambda _: None,
     ) -> VerifyReport:
-        """Compare the index with the records, and those with the tables that are attached. Safe
-        beside workers.
+        """Compare the index with the records, and the records with attached tables. Safe while
+        workers run.
 
-        `report.clean`: nothing wrong was found. `report.complete`: nothing waits, failed or was
-        left unchecked either, so the index holds exactly the latest version of every record.
-        `repair` takes out what is too much, enqueues what is missing or stale, and attaches
-        tables again that lost their triggers. `quick` does not read the records' texts.
-        `progress` is called with the number of records looked at.
+        `report.clean`: no faults were found. `report.complete`: also nothing is waiting, failed or
+        unchecked, so the index holds exactly the latest version of every record. `repair` removes
+        orphaned points, enqueues missing and stale records, and attaches tables again that lost
+        their triggers. `quick` does not compare the records' texts. `progress` is called with the
+        number of records checked.
         """
         return verify(
             self.store, self.index, self.tables, self.pipeline.cutter_of,
@@ -525,11 +525,11 @@ class Evervec:
 
 
 def job_failed(ticket: Ticket, job: Job | None, retry: str) -> JobFailed:
-    """What to say of a change that will not be in the index; `retry`: how its job is retried."""
+    """The error for a change whose job failed; `retry`: how to retry the job."""
     what = f"{ticket.kind} {ticket.id!r} could not be embedded"
     if job is None:
         return JobFailed(f"{what}: its job was cancelled, or purged after it failed; add it again")
-    return JobFailed(f"{what}: {job.error}; mend it, then {retry.format(job.job_id)}")
+    return JobFailed(f"{what}: {job.error}; fix the cause, then {retry.format(job.job_id)}")
 
 
 def _check_wait(wait: float | None, conn: Any) -> None:

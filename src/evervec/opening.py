@@ -1,4 +1,4 @@
-"""From names and URLs to adapters: the only place that knows them all."""
+"""Maps names and URLs to adapters; the only module that knows all of them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _OPENAI = "https://api.openai.com/v1"
 
 
 def open_store(given: Any, settings: Settings) -> Store:
-    """A path, `sqlite:///path`, `memory:`, `duckdb:///path` or `postgresql://…`; default
-    `$EVERVEC_STORE`, else ./evervec.db. `sqlite:///path?mode=ro` is open for reading only, and with
-    `?immutable=1` nothing is written beside the file either."""
+    """Open a path, `sqlite:///path`, `memory:`, `duckdb:///path` or `postgresql://…`; default
+    `$EVERVEC_STORE`, else ./evervec.db. `sqlite:///path?mode=ro` is read-only, and with
+    `?immutable=1` SQLite creates no files beside it either."""
     from evervec.stores.sqlite import SqliteStore
 
     url = _url(given)
@@ -46,8 +46,8 @@ def open_store(given: Any, settings: Settings) -> Store:
     if scheme == "duckdb" and rest.startswith("/"):
         return _duckdb(Path(rest[1:]), settings)
     raise SettingsError(
-        f"{without_secrets(url)} is not a store that this version knows: give a path, "
-        "sqlite:///path, memory:, duckdb:///path or postgresql://user@host/database"
+        f"unknown store URL {without_secrets(url)}: give a path, sqlite:///path, memory:, "
+        "duckdb:///path or postgresql://user@host/database"
     )
 
 
@@ -70,7 +70,7 @@ def _url(given: Any) -> str:
 
 @contextmanager
 def leaving_no_empty_store(given: Any) -> Iterator[None]:
-    """Remove the file of a new SQLite store if the block fails before anything was saved."""
+    """Remove the file of a new SQLite store if the block fails before anything is saved."""
     path = sqlite_path(given)
     new = path is not None and not path.exists()
     try:
@@ -84,8 +84,8 @@ def leaving_no_empty_store(given: Any) -> Iterator[None]:
 
 
 def plan_attachment(given: Any, wanted: Attachment, settings: Settings) -> tuple[Attachment, int]:
-    """What attaching a table would do, and about how many rows it has, where there need not be
-    a store yet: nothing is changed."""
+    """The plan for attaching a table, and its approximate number of rows. Changes nothing; the
+    store need not exist."""
     if path := sqlite_path(given):
         from evervec.stores.sqlite.connections import Connections
         from evervec.tables import sqlite
@@ -101,7 +101,7 @@ def plan_attachment(given: Any, wanted: Attachment, settings: Settings) -> tuple
         with closing(Pool(_url(given), settings)) as pool:
             return postgres.plan(pool, wanted), postgres.count(pool, wanted)
     raise InvalidArgument(
-        f"{without_secrets(_url(given))} cannot attach tables: only SQLite and PostgreSQL can"
+        f"{without_secrets(_url(given))} cannot attach tables: use SQLite or PostgreSQL"
     )
 
 
@@ -132,8 +132,8 @@ def _duckdb(path: Path, settings: Settings) -> Store:
 def open_index(
     given: str | None, store: Store, settings: Settings, *, reindex: bool = False
 ) -> Index:
-    """A URL, `own` for the store's own database, or None: `$EVERVEC_INDEX`, else the index that
-    holds the store's vectors, which of a new store is its own."""
+    """Open a URL, `own` for the store's own database, or with None `$EVERVEC_INDEX`, else the index
+    that holds the store's vectors; a new store uses its own database."""
     return open_located(
         store,
         lambda url: _separate_index(url, store, settings) if url else _own_index(store, settings),
@@ -145,7 +145,7 @@ def open_index(
 
 
 def _folder_of(url: str) -> Path | None:
-    """Where an index in files is; all links are followed, so that it has one name."""
+    """The folder of an index in files, with links resolved, so that it has one name."""
     scheme, _, place = url.partition("://")
     if scheme not in ("lancedb", "qdrant-edge") or not place or "://" in place:
         return None
@@ -170,7 +170,7 @@ def _own_index(store: Store, settings: Settings) -> Index:
 
         if isinstance(store, DuckdbStore):
             return DuckdbIndex(store.db, settings.clock, settings.cache_mb)
-    raise SettingsError(f"{store.url} has no index of its own: give one with index=")
+    raise SettingsError(f"{store.url} cannot hold vectors itself: give an index with index=")
 
 
 def _separate_index(url: str, store: Store, settings: Settings) -> Index:
@@ -195,23 +195,24 @@ def _separate_index(url: str, store: Store, settings: Settings) -> Index:
             return QdrantIndex(engine, store, settings)
     except ImportError as error:
         raise SettingsError(
-            f"a {scheme} index needs the package {error.name}: pip install 'evervec[{scheme.rstrip('s')}]'"
+            f"a {scheme} index needs the package {error.name}: pip install "
+            f"'evervec[{scheme.rstrip('s')}]'"
         ) from error
     raise SettingsError(
-        f"{without_secrets(url)} is not an index that this version knows: give "
-        "lancedb://path, qdrant://host:6333 or qdrant-edge://path, or leave index out to use the store's own"
+        f"unknown index URL {without_secrets(url)}: give lancedb://path, qdrant://host:6333 or "
+        "qdrant-edge://path, or omit index to use the store's own database"
     )
 
 
 class Chosen(NamedTuple):
-    """An embedder, and why it is this one."""
+    """An embedder, and why it was chosen."""
 
     embedder: Embedder
     why: str
 
 
 def open_source(store: Store) -> Source | None:
-    """The application's own tables in the store's database, where it has any."""
+    """Access to the application's tables in the store's database, if the store supports it."""
     from evervec.stores.sqlite import SqliteStore
 
     if isinstance(store, SqliteStore):
@@ -228,18 +229,18 @@ def open_source(store: Store) -> Source | None:
 
 
 def open_embedder(given: str | Embedder, store: Store, settings: Settings) -> Chosen:
-    """An embedder by name, or the caller's own."""
+    """Open an embedder by name, or check the caller's own."""
     if not isinstance(given, str):
-        return Chosen(_checked(given), "the program gave it")
+        return Chosen(_checked(given), "it was given by the program")
     name, _, model = given.partition(":")
     if given == "auto":
         name, _, model = (os.environ.get("EVERVEC_EMBEDDER") or "auto").partition(":")
     if name == "auto":
         return _automatic(store, settings)
     if name in _EMBEDDERS:
-        return Chosen(_named(name, model, settings), "it was asked for by name")
+        return Chosen(_named(name, model, settings), "it was given by name")
     raise SettingsError(
-        f"there is no embedder {name!r}; there are auto, {', '.join(_EMBEDDERS)}, or give an "
+        f"unknown embedder {name!r}; choose one of auto, {', '.join(_EMBEDDERS)}, or give an "
         "object with name, model, dimensions, max_batch and embed(texts)"
     )
 
@@ -272,7 +273,7 @@ def _named(name: str, model: str, settings: Settings) -> Embedder:
 
 
 def _remote(settings: Settings) -> dict[str, Any]:
-    """What all providers over HTTP are told."""
+    """The options of all HTTP providers."""
     return {
         "dimensions": settings.dimensions,
         "batch": settings.provider_batch,
@@ -294,8 +295,8 @@ def _openai_key(settings: Settings) -> str:
 
 
 def _automatic(store: Store, settings: Settings) -> Chosen:
-    """The model whose vectors the store serves, whether it can be reached or not: nothing else
-    takes its place. For a new store, the first provider that there is."""
+    """The model whose vectors the store serves, even if it is unavailable: no other model can
+    replace it. For a new store, the first available provider."""
     served = [c.spec for c in store.collections() if c.state == "serving" and c.spec]
     if not served:
         return _first(settings)
@@ -309,33 +310,37 @@ def open_model(spec: ModelSpec, settings: Settings) -> Embedder:
     """The embedder that made a version's vectors."""
     if spec.provider not in _EMBEDDERS:
         raise SettingsError(
-            f"the store has vectors of {spec.provider} {spec.model}, which only its own program "
-            "can make"
+            f"the store's vectors were made with {spec.provider} {spec.model}, an embedder that "
+            "only the application can provide"
         )
     model = str(spec.dimensions) if spec.provider == "hashing" else spec.model
     return _named(spec.provider, model, replace(settings, dimensions=spec.dimensions))
 
 
 def needs_program(store: Store) -> ModelSpec | None:
-    """The model that a store serves, if only a program of the application's own can open it."""
+    """The serving model of a store, if only the application can provide its embedder."""
     served = [c.spec for c in store.collections() if c.state == "serving" and c.spec]
     return served[-1] if served and served[-1].provider not in _EMBEDDERS else None
 
 
 def _first(settings: Settings) -> Chosen:
-    """The chain for a new store: Ollama, OpenAI, the local model, none."""
+    """The embedder for a new store: Ollama, else OpenAI, else the local model, else none."""
     from evervec.embedders.ollama import answers
 
     reasons = []
     trouble = answers(_ollama_url(settings))
     if trouble is None:
-        return _chosen(_named("ollama", "", settings), "an Ollama server answers")
+        return _chosen(_named("ollama", "", settings), "an Ollama server is running")
     reasons.append(trouble)
     if _openai_key(settings):
-        return _chosen(_named("openai", "", settings), "there is a key for OpenAI, and no Ollama")
-    reasons.append("there is no key for OpenAI (OPENAI_API_KEY)")
+        return _chosen(
+            _named("openai", "", settings), "an OpenAI key is set, and no Ollama server is running"
+        )
+    reasons.append("no OpenAI key is set (OPENAI_API_KEY)")
     try:
-        return _chosen(_named("local", "", settings), "no Ollama server, no key for OpenAI")
+        return _chosen(
+            _named("local", "", settings), "no Ollama server is running, and no OpenAI key is set"
+        )
     except SettingsError as error:
         reasons.append(str(error))
     return _waiting("; ".join(reasons))
@@ -347,7 +352,7 @@ def _chosen(embedder: Embedder, why: str) -> Chosen:
 
 
 def _waiting(why: str) -> Chosen:
-    log.warning("no embedder: records wait, and search answers from text (%s)", why)
+    log.warning("no embedder: records wait, and searches use text only (%s)", why)
     return Chosen(_named("noop", "", Settings()), why)
 
 
@@ -355,7 +360,7 @@ def _checked(embedder: Any) -> Embedder:
     for attribute in ("name", "model", "dimensions", "max_batch", "embed"):
         if not hasattr(embedder, attribute):
             raise SettingsError(
-                f"the embedder {type(embedder).__name__} has no {attribute!r}; it needs name, "
+                f"the embedder {type(embedder).__name__} lacks {attribute!r}; it needs name, "
                 "model, dimensions, max_batch and embed(texts)"
             )
     checked: Embedder = embedder

@@ -81,7 +81,7 @@ def test_a_row_that_is_set_aside_is_told_once_and_cleared_when_it_is_gone(
     ev.process_all()
     insert(app, LONG, "x" + LONG, "fine")
     ev.process_all()
-    assert sum("is set aside" in line for line in caplog.messages) == 1
+    assert sum("is skipped" in line for line in caplog.messages) == 1
     (alert,) = told(ev, caplog)
     assert alert.startswith("[ALERT] some rows of pages cannot be indexed")
     app.execute("update pages set body = 'changed'")
@@ -130,7 +130,7 @@ def test_a_key_that_the_store_refuses_is_found_by_bisection(app: App, ev: Everve
     insert(app, *(f"n-{n}" for n in range(20)))
     assert sorted(ids(ev)) == sorted(f"n-{n}" for n in range(20) if n != 7)
     (attached,) = ev.tables.attached()
-    assert "'n-7' (the store refused it)" in str(ev.tables.set_aside(attached.attachment))
+    assert "'n-7' (the store rejected it)" in str(ev.tables.set_aside(attached.attachment))
 
 
 def test_tables_that_cannot_be_followed_do_not_stop_other_work(
@@ -148,7 +148,7 @@ def test_tables_that_cannot_be_followed_do_not_stop_other_work(
         with pytest.raises(evervec.StoreError):
             other.process_all()
         (alert,) = told(other, caplog)
-    assert alert.startswith("[ALERT] attached tables cannot be followed")
+    assert alert.startswith("[ALERT] attached tables cannot be synced")
     app.execute(
         f"alter table {'' if app.engine == 'sqlite' else 'evervec.'}changes_elsewhere "
         f"rename to {changes.replace('evervec.', '')}"

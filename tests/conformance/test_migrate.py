@@ -148,7 +148,7 @@ def test_a_retired_version_leaves_nothing_behind(filled: World) -> None:
     assert migration.status().state == "finished"
     assert ev.migration() is None
     assert_in_step(ev, TEXTS)
-    with pytest.raises(InvalidTransition, match="nothing to go back to"):
+    with pytest.raises(InvalidTransition, match="nothing to roll back to"):
         migration.rollback()
 
 
@@ -232,7 +232,7 @@ def test_one_at_a_time(filled: World) -> None:
         ev.migrate(HashingEmbedder(32))
     drive(ev)
     migration.switch()
-    with pytest.raises(InvalidTransition, match="way back"):
+    with pytest.raises(InvalidTransition, match="for a rollback"):
         ev.migrate(HashingEmbedder(32))
 
 

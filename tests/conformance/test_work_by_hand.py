@@ -33,7 +33,7 @@ def test_a_deleted_record_has_no_content(world: World) -> None:
 def test_a_boxed_record_is_not_finished_unread(world: World) -> None:
     world.ev.add(KIND, "alpha", id="1", boxed=True)
     (job,) = world.ev.queue.claim(1)
-    with pytest.raises(InvalidTransition, match="carries a boxed record"):
+    with pytest.raises(InvalidTransition, match="holds a boxed record"):
         world.ev.queue.finish(job)
     with pytest.raises(InvalidTransition, match="release it for a worker"):
         world.ev.queue.finish_many([job])
@@ -72,7 +72,7 @@ def test_a_row_that_is_to_be_loaded_is_not_finished_unread(world: World) -> None
     world.ev.queue.enqueue_many(KIND, ["1", "2"])
     jobs = {job.record_id: job for job in world.ev.queue.claim(2)}
     for job in jobs.values():
-        with pytest.raises(InvalidTransition, match="has to load its record"):
+        with pytest.raises(InvalidTransition, match="must load its record"):
             world.ev.queue.finish(job)
     content = world.ev.queue.content(jobs["1"])
     assert content is not None

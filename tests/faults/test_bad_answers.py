@@ -13,11 +13,11 @@ from support.provider_process import ProviderProcess
 
 SECONDS = 0.5
 FAULTS = {
-    "hang": "did not answer within",
+    "hang": "did not respond within",
     "fail": "500: The server had an error while processing your request",
     "refuse": "'$.input' is invalid",
     "proxy": "502 Bad Gateway",
-    "wrong_count": "1 texts with 0 vectors",
+    "wrong_count": "0 vectors for 1 texts",
     "wrong_dimensions": "4 dimensions instead of 8",
     "nan": "zero or not finite",
     "zero": "zero or not finite",
@@ -85,7 +85,7 @@ def test_27_a_provider_that_hangs_for_every_text_is_away(world: Provided, path: 
     gate = ev.queue.stats().gate
     assert gate is not None
     assert gate.state == "outage"
-    assert "did not answer within" in gate.reason
+    assert "did not respond within" in gate.reason
     assert set(attempts(path)) == {(1, "done")}
     provider.behave(hang=None)
     world.clock.leap(80)

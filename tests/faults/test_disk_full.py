@@ -156,7 +156,9 @@ def test_23_a_worker_outlives_a_full_disk(
     with open(path, embedder=FillsTheDisk(disk), backoff_seconds=0.05, lease_seconds=0.5) as ev:
         add_all(ev)
         with caplog.at_level(logging.WARNING, "evervec"), ev.worker():
-            until(lambda: caplog.text.count("work waits for the store") >= 3, "three complaints")
+            until(
+                lambda: caplog.text.count("the worker waits for the store") >= 3, "three complaints"
+            )
             assert FULL in caplog.text
             assert ev.queue.stats().done == 0
             disk.clear()
@@ -176,7 +178,7 @@ def test_23_an_idle_worker_outlives_a_full_disk(
             until(lambda: ev.queue.stats().done == len(NOTES), "the work to be done")
             disk.fill()
             if disk.stops_every_write:
-                until(lambda: "work waits for the store" in caplog.text, "a complaint")
+                until(lambda: "the worker waits for the store" in caplog.text, "a complaint")
                 assert FULL in caplog.text
             with pytest.raises(StoreError, match=FULL):
                 ev.add("note", long_text(10), id="more")

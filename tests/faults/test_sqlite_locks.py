@@ -91,7 +91,7 @@ def test_18_a_worker_outlives_a_lock_that_another_process_holds(
     holder = start("lock", path, pause={"locked": ""})
     holder.at("locked")
     with caplog.at_level(logging.WARNING, "evervec"), hasty.worker():
-        until(lambda: caplog.text.count("work waits for the store") >= 2, "two complaints")
+        until(lambda: caplog.text.count("the worker waits for the store") >= 2, "two complaints")
         holder.go("locked")
         until(lambda: hasty.queue.stats().done == len(NOTES), "the work to be done")
     assert_true_to(hasty, path, NOTES)

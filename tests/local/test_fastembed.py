@@ -42,7 +42,7 @@ def test_a_model_that_cannot_be_fetched_is_an_outage(cache: Path) -> None:
 def test_an_unknown_model_is_told_with_the_likeliest_one() -> None:
     with pytest.raises(SettingsError, match=r"did you mean local:BAAI/bge-small-en-v1\.5\?"):
         local("BAAI/bge-smal-en-v1.5")
-    with pytest.raises(SettingsError, match=r"no model 'zzz'.* they are listed at"):
+    with pytest.raises(SettingsError, match=r"'zzz' is neither a model .* see https"):
         local("zzz")
 
 

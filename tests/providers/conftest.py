@@ -16,7 +16,7 @@ from evervec.embedders.openai import OpenAIEmbedder
 from support.provider import ProviderServer
 
 BREAKS = [
-    pytest.param({"hang": "poison"}, ProviderFault, "did not answer within", id="hang"),
+    pytest.param({"hang": "poison"}, ProviderFault, "did not respond within", id="hang"),
     pytest.param({"truncated": "poison"}, BadAnswer, "not JSON", id="truncated"),
     pytest.param({"cut": "poison"}, ProviderFault, "broke off", id="cut"),
     pytest.param({"nan": "poison"}, BadAnswer, "zero or not finite", id="NaN"),

@@ -263,4 +263,4 @@ def test_doctor_says_what_is_wrong_with_a_provider(server: ProviderServer, tmp_p
     evervec.open(tmp_path / "new.db", embedder="noop").close()
     server.behave(ollama_models={})
     said = doctor(tmp_path / "new.db", OLLAMA_HOST=server.url)
-    assert "`ollama pull mxbai-embed-large` fetches it" in said
+    assert "download it with `ollama pull mxbai-embed-large`" in said

@@ -55,14 +55,14 @@ def starts(server: ProviderServer) -> list[float]:
 # ---- outages
 
 OUTAGES = [
-    pytest.param({"key": "sk-other"}, "refuses the key", id="key"),
+    pytest.param({"key": "sk-other"}, "rejected the API key", id="key"),
     pytest.param({"quota_used_up": True}, "quota", id="quota"),
     pytest.param({"openai_models": {}}, "does not exist", id="model"),
     pytest.param({"fail": EVERY_TEXT}, "500", id="500"),
     pytest.param({"proxy": EVERY_CALL}, "502", id="proxy"),
-    pytest.param({"hang": EVERY_TEXT}, "did not answer", id="hang"),
+    pytest.param({"hang": EVERY_TEXT}, "did not respond", id="hang"),
     pytest.param({"wrong_dimensions": EVERY_TEXT}, "dimensions", id="dimensions"),
-    pytest.param({"nan": EVERY_TEXT}, "plain text", id="NaN"),
+    pytest.param({"nan": EVERY_TEXT}, "known good text", id="NaN"),
 ]
 
 

@@ -53,10 +53,10 @@ def test_the_dimensions_of_an_unknown_model_are_asked_from_the_server(
 ) -> None:
     server.behave(ollama_models={"my-own:v2": 12})
     assert ollama_at("my-own:v2").dimensions == 12
-    with pytest.raises(SettingsError, match=r"'gone' .* `ollama pull gone` .* give dimensions="):
+    with pytest.raises(SettingsError, match=r"'gone' .* `ollama pull gone` .* set dimensions="):
         ollama_at("gone")
     server.behave(down=True)
-    with pytest.raises(SettingsError, match=r"'my-own:v2' .* give dimensions="):
+    with pytest.raises(SettingsError, match=r"'my-own:v2' .* set dimensions="):
         ollama_at("my-own:v2")
 
 
@@ -170,9 +170,11 @@ def test_with_old_servers_too_a_text_that_breaks_it_is_found_alone(
 @pytest.mark.parametrize(
     ("behaviour", "words"),
     [
-        pytest.param({"down": True}, "Ollama cannot be reached at http://127.0.0.1", id="refused"),
+        pytest.param({"down": True}, "Ollama is unreachable at http://127.0.0.1", id="refused"),
         pytest.param(
-            {"ollama_models": {}}, f"'{MXBAI}' not found; `ollama pull {MXBAI}` fetches", id="model"
+            {"ollama_models": {}},
+            f"'{MXBAI}' not found: download it with `ollama pull {MXBAI}`",
+            id="model",
         ),
         pytest.param(
             {"ollama_models": {}, "missing": ["/api/embed"]}, f"`ollama pull {MXBAI}`", id="old"
@@ -184,12 +186,12 @@ def test_with_old_servers_too_a_text_that_breaks_it_is_found_alone(
         pytest.param({"fail": EVERY_TEXT}, "500: do embedding request: .*EOF", id="500"),
         pytest.param({"proxy": EVERY_CALL}, "502: <html>", id="proxy"),
         pytest.param({"proxy": EVERY_CALL, "proxy_status": 200}, "not JSON: <html>", id="page"),
-        pytest.param({"hang": EVERY_TEXT}, r"did not answer within 0\.6 s", id="hang"),
+        pytest.param({"hang": EVERY_TEXT}, r"did not respond within 0\.6 s", id="hang"),
         pytest.param({"truncated": EVERY_TEXT}, "not JSON", id="truncated"),
         pytest.param({"cut": EVERY_TEXT}, "broke off", id="cut"),
-        pytest.param({"wrong_count": EVERY_TEXT}, "1 texts with an array of 0", id="count"),
+        pytest.param({"wrong_count": EVERY_TEXT}, "an array of shape 0", id="count"),
         pytest.param({"wrong_dimensions": EVERY_TEXT}, "512 dimensions", id="dimensions"),
-        pytest.param({"nan": EVERY_TEXT}, "even a plain text", id="NaN"),
+        pytest.param({"nan": EVERY_TEXT}, "a known good text", id="NaN"),
     ],
 )
 def test_what_no_text_can_help_is_an_outage(
@@ -207,9 +209,7 @@ def test_what_no_text_can_help_is_an_outage(
         *BREAKS,
         pytest.param({"refuse": "poison"}, InvalidInput, "input length exceeds", id="400"),
         pytest.param({"fail": "poison"}, ProviderFault, "500: do embedding request", id="500"),
-        pytest.param(
-            {"wrong_count": "poison"}, BadAnswer, "1 texts with an array of 0", id="count"
-        ),
+        pytest.param({"wrong_count": "poison"}, BadAnswer, "an array of shape 0", id="count"),
         pytest.param({"wrong_dimensions": "poison"}, BadAnswer, "512 dimensions", id="dimensions"),
     ],
 )
@@ -355,7 +355,7 @@ def test_a_server_that_does_not_answer_within_two_seconds_is_none(
 ) -> None:
     monkeypatch.setattr("evervec.embedders.ollama._DETECTION_SECONDS", 0.1)
     server.behave(hang=EVERY_CALL)
-    assert answers(server.url) == "Ollama did not answer within 0.1 s"
+    assert answers(server.url) == "Ollama did not respond within 0.1 s"
 
 
 @pytest.mark.parametrize("host", ["http://[bad", "http://a b", "\x00"])

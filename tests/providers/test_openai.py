@@ -81,7 +81,7 @@ def test_an_unknown_model_of_a_server_that_is_away_needs_its_dimensions(
     openai_at: Make, server: ProviderServer
 ) -> None:
     server.behave(down=True)
-    with pytest.raises(SettingsError, match=r"dimensions of 'my-own' .* give dimensions="):
+    with pytest.raises(SettingsError, match=r"dimensions of 'my-own' .* set dimensions="):
         openai_at("my-own", dimensions=0)
     assert openai_at("my-own", dimensions=12).dimensions == 12
 
@@ -150,13 +150,15 @@ def test_the_number_of_texts_in_a_call_is_a_setting(opened: Open, server: Provid
 @pytest.mark.parametrize(
     ("behaviour", "words"),
     [
-        pytest.param({"key": "sk-other"}, r"refuses the key \(401\)", id="401"),
-        pytest.param({"key": "sk-other", "key_status": 403}, r"refuses the key \(403\)", id="403"),
+        pytest.param({"key": "sk-other"}, r"rejected the API key \(401\)", id="401"),
+        pytest.param(
+            {"key": "sk-other", "key_status": 403}, r"rejected the API key \(403\)", id="403"
+        ),
         pytest.param({"openai_models": {}}, f"404.*The model `{SMALL}` does not exist", id="404"),
         pytest.param({"missing": ["/v1/embeddings"]}, "answered 404: Invalid URL", id="no path"),
         pytest.param({"quota_used_up": True}, "quota .* used up", id="quota"),
-        pytest.param({"down": True}, "cannot be reached at http://127.0.0.1", id="refused"),
-        pytest.param({"fail": EVERY_TEXT}, "even a plain text: .* 500: The server had", id="500"),
+        pytest.param({"down": True}, "is unreachable at http://127.0.0.1", id="refused"),
+        pytest.param({"fail": EVERY_TEXT}, "a known good text: .* 500: The server had", id="500"),
         pytest.param({"fail": EVERY_TEXT, "fail_status": 503}, "503: .*overloaded", id="503"),
         pytest.param({"fail": EVERY_TEXT, "fail_status": 504}, "answered 504", id="504"),
         pytest.param({"proxy": EVERY_CALL}, "502: <html>.*Bad Gateway", id="proxy"),
@@ -165,16 +167,16 @@ def test_the_number_of_texts_in_a_call_is_a_setting(opened: Open, server: Provid
         ),
         pytest.param({"proxy": EVERY_CALL, "proxy_status": 302}, "answered 302", id="redirect"),
         pytest.param({"refuse": EVERY_TEXT}, r"'\$.input' is invalid", id="400 for all"),
-        pytest.param({"hang": EVERY_TEXT}, "did not answer within 0.6 s", id="hang"),
-        pytest.param({"drip": EVERY_TEXT}, "did not answer within 0.6 s", id="drip"),
+        pytest.param({"hang": EVERY_TEXT}, "did not respond within 0.6 s", id="hang"),
+        pytest.param({"drip": EVERY_TEXT}, "did not respond within 0.6 s", id="drip"),
         pytest.param({"truncated": EVERY_TEXT}, "not JSON", id="truncated"),
         pytest.param({"cut": EVERY_TEXT}, "broke off", id="cut"),
-        pytest.param({"wrong_count": EVERY_TEXT}, "1 texts with 0 vectors", id="wrong count"),
+        pytest.param({"wrong_count": EVERY_TEXT}, "0 vectors for 1 texts", id="wrong count"),
         pytest.param(
             {"wrong_dimensions": EVERY_TEXT}, "4 dimensions instead of 8", id="wrong dimensions"
         ),
-        pytest.param({"nan": EVERY_TEXT}, "cannot embed even a plain text", id="NaN"),
-        pytest.param({"zero": EVERY_TEXT}, "cannot embed even a plain text", id="zero"),
+        pytest.param({"nan": EVERY_TEXT}, "failed to embed a known good text", id="NaN"),
+        pytest.param({"zero": EVERY_TEXT}, "failed to embed a known good text", id="zero"),
     ],
 )
 def test_what_no_text_can_help_is_an_outage(
@@ -189,7 +191,7 @@ def test_what_no_text_can_help_is_an_outage(
 
 
 def test_a_host_that_nobody_knows_is_an_outage(openai_at: Make) -> None:
-    with pytest.raises(ProviderUnavailable, match=r"cannot be reached at http://no-host\.invalid"):
+    with pytest.raises(ProviderUnavailable, match=r"is unreachable at http://no-host\.invalid"):
         openai_at(url="http://no-host.invalid/v1").embed(TEXTS)
 
 
@@ -203,7 +205,7 @@ def test_a_port_where_nobody_listens_is_an_outage(openai_at: Make) -> None:
 
 @pytest.mark.parametrize("url", ["http://[bad", "no-scheme.example/v1", "ftp://example.com"])
 def test_what_is_no_url_is_told(openai_at: Make, url: str) -> None:
-    with pytest.raises(ProviderUnavailable, match=r"cannot be asked at"):
+    with pytest.raises(ProviderUnavailable, match=r"at .* cannot be used"):
         openai_at(url=url).embed(TEXTS)
 
 
@@ -227,8 +229,8 @@ def test_an_answer_without_end_is_not_read_to_its_end(
         pytest.param({"refuse": "poison", "refuse_status": 422}, InvalidInput, "invalid", id="422"),
         pytest.param({"fail": "poison"}, ProviderFault, "500: The server had an error", id="500"),
         pytest.param({"proxy": "poison"}, ProviderFault, "502: <html>", id="proxy"),
-        pytest.param({"drip": "poison"}, ProviderFault, "did not answer within", id="drip"),
-        pytest.param({"wrong_count": "poison"}, BadAnswer, "1 texts with 0 vectors", id="count"),
+        pytest.param({"drip": "poison"}, ProviderFault, "did not respond within", id="drip"),
+        pytest.param({"wrong_count": "poison"}, BadAnswer, "0 vectors for 1 texts", id="count"),
         pytest.param(
             {"wrong_dimensions": "poison"}, BadAnswer, "4 dimensions instead of 8", id="dimensions"
         ),
@@ -278,7 +280,7 @@ def test_a_429_says_for_how_long_to_leave_it_alone(
     server: ProviderServer, openai_at: Make, tells: tuple[str, ...], least: float, most: float
 ) -> None:
     server.behave(requests=0, window=30.0, tells=tells)
-    with pytest.raises(RateLimited, match="is at its limit: Rate limit reached") as caught:
+    with pytest.raises(RateLimited, match="rate limit reached: Rate limit reached") as caught:
         openai_at().ask(TEXTS)
     assert caught.value.retry_after is not None
     assert least < caught.value.retry_after <= most

@@ -35,7 +35,7 @@ def test_errors_of_jobs_are_an_admins(failing: tuple[Evervec, Failing], serve: S
     ev, embedder = failing
     ev.add("note", "tea", id="1")
     ticket = ev.add("note", "rock", id="2")
-    embedder.error = InvalidInput([0], "OpenAI refuses it: org-acme at 10.0.0.7 may not")
+    embedder.error = InvalidInput([0], "OpenAI rejected the input: org-acme at 10.0.0.7 may not")
     ev.process_all()
     ev.add("note", "sea", id="3")
     embedder.error = ProviderUnavailable("10.0.0.7: org-acme has no credit")
@@ -52,8 +52,8 @@ def test_errors_of_jobs_are_an_admins(failing: tuple[Evervec, Failing], serve: S
         body = {"ticket": {"kind": "note", "id": "2", "job_id": ticket.job_id, "seq": ticket.seq}}
         shown += http.post("/v1/wait", json=body).text
     assert not [secret for secret in SECRETS if secret in shown]
-    assert "the embedding provider refuses this text" in shown
-    assert "the embedding provider does not answer" in shown
+    assert "the embedding provider rejected this text" in shown
+    assert "the embedding provider is unavailable" in shown
     with served.http(served.key(role="admin")) as http:
         shown = "".join(http.get(path).text for path in paths)
     assert "org-acme" in shown
@@ -62,9 +62,9 @@ def test_errors_of_jobs_are_an_admins(failing: tuple[Evervec, Failing], serve: S
 @pytest.mark.parametrize(
     ("error", "shown"),
     [
-        (StoreError("/var/lib/store.db on 10.0.0.7 is full"), "the store does not answer"),
-        (IndexUnavailable("10.0.0.7 is away"), "the vector index does not answer"),
-        (ProviderUnavailable("org-acme is unknown"), "the embedding provider does not answer"),
+        (StoreError("/var/lib/store.db on 10.0.0.7 is full"), "the store is unavailable"),
+        (IndexUnavailable("10.0.0.7 is away"), "the vector index is unavailable"),
+        (ProviderUnavailable("org-acme is unknown"), "the embedding provider is unavailable"),
     ],
 )
 def test_errors_of_the_service_are_an_admins(

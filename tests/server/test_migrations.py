@@ -19,7 +19,7 @@ def test_a_model_is_changed_and_changed_back(ev: Evervec, served: Served) -> Non
         with pytest.raises(InvalidTransition, match="nothing to retire"):
             migration.retire()
         migration.cancel()
-        with pytest.raises(EvervecError, match="no change of the model"):
+        with pytest.raises(EvervecError, match="no migration in progress"):
             migration.status()
 
 

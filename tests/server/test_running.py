@@ -47,7 +47,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
 
 def test_one_command_is_a_whole_system_and_a_signal_drains_it(start: Start, tmp_path: Path) -> None:
     service = start()
-    assert "no keys yet" in service.log.read_text()
+    assert "no keys exist" in service.log.read_text()
     with Client(service.url) as client:
         ticket = client.add("note", "Tea is grown on hills", id="tea", wait=20)
         assert client.search("tea", after=ticket)[0].id == "tea"
@@ -118,7 +118,7 @@ def test_it_refuses_to_listen_where_it_must_not_or_cannot(command: Command) -> N
     with socket.create_server(("127.0.0.1", 0)) as taken:
         busy = command("serve", "--port", str(taken.getsockname()[1])).exception
     assert isinstance(busy, EvervecError)
-    assert "give another" in str(busy)
+    assert "choose another" in str(busy)
 
 
 def test_keys_are_made_listed_and_revoked_on_the_command_line(

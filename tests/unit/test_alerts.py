@@ -83,13 +83,13 @@ def test_a_provider_that_is_away(memory: World, caplog: pytest.LogCaptureFixture
     assert said(caplog) == [], "it may be short"
     memory.clock.move(60)
     memory.ev.housekeeping.sweep()
-    assert said(caplog) == ["[ALERT] the provider hashing is away: nobody answers"]
+    assert said(caplog) == ["[ALERT] the provider hashing is unavailable: nobody answers"]
     memory.embedder.before = None
     memory.clock.move(60)
     work(memory.ev)
     memory.ev.housekeeping.sweep()
     assert said(caplog) == [
-        "[CLEAR] the provider hashing is away: nobody answers: over after 120 s"
+        "[CLEAR] the provider hashing is unavailable: nobody answers: over after 120 s"
     ]
 
 
@@ -104,9 +104,9 @@ def test_an_index_that_is_away(
         memory.ev.housekeeping.sweep()
         memory.clock.move(60)
         memory.ev.housekeeping.sweep()
-        assert said(caplog) == ["[ALERT] the index is away: no answer"]
+        assert said(caplog) == ["[ALERT] the index is unavailable: no answer"]
     memory.ev.housekeeping.sweep()
-    assert said(caplog) == ["[CLEAR] the index is away: no answer: over after 60 s"]
+    assert said(caplog) == ["[CLEAR] the index is unavailable: no answer: over after 60 s"]
 
 
 def test_what_one_began_to_watch_another_goes_on_with(
@@ -226,9 +226,8 @@ def test_a_webhook_that_fails_is_logged_without_its_secret_and_tried_again(
     for status in (500, 302):
         webhook.status = status
         alerts.post()
-        assert (
-            f"could not be posted to 127.0.0.1, and will be tried again: it answered {status}"
-            in (caplog.text)
+        assert f"could not be posted to 127.0.0.1and will be retried: status {status}" in (
+            caplog.text
         )
     alerts.update([])
     webhook.status = 200
@@ -248,7 +247,7 @@ def test_a_webhook_that_nobody_answers_at(
     alerts = memory.open(alert_url=url).housekeeping.alerts
     alerts.update([SLOW])
     alerts.post()
-    assert "tried again: ConnectionRefusedError" in caplog.text
+    assert "retried: ConnectionRefusedError" in caplog.text
     assert "s3cret" not in caplog.text
 
 

@@ -78,13 +78,13 @@ def test_a_boxed_record_that_was_accepted_appears_though_bounds_are_less_by_now(
     ("asked", "words"),
     [
         ({"query": "x" * 8193}, r"query: has 8,193 characters; at most 8,192 .*\(query_chars\)"),
-        ({"query": "alpha", "k": 1001}, r"k: asks for 1,001 hits; at most 1,000 .*\(most_hits\)"),
+        ({"query": "alpha", "k": 1001}, r"k: requests 1,001 hits; at most 1,000 .*\(most_hits\)"),
         ({"query": "alpha", "k": 10**30}, r"\(most_hits\)"),
         ({"query": "alpha", "filter": {"a": [[[1]]]}}, "filter: 'a' is compared with"),
-        ({"query": "alpha", "filter": {"a": {"b": {"c": 1}}}}, "filter: 'a' has no operation 'b'"),
+        ({"query": "alpha", "filter": {"a": {"b": {"c": 1}}}}, "filter: 'a': unknown operator 'b'"),
         ({"query": "alpha", "filter": {"a": 10**5000}}, "a number too large"),
-        ({"query": "alpha", "filter": {"x" * 9999: {"?": 1}}}, "has no operation"),
-        ({"query": "alpha", "mode": "x" * 9999}, "there is no mode"),
+        ({"query": "alpha", "filter": {"x" * 9999: {"?": 1}}}, "unknown operator"),
+        ({"query": "alpha", "mode": "x" * 9999}, "unknown mode"),
     ],
 )
 def test_a_search_has_bounds_and_its_errors_are_short(

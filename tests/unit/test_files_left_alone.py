@@ -36,7 +36,7 @@ def test_a_store_that_is_open_for_reading_is_searched_and_not_changed(
         assert ev.verify().clean
         assert ev.queue.stats().done == 1
         for write in (lambda: ev.add("note", "x"), lambda: ev.delete("note", "1"), ev.process_all):
-            with pytest.raises(StoreError, match="reading only"):
+            with pytest.raises(StoreError, match="read-only"):
                 write()
     assert path.read_bytes() == before
 
@@ -60,7 +60,7 @@ def test_what_is_no_store_or_of_another_schema_is_not_made_one_by_reading(
     with pytest.raises(StoreError, match="there is no file"):
         evervec.open(f"sqlite:///{path}?mode=ro")
     sqlite3.connect(path).execute("create table t (id)").connection.close()
-    with pytest.raises(StoreError, match="is no store"):
+    with pytest.raises(StoreError, match="is not a store"):
         evervec.open(f"sqlite:///{path}?mode=ro")
     make(tmp_path / "s.db")
     monkeypatch.setattr("evervec.stores.sqlite.schema.SCHEMA", next_schema("sqlite"))

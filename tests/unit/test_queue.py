@@ -97,7 +97,7 @@ def test_names_and_numbers_are_checked_by_name(queue: Queue) -> None:
 
 def test_what_is_about_one_tenant_needs_one(memory: World) -> None:
     all_of_them = memory.ev.queue_of(None)
-    wanted = "this is about one tenant's records: name the tenant"
+    wanted = "this needs a tenant: use the queue of one tenant"
     assert refusal(all_of_them.enqueue, KIND, 1) == wanted
     assert refusal(all_of_them.history, KIND, 1) == wanted
 
@@ -133,7 +133,7 @@ def test_a_failure_waits_or_ends_and_says_so(
         ends = queue.fail_many([(first, "one", False), (second, "two", True), (lost, "x", False)])
     assert ends == [Status.PENDING, Status.FAILED, None]
     tried, dead = caplog.records
-    assert tried.getMessage() == f"job {first.job_id} is tried again: one"
+    assert tried.getMessage() == f"job {first.job_id} will be retried: one"
     assert dead.getMessage() == (
         f"Embedding failed permanently: {KIND} '{second.record_id}' after 1 attempts: two"
     )
@@ -199,8 +199,8 @@ def test_stuck_jobs_are_counted_and_the_dead_among_them_told(
         memory.clock.move(31)
         queue.recover_stuck(timedelta(seconds=30))
     assert [record.levelname for record in caplog.records].count("ERROR") >= 1
-    assert queue.failed()[0].error == "its worker stopped answering in attempt 2"
-    assert "attempts: its worker stopped answering in attempt 2" in caplog.text
+    assert queue.failed()[0].error == "the worker's lease expired in attempt 2"
+    assert "attempts: the worker's lease expired in attempt 2" in caplog.text
 
 
 def test_a_pause_is_of_all_or_of_ones_own(memory: World, queue: Queue) -> None:

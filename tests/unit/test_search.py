@@ -162,7 +162,7 @@ def test_text_answers_while_the_provider_is_away(
         hits = memory.ev.search("alpha", mode=mode)
     assert (hits.via, hits.version) == ("text", None)
     assert [(h.id, h.similarity, h.via) for h in hits] == [("0", None, "text")]
-    assert "search answers from text alone: the provider is away" in caplog.text
+    assert "search uses text only: the provider is away" in caplog.text
 
 
 def test_text_answers_while_the_provider_wants_a_pause(memory: World) -> None:

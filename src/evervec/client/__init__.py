@@ -1,4 +1,4 @@
-"""The library's methods over HTTP: `evervec.Client(url, key)`."""
+"""A client of the HTTP service: `evervec.Client(url, key)`."""
 
 from evervec.client.client import Client
 

@@ -1,4 +1,4 @@
-"""The library's methods over HTTP, with the library's own values and errors."""
+"""The library's methods over HTTP, with the same values and errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from evervec.model.reports import Usage, VerifyReport
 from evervec.records.drafts import read_envelope, record_id
 
 _LINES, _BYTES = 1000, 4 << 20
-"""what is sent in one request of `add_many`, at most"""
+"""maximum lines and bytes in one request of `add_many`"""
 _NDJSON = {"Content-Type": "application/x-ndjson"}
 _hits = TypeAdapter(list[Hit])
 _record, _records = TypeAdapter(Record), TypeAdapter(list[Record])
@@ -37,10 +37,10 @@ _versions, _report = TypeAdapter(list[Version]), TypeAdapter(VerifyReport)
 
 
 class Client:
-    """A service, as its key may use it; the methods of `evervec.open`'s object.
+    """A client of a service, with the methods of `Evervec`.
 
-    `tenant`: for a platform admin's key, whose records it is about. A request that meets a
-    network error, a rate limit or a service that restarts is sent again up to `retries` times.
+    `tenant`: the tenant to use with a platform admin's key. Requests are retried up to `retries`
+    times after network errors, rate limits and restarts of the service.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class Client:
         wait: float | None = None,
         if_seq: int | None = None,
     ) -> Ticket:
-        """Save a record and enqueue its embedding; when this returns it is on disk. `if_seq`:
-        only if the record is still of that seq."""
+        """Save a record and enqueue its embedding job; when `add` returns, both are durable.
+        `if_seq`: only if the record still has that seq."""
         options = {
             "id": record_id(id), "title": title, "metadata": metadata, "weight": weight,
             "priority": priority, "delay": delay, "max_attempts": max_attempts,
@@ -97,7 +97,7 @@ class Client:
         }  # fmt: skip
         headers = _headers(wait, if_seq)
         if version is not None or if_seq is not None:
-            # sent again it would find itself there, and not be accepted
+            # without this key, a retry would conflict with the first request
             headers["Idempotency-Key"] = uuid.uuid4().hex
         body = _body(kind, data, options)
         answered = self._connection.ask(
@@ -106,8 +106,9 @@ class Client:
         return _received(answered, wait)
 
     def add_many(self, kind: str, records: Iterable[Any]) -> Iterator[Ticket]:
-        """Save many records, streamed: tickets in order as you iterate. A bad record raises
-        `InvalidRecord` with its position, after all before it were saved and ticketed."""
+        """Save many records as a stream: yields tickets in order. An invalid record raises
+        `InvalidRecord` with its position, after all records before it were saved and their tickets
+        yielded."""
         source, position = iter(records), 0
         while batch := list(islice(source, _LINES)):
             for lines in _portions(kind, batch):
@@ -128,15 +129,15 @@ class Client:
             count += 1
         if count < len(lines):
             raise StoreError(
-                "the service broke off in the middle of a batch: add the rest again, what was "
-                "saved before is safe"
+                "the service closed the connection in the middle of a batch: records with tickets "
+                "are saved, add the others again"
             )
 
     def delete(
         self, kind: str, id: str | int, *, wait: float | None = None, if_seq: int | None = None
     ) -> Ticket:
-        """The record disappears from every search at once. A ticket that is not `accepted` says
-        that there was none."""
+        """Delete a record: searches no longer return it. If it did not exist, the ticket is not
+        `accepted`."""
         try:
             answered = self._connection.ask(
                 "DELETE", record_path(kind, id), headers=_headers(wait, if_seq), waits=wait or 0.0
@@ -148,7 +149,7 @@ class Client:
 
     # reading
     def get(self, kind: str, id: str | int) -> Record | None:
-        """The record as it is now; None when it is absent or still boxed."""
+        """The current record; None if it does not exist or is boxed."""
         try:
             return _record.validate_json(self._connection.ask("GET", record_path(kind, id)).content)
         except EvervecError as error:
@@ -163,7 +164,7 @@ class Client:
         filter: Mapping[str, Any] | None = None,
         limit: int = 100,
     ) -> list[Record]:
-        """Records in order of kind and id."""
+        """Records ordered by kind and id."""
         if limit < 1:
             raise InvalidArgument(f"limit must be at least 1, not {limit}")
         asked = {
@@ -196,7 +197,7 @@ class Client:
         after: Ticket | None = None,
         wait: float = 5.0,
     ) -> Hits:
-        """The best records for a question; with `after`, not older than that change."""
+        """The best records for a query; with `after`, the result includes that change."""
         body = {
             "query": query, "k": k, "kind": kind, "mode": mode, "filter": filter,
             "after": None if after is None else _shown(after), "wait": wait,
@@ -219,7 +220,7 @@ class Client:
         )
 
     def usage(self) -> Usage:
-        """What the key's tenant has and used today, beside what it may."""
+        """The usage of the key's tenant, including today's, and its limits."""
         return _usage.validate_json(self._connection.ask("GET", "/v1/usage").content)
 
     def migrate(
@@ -230,14 +231,14 @@ class Client:
         kind: str | None = None,
         switch: bool = False,
     ) -> RemoteMigration:
-        """Change the model, by its name, while searches and writes go on."""
+        """Migrate to another model, given by name, without downtime."""
         return RemoteMigration.begin(
             self._connection, embedder=embedder, version=version, kind=kind, switch=switch
         )
 
     def verify(self, repair: bool = False, *, quick: bool = False) -> VerifyReport:
-        """Compare the index with the records; `repair` mends what is off, `quick` does not read
-        the records' texts."""
+        """Compare the index with the records; `repair` fixes faults, `quick` does not compare the
+        records' texts."""
         body = {"repair": repair, "quick": quick}
         answered = self._connection.ask("POST", "/v1/verify", json_body=body)
         return _report.validate_json(answered.content)
@@ -258,7 +259,7 @@ def _body(kind: str, data: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _portions(kind: str, batch: list[Any]) -> Iterator[list[bytes]]:
-    """Records as lines, in portions that fit a request. Each has its id before it is sent."""
+    """Records as lines, in portions that fit into a request. Each gets its id before it is sent."""
     lines: list[bytes] = []
     size = 0
     for item in batch:
@@ -274,17 +275,18 @@ def _portions(kind: str, batch: list[Any]) -> Iterator[list[bytes]]:
 
 
 def _received(answered: dict[str, Any], wait: float | None) -> Ticket:
-    """The ticket of a change, if it came as far as was waited for."""
+    """The ticket of a change; raises if it failed or the wait timed out."""
     status, error = answered.pop("status", None), answered.pop("error", None)
     ticket = _ticket.validate_python(answered)
     if status == "failed":
         raise JobFailed(
-            f"{ticket.kind} {ticket.id!r} could not be embedded: {error}; mend it, then "
+            f"{ticket.kind} {ticket.id!r} could not be embedded: {error}; fix the cause, then "
             f"client.queue.retry({ticket.job_id})"
         )
     if wait is not None and status == "pending":
         raise WaitTimeout(
-            f"{ticket.kind} {ticket.id!r} was not embedded within {wait:g} s; it is saved and waits"
+            f"{ticket.kind} {ticket.id!r} was not embedded within {wait:g} s; it is saved and "
+            "waiting"
         )
     return ticket
 
@@ -294,8 +296,8 @@ def _shown(ticket: Ticket) -> dict[str, Any]:
 
 
 def _placed(error: EvervecError, position: int) -> EvervecError:
-    """A refused line with its place among all that `add_many` was given."""
+    """The error of a rejected record, with its position in the input of `add_many`."""
     if not isinstance(error, InvalidArgument | InvalidRecord):
         return error
-    reason = str(error).partition(": ")[2]  # behind the place in its request
+    reason = str(error).partition(": ")[2]  # after the position within the request
     return InvalidRecord(reason or str(error), position=position)

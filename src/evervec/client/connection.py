@@ -1,7 +1,7 @@
-"""Requests to the service: sent again when that may help, and errors as the library has them.
+"""Requests to the service, with retries, and with the library's errors.
 
-Whatever changes something can be sent twice without being done twice: a record has its id
-before it is sent, and other changes go under an `Idempotency-Key`.
+All writes are idempotent: a record gets its id before it is sent, and other changes have an
+`Idempotency-Key`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BY_STATUS: Mapping[int, type[EvervecError]] = {401: AccessDenied, 403: AccessDe
 
 
 class Connection:
-    """Where the service is, and how patiently it is asked."""
+    """An HTTP connection to the service, with timeout and retries."""
 
     def __init__(
         self, url: str, key: str | None, tenant: str | None, timeout: float, retries: int
@@ -41,12 +41,12 @@ class Connection:
                 headers=headers,
                 params={"tenant": tenant} if tenant else None,
                 timeout=timeout,
-                verify=not self.url.startswith("http://"),  # reading certificates takes a while
+                verify=not self.url.startswith("http://"),  # loading certificates is slow
             )
         except (httpx.InvalidURL, UnicodeEncodeError) as error:
             raise InvalidArgument(
-                f"the service's address or key cannot be used: {type(error).__name__}; give "
-                "http://host:port and a key as `evervec keys create` showed it"
+                f"invalid URL or API key of the service ({type(error).__name__}): give "
+                "http://host:port and a key from `evervec keys create`"
             ) from None
 
     def ask(
@@ -60,8 +60,8 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         waits: float = 0.0,
     ) -> httpx.Response:
-        """Send a request until it is answered. `waits`: seconds that the service may take on top,
-        because it was asked to wait."""
+        """Send a request, with retries. `waits`: additional seconds, for requests that ask the
+        service to wait."""
         given = dict(headers or {})
         if trace := current():
             given["traceparent"] = trace
@@ -81,8 +81,8 @@ class Connection:
             except httpx.TransportError as error:
                 if tries == self._retries:
                     raise StoreError(
-                        f"the service {self.url} cannot be reached ({type(error).__name__}): see "
-                        "that it runs"
+                        f"the service {self.url} is unreachable ({type(error).__name__}): check "
+                        "that it is running"
                     ) from error
                 time.sleep(_pause(tries))
                 continue
@@ -94,7 +94,7 @@ class Connection:
         return response
 
     def once(self, method: str, path: str, **asked: Any) -> Any:
-        """The JSON that a change is answered with; it is done once however often it is sent."""
+        """Send a change with an Idempotency-Key, and return the JSON of its response."""
         headers = {"Idempotency-Key": uuid.uuid4().hex, **asked.pop("headers", {})}
         return self.ask(method, path, headers=headers, **asked).json()
 
@@ -110,7 +110,7 @@ def to_json(value: Any) -> bytes:
     try:
         return json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgument(f"this cannot be sent as JSON: {error}") from None
+        raise InvalidArgument(f"the value cannot be encoded as JSON: {error}") from None
 
 
 def _plain(value: Any) -> Any:
@@ -120,7 +120,7 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, uuid.UUID):
         return str(value)
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError(f"{type(value).__name__} cannot be encoded as JSON")
 
 
 def _pause(tries: int) -> float:
@@ -134,19 +134,19 @@ def _retry_after(response: httpx.Response) -> float:
 
 
 def problem_in(response: httpx.Response) -> dict[str, Any]:
-    """The problem document of an answer, or what stands for one."""
+    """The problem document of a response, or a substitute."""
     try:
         found = response.json()
         if isinstance(found, dict):
             return {"status": response.status_code, **found}
     except ValueError:
         pass
-    words = f"the service answered {response.status_code} {response.reason_phrase}"
+    words = f"the service returned {response.status_code} {response.reason_phrase}"
     return {"status": response.status_code, "detail": words}
 
 
 def error_of(problem: Mapping[str, Any]) -> EvervecError:
-    """The library's own error that the service met, with its `status`."""
+    """The library's error for a problem document, with its `status`."""
     error = _error_of(problem)
     error.status = problem.get("status")  # type: ignore[attr-defined]
     return error

@@ -1,4 +1,4 @@
-"""A change of the model in a service, with the methods of `Migration`."""
+"""A migration in a service, with the methods of `Migration`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _status = TypeAdapter(MigrationStatus)
 
 
 class RemoteMigration:
-    """The change that is under way, or can still be rolled back; for a platform admin's key."""
+    """The migration that is in progress or can be rolled back; needs a platform admin's key."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -30,8 +30,8 @@ class RemoteMigration:
         return _status.validate_json(self._connection.ask("GET", _PATH).content)
 
     def wait(self, timeout: float | None = None) -> MigrationStatus:
-        """Wait until the new version has all that the old one has, but for records that failed;
-        and until the switch, if it switches by itself."""
+        """Wait until the new version is complete except for failed records, and, if it switches
+        automatically, until the switch."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             status = self.status()

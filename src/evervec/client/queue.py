@@ -29,12 +29,12 @@ class RemoteQueue:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    # looking
+    # reading
     def stats(self) -> Stats:
         return _stats.validate_json(self._connection.ask("GET", "/v1/queue/stats").content)
 
     def jobs(self, *, status: str | None = None, limit: int = 100) -> list[Job]:
-        """In order of their numbers."""
+        """Ordered by job id."""
         return self._jobs(limit, status=status)
 
     def failed(self, limit: int = 100) -> list[Job]:
@@ -42,7 +42,7 @@ class RemoteQueue:
         return self._jobs(limit, status="failed")
 
     def status(self, kind: str, id: str | int) -> Job | None:
-        """The record's job, or None when it has none."""
+        """The record's job, or None if it has none."""
         found = self._jobs(1, kind=kind, id=str(id))
         return found[0] if found else None
 
@@ -74,7 +74,7 @@ class RemoteQueue:
             return None
 
     def history(self, kind: str, id: str | int) -> list[Attempt]:
-        """What was tried for a record, oldest first."""
+        """The attempts of a record, oldest first."""
         try:
             found = self._connection.ask("GET", f"{record_path(kind, id)}/history").json()
         except EvervecError as error:
@@ -82,9 +82,9 @@ class RemoteQueue:
             return []
         return _attempts.validate_python(found["attempts"])
 
-    # care
+    # maintenance
     def retry(self, job_id: int) -> None:
-        """A failed job starts anew."""
+        """Retry a failed job."""
         self._connection.once("POST", f"/v1/jobs/{int(job_id)}/retry")
 
     def cancel(self, job_id: int) -> None:
@@ -100,7 +100,7 @@ class RemoteQueue:
         return int(found["retried"])
 
     def recover_stuck(self, threshold: float | timedelta | None = None) -> int:
-        """Take back jobs whose lease ran out: the tenant's, or all for a platform admin."""
+        """Recover jobs whose lease expired: the tenant's, or all for a platform admin."""
         if isinstance(threshold, timedelta):
             threshold = threshold.total_seconds()
         asked = {"threshold": threshold}
@@ -119,8 +119,8 @@ class RemoteQueue:
         return int(found["purged"])
 
     def pause(self) -> None:
-        """No more claims of the tenant's jobs until `resume`; for a platform admin that named no
-        tenant, of all jobs."""
+        """Stop claims of the tenant's jobs until `resume`; for a platform admin without `tenant`,
+        of all jobs."""
         self._connection.ask("POST", "/v1/queue/pause")
 
     def resume(self) -> None:
@@ -128,7 +128,7 @@ class RemoteQueue:
 
 
 def raise_unless_absent(error: EvervecError) -> None:
-    """Let pass what says that something is not there."""
+    """Raise the error again, unless its status is 404."""
     if getattr(error, "status", None) != 404:
         raise error
 

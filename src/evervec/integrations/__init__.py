@@ -1,1 +1,1 @@
-"""Ways in from other systems. Each uses the public API of evervec, as an application would."""
+"""Imports from other systems. Each uses the public API of evervec, as an application would."""

@@ -1,4 +1,4 @@
-"""A way over from pgai: its tables attached, and its vectors taken over without embedding again."""
+"""Import from pgai: attaches its tables, and reuses its vectors without embedding again."""
 
 from __future__ import annotations
 

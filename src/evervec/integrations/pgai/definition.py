@@ -1,6 +1,6 @@
-"""What pgai's own tables say of its vectorizers, in the forms of versions 0.9 to 0.12.
+"""Reads pgai's vectorizers from its tables, in the formats of versions 0.9 to 0.12.
 
-Nothing is written here but by `drop`, which asks pgai itself to do it.
+Only `drop` writes, by calling a function of pgai.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from evervec.tables.names import quoted
 
 
 class Stored(NamedTuple):
-    """A chunk as pgai embedded it."""
+    """A chunk that pgai embedded."""
 
     text: str
     vector: Sequence[float]
@@ -26,7 +26,7 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Vectorizer:
-    """One of pgai's vectorizers."""
+    """A vectorizer of pgai."""
 
     id: int
     name: str
@@ -35,10 +35,10 @@ class Vectorizer:
     key: Mapping[str, str]
     """the columns of the primary key and their types"""
     target: str | None
-    """the table of chunks and vectors; None where they are not in one"""
+    """the table of chunks and vectors; None if there is none"""
     queue: str | None
     column: str | None
-    """what is embedded; None where that is not in a column"""
+    """the column that is embedded; None if the source is not a column"""
     template: str
     provider: str
     model: str
@@ -47,13 +47,13 @@ class Vectorizer:
 
     @property
     def template_columns(self) -> list[str]:
-        """The columns that are embedded with every chunk."""
+        """The columns that the template adds to every chunk."""
         names = string.Template(self.template).get_identifiers()
         return [name for name in names if name != "chunk"]
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """Finds the piece of the text in a chunk, behind and before what the template adds."""
+        """Matches a chunk, and finds the piece of the text between what the template adds."""
         made, at = "", 0
         for found in string.Template.pattern.finditer(self.template):
             made += re.escape(self.template[at : found.start()])
@@ -63,7 +63,7 @@ class Vectorizer:
         return re.compile(made + re.escape(self.template[at:]), re.DOTALL)
 
     def chunks(self, conn: Any, rows: Sequence[Row]) -> dict[str, list[Stored]]:
-        """The chunks of some rows by record id, in their order."""
+        """The chunks of some rows by record id, in order."""
         found: dict[str, list[Stored]] = defaultdict(list)
         if self.target is not None:
             ids = {tuple(row.key): row.id for row in rows}
@@ -73,7 +73,7 @@ class Vectorizer:
         return found
 
     def queued(self, conn: Any, rows: Sequence[Row]) -> set[str]:
-        """The ids of rows that pgai has not caught up with."""
+        """The ids of rows that are still in pgai's queue."""
         if self.queue is None:
             return set()
         ids = {tuple(row.key): row.id for row in rows}
@@ -101,7 +101,7 @@ class Vectorizer:
         return [Stored(*row) for row in conn.execute(query, (count,))]
 
     def drop(self, conn: Any) -> None:
-        """Have pgai take its trigger and queue off the table; the vectors it made stay."""
+        """Let pgai drop its trigger and queue; its vectors are kept."""
         conn.execute("select ai.drop_vectorizer(%s::int)", (self.id,))
 
 
@@ -109,8 +109,8 @@ def vectorizers(conn: Any) -> list[Vectorizer]:
     """All vectorizers of a database."""
     there = conn.execute("select to_regclass('ai.vectorizer') is not null").fetchone()[0]
     if not there:
-        raise InvalidArgument("this database has no vectorizers of pgai: there is no ai.vectorizer")
-    # as JSON, because each version of pgai has other columns
+        raise InvalidArgument("this database has no pgai: the table ai.vectorizer does not exist")
+    # as JSON, because the columns differ between versions of pgai
     rows = conn.execute("select to_jsonb(v) from ai.vectorizer as v order by v.id").fetchall()
     return [_read(row[0]) for row in rows]
 

@@ -1,8 +1,8 @@
-"""Taking over: a pgai vectorizer's table attached, and its vectors put where evervec's would be.
+"""Imports a pgai vectorizer: attaches its table and writes its vectors into evervec's index.
 
-Each row goes the way of every record: a job is enqueued and claimed, and finished with the chunks
-that pgai stored in place of fresh ones. So whatever else happens to the row meanwhile is noticed
-as always, and a row that does not fit is simply left to the workers.
+Each row is processed like any record: a job is enqueued, claimed, and finished with the chunks
+that pgai stored instead of new ones. So concurrent changes of the row are handled as usual, and
+rows whose chunks do not fit are left to the workers.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from evervec.worker.batch import Batch, Item
 _AT_ONCE = 200
 _SAMPLE = 5
 _SAME = 0.98
-"""the cosine from which on two vectors are of the same text by the same model: servers round"""
+"""minimum cosine of two vectors of the same text by the same model: servers round"""
 
 
 @dataclass
 class Report:
-    """What was taken over, or would be."""
+    """What was imported, or would be."""
 
     vectorizer: str
     table: str
     kind: str
     rows: int = 0
     taken: int = 0
-    """rows whose vectors were taken over"""
+    """rows whose vectors were imported"""
     left: int = 0
     """rows that workers embed"""
     sample: float | None = None
-    """the least cosine of stored and fresh vectors; None: nothing could be compared"""
+    """the smallest cosine of stored and new vectors; None: nothing was compared"""
     dropped: bool = False
     notes: list[str] = field(default_factory=list)
-    """what cannot be taken over, and what will differ"""
+    """what cannot be imported, and what will differ"""
     sql: tuple[str, ...] = ()
 
 
@@ -65,16 +65,18 @@ def take_over(
     drop: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> Report:
-    """Attach the table of a pgai vectorizer, and take over the vectors that fit.
+    """Attach the table of a pgai vectorizer, and import the vectors that fit.
 
-    Nothing of pgai's is changed, unless `drop` asks for its trigger and queue to go once all is
-    done; its vectors stay in any case. Broken off, it goes on where it was when called again.
-    `dry_run`: only say what would happen. `name` may be left out where there is only one.
+    pgai is not changed, unless `drop` is set: then its trigger and queue are dropped at the end.
+    Its vectors are always kept. If interrupted, the next call continues. `dry_run`: only report what
+    would happen. `name` may be omitted if there is only one vectorizer.
     """
     source = ev.tables.source
     connect = getattr(getattr(ev.store, "db", None), "dedicated", None)
     if source is None or connect is None:
-        raise InvalidArgument(f"{ev.store.url} is not PostgreSQL, where pgai's tables are")
+        raise InvalidArgument(
+            f"{ev.store.url} is not PostgreSQL: give the database with pgai's tables"
+        )
     with closing(connect()) as conn:
         conn.execute("set datestyle = 'ISO, YMD'; set timezone = 'UTC'; set bytea_output = 'hex'")
         chosen = _choose(vectorizers(conn), name)
@@ -118,7 +120,7 @@ def _choose(found: Sequence[Vectorizer], name: str | None) -> Vectorizer:
     if len(mine) == 1:
         return mine[0]
     names = ", ".join(v.name for v in found) or "none"
-    what = f"{name!r} is not one of them" if name else "say which"
+    what = f"{name!r} is not one of them" if name else "name one"
     raise InvalidArgument(f"the vectorizers of this database are {names}: {what}")
 
 
@@ -127,27 +129,27 @@ def _bare(table: str) -> str:
 
 
 def _is_usable(ev: Evervec, chosen: Vectorizer, conn: Any, report: Report) -> bool:
-    """Whether its vectors are such as this embedder makes; the report says why not."""
+    """Whether its vectors match this embedder; if not, the report says why."""
     notes = report.notes
     if chosen.template != "$chunk":
         added = ", ".join(chosen.template_columns) or "words"
         notes.append(
-            f"its template {chosen.template!r} adds {added} to every chunk; what is taken over was "
-            "embedded so, and what changes later is embedded below the row's title instead"
+            f"its template {chosen.template!r} adds {added} to every chunk; imported chunks were "
+            "embedded this way, changed rows are embedded with the row's title instead"
         )
-    notes.append("a row is cut in evervec's own way, and embedded whole, when it first changes")
+    notes.append("when a row first changes, it is chunked by evervec and embedded completely")
     if chosen.target is None:
-        notes.append("its vectors are not in a table of their own: all rows are embedded anew")
+        notes.append("its vectors are not in a separate table: all rows are embedded again")
         return False
     spec = spec_of(ev.embedder)
     theirs = f"{chosen.provider} {chosen.model!r} ({chosen.dimensions} dimensions)"
     if spec is None:
-        notes.append(f"no embedder is given, so the vectors of {theirs} cannot be taken over")
+        notes.append(f"no embedder is given, so the vectors of {theirs} cannot be imported")
         return False
     if (_model(spec.model), spec.dimensions) != (_model(chosen.model), chosen.dimensions):
         notes.append(
-            f"its vectors are of {theirs}, and this store's of {spec.provider} {spec.model!r} "
-            f"({spec.dimensions}): all rows are embedded anew"
+            f"its vectors are of {theirs}, this store's of {spec.provider} {spec.model!r} "
+            f"({spec.dimensions}): all rows are embedded again"
         )
         return False
     return _is_same_model(ev, chosen.sample(conn, _SAMPLE), report)
@@ -158,20 +160,20 @@ def _model(name: str) -> str:
 
 
 def _is_same_model(ev: Evervec, sample: Sequence[Stored], report: Report) -> bool:
-    """Embed a few chunks afresh: a name and a size say little of what a server really ran."""
+    """Embed a few chunks and compare: name and size do not prove which model a server ran."""
     if not sample:
         return True
     try:
         fresh = ev.provider.embed([stored.text for stored in sample])
     except (ProviderUnavailable, RateLimited) as error:
-        report.notes.append(f"no vector was compared with a fresh one: {error}")
+        report.notes.append(f"no vector was compared with a new one: {error}")
         return True
     pairs = zip(sample, fresh.vectors, strict=True)
     report.sample = min(float(_unit(s.vector) @ _unit(vector)) for s, vector in pairs)
     if report.sample < _SAME:
         report.notes.append(
-            f"its vectors differ from fresh ones of the same texts (cosine {report.sample:.3f}): "
-            "another model made them, so all rows are embedded anew"
+            f"its vectors differ from new ones of the same texts (cosine {report.sample:.3f}): "
+            "another model made them, so all rows are embedded again"
         )
         return False
     return True
@@ -183,13 +185,13 @@ def _unit(vector: Any) -> Any:
 
 
 Pieces = list[tuple[int, int, Stored]]
-"""where in a text each chunk stands"""
+"""start and end of each chunk in a text"""
 
 
 def _fitting(
     ev: Evervec, chosen: Vectorizer, conn: Any, planned: Attachment, rows: Sequence[Row]
 ) -> dict[str, list[Stored]]:
-    """By id, the stored chunks of rows that pgai is up to date with."""
+    """By id, the stored chunks of rows that are not in pgai's queue and whose chunks fit."""
     stored, queued = chosen.chunks(conn, rows), chosen.queued(conn, rows)
     fitting = {}
     for row in rows:
@@ -201,7 +203,7 @@ def _fitting(
 
 
 def _pieces(chosen: Vectorizer, text: str, chunks: Sequence[Stored]) -> Pieces:
-    """The places of all chunks in a text; none where one does not stand in it."""
+    """The positions of all chunks in a text; empty if one is not found."""
     pieces: Pieces = []
     start = 0
     for stored in chunks:
@@ -228,10 +230,10 @@ def _write(
     rows: Sequence[Row],
     fitting: Mapping[str, list[Stored]],
 ) -> int:
-    """Finish the jobs of rows that fit with what is stored, and leave the others to workers."""
+    """Finish the jobs of fitting rows with the stored chunks, and release the others."""
     jobs, there = _claimed(ev, planned, rows)
     loaded = ev.store.load(jobs, 1 << 40)
-    now = ev.tables.rows_of(jobs)  # read behind the jobs, so not older than what they want
+    now = ev.tables.rows_of(jobs)  # read after the claim, so not older than the jobs' changes
     batch, rest = Batch([], _main(ev)), []
     for job, found in zip(jobs, loaded, strict=True):
         row = now[job.job_id][1] if job.job_id in now else None
@@ -250,11 +252,11 @@ def _draft(ev: Evervec, planned: Attachment, row: Row) -> Draft | None:
     try:
         return planned.draft(row, ev.settings)
     except UNFIT:
-        return None  # it has no record, and a worker or `verify` says why
+        return None  # not a valid record; a worker or `verify` reports it
 
 
 def _claimed(ev: Evervec, planned: Attachment, rows: Sequence[Row]) -> tuple[list[Job], int]:
-    """Jobs for the rows that are not records yet, and how many are."""
+    """Claimed jobs for the rows that are not records yet, and the number of those that are."""
     by_tenant: dict[str, dict[str, Draft]] = defaultdict(dict)
     for row in rows:
         if draft := _draft(ev, planned, row):
@@ -273,17 +275,17 @@ def _claimed(ev: Evervec, planned: Attachment, rows: Sequence[Row]) -> tuple[lis
 
 
 def _put(batch: Batch, item: Item, draft: Draft, pieces: Pieces, now: float) -> None:
-    """A record with the chunks that are stored of it, none of which is to be embedded."""
+    """Add a record with its stored chunks, none of which needs embedding."""
     item.metadata, item.weight = json.loads(draft.metadata), draft.weight
     item.updated_at = now
     chunks = []
     for place, (start, end, stored) in enumerate(pieces):
-        # what its template added is context, as headings are, and no part of the hash
+        # what the template added is context, like headings, and not part of the hash
         hash = hash_text(embedded_text(draft.title, draft.text, start, end))
         chunks.append(Chunk(hash, start, end))
         item.fresh.setdefault(hash, (place, stored.text))
         if hash not in batch.rows:
-            batch.rows[hash] = -1 - len(batch.rows)  # a vector that costs nothing
+            batch.rows[hash] = -1 - len(batch.rows)  # no embedding is needed for this vector
             batch.vectors[batch.rows[hash]] = _unit(stored.vector)
     item.chunks = chunks
     batch.items.append(item)
