@@ -370,7 +370,7 @@ def test_every_command_has_help_with_an_example(run: Run) -> None:
         (("--store", "no/where/x.db", "init"), 1, "the folder no/where does not exist"),
         (("--store", "typo.db", "search", "x"), 1, "store typo.db does not exist"),
         (("add", "note", "--jsonl", "no.jsonl"), 2, "'no.jsonl' does not exist"),
-        (("--embedder", "magic", "status"), 2, "there is no embedder 'magic'"),
+        (("--embedder", "magic", "status"), 2, "unknown embedder 'magic'"),
         (("--store", "mysql://me:secret@host/db", "status"), 2, "…@host/db"),
         (("--store", "postgresql://me:secret@host/db", "status"), 1, "postgresql://host/db was"),
         (("--app", "nothing:ev", "status"), 2, "No module named 'nothing'"),

@@ -413,7 +413,7 @@ def test_a_ticket_follows_its_record_to_the_version_that_serves(filled: World) -
     filled.clock.move(10)
     ev.migrations.step()
     assert states(ev) == {"other-1": "serving"}
-    with pytest.raises(WaitTimeout, match="saved and waits"):
+    with pytest.raises(WaitTimeout, match="saved and waiting"):
         ev.wait(ticket, 0)
     drive(ev)
     job = ev.wait(ticket, 0)

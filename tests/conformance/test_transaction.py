@@ -68,7 +68,7 @@ def test_a_ticket_is_not_settled_before_its_transaction_commits(joined_world: Wo
         with pytest.raises(WaitTimeout, match="has not committed"):
             ev.wait(tickets[0], 0)
         conn.commit()
-    with pytest.raises(WaitTimeout, match="saved and waits"):
+    with pytest.raises(WaitTimeout, match="saved and waiting"):
         ev.wait(tickets[0], 0)
     work(ev)
     assert ev.store.settled(asked) == [Status.DONE] * 4

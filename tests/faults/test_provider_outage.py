@@ -45,7 +45,7 @@ def test_25_an_hour_without_the_provider_loses_nothing_and_spends_no_attempt(
     pending = "select max(attempts), max(error) from evervec_jobs where status = 'pending'"
     ((spent, error),) = query(path, pending)
     assert spent == 0
-    assert "cannot be reached" in error
+    assert "is unreachable" in error
     assert attempts(path) == {(1, "done"): stats.done}
     assert ev.search("note 17").via == "text"
 

@@ -40,8 +40,8 @@ def test_an_ollama_that_answers_comes_first(
         ev = opened("auto", dimensions=0)
     assert (ev.embedder.name, ev.embedder.model) == ("ollama", "mxbai-embed-large")
     assert server.seen().paths == {"/api/tags": 1}
-    assert ev.embedder_because == "an Ollama server answers"
-    assert lines(caplog) == ["embedder: ollama mxbai-embed-large (an Ollama server answers)"]
+    assert ev.embedder_because == "an Ollama server is running"
+    assert lines(caplog) == ["embedder: ollama mxbai-embed-large (an Ollama server is running)"]
 
 
 def test_then_openai_if_there_is_a_key(
@@ -80,7 +80,7 @@ def test_then_the_local_model_if_it_is_installed(
         ev = opened("auto", **AWAY)
     assert ev.embedder.name == "local"
     (line,) = lines(caplog)
-    assert "no Ollama server, no key for OpenAI" in line
+    assert "no Ollama server is running, and no OpenAI key is set" in line
 
 
 @pytest.mark.usefixtures("no_local")
@@ -91,7 +91,7 @@ def test_else_none_and_every_reason_is_told(opened: Open, caplog: pytest.LogCapt
     for reason in (NOWHERE, "OPENAI_API_KEY", "pip install 'evervec[local]'"):
         assert reason in ev.embedder_because
     (line,) = lines(caplog)
-    assert line.startswith("no embedder: records wait, and search answers from text")
+    assert line.startswith("no embedder: records wait, and searches use text only")
     assert ev.embedder_because in line
     ev.add(KIND, "text", id="1")
     assert ev.process_all().processed == 0
@@ -138,7 +138,7 @@ def test_what_is_named_is_taken_and_nothing_is_looked_for(
     ):
         ev = opened(name, store="memory:", dimensions=0)
         assert (ev.embedder.name, ev.embedder.model) == (name.partition(":")[0], model)
-        assert ev.embedder_because == "it was asked for by name"
+        assert ev.embedder_because == "it was given by name"
     server.behave(down=True)
     assert opened("ollama", store="memory:").embedder.name == "ollama"
     server.behave(down=False)
@@ -147,13 +147,13 @@ def test_what_is_named_is_taken_and_nothing_is_looked_for(
 
 def test_an_embedder_of_the_program_is_taken_as_it_is(opened: Open, server: ProviderServer) -> None:
     ev = opened(ScriptedEmbedder())
-    assert ev.embedder_because == "the program gave it"
+    assert ev.embedder_because == "it was given by the program"
     assert server.seen().calls == 0
 
 
 def test_a_name_that_nobody_knows_is_refused(opened: Open) -> None:
     with pytest.raises(
-        SettingsError, match=r"no embedder 'cohere'; there are auto, ollama, openai"
+        SettingsError, match=r"unknown embedder 'cohere'; choose one of auto, ollama, openai"
     ):
         opened("cohere")
 
@@ -232,7 +232,7 @@ def test_a_store_of_a_programs_own_embedder_waits_for_that_program(opened: Open)
         ev.process_all()
     ev = opened("auto")
     assert ev.embedder.name == "noop"
-    assert "which only its own program can make" in ev.embedder_because
+    assert "an embedder that only the application can provide" in ev.embedder_because
 
 
 # ---- doctor
@@ -256,7 +256,7 @@ def test_doctor_says_which_and_why(server: ProviderServer, tmp_path: Path) -> No
     evervec.open(tmp_path / "new.db", embedder="noop").close()
     said = doctor(tmp_path / "new.db", OLLAMA_HOST=server.url)
     assert "mxbai-embed-large" in said
-    assert "an Ollama server answers" in said
+    assert "an Ollama server is running" in said
 
 
 def test_doctor_says_what_is_wrong_with_a_provider(server: ProviderServer, tmp_path: Path) -> None:

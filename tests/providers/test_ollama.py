@@ -188,7 +188,7 @@ def test_with_old_servers_too_a_text_that_breaks_it_is_found_alone(
         pytest.param({"proxy": EVERY_CALL, "proxy_status": 200}, "not JSON: <html>", id="page"),
         pytest.param({"hang": EVERY_TEXT}, r"did not respond within 0\.6 s", id="hang"),
         pytest.param({"truncated": EVERY_TEXT}, "not JSON", id="truncated"),
-        pytest.param({"cut": EVERY_TEXT}, "broke off", id="cut"),
+        pytest.param({"cut": EVERY_TEXT}, "closed the connection", id="cut"),
         pytest.param({"wrong_count": EVERY_TEXT}, "an array of shape 0", id="count"),
         pytest.param({"wrong_dimensions": EVERY_TEXT}, "512 dimensions", id="dimensions"),
         pytest.param({"nan": EVERY_TEXT}, "a known good text", id="NaN"),
@@ -347,7 +347,7 @@ def test_a_server_is_known_by_its_list_of_models(server: ProviderServer) -> None
     server.behaviour = Behaviour(missing=("/api/tags",))
     assert "is no Ollama (404)" in (answers(server.url) or "")
     server.behaviour = Behaviour(down=True)
-    assert "cannot be reached" in (answers(server.url) or "")
+    assert "is unreachable" in (answers(server.url) or "")
 
 
 def test_a_server_that_does_not_answer_within_two_seconds_is_none(

@@ -149,7 +149,7 @@ def test_a_wrong_key_and_a_missing_service_are_told_plainly(served: Served) -> N
     assert "secret" not in repr(Client(served.url, "secret"))
     with (
         Client("http://127.0.0.1:9", retries=0) as nowhere,
-        pytest.raises(StoreError, match="cannot be reached"),
+        pytest.raises(StoreError, match="is unreachable"),
     ):
         nowhere.records()
     for bad in ("http://[", "ftp://x", "127.0.0.1"):

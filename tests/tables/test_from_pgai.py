@@ -185,8 +185,8 @@ def test_a_template_is_seen_through_and_told(pgai: App, ev: Evervec) -> None:
 @pytest.mark.parametrize(
     ("embedder", "why"),
     [
-        (Nomic(model="another"), "all rows are embedded anew"),
-        (Nomic(dimensions=32), "(32): all rows are embedded anew"),
+        (Nomic(model="another"), "all rows are embedded again"),
+        (Nomic(dimensions=32), "(32): all rows are embedded again"),
     ],
     ids=["model", "dimensions"],
 )
@@ -273,7 +273,7 @@ def test_on_the_command_line(pgai: App, url: str) -> None:
 
     said = run("--dry-run")
     assert '"public"."blog" would be attached as blog' in said
-    assert "0 of 1 rows would be taken over" in said
+    assert "0 of 1 rows would be imported" in said
     assert json.loads(run("--json"))["left"] == 1
 
 

@@ -57,7 +57,7 @@ def test_what_is_no_store_or_of_another_schema_is_not_made_one_by_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "app.db"
-    with pytest.raises(StoreError, match="there is no file"):
+    with pytest.raises(StoreError, match="does not exist"):
         evervec.open(f"sqlite:///{path}?mode=ro")
     sqlite3.connect(path).execute("create table t (id)").connection.close()
     with pytest.raises(StoreError, match="is not a store"):

@@ -214,7 +214,7 @@ def test_auto_never_turns_to_another_model_than_the_one_that_serves(
         assert ev.embedder.name == "noop"
         hits = ev.search("alpha")
         assert ([h.id for h in hits], hits.via) == (["1"], "text")
-    assert "only its own program can make" in caplog.text
+    assert "only the application can provide" in caplog.text
 
 
 def test_a_model_that_differs_from_the_serving_one_is_refused(tmp_path: Path) -> None:
