@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 class EvervecError(Exception):
-    """An error in evervec."""
+    """Base class of all errors that evervec raises."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or " ".join((type(self).__doc__ or "").split()))

@@ -22,7 +22,7 @@ FAULTS = {
     "nan": "zero or not finite",
     "zero": "zero or not finite",
     "truncated": "not JSON",
-    "cut": "closed the connection",
+    "cut": "the connection to the provider failed",
 }
 """what a text can do to the provider, and what is said of it then"""
 

@@ -188,7 +188,7 @@ def test_with_old_servers_too_a_text_that_breaks_it_is_found_alone(
         pytest.param({"proxy": EVERY_CALL, "proxy_status": 200}, "not JSON: <html>", id="page"),
         pytest.param({"hang": EVERY_TEXT}, r"did not respond within 0\.6 s", id="hang"),
         pytest.param({"truncated": EVERY_TEXT}, "not JSON", id="truncated"),
-        pytest.param({"cut": EVERY_TEXT}, "closed the connection", id="cut"),
+        pytest.param({"cut": EVERY_TEXT}, "the connection to .* failed", id="cut"),
         pytest.param({"wrong_count": EVERY_TEXT}, "an array of shape 0", id="count"),
         pytest.param({"wrong_dimensions": EVERY_TEXT}, "512 dimensions", id="dimensions"),
         pytest.param({"nan": EVERY_TEXT}, "a known good text", id="NaN"),

@@ -170,7 +170,7 @@ def test_the_number_of_texts_in_a_call_is_a_setting(opened: Open, server: Provid
         pytest.param({"hang": EVERY_TEXT}, "did not respond within 0.6 s", id="hang"),
         pytest.param({"drip": EVERY_TEXT}, "did not respond within 0.6 s", id="drip"),
         pytest.param({"truncated": EVERY_TEXT}, "not JSON", id="truncated"),
-        pytest.param({"cut": EVERY_TEXT}, "closed the connection", id="cut"),
+        pytest.param({"cut": EVERY_TEXT}, "the connection to .* failed", id="cut"),
         pytest.param({"wrong_count": EVERY_TEXT}, "0 vectors for 1 texts", id="wrong count"),
         pytest.param(
             {"wrong_dimensions": EVERY_TEXT}, "4 dimensions instead of 8", id="wrong dimensions"
@@ -400,7 +400,7 @@ def test_a_kept_connection_that_the_server_closes_is_tried_once_more(
 
 def test_it_is_tried_once_more_and_not_for_ever(openai_at: Make, server: ProviderServer) -> None:
     server.behave(keeps=0)
-    with pytest.raises(ProviderFault, match="closed the connection"):
+    with pytest.raises(ProviderFault, match="the connection to .* failed"):
         openai_at().ask(TEXTS)
     assert server.seen().calls == 2
 

@@ -226,7 +226,7 @@ def test_a_webhook_that_fails_is_logged_without_its_secret_and_tried_again(
     for status in (500, 302):
         webhook.status = status
         alerts.post()
-        assert f"could not be posted to 127.0.0.1and will be retried: status {status}" in (
+        assert f"could not be posted to 127.0.0.1 and will be retried: status {status}" in (
             caplog.text
         )
     alerts.update([])

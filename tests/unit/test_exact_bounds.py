@@ -249,7 +249,7 @@ def test_an_envelope_says_what_is_wrong_with_it() -> None:
     assert read_envelope("x") == ("x", {})
     assert read_envelope({"text": "x", "id": 1}) == ("x", {"id": 1})
     assert refusal(read_envelope, {"id": 1}) == "text: is missing"
-    assert refusal(read_envelope, 5) == "a record is a dict with a text, not int"
+    assert refusal(read_envelope, 5) == "a record must be a dict with a text, not int"
     hinted = refusal(read_envelope, {"text": "x", "tittle": 1})
     assert hinted == "unknown record field 'tittle'; did you mean 'title'?"
     own = refusal(read_envelope, {"text": "x", "q" * 50: 1})

@@ -86,7 +86,7 @@ def test_names_and_numbers_are_checked_by_name(queue: Queue) -> None:
     assert refusal(queue.jobs, after=-1).startswith("after must be a whole number from 0 to")
     assert queue.jobs(after=0) == queue.jobs(after=(1 << 63) - 1) == []
     assert refusal(queue.jobs, after=1 << 63).startswith("after must be")
-    assert "there are pending, processing, done, failed" in refusal(queue.jobs, status="lost")
+    assert "choose one of pending, processing, done, failed" in refusal(queue.jobs, status="lost")
     for by_number in (queue.get, queue.retry, queue.cancel, lambda n: queue.set_priority(n, 1)):
         assert refusal(by_number, -1).startswith("a job's number must be a whole number from 0")
     assert queue.get(0) is None

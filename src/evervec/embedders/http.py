@@ -89,7 +89,7 @@ class Http:
                 f"{self.name} did not respond within {limit:g} s"
             ) from None
         except BrokenOff as error:
-            raise ProviderFault(f"{self.name} closed the connection: {error}") from None
+            raise ProviderFault(f"the connection to {self.name} failed: {error}") from None
         except TooLong as error:
             raise BadAnswer(f"invalid response from {self.name}: {error}") from None
         status, headers, content = answer

@@ -289,8 +289,8 @@ class Connections:
 
 
 _CANNOT_READ = (
-    "{name} cannot be read, because SQLite must create files beside it and its folder is not "
-    "writable: copy it to another folder, or, if no process writes it, open it as "
+    "{name} cannot be read, because SQLite must create files beside it and its folder cannot be "
+    "written: copy it to another folder, or, if no process writes it, open it as "
     "sqlite:///{name}?immutable=1"
 )
 _OF_A_VALUE = (sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
