@@ -400,7 +400,7 @@ def test_a_kept_connection_that_the_server_closes_is_tried_once_more(
 
 def test_it_is_tried_once_more_and_not_for_ever(openai_at: Make, server: ProviderServer) -> None:
     server.behave(keeps=0)
-    with pytest.raises(ProviderFault, match="the connection to .* failed"):
+    with pytest.raises(ProviderFault, match=r"the connection to .* failed"):
         openai_at().ask(TEXTS)
     assert server.seen().calls == 2
 

@@ -145,7 +145,7 @@ def test_models_whose_gate_is_open_are_asked_first(memory: World, clock: Clock) 
     assert memory.ev.pipeline.ready()
     assert log == ["open", "shut"]
     assert stops == [False, False, True], "the others wait for a tenth of a second"
-    assert [str(m.provider) for m in memory.ev.pipeline._away] == ["shut"]
+    assert [str(m.provider) for m in memory.ev.pipeline._unavailable] == ["shut"]
     assert memory.ev.pipeline.waits == 2.0
 
 
@@ -164,12 +164,12 @@ def test_when_no_model_is_ready_the_last_is_waited_for(memory: World, clock: Clo
     first.meanwhile = lambda stopping: told.append(stopping())
     second.meanwhile = hang
     assert not memory.ev.pipeline.ready()
-    assert memory.ev.pipeline._away == models
+    assert memory.ev.pipeline._unavailable == models
     assert not memory.ev.pipeline.ready(lambda: True)
     assert (log, stops, told) == (["first", "second"] * 2, [False, True], [False, True])
     second.is_ready = True
     assert memory.ev.pipeline.ready()
-    assert memory.ev.pipeline._away == models[:1]
+    assert memory.ev.pipeline._unavailable == models[:1]
 
 
 def test_without_a_model_there_is_nothing_to_wait_for(memory: World) -> None:
@@ -184,12 +184,12 @@ def test_jobs_of_a_model_that_is_away_are_left_for_later(memory: World) -> None:
     memory.ev.migrate("hashing:32")
     (main, other) = memory.ev.pipeline.models
     memory.ev.add(KIND, "beta", id="0")
-    memory.ev.pipeline._away = [main]
+    memory.ev.pipeline._unavailable = [main]
     claimed = memory.ev.pipeline.claim(5)
     assert claimed
     assert {memory.ev.pipeline._makers[job.version] for job in claimed} == {other}
-    memory.ev.pipeline._away = [main, other]
+    memory.ev.pipeline._unavailable = [main, other]
     assert memory.ev.pipeline.claim(5) == []
-    memory.ev.pipeline._away = []
+    memory.ev.pipeline._unavailable = []
     rest = memory.ev.pipeline.claim(5)
     assert {memory.ev.pipeline._makers[job.version] for job in rest} == {main}
