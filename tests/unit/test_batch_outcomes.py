@@ -156,7 +156,7 @@ def test_a_cache_that_cannot_be_written_does_not_stop_the_batch(
     monkeypatch.setattr(world.ev.store, "cache", full)
     add_all(world.ev, KIND, "alpha")
     assert work(world.ev).succeeded == 1
-    assert "vectors are not cached: disk full" in caplog.text
+    assert "vectors were not cached: disk full" in caplog.text
     world.close()
 
 

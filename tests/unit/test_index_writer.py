@@ -165,7 +165,7 @@ def test_records_whose_chunks_are_missing_are_embedded_again_whole(
         job = job_of(world.ev, id)
         assert (job.status, job.attempts) == (Status.PENDING, 0)
     (record,) = caplog.records
-    assert record.getMessage().endswith("lacks chunks of 2 records, which are embedded again")
+    assert record.getMessage().endswith("lacks chunks of 2 records: embedding them again")
     world.embedder.calls.clear()
     assert work(world.ev).succeeded == 2
     assert world.embedder.texts == ["alpha", "beta"]

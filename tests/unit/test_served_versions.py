@@ -138,7 +138,7 @@ def test_a_chunker_that_fails_is_the_records_error_and_tried_again(memory: World
     memory.ev.add(KIND, "alpha", id="1")
     written = step(memory.ev, memory.ev.pipeline.claim(5))
     assert (written.succeeded, written.retried, written.failed) == (1, 1, 0)
-    assert (job_of(memory.ev, "1", "page").error or "").startswith("its chunker failed: ")
+    assert (job_of(memory.ev, "1", "page").error or "").startswith("the chunker failed: ")
     assert "no dictionary" in (job_of(memory.ev, "1", "page").error or "")
 
 

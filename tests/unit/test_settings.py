@@ -177,7 +177,7 @@ def test_no_message_shows_the_secrets_of_a_url(
 
 
 def test_an_unknown_embedder_is_refused() -> None:
-    with pytest.raises(SettingsError, match="no embedder 'magic'"):
+    with pytest.raises(SettingsError, match="unknown embedder 'magic'"):
         evervec.open("memory:", embedder="magic")
 
 

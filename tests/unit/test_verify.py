@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-import evervec.verify
+import evervec.verify.verify
 from evervec import Chunker, Evervec, Kind, Status
 from evervec.chunking import hash_text
 from evervec.indexes.base import Held, Stray
@@ -67,7 +67,7 @@ def test_without_its_chunker_a_kind_is_named_as_unchecked(elsewhere: Evervec) ->
 def test_what_is_unchecked_is_counted_through_all_slices(
     elsewhere: Evervec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evervec.verify, "_SLICE", 1)
+    monkeypatch.setattr(evervec.verify.verify, "_SLICE", 1)
     (what,) = elsewhere.verify().unchecked
     assert what.startswith("page: 2 records were not compared with their texts")
 
@@ -99,7 +99,7 @@ def expected(number: int, chunks: int) -> Expected:
 def test_a_slice_holds_so_many_chunks_unless_one_record_has_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(evervec.verify, "_CHUNKS", 5)
+    monkeypatch.setattr(evervec.verify.verify, "_CHUNKS", 5)
 
     def first_of(*chunks: int) -> int:
         return len(evervec.verify.verify._bounded([expected(n, c) for n, c in enumerate(chunks)]))
@@ -115,7 +115,7 @@ def test_a_slice_holds_so_many_chunks_unless_one_record_has_more(
 def test_small_slices_see_every_record_and_every_point(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evervec.verify, "_SLICE", 2)
+    monkeypatch.setattr(evervec.verify.verify, "_SLICE", 2)
     add_all(memory.ev, KIND, *"abcde")
     work(memory.ev)
     seen: list[int] = []

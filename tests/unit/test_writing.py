@@ -61,7 +61,7 @@ def test_a_value_that_the_store_refuses_is_told_with_its_reason(
     monkeypatch.setattr(memory.ev.store, "save", picky)
     found = list(save_each(memory.ev.store, memory.ev.tenant, KIND, drafts(*"abc")))
     assert [type(each) for each in found] == [Ticket, ValueRefused, Ticket]
-    assert str(found[1]).endswith("so it was not saved: no such number")
+    assert str(found[1]).endswith("it was not saved: no such number")
     with pytest.raises(InvalidRecord, match="no such number") as refused:
         list(memory.ev.add_many(KIND, [{"id": id, "text": "x"} for id in "ab"]))
     assert refused.value.position == 1
