@@ -33,7 +33,7 @@ def attach(where: Where, table: str, kind: str | None, key: tuple[str, ...],
            text: tuple[str, ...], title: str | None, metadata: tuple[str, ...],
            weight: str | None, tenant_column: str | None, replace: bool, dry_run: bool,
            as_json: bool) -> None:  # fmt: skip
-    """Index a table of the store's database and keep it in sync, whoever writes it."""
+    """Index a table of the store's database and keep it in sync."""
     given: dict[str, Any] = {
         "kind": kind or table.rpartition(".")[2], "id": list(key) or "id",
         "text": text[0] if len(text) == 1 else list(text), "title": title,
