@@ -199,8 +199,8 @@ def test_stuck_jobs_are_counted_and_the_dead_among_them_told(
         memory.clock.move(31)
         queue.recover_stuck(timedelta(seconds=30))
     assert [record.levelname for record in caplog.records].count("ERROR") >= 1
-    assert queue.failed()[0].error == "the worker's lease expired in attempt 2"
-    assert "attempts: the worker's lease expired in attempt 2" in caplog.text
+    assert queue.failed()[0].error == "the worker did not finish attempt 2; the job was recovered"
+    assert "attempts: the worker did not finish attempt 2; the job was recovered" in caplog.text
 
 
 def test_a_pause_is_of_all_or_of_ones_own(memory: World, queue: Queue) -> None:

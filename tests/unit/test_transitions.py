@@ -131,7 +131,7 @@ def test_a_release_gives_the_attempt_back() -> None:
 
 def test_a_crash_is_counted_and_the_first_is_forgiven() -> None:
     last = replace(HELD, attempts=3, completed_at=800.0)
-    words = "the worker's lease expired in attempt 3"
+    words = "the worker did not finish attempt 3; the job was recovered"
     once = replace(last, status=Status.PENDING, crashes=1, error=words, token=None,
                    lease_expires_at=None, completed_at=None, scheduled_for=NOW)  # fmt: skip
     assert expire(last, NOW) == once

@@ -236,7 +236,7 @@ def expire(job: JobState, now: float) -> JobState:
     """The worker stopped renewing the lease. A first crash does not prove the job guilty, since
     another job of the batch may have caused it: even on its last attempt the job gets one more,
     alone."""
-    error = f"the worker's lease expired in attempt {job.attempts}"
+    error = f"the worker did not finish attempt {job.attempts}; the job was recovered"
     back = replace(
         job, status=PENDING, crashes=job.crashes + 1, error=error, token=None,
         lease_expires_at=None, completed_at=None,

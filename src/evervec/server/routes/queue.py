@@ -118,7 +118,8 @@ async def pause(view: Writing) -> Response:
     responses={200: {"model": PausedOut}, **documented()},
 )
 async def resume(view: Writing) -> Response:
-    """Ends a pause of the same scope. While all tenants are paused, resuming one has no effect."""
+    """Ends a pause of the same scope. While all tenants are paused, a tenant that resumes stays
+    paused."""
     async with view.noted("queue.resume"):
         return await view.run(_set_paused, view, False)
 
