@@ -65,7 +65,7 @@ def test_a_ticket_is_not_settled_before_its_transaction_commits(joined_world: Wo
         ]
         asked = [(ev.tenant, ticket) for ticket in tickets]
         assert ev.store.settled(asked) == [None] * 4
-        with pytest.raises(WaitTimeout, match="has not committed"):
+        with pytest.raises(WaitTimeout, match="is not committed"):
             ev.wait(tickets[0], 0)
         conn.commit()
     with pytest.raises(WaitTimeout, match="saved and waiting"):
@@ -328,7 +328,7 @@ class TestDuckdbConnections:
             conn.begin()
             assert conn.execute("select count(*) from evervec_records").fetchone() == (1,)
             ev.add(KIND, "beta", id="1")
-            with pytest.raises(StoreError, match="do it again"):
+            with pytest.raises(StoreError, match="retry it"):
                 ev.add(KIND, "gamma", id="1", conn=conn)
             conn.rollback()
             ev.add(KIND, "gamma", id="1", conn=conn)

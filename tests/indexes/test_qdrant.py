@@ -173,8 +173,8 @@ def test_a_key_is_sent_and_never_said(tmp_path: Path, caplog: pytest.LogCaptureF
         ("qdrant://host:port", {}, "not a number"),
         ("qdrant://:memory:", {"qdrant_quantization": "tiny"}, "scalar"),
         ("qdrant-edge://x", {"qdrant_quantization": "tiny"}, "tiny"),
-        ("milvus://host", {}, "not an index"),
-        ("lancedb://", {}, "not an index"),
+        ("milvus://host", {}, "unknown index URL"),
+        ("lancedb://", {}, "unknown index URL"),
     ],
 )
 def test_what_is_no_index_is_refused(

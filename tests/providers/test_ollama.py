@@ -343,9 +343,9 @@ def test_a_server_is_known_by_its_list_of_models(server: ProviderServer) -> None
     assert answers(server.url) is None
     assert server.seen().paths == {"/api/tags": 1}
     server.behave(proxy=EVERY_CALL, proxy_status=200)
-    assert "is no Ollama (200)" in (answers(server.url) or "")
+    assert "is not Ollama (status 200)" in (answers(server.url) or "")
     server.behaviour = Behaviour(missing=("/api/tags",))
-    assert "is no Ollama (404)" in (answers(server.url) or "")
+    assert "is not Ollama (status 404)" in (answers(server.url) or "")
     server.behaviour = Behaviour(down=True)
     assert "is unreachable" in (answers(server.url) or "")
 
