@@ -154,7 +154,7 @@ def test_json_lines_and_standard_input_are_records(run: Run, tmp_path: Path) -> 
 def test_a_bad_line_says_which_and_keeps_those_before(run: Run, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"id": 1, "text": "good"}\n{"id": 2, "txet": "bad"}\n')
     failed = run("add", "line", "--jsonl", "x.jsonl", code=1)
-    assert failed.stderr.startswith("evervec: record at position 1: txet:")
+    assert failed.stderr.startswith("evervec: record at position 1: unknown record field 'txet'")
     assert "did you mean 'text'" in failed.stderr
     assert "good" in run("get", "line", "1").stdout
 

@@ -124,8 +124,8 @@ def _relocated(store: Store, index: Index, noted: Location, url: str, *, reindex
     if reindex or (holds is None and not noted.generation):
         return Location(url, noted.generation + 1, rebuild=True)
     raise IndexMismatch(
-        f"the vectors of {store.url} are in {_shown(noted.url)}, not in {_shown(url)}: open it "
-        "with the former, or make all vectors again in the latter with "
+        f"the vectors of {store.url} are in {_shown(noted.url)}, and {_shown(url)} does not hold "
+        "them: open it with the former, or make all vectors again in the latter with "
         f"`evervec reindex {url}` or evervec.open(..., index={url!r}, reindex=True)"
     )
 
