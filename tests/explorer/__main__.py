@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import random
 import sys
+import tempfile
 import time
 
 from explorer.engines import ENGINES
@@ -24,7 +25,10 @@ def main() -> int:
     began = time.monotonic()
     total = Tally()
     work = [(args, seed, number) for number in range(count)]
-    with multiprocessing.get_context("fork").Pool(count) as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="explorer-") as folder,
+        multiprocessing.get_context("fork").Pool(count, _use, (folder,)) as pool,
+    ):
         for tally in pool.imap_unordered(_explore, work):
             total.add(tally)
             if total.failures and args.stop_at_first:
@@ -44,6 +48,11 @@ def main() -> int:
         rate = count / max(total.seconds[engine], 0.001)
         print(f"{engine}: {count:,} schedules, {rate:.1f} a second in each process")
     return 1 if total.failures else 0
+
+
+def _use(folder: str) -> None:
+    """Files of a process go there: it may be ended before it can remove them."""
+    tempfile.tempdir = os.environ["TMPDIR"] = folder
 
 
 def _explore(work: tuple[argparse.Namespace, int, int]) -> Tally:

@@ -157,6 +157,10 @@ def _add_undone(judge: Judge, p: Process, ev: Evervec, key: Key, text: str) -> N
         judge.undone.append((key, ticket, judge.touched[key]))
 
 
+WRITE_ROW = """insert into texts values (?, ?)
+on conflict (id) do update set body = excluded.body"""
+
+
 class Table:
     """A table of the application, attached as the kind `row`."""
 
@@ -181,10 +185,7 @@ class Table:
             if text is None:
                 conn.execute("delete from texts where id = ?", (id,))
             else:
-                conn.execute(
-                    "insert into texts values (?, ?) on conflict (id) do update set body = excluded.body",
-                    (id, text),
-                )
+                conn.execute(WRITE_ROW, (id, text))
             self._judge.set(Key("default", ROW, id), None if text is None else Wanted(text, {}))
 
 

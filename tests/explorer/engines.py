@@ -1,8 +1,8 @@
 """Schedules on real engines: those of the model index replayed by sample, and others by chance.
 
 An index engine runs the schedules that were just tried on the model of its contract, small scopes
-and large ones. A store engine, which has steps of its own (statements that wait for locks), runs
-large scopes by chance.
+and large ones. Steps of an engine's own (its lock, statements that wait for another transaction)
+have no place in those, so that both kinds of engines run large scopes by chance too.
 """
 
 import random
@@ -17,7 +17,7 @@ from explorer.random_search import walk
 from explorer.real_index import REAL
 from explorer.scopes import Result, Scope, Stage
 from explorer.small import small_scopes
-from explorer.steps import CRASH, GO, PART, POWER, WORLD, Choice, Happened
+from explorer.steps import CRASH, GO, INDEX, PART, POWER, WORLD, Choice, Happened
 from explorer.world import Process, World
 
 STORES = ("postgres", "duckdb")
@@ -27,6 +27,8 @@ _EXTRA = 12
 """steps of an engine's own that an actor may take before the one that a schedule names"""
 _OF_SMALL = 60
 """schedules of a small scope from which some are taken"""
+_REPLAYED = 0.5
+"""the share of replays on an index engine: others come between its own steps only by chance"""
 _LEFT_OPEN = {"postgres": 0.6, "duckdb": 0.2}
 """the share of scopes with a transaction that is left open, of which more are tried for a shorter
 time"""
@@ -56,14 +58,15 @@ def schedules(engine: str, seed: str, walks: int, make: Make = Stage) -> Iterato
         made += 1
         name = f"{engine}, seed {seed}, scope {made}"
         rng = random.Random(f"{engine}/{seed}/{made}")
-        ways = _replayed if engine in REAL else _by_chance
+        replays = engine in REAL and rng.random() < _REPLAYED
+        ways = _replayed if replays else _by_chance
         yield from ways(engine, rng, walks, name, make)
 
 
 def _by_chance(
     engine: str, rng: random.Random, walks: int, name: str, make: Make
 ) -> Iterator[Tried]:
-    is_open = rng.random() < _LEFT_OPEN[engine]
+    is_open = rng.random() < _LEFT_OPEN.get(engine, 0.0)
     made = open_scope(rng, engine) if is_open else large_scope(rng)
     scope = on_engine(made, engine, rng)
     if scope is None:
@@ -118,7 +121,8 @@ def aligned(scope: Scope, happened: Sequence[Happened]) -> Callable[[World, list
                 left.pop()
                 return choice
             p = there.get(choice.actor)
-            if p is None or " of " in step.what:  # the model writes a batch record by record
+            if p is None or (step.resource == INDEX and " of " in step.what):
+                # it has ended or waits; or the model writes a batch record by record
                 left.pop()
                 continue
             assert p.pending is not None

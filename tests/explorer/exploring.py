@@ -206,4 +206,6 @@ class Explorer:
         if result.problems and not self.is_over:
             tries = _TRIES if scope.is_in_memory else _ENGINE_TRIES
             shrunk = Shrunk(scope, result.choices, self._make, tries)
+            if not shrunk.result.problems:
+                source += f"; it did not come again when it was replayed: {result.problems}"
             self.tally.failures.append(told(shrunk, source))

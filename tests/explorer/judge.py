@@ -42,6 +42,9 @@ class Judge:
         if before is not None:
             self.history.update({k: list(v) for k, v in before.history.items()})
             self.tickets += before.tickets
+            self.touched.update(before.touched)
+            self.undone += before.undone
+            self.boxed |= before.boxed
             self.oracle.wanted.update(before.oracle.wanted)
             self.oracle._tickets += before.oracle._tickets
             self._sync()
@@ -68,9 +71,11 @@ class Judge:
         """Make a change by `do`; it counts as soon as `method` of the store has committed."""
         place = len(self.history[key])
         self.touched[key] += 1
+        before: list[Wanted | None] = []
 
         def committed() -> None:
             p.on_commit = None
+            before.append(self.history[key][-1])
             self.set(key, wanted)
 
         p.on_commit = (method, committed)
@@ -78,6 +83,8 @@ class Judge:
             ticket = do()
         finally:
             p.on_commit = None
+        if wanted is None and not ticket.accepted and before:
+            self.set(key, before[0])  # it found nothing: what others added meanwhile stays
         self.acknowledged(key, ticket, wanted, place)
         return ticket
 

@@ -20,7 +20,7 @@ def large_scope(rng: random.Random) -> Scope:
 _MOTIFS = (
     ("add A",), ("add B",), ("add", ), ("delete",), ("boxed",), ("enqueue",),
     ("add B", "add A"), ("delete", "add A"), ("delete", "boxed"), ("boxed", "add B"),
-    ("undone", "enqueue"),
+    ("undone", "enqueue"), ("boxed", "undone", "enqueue"),
 )  # fmt: skip
 """what applications do to one record, one change after the other: much of it comes back"""
 
@@ -179,16 +179,18 @@ _ROWS = (("A", "C", "D"), ("A", "C", "D"), ("A", "C", "D"), ("A", "C", None))
 def _passed(rng: random.Random) -> Scope:
     """Two workers at one record, of which one stands still and is passed by the other: a small
     scope with a fault, of which trying everything would take long."""
-    first, *ops = (("row", "1", text) for text in rng.sample(rng.choice(_ROWS), 2))
-    before, rows, writer, faults = (), (("1", "A"),), ("table", tuple(ops)), (PAUSE,)
-    if rng.random() < 0.4:
-        first, *ops = _ops(rng, rng.randint(2, 3), "1")
-        before, rows, writer = (("add", "1", "A"),), None, ("application", tuple(ops))
+    ops: list[Op] = [("row", "1", text) for text in rng.sample(rng.choice(_ROWS), 2)]
+    writer, before, rows = "table", list[Op](), (("1", "B"),)
+    faults: tuple[str, ...] = (PAUSE,)
+    by_hand = rng.random() < 0.4
+    if by_hand:
+        ops, writer, before = _ops(rng, rng.randint(2, 3), "1"), "application", [("add", "1", "A")]
         faults = rng.choice(((PAUSE,), (PAUSE, CRASH), (CRASH, LOST, PART)))
-    workers = {f"worker{n + 1}": ("worker", rng.choice((1, 1, 1, 2))) for n in range(2)}
+    workers = {f"worker{n + 1}": ("worker", rng.choice((1, 2, 2))) for n in range(2)}
     return Scope(
-        "model", {**workers, writer[0]: writer}, before, faults, rng.randint(1, 2),
-        restarts=rng.random() < 0.5, table=rows, waiting=(first,),
+        "model", {**workers, writer: (writer, tuple(ops[1:]))}, tuple(before), faults,
+        rng.randint(1, 2), restarts=rng.random() < 0.5, table=None if by_hand else rows,
+        waiting=(ops[0],),
     )  # fmt: skip
 
 

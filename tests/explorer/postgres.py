@@ -7,6 +7,7 @@ server's clock is the world's, by a function that reads a table. Before each run
 back.
 """
 
+import atexit
 import os
 import re
 import select
@@ -139,6 +140,11 @@ class Database:
         self.owner: PostgresDisk | None = None
         self.free: list[Steered] = []
         self.resets = 0
+        atexit.register(self._close)
+
+    def _close(self) -> None:
+        for conn in (self.admin, *self.free):
+            conn.close()
 
     def connect(self) -> Steered:
         return Steered.connect(

@@ -15,8 +15,8 @@ from explorer.world import Process, World
 Decide = Callable[[World, list[Process]], Choice]
 _PLACES: tuple[tuple[Callable[[Step], bool], int], ...] = (
     (lambda step: True, 1),
-    (lambda step: step.writes, 3),
-    (lambda step: step.writes and step.resource == INDEX, 12),
+    (lambda step: step.writes, 4),
+    (lambda step: step.writes and step.resource == INDEX, 25),
 )
 """the steps among which those that meet a fault are counted, and about how many there are of them"""
 
@@ -27,13 +27,14 @@ def walk(scope: Scope, rng: random.Random, length: int) -> Decide:
     most is at stake. Who was about to go on at a pause is often passed by the others afterwards,
     and whoever makes changes often waits for it, or for a power cut, and a few writes more."""
     counts, share = rng.choices(_PLACES, (1, 2, 3 if scope.index == "model" else 0))[0]
-    most = max(2, length // share)
+    most = max(1, length // share)
     # without any it is tried less often: small scopes show most of that
     count = max(rng.randint(0, scope.most_faults), rng.randint(0, scope.most_faults))
     faults = {rng.randrange(most) for _ in range(count)}
     pick = _by_chance(rng) if rng.random() < 0.5 else _by_priority(rng, length)
     passed, until, place = "", 0, -1
-    late, left = ({p for p in scope.actors if p in WRITERS} if rng.random() < 0.7 else set()), 99
+    waits = faults and scope.of_all and rng.random() < 0.7
+    late, left = {name for name in scope.actors if waits and name in WRITERS}, 99
 
     def decide(world: World, waiting: list[Process]) -> Choice:
         nonlocal passed, until, place, left

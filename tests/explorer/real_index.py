@@ -13,15 +13,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from greenlet import getcurrent
+
 from evervec.errors import IndexUnavailable
 from evervec.indexes.base import Index
+from evervec.indexes.qdrant import QdrantIndex
 from evervec.model.records import Change
 from evervec.opening import open_index
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Applied
 from explorer.disk import Ask
-from explorer.steps import AWAY, GO, INDEX, LOST, PART, Step
+from explorer.steps import AWAY, ENGINE, GO, INDEX, LOST, PART, Step
 
 T = TypeVar("T")
 REAL = ("lancedb", "qdrant")
@@ -44,6 +47,8 @@ class RealIndex:
 
     def open(self, store: Store, settings: Settings, ask: Ask) -> Index:
         index = open_index(self.url, store, settings)
+        if isinstance(index, QdrantIndex):
+            _step_engine(index._engine)
         self._opened.append(index)
         return Stepped(index, ask)  # type: ignore[return-value]
 
@@ -79,6 +84,24 @@ def _copy(source: str, target: str) -> None:
             os.lseek(given.fileno(), start, os.SEEK_SET)
             os.write(made.fileno(), os.read(given.fileno(), place - start))
         made.truncate(size)
+
+
+def _step_engine(engine: Any) -> None:
+    """Let others come between two calls to the engine that is shared by all: what keeps them out
+    must be its own lock."""
+    if "scroll" not in vars(engine):
+        for name in ("scroll", "update"):
+            setattr(engine, name, _handing_over(getattr(engine, name), name))
+
+
+def _handing_over(call: Callable[..., T], name: str) -> Callable[..., T]:
+    def stepped(*args: Any, **named: Any) -> T:
+        process = getattr(getcurrent(), "process", None)
+        if process is not None:
+            process.ask(Step(ENGINE, name, False))
+        return call(*args, **named)
+
+    return stepped
 
 
 class Stepped:

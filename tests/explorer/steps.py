@@ -21,6 +21,8 @@ FAULTS = {
 STORE, INDEX, PROVIDER, CLOCK = "store", "index", "provider", "clock"
 SQL = "sql"
 """a statement inside a transaction that has begun"""
+ENGINE = "engine"
+"""a call that an index makes to its engine"""
 STARTS = "starts"
 """the first step of a process that takes the place of one that died"""
 EVERYTHING = -1

@@ -6,6 +6,7 @@ from itertools import islice
 import pytest
 
 from evervec.worker.index_writer import IndexWriter
+from explorer.actors import WRITE_ROW
 from explorer.exhaustive import Exhaustive
 from explorer.exploring import Explorer
 from explorer.replaying import Line, Shrunk, compressed, expanded, replay
@@ -84,6 +85,19 @@ def _fence_without_doubt(self, jobs, lease, above=0):  # type: ignore[no-untyped
         held = self._renew(conn, jobs, lease)
         number = self.fresh_number(conn)
     return number, [job.job_id in held for job in jobs]
+
+
+def test_a_write_to_a_table_does_not_commute_with_reading_its_changes() -> None:
+    """The table was written before it was attached, when it had no triggers yet."""
+    scope = Scope("model", {"table": ("table", (("row", "1", "B"),))}, table=(("1", "A"),))
+    with ruled():
+        disk = Stage(scope).disk
+        accesses = []
+        for statement, values in ((WRITE_ROW, ("1", "x")), ("select * from evervec_changes", ())):
+            disk.begin()
+            disk.conn.execute(statement, values)
+            accesses.append(disk.touched())
+    assert not accesses[0].commutes_with(accesses[1])
 
 
 def test_a_schedule_is_written_down_shortly_and_read_back() -> None:

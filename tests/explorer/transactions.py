@@ -114,6 +114,8 @@ class _Made:
                 else ev.add(KIND, wanted.text, id=id, conn=conn)
             )
         self._judge.touched[key] += 1
+        if not ticket.accepted:
+            return  # there was nothing to delete that this transaction could see
         self._changes.append((key, wanted, ticket))
 
     def committed(self) -> None:

@@ -47,6 +47,15 @@ def test_shares_that_do_not_divide_add_up_to_what_was_paid(memory: World) -> Non
     assert [memory.ev.queue.history(KIND, id)[0].tokens for id in "012"] == [3, 4, 3]
 
 
+def test_a_text_that_several_records_share_is_paid_for_by_the_first(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha", "gamma", "alpha")
+    batch, _ = memory.ev.pipeline.prepare(memory.ev.pipeline.claim(5))
+    memory.ev.pipeline.embed(batch)
+    batch.costs = [Cost(range(2), 1, 10)]
+    memory.ev.pipeline.write(batch)
+    assert [memory.ev.queue.history(KIND, id)[0].tokens for id in "012"] == [5, 5, 0]
+
+
 def test_what_is_paid_before_and_after_a_write_that_failed_adds_up(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +114,7 @@ def test_only_what_was_finished_is_counted_as_found(memory: World) -> None:
 
 def test_released_for_an_outage_and_for_a_missing_loader_both_count(memory: World) -> None:
     memory.ev.register(Kind("page", load=lambda _: "text"))
-    memory.ev.queue.enqueue("page", 1)
+    memory.ev.queue.enqueue_many("page", [1, 2])
     memory.ev.add(KIND, "alpha", id="1")
     memory.ev.pipeline.serves()
     jobs = memory.ev.pipeline.claim(5)
@@ -114,7 +123,7 @@ def test_released_for_an_outage_and_for_a_missing_loader_both_count(memory: Worl
     elsewhere.pipeline._makers |= memory.ev.pipeline._makers
     memory.embedder.before = away
     written = step(elsewhere, jobs)
-    assert (written.released, written.failed, written.lost) == (2, 0, 0)
+    assert (written.released, written.failed, written.lost) == (3, 0, 0)
     assert "no loader for it" in (job_of(memory.ev, "1", "page").error or "")
     assert job_of(memory.ev, "1").error == "no route to host"
 

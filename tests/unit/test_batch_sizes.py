@@ -170,3 +170,20 @@ def test_a_batch_is_of_one_model_and_the_rest_is_kept_for_later(memory: World) -
 def test_what_is_gone_or_cannot_be_read_has_no_length() -> None:
     assert _length(None) == 0
     assert _length(Unreadable("broken")) == 0
+
+
+def test_the_row_of_an_attached_table_is_read_for_its_own_job(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents: Any = memory.ev.pipeline._contents
+    read, given = contents.read, []
+
+    def watched(item: Any, loaded: Any, row: Any) -> Any:
+        given.append((item.job.record_id, row))
+        return read(item, loaded, None)
+
+    monkeypatch.setattr(contents, "rows", lambda pairs: {j.job_id: j.record_id for j, _ in pairs})
+    monkeypatch.setattr(contents, "read", watched)
+    add_all(memory.ev, KIND, "alpha", "beta")
+    memory.ev.pipeline.prepare(memory.ev.pipeline.claim(5))
+    assert given == [("0", "0"), ("1", "1")]

@@ -87,6 +87,12 @@ def copy(text: str = "alpha", metadata: Mapping[str, Any] | None = None) -> Copy
         (record(), [point(B)], None, ({"orphaned", "missing"}, 1, True, True)),
         # doubled
         (
+            record(),
+            [point(), point(key=2), point(B, key=3)],
+            None,
+            ({"doubled", "orphaned"}, 2, False, False),
+        ),
+        (
             record(TWO),
             [point(A), point(A, key=2), point(B, key=3), point(B, key=4)],
             None,
@@ -179,6 +185,7 @@ def test_a_chunker_is_asked_where_something_is_left_out() -> None:
     for text, chunks in (
         ("alpha beta", ONE),
         ("beta alpha", (Chunk(A, 5, 10),)),
+        ("xalpha", (Chunk(A, 1, 6),)),
         ("alpha gamma beta", (Chunk(A, 0, 5), Chunk(B, 12, 16))),
     ):
         assert embedded(text, chunks) is None

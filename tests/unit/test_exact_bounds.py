@@ -124,6 +124,7 @@ def test_what_is_not_given_is_the_default() -> None:
     assert (made.created_at, made.updated_at, made.data) == (None, None, None)
     given = draft(boxed=True, created_at=datetime(1970, 1, 2, tzinfo=UTC), updated_at=5)
     assert (given.boxed, given.created_at, given.updated_at) == (True, 86400.0, 5)
+    assert draft(delay=1).priority == 0
     assert isinstance(draft(weight=1).weight, float)
     assert isinstance(draft(delay=1).delay, float)
 

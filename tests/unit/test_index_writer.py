@@ -214,6 +214,25 @@ def test_a_lease_lost_after_the_write_gives_the_record_another_pass(
     assert_in_step(world.ev, {"0": "alpha"})
 
 
+def test_another_pass_embeds_nothing_that_the_faster_worker_embedded(
+    world: World, answers: Answers
+) -> None:
+    def written_then_lost(changes: Sequence[Change]) -> Applied:
+        done = answers.apply(changes) or Applied()
+        world.clock.move(61)
+        world.ev.queue.recover_stuck()
+        assert work(world.ev).succeeded == 1
+        return done
+
+    answers.script = [written_then_lost]
+    assert write(world.ev, "alpha").lost == 1
+    assert job_of(world.ev, "0").status is Status.PENDING
+    world.embedder.calls.clear()
+    assert work(world.ev).succeeded == 1
+    assert world.embedder.texts == []
+    assert_in_step(world.ev, {"0": "alpha"})
+
+
 @pytest.mark.parametrize("state", ["serving", "retired"])
 def test_what_the_store_has_forgotten_is_taken_out_of_versions_in_use(
     world: World, answers: Answers, monkeypatch: pytest.MonkeyPatch, state: str

@@ -3,6 +3,8 @@
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, NotRequired
 
 import pytest
@@ -390,8 +392,33 @@ def test_an_id_beside_a_strict_model_is_the_records(memory: World) -> None:
         kind.draft({"text": "x", "address": {"street": 7}}, {}, settings)
 
 
+def test_add_many_holds_objects_to_the_bounds_of_records(tmp_path: Path) -> None:
+    world = World(("memory", "sqlite"), tmp_path, text_chars=30)
+    world.ev.register(Kind("k", model=Numbered))
+    assert [ticket.id for ticket in world.ev.add_many("k", [Numbered("7", "x")])] == ["7"]
+    with pytest.raises(InvalidRecord, match="text: has 31 characters"):
+        list(world.ev.add_many("k", [Numbered("8", "x" * 31)]))
+    world.close()
+
+
 def test_a_model_may_have_no_fields_at_all() -> None:
     assert Kind("k", model=int, text=str).draft(5, {}, Settings()).text == "5"
+    with pytest.raises(InvalidArgument, match="it has none"):
+        Kind("k", model=int, text="{a}")
+
+
+@dataclass
+class Task:
+    text: str
+    priority: int
+    title: str
+
+
+def test_fields_of_a_model_are_not_taken_for_options() -> None:
+    made = Kind("k", model=Task).draft(Task("x", 7, "T"), {}, Settings())
+    assert (made.priority, made.title) == (0, None)
+    plain = Kind("k").draft({"text": "x", "priority": 7, "title": "T"}, {}, Settings())
+    assert (plain.priority, plain.title) == (7, "T")
 
 
 def test_code_of_the_same_name_in_another_module_is_another() -> None:
@@ -400,3 +427,23 @@ def test_code_of_the_same_name_in_another_module_is_another() -> None:
 
     prints = {Kind("k", text=shout(module)).fingerprint() for module in ("a", "b")}
     assert len(prints) == 2
+
+
+def test_a_record_without_its_text_is_refused_by_name() -> None:
+    with pytest.raises(InvalidRecord, match=r"^k: text: is missing"):
+        Kind("k").draft({"title": "T"}, {}, Settings())
+
+
+def test_what_was_rendered_is_bounded_as_a_record_is() -> None:
+    with pytest.raises(InvalidRecord, match=r"^data: has 29 characters"):
+        Kind("k", text="{a}").draft({"a": "x", "b": "y" * 13}, {}, Settings(text_chars=20))
+
+
+def test_the_same_code_is_known_again_when_it_is_compiled_again() -> None:
+    def text(value: Any) -> Any:
+        return (lambda: value)()  # noqa: PLC3002 - code within code
+
+    code = text.__code__
+    inner = tuple(c.replace() if isinstance(c, CodeType) else c for c in code.co_consts)
+    again = FunctionType(code.replace(co_consts=inner), {})
+    assert Kind("k", text=again).fingerprint() == Kind("k", text=text).fingerprint()

@@ -206,6 +206,9 @@ def test_the_error_of_a_long_record_names_its_chunk(memory: World) -> None:
     memory.ev.add(KIND, "\n\n".join(parts), id="1")
     work(memory.ev)
     assert (job_of(memory.ev, "1").error or "").startswith("chunk 2 of 3")
+    memory.ev.add(KIND, "\n\n".join(parts[:2]), id="2")
+    work(memory.ev)
+    assert (job_of(memory.ev, "2").error or "").startswith("chunk 2 of 2")
 
 
 def test_failures_wait_longer_each_time_and_end_as_dead_letters(memory: World) -> None:
@@ -294,6 +297,15 @@ def test_a_call_has_no_more_tokens_than_the_embedder_takes(
     monkeypatch.setattr(memory.embedder, "count_tokens", lambda t: t.count("w"), raising=False)
     add_all(memory.ev, KIND, "wwwww0", "ww1", "ww2", "w3", "www4", "wwwww5", "w6")
     assert rows_of_calls(memory) == [[0], [1, 2], [3, 4], [5], [6]]
+
+
+def test_the_first_call_is_counted_as_the_others(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory.embedder, "max_tokens", 4, raising=False)
+    monkeypatch.setattr(memory.embedder, "count_tokens", lambda t: t.count("w"), raising=False)
+    add_all(memory.ev, KIND, "ww1", "ww2", "w3")
+    assert rows_of_calls(memory) == [[0, 1], [2]]
 
 
 def test_a_call_may_be_just_as_long_as_the_provider_is_quick(

@@ -57,6 +57,10 @@ def test_options_reach_the_job(memory: World, queue: Queue) -> None:
     plain = queue.get(queue.enqueue(KIND, 3).job_id or 0)
     assert plain is not None
     assert (plain.priority, plain.scheduled_for.timestamp()) == (0, START)
+    (many,) = queue.enqueue_many(KIND, [4])
+    unasked = queue.get(many.job_id or 0)
+    assert unasked is not None
+    assert (unasked.priority, unasked.scheduled_for.timestamp()) == (0, START)
 
 
 def test_bad_ids_are_told_at_their_places(queue: Queue) -> None:
@@ -239,10 +243,26 @@ def test_many_ids_are_enqueued_in_batches_with_a_result_for_each(
     memory: World, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("evervec.queue.queue._BATCH", 2)
+    enqueue, sizes = memory.ev.store.enqueue, []
+
+    def counted(tenant: str, kind: str, ids: list[str], **how: Any) -> Any:
+        sizes.append(len(ids))
+        return enqueue(tenant, kind, ids, **how)
+
+    monkeypatch.setattr(memory.ev.store, "enqueue", counted)
     results = queue.enqueue_many(KIND, ["a", "", "b", "c", "d"])
     assert [bool(result.job_id) for result in results] == [True, False, True, True, True]
     jobs = [queue.get(result.job_id) for result in results if result.job_id]
     assert [job.record_id for job in jobs if job] == ["a", "b", "c", "d"]
+    assert sizes == [1, 2, 1]
+
+
+def test_a_tenant_sees_its_own_jobs_alone(memory: World, queue: Queue) -> None:
+    memory.ev.add(KIND, "alpha", id="1")
+    memory.tenant("other").add(KIND, "beta", id="2")
+    assert [job.record_id for job in queue.jobs()] == ["1"]
+    assert [job.record_id for job in memory.ev.queue_of(None).jobs()] == ["1", "2"]
+    assert queue.status(KIND, "2") is None
 
 
 def test_a_list_has_a_hundred_jobs_unless_more_are_asked_for(queue: Queue) -> None:
@@ -267,8 +287,12 @@ def test_stats_tell_why_a_provider_is_left_alone_and_what_was_spent(
     memory: World, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str | None] = []
-    spending = memory.ev.models.spending
-    monkeypatch.setattr(spending, "today", lambda tenant: asked.append(tenant) or [])
+
+    def today(tenant: str | None) -> list[object]:
+        asked.append(tenant)
+        return []
+
+    monkeypatch.setattr(memory.ev.models.spending, "today", today)
 
     def away(_: object) -> None:
         raise ProviderUnavailable("no route to host")
@@ -280,5 +304,6 @@ def test_stats_tell_why_a_provider_is_left_alone_and_what_was_spent(
     gate = queue.stats().gate
     assert gate is not None
     assert (gate.reason, queue.stats().in_flight) == ("no route to host", 0)
-    memory.ev.queue_of(None).stats()
+    memory.ev.provider.in_flight = 3
+    assert memory.ev.queue_of(None).stats().in_flight == 3
     assert asked == ["default", "default", "default", None]

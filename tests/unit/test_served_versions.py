@@ -25,9 +25,10 @@ def test_what_is_served_is_found_once_until_something_changes(memory: World) -> 
 def test_a_retired_version_is_not_served(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
     add_all(memory.ev, KIND, "alpha")
     memory.ev.pipeline.serves()
-    retired = [replace(c, state="retired") for c in memory.ev.store.collections()]
-    monkeypatch.setattr(memory.ev.store, "collections", lambda: retired)
-    assert memory.ev.pipeline.serves() == []
+    (known,) = memory.ev.store.collections()
+    retired = replace(known, state="retired", version=known.version + 1)
+    monkeypatch.setattr(memory.ev.store, "collections", lambda: [retired, known])
+    assert memory.ev.pipeline.serves() == [known.version]
 
 
 def test_a_model_that_cannot_be_opened_is_asked_for_again_after_a_while(
@@ -69,7 +70,7 @@ def test_the_store_is_told_how_a_kind_is_cut_only_when_it_does_not_know(
     memory.ev.pipeline.serves()
     (first,) = told
     assert [(way.chunker, way.app) for way in first.values()] == [("content:16-64", False)]
-    memory.ev.register(Kind("other"))
+    memory.ev.register(Kind(KIND))
     memory.ev.pipeline.serves()
     assert len(told) == 1
     memory.ev.register(Kind(KIND, load=lambda _: None))
@@ -165,7 +166,8 @@ def test_a_version_that_came_after_the_list_was_made_is_given_back(
     pipeline = memory.ev.pipeline
     pipeline.serves()
     memory.ev.add("page", "beta", id="1")
-    monkeypatch.setattr(pipeline, "serves", lambda: [1, 2, 3, 4])
+    everything = [c.version for c in memory.ev.store.collections()]
+    monkeypatch.setattr(pipeline, "serves", lambda: everything)
     claimed = pipeline.claim(5)
     assert [job.kind for job in claimed] == [KIND]
     assert job_of(memory.ev, "1", "page").status is Status.PENDING
@@ -182,6 +184,7 @@ def test_only_what_is_asked_for_is_claimed(memory: World) -> None:
     assert [job.record_id for job in jobs] == ["2"]
     batch, _ = memory.ev.pipeline.prepare(jobs)
     assert not batch.suspect
+    assert memory.ev.pipeline.claim(3, suspects=False) == []
     (suspect,) = memory.ev.pipeline.claim(3)
     batch, _ = memory.ev.pipeline.prepare([suspect])
     assert batch.suspect

@@ -15,7 +15,7 @@ from evervec.stores.values import Expected
 from evervec.verify.diff import compare
 from evervec.verify.verify import verify_versions
 from support.sabotage import run_sql
-from support.world import KIND, World, add_all, work
+from support.world import KIND, World, add_all, fail_for_good, work
 
 
 class Headings:
@@ -62,6 +62,13 @@ def test_without_its_chunker_a_kind_is_named_as_unchecked(elsewhere: Evervec) ->
     assert (report.clean, report.complete, report.checked) == (True, False, 2)
     (what,) = report.unchecked
     assert what.startswith("page: 2 records were not compared with their texts")
+
+
+def test_a_version_is_cut_as_its_kind_says(memory: World, elsewhere: Evervec) -> None:
+    (version,) = [c.version for c in memory.ev.store.collections()]
+    store, index = memory.ev.store, memory.ev.index
+    assert verify_versions(store, index, memory.ev.pipeline.cutter_of, {version}).complete
+    assert not verify_versions(store, index, elsewhere.pipeline.cutter_of, {version}).complete
 
 
 def test_what_is_unchecked_is_counted_through_all_slices(
@@ -122,7 +129,8 @@ def test_small_slices_see_every_record_and_every_point(
     report = memory.ev.verify(progress=seen.append)
     assert (report.checked, report.clean, seen) == (5, True, [2, 2, 1])
     run_sql(memory, "update evervec_records set text = 'z' where id in ('1', '2', '4')")
-    assert memory.ev.verify(repair=True).found == {"stale": 3}
+    report = memory.ev.verify(repair=True)
+    assert (report.found, report.repaired) == ({"stale": 3}, 3)
     work(memory.ev)
     assert memory.ev.verify().complete
 
@@ -232,3 +240,50 @@ def test_a_quick_look_says_once_what_it_left_out(memory: World) -> None:
     work(memory.ev)
     report = memory.ev.verify(quick=True)
     assert (report.checked, report.unchecked) == (2, (QUICK,))
+    run_sql(memory, "update evervec_records set text = 'gamma'")
+    assert memory.ev.verify(quick=True).clean, "the texts are not read"
+
+
+def test_records_that_come_during_a_look_hide_nothing(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evervec.verify, "_SLICE", 2)
+    memory.ev.add(KIND, "alpha", id="0")
+    work(memory.ev)
+    run_sql(memory, "update evervec_records set text = 'gamma'")
+    held, new = memory.ev.index.held, iter([["1", "2", "3"]])
+
+    def growing(*place: Any) -> Any:
+        for id in next(new, []):
+            memory.ev.add(KIND, "beta", id=id)
+        return held(*place)
+
+    monkeypatch.setattr(memory.ev.index, "held", growing)
+    assert memory.ev.verify().found == {"stale": 1}
+
+
+def test_dead_letters_are_counted(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha", "beta")
+    fail_for_good(memory.ev, "1")
+    work(memory.ev)
+    report = memory.ev.verify()
+    assert (report.failed, report.complete) == (1, False)
+
+
+def test_what_changes_at_every_look_is_reported_as_waiting(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_all(memory.ev, KIND, "alpha", "beta")
+    work(memory.ev)
+    run_sql(memory, "update evervec_records set text = 'gamma' where id = '1'")
+    held = memory.ev.index.held
+    texts = iter("abcdefgh")
+
+    def changing(*place: Any) -> Any:
+        memory.ev.add(KIND, next(texts), id="1")
+        work(memory.ev)
+        return held(*place)
+
+    monkeypatch.setattr(memory.ev.index, "held", changing)
+    report = memory.ev.verify()
+    assert (report.found, report.waiting, report.checked) == ({}, 1, 1)

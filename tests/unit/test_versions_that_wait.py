@@ -23,7 +23,7 @@ def refuse(
         return apply(changes, conn)
 
     monkeypatch.setattr(world.ev.index, "apply", applied)
-    monkeypatch.setattr(world.ev.index, "refuses", lambda kind, spec: says[0])
+    monkeypatch.setattr(world.ev.index, "refuses", lambda kind, spec: spec and says[0])
 
     def say(reason: Any) -> None:
         says[0] = reason
@@ -46,13 +46,34 @@ def test_a_version_that_the_index_refuses_waits_and_others_go_on(
     assert {job_id for job_id, _ in written.errors} == {job_of(ev, id).job_id for id in "01"}
     assert job_of(ev, "0").error == "it has 7 dimensions"
     assert len(caplog.records) == 1
+    say(None)
     ev.add("page", "delta", id="2")
     assert [job.kind for job in ev.pipeline.claim(5)] == ["page"]
     clock.move(4.9)
-    say(None)
     assert ev.pipeline.claim(5) == [], "it is not asked again yet"
     clock.move(0.1)
     assert [job.kind for job in ev.pipeline.claim(5)] == [KIND] * 2
+
+
+def test_all_that_waits_or_fails_in_one_batch_is_counted(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def choke(texts: Sequence[str]) -> None:
+        if "poison" in texts:
+            raise ValueError("choked")
+
+    def refused(changes: Sequence[Any], conn: Any = None) -> Any:
+        raise WrongCollection("it has 7 dimensions", version=changes[0].version)
+
+    ev = memory.ev
+    memory.embedder.before = choke
+    add_all(ev, KIND, "alpha", "beta")
+    ev.add("page", "gamma", id="1")
+    ev.add("task", "poison", id="1")
+    monkeypatch.setattr(ev.index, "apply", refused)
+    written = step(ev, ev.pipeline.claim(9))
+    assert (written.released, written.retried, written.succeeded) == (3, 1, 0)
+    assert len(written.errors) == 4
 
 
 def test_a_version_stays_refused_while_the_index_says_so_or_is_away(

@@ -1,6 +1,7 @@
 """Saving drafts of which some are refused."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,6 +66,25 @@ def test_a_value_that_the_store_refuses_is_told_with_its_reason(
     with pytest.raises(InvalidRecord, match="no such number") as refused:
         list(memory.ev.add_many(KIND, [{"id": id, "text": "x"} for id in "ab"]))
     assert refused.value.position == 1
+    assert type(refused.value) is InvalidRecord
+
+
+def test_a_value_that_the_store_refuses_is_told_with_its_place_among_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(("memory", "sqlite"), tmp_path, add_batch=2)
+    save = world.ev.store.save
+
+    def picky(tenant: str, kind: str, given: Sequence[Draft], conn: Any = None) -> list[Ticket]:
+        if any(draft.id == "d" for draft in given):
+            raise TypeError("no such number")
+        return save(tenant, kind, given, conn)
+
+    monkeypatch.setattr(world.ev.store, "save", picky)
+    with pytest.raises(InvalidRecord) as refused:
+        list(world.ev.add_many(KIND, [{"id": id, "text": "x"} for id in "abcde"]))
+    assert refused.value.position == 3
+    world.close()
 
 
 def test_every_write_asks_whether_its_kind_may_be_written(
@@ -75,3 +95,29 @@ def test_every_write_asks_whether_its_kind_may_be_written(
     memory.ev.add("page", "alpha", id="1")
     list(memory.ev.add_many("task", ["beta"]))
     assert asked == ["page", "task"]
+
+
+def test_what_the_store_itself_refuses_is_told_in_its_own_words(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> list[Ticket]:
+        raise ValueRefused("too large for a column")
+
+    monkeypatch.setattr(memory.ev.store, "save", refuse)
+    (found,) = save_each(memory.ev.store, memory.ev.tenant, KIND, drafts("a"))
+    assert str(found) == "too large for a column"
+
+
+def test_a_write_goes_through_the_callers_own_connection(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, used = memory.ev.store.save, []
+
+    def watched(tenant: str, kind: str, given: Sequence[Draft], conn: Any = None) -> list[Ticket]:
+        used.append((tenant, kind, conn))
+        return save(tenant, kind, given)
+
+    monkeypatch.setattr(memory.ev.store, "save", watched)
+    memory.ev.add(KIND, "alpha", id="1", conn="mine")
+    list(memory.ev.add_many(KIND, ["beta"], conn="mine"))
+    assert used == [("default", KIND, "mine")] * 2

@@ -1,0 +1,28 @@
+"""Schedules that failed once, kept."""
+
+import pytest
+
+from explorer.replaying import Line, replay
+from explorer.scopes import Scope
+
+
+@pytest.mark.xfail(strict=True, reason="a version is dropped while a worker holds a lease for it")
+def test_nothing_is_written_for_a_version_that_is_gone() -> None:
+    """A worker that stood still for longer than a retired version is kept, and for less than its
+    lease, leaves points of no version in an index apart from the store."""
+    scope = Scope(
+        index="model",
+        actors={
+            "worker2": ("worker", 1, 8),
+            "application1": ("holder", (("add", "2", "D"),), "commit", 10, 0),
+            "changer": ("changer", ("migrate", "cancel", "wait", "step")),
+        },
+        before=(("add", "0", "C"),),
+        faults=(),
+        most_faults=0,
+    )
+    schedule: list[Line] = [
+        ("worker2", 4), ("changer", 3), ("worker2", 1), ("changer", 1), ("worker2", 6),
+        ("application1", 2), ("worker2", 12), ("changer", 1),
+    ]  # fmt: skip
+    assert replay(scope, schedule) == []
