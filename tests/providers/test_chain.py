@@ -52,7 +52,7 @@ def test_then_openai_if_there_is_a_key(
     assert (ev.embedder.name, ev.embedder.dimensions) == ("openai", 1024)
     assert server.seen().calls == 0  # whether it can be reached is for later
     (line,) = lines(caplog)
-    assert line.startswith("embedder: openai text-embedding-3-small (there is a key for OpenAI")
+    assert line.startswith("embedder: openai text-embedding-3-small (an OpenAI key is set")
     assert ev.embedder_because in line
 
 

@@ -53,7 +53,7 @@ def test_the_dimensions_of_an_unknown_model_are_asked_from_the_server(
 ) -> None:
     server.behave(ollama_models={"my-own:v2": 12})
     assert ollama_at("my-own:v2").dimensions == 12
-    with pytest.raises(SettingsError, match=r"'gone' .* `ollama pull gone` .* set dimensions="):
+    with pytest.raises(SettingsError, match=r"'gone' .* `ollama pull gone`.* set dimensions="):
         ollama_at("gone")
     server.behave(down=True)
     with pytest.raises(SettingsError, match=r"'my-own:v2' .* set dimensions="):

@@ -102,7 +102,7 @@ class Http:
         except EmbedderError as error:
             self.close()
             raise SettingsError(
-                f"the dimensions of {model!r} are unknown, and {self.name} is unavailable "
+                f"the dimensions of {model!r} are unknown, and {self.name} did not report them "
                 f"({error}): set dimensions="
             ) from None
 
