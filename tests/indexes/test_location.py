@@ -123,7 +123,7 @@ def test_a_store_of_before_adopts_what_it_is_opened_with(tmp_path: Path, vectors
 
 def test_workers_of_the_last_index_stop(tmp_path: Path, vectors: str) -> None:
     with open_at(tmp_path) as old, open_at(tmp_path, "own", reindex=True) as new:
-        with pytest.raises(IndexMismatch, match="open it again"):
+        with pytest.raises(IndexMismatch, match="open the store again"):
             old.process_all()
         new.process_all()
         assert new.verify().complete

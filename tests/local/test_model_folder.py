@@ -113,7 +113,7 @@ def test_a_file_that_cannot_be_loaded_is_told(model_folder: Path, name: str) -> 
 
 def test_a_step_that_evervec_cannot_do_is_named(model_folder: Path) -> None:
     write_json(model_folder, "modules.json", [{"type": "sentence_transformers.models.Dense"}])
-    with pytest.raises(SettingsError, match="needs Dense after the transformer"):
+    with pytest.raises(SettingsError, match=r"modules after the transformer \(Dense\)"):
         LocalEmbedder(model_folder)
 
 

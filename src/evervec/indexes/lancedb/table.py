@@ -165,7 +165,7 @@ class Table:
             return None
         return (
             f"the LanceDB table {self.name} in {self._folder} does not hold vectors of "
-            f"{self._dimensions} dimensions: rename or drop it, or use another folder"
+            f"{self._dimensions} dimensions: rename or drop that table, or use another folder"
         )
 
     def write(self, changes: Sequence[Change], now: float) -> Applied:
