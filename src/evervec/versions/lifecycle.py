@@ -128,7 +128,7 @@ class VersionLifecycle:
             if not c.spec.makes_as(spec):
                 raise InvalidArgument(
                     f"{c.kind!r} is already served by a version named {spec.name!r}, of "
-                    f"{c.spec.provider} {c.spec.model}: name the new one with version="
+                    f"{c.spec.provider} {c.spec.model}: give the new one another name with version="
                 )
             return False
         for other in found:
@@ -164,8 +164,8 @@ class VersionLifecycle:
                 assert c.spec is not None
                 raise InvalidTransition(
                     f"the dropped version {c.spec.name!r} of {c.kind!r} is still in use by an open "
-                    "transaction: end that transaction and try again, or name the new version with "
-                    "version="
+                    "transaction: end that transaction and try again, or give the new version "
+                    "another name with version="
                 )
             time.sleep(_LOOK_AGAIN)
         self._drop(c)
