@@ -133,7 +133,7 @@ def _look(session: pytest.Session, items: Iterable[pytest.Item], work: Path) -> 
     for file in data.measured_files():
         for line, tests in data.contexts_by_lineno(file).items():
             for test in found.keys() & set(tests):
-                found[test]["lines"][Path(file).stem].append(line)
+                found[test]["lines"][_module(file)].append(line)
     (work / "seen.json").write_text(json.dumps(found))
     return 0
 
@@ -201,8 +201,13 @@ class _Seen:
         return taken
 
 
+def _module(file: str) -> str:
+    """A module of the library, as `tool` names it."""
+    return ".".join(Path(file).with_suffix("").parts[-2:])
+
+
 def _one_pair(tests: Iterable[str], module: str) -> list[str]:
-    order = _PAIRS[::-1] if module == "index_writer" else _PAIRS
+    order = _PAIRS[::-1] if module == "worker.index_writer" else _PAIRS
     best: dict[str, str] = {}
     for test in sorted(tests, key=lambda t: order.index(m[0]) if (m := _PAIR.search(t)) else 0):
         best.setdefault(_PAIR.sub("", test), test)
@@ -247,7 +252,7 @@ class _Runner:
             yield results
 
     def _tests_for(self, name: str, lines: Iterable[int]) -> list[str]:
-        reaching = self._seen.choose(name.split(".")[1], lines)
+        reaching = self._seen.choose(".".join(name.split(".")[1:3]), lines)
         tests = [test for test in reaching if test in self._items]
         finders = self._finders[_function(name)]
         tests.sort(key=lambda test: -finders[test])

@@ -24,32 +24,32 @@ from typing import Any
 from mutants.patches import ROOT, copy_source
 
 TESTS = {
-    "queue": "unit/test_queue unit/test_bad_input unit/test_pipeline unit/test_housekeeping "
+    "queue.queue": "unit/test_queue unit/test_bad_input unit/test_pipeline unit/test_housekeeping "
     "unit/test_attempts "
     "conformance/test_claim conformance/test_fail_release_renew conformance/test_care "
     "conformance/test_finish conformance/test_enqueue conformance/test_recover "
     "conformance/test_stats conformance/test_work_by_hand conformance/test_serving "
     "conformance/test_tenants conformance/test_box conformance/test_save providers/test_spending",
-    "transitions": "unit/test_transitions unit/test_debts conformance/test_owing_jobs "
+    "queue.transitions": "unit/test_transitions unit/test_debts conformance/test_owing_jobs "
     "conformance/test_recover conformance/test_finish conformance/test_fail_release_renew",
-    "pipeline": "unit/test_served_versions unit/test_versions_that_wait unit/test_batch_sizes "
+    "worker.pipeline": "unit/test_served_versions unit/test_versions_that_wait unit/test_batch_sizes "
     "unit/test_batch_outcomes unit/test_pipeline unit/test_progress unit/test_attempts "
     "unit/test_verify faults/test_unreadable_jobs "
     "conformance/test_enqueue conformance/test_box conformance/test_quotas conformance/test_finish "
     "conformance/test_traces conformance/test_migrate conformance/test_work_by_hand "
     "conformance/test_attached_tables conformance/test_fairness "
     "providers/test_spending providers/test_vector_cache providers/test_budget",
-    "index_writer": "unit/test_index_writer conformance/test_fences "
+    "worker.index_writer": "unit/test_index_writer conformance/test_fences "
     "conformance/test_changes_during_a_write conformance/test_owing_jobs conformance/test_finish conformance/test_dropped_versions",
-    "verify": "unit/test_verify conformance/test_verify conformance/test_verify_beside_work "
+    "verify.verify": "unit/test_verify conformance/test_verify conformance/test_verify_beside_work "
     "conformance/test_sabotage conformance/test_tenants conformance/test_delete",
-    "comparing": "unit/test_comparing unit/test_verify conformance/test_verify",
-    "drafts": "unit/test_exact_bounds unit/test_drafts unit/test_bad_input unit/test_kinds",
-    "kinds": "unit/test_kinds unit/test_backfill unit/test_bounds",
-    "bounds": "unit/test_exact_bounds",
-    "writing": "unit/test_writing unit/test_drafts unit/test_bad_input conformance/test_save "
+    "verify.diff": "unit/test_comparing unit/test_verify conformance/test_verify",
+    "records.drafts": "unit/test_exact_bounds unit/test_drafts unit/test_bad_input unit/test_kinds",
+    "records.kinds": "unit/test_kinds unit/test_backfill unit/test_bounds",
+    "model.bounds": "unit/test_exact_bounds",
+    "records.writer": "unit/test_writing unit/test_drafts unit/test_bad_input conformance/test_save "
     "conformance/test_quotas conformance/test_box conformance/test_transaction",
-    "filters": "unit/test_exact_bounds unit/test_filters",
+    "model.filters": "unit/test_exact_bounds unit/test_filters",
 }
 """by module, the files of tests that are about it"""
 MODULES = tuple(TESTS)
@@ -82,7 +82,7 @@ class Mutant:
 
     @property
     def module(self) -> str:
-        return self.function.partition(".")[0]
+        return ".".join(self.function.split(".")[:2])
 
 
 def run_tool(names: Sequence[str], jobs: int, *, again: bool = False) -> int:
@@ -91,7 +91,7 @@ def run_tool(names: Sequence[str], jobs: int, *, again: bool = False) -> int:
     before: dict[str, str] = {}
     if again and FOUND.exists():
         before = json.loads(FOUND.read_text())
-    there = [m for m in names or MODULES if (ROOT / f"src/evervec/{m}.py").exists()]
+    there = [m for m in names or MODULES if _path(ROOT, m).exists()]
     if unknown := set(names) - set(there):
         print(f"there is no module {', '.join(sorted(unknown))}; there are {', '.join(MODULES)}")
         return 2
@@ -116,6 +116,10 @@ def run_tool(names: Sequence[str], jobs: int, *, again: bool = False) -> int:
     return (0 if score >= LEAST else 1) if done else 2
 
 
+def _path(root: Path, module: str) -> Path:
+    return root / "src/evervec" / f"{module.replace('.', '/')}.py"
+
+
 def make_mutants(modules: Sequence[str]) -> list[Mutant]:
     """Write a copy of the library with all mutants in it."""
     from mutmut.mutation.file_mutation import mutate_file_contents
@@ -126,7 +130,7 @@ def make_mutants(modules: Sequence[str]) -> list[Mutant]:
     copy_source(WORK)
     mutants: list[Mutant] = []
     for module in modules:
-        path = WORK / f"src/evervec/{module}.py"
+        path = _path(WORK, module)
         source = _TIMING.sub("", path.read_text())
         made = mutate_file_contents(path.name, source, None, _reports(source))
         path.write_text(made.code)
@@ -256,7 +260,7 @@ def _report(mutants: Sequence[Mutant], ends: Mapping[str, str | None]) -> float:
             killed[mutant.module] += 1
         elif (mutant.function, mutant.change) not in harmless:
             new.append(f"{mutant.function}: {mutant.change}")
-    print(f"\n{'module':14} {'mutants':>7} {'killed':>7} {'survived':>8} {'score':>7}")
+    print(f"\n{'module':20} {'mutants':>7} {'killed':>7} {'survived':>8} {'score':>7}")
     for module in sorted(made):
         print(_row(module, made[module], killed[module]))
     print(_row("all", made.total(), killed.total()))
@@ -269,7 +273,7 @@ def _report(mutants: Sequence[Mutant], ends: Mapping[str, str | None]) -> float:
 
 
 def _row(name: str, made: int, killed: int) -> str:
-    return f"{name:14} {made:7} {killed:7} {made - killed:8} {100 * killed / (made or 1):6.1f}%"
+    return f"{name:20} {made:7} {killed:7} {made - killed:8} {100 * killed / (made or 1):6.1f}%"
 
 
 def _function(name: str) -> str:
