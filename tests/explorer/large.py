@@ -214,5 +214,5 @@ def _switched(rng: random.Random) -> Scope:
 
 _FAMILIES = (
     _passed, _passed, _passed, _passed, _power, _power, _switched, _switched, _fleet, _fleet,
-    _tables, _tables, _migration, _outages, _poisoned,
+    _tables, _tables, _migration, _outages, _outages, _poisoned,
 )  # fmt: skip

@@ -122,7 +122,7 @@ class Stage:
             if scope.table is not None:
                 Table(judge).attach(p, scope.table)
             _settle(p)
-            if scope.built:
+            if scope.built and (scope.before or scope.table):
                 actors.begin_migration(p, switch=False)
                 p.ev.migrations.step()
                 _settle(p)

@@ -76,7 +76,7 @@ def explore(patch: Patch | None) -> tuple[str, str]:
     except subprocess.TimeoutExpired:
         return "", "the explorer did not end in time"
     said = done.stdout.decode(errors="replace").strip()
-    if done.returncode == 1:
+    if done.returncode == 1 and "FAILED (" in said:  # else it broke off by itself
         return "explorer", ""
     return "", "" if done.returncode == 0 else f"the explorer failed: {said[-500:]}"
 
