@@ -1,15 +1,12 @@
 """Schedules that failed once, kept."""
 
-import pytest
-
 from explorer.replaying import Line, replay
 from explorer.scopes import Scope
 
 
-@pytest.mark.xfail(strict=True, reason="a version is dropped while a worker holds a lease for it")
 def test_nothing_is_written_for_a_version_that_is_gone() -> None:
     """A worker that stood still for longer than a retired version is kept, and for less than its
-    lease, leaves points of no version in an index apart from the store."""
+    lease, left points of no version in an index apart from the store."""
     scope = Scope(
         index="model",
         actors={

@@ -324,8 +324,9 @@ class Store(Protocol):
     def retire_versions(self, versions: Sequence[int]) -> None:
         """Changes are no longer meant for them."""
 
-    def drop_version(self, version: int, limit: int = 1000) -> int:
-        """Drop a slice of the jobs and ledger of a retired version; 0 when none are left."""
+    def drop_version(self, version: int, limit: int = 1000) -> int | None:
+        """Drop a slice of the jobs and ledger of a retired version; 0 when none are left. None, and
+        nothing is dropped, while a worker holds a job of it: it may be about to write its points."""
         ...
 
     def forget_version(self, version: int) -> None:

@@ -316,9 +316,12 @@ class VersionLifecycle:
             self._drop(c)
 
     def _drop(self, c: Collection) -> None:
-        """Drop jobs first: without jobs no worker writes for the version."""
-        while self.store.drop_version(c.version):
+        """Drop jobs first: without jobs no worker writes for the version. While a worker holds one
+        of them, nothing is dropped: a later step does it."""
+        while gone := self.store.drop_version(c.version):
             pass
+        if gone is None:
+            return
         self.index.drop(c.version)
         self.store.forget_version(c.version)
         for word in ("filled", "retired", "backfilled"):

@@ -18,3 +18,9 @@ when matched and (l.expires_at < $5 or l.holder = n.holder)
     then update set holder = n.holder, token = n.token, expires_at = n.expires_at
 when not matched then insert values (n.name, n.holder, n.token, n.expires_at)
 returning token
+
+-- name: held_version
+-- whether a worker holds a job of a version
+select exists (
+    select 1 from evervec_jobs
+    where version = $1 and status = 'processing' and lease_expires_at > $2)

@@ -11,3 +11,9 @@ on conflict (name) do update
     set holder = excluded.holder, token = excluded.token, expires_at = excluded.expires_at
     where expires_at < ?5 or holder = excluded.holder
 returning token
+
+-- name: held_version
+-- whether a worker holds a job of a version
+select exists (
+    select 1 from evervec_jobs
+    where version = ?1 and status = 'processing' and lease_expires_at > ?2)
