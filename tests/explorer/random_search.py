@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 
 from explorer.scopes import OF_ALL, WRITERS, Scope
-from explorer.steps import INDEX, PAUSE, Choice, Step
+from explorer.steps import AWAY, INDEX, LOST, PAUSE, PROVIDER, Choice, Step
 from explorer.world import Process, World
 
 Decide = Callable[[World, list[Process]], Choice]
@@ -17,16 +17,17 @@ _PLACES: tuple[tuple[Callable[[Step], bool], int], ...] = (
     (lambda step: True, 1),
     (lambda step: step.writes, 4),
     (lambda step: step.writes and step.resource == INDEX, 25),
+    (lambda step: step.resource == PROVIDER, 25),
 )
 """the steps among which those that meet a fault are counted, and about how many there are of them"""
 
 
 def walk(scope: Scope, rng: random.Random, length: int) -> Decide:
     """A way through a scope by chance; `length`: about how many steps it has. A fault comes at a
-    step by its number among all, or among those that write, or that write into the index, where
-    most is at stake. Who was about to go on at a pause is often passed by the others afterwards,
+    step by its number among all, or among those that write, that write into the index, where most
+    is at stake, or that call the provider. Who was about to go on at a pause is often passed by the others afterwards,
     and whoever makes changes often waits for it, or for a power cut, and a few writes more."""
-    counts, share = rng.choices(_PLACES, (1, 2, 3 if scope.index == "model" else 0))[0]
+    counts, share = rng.choices(_PLACES, (1, 2, 3 * (scope.index == "model"), _calls(scope)))[0]
     most = max(1, length // share)
     # without any it is tried less often: small scopes show most of that
     count = max(rng.randint(0, scope.most_faults), rng.randint(0, scope.most_faults))
@@ -63,6 +64,12 @@ def walk(scope: Scope, rng: random.Random, length: int) -> Decide:
         return Choice(p.name)
 
     return decide
+
+
+def _calls(scope: Scope) -> int:
+    """How often faults come at calls to the provider: where nothing but outages can happen, most
+    of them do."""
+    return 5 if set(scope.faults) <= {AWAY, LOST} else int(AWAY in scope.faults)
 
 
 _Pick = Callable[[int, list[Process]], Process]
