@@ -104,7 +104,7 @@ def test_the_content_of_a_cancelled_job_is_refused(world: World) -> None:
     (job,) = world.ev.queue.claim(1)
     world.ev.queue.release(job)
     world.ev.queue.cancel(job.job_id)
-    with pytest.raises(LeaseLost, match=f"there is no job {job.job_id} any more"):
+    with pytest.raises(LeaseLost, match=f"job {job.job_id} no longer exists"):
         world.ev.queue.content(job)
 
 

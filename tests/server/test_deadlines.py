@@ -77,7 +77,7 @@ def test_a_query_ends_with_its_request_and_frees_its_thread(slow: Served) -> Non
     ended = http.post("/v1/search", json=SEARCH, headers={"Request-Timeout": "0.2"})
     assert ended.status_code == 504
     assert ended.json()["type"] == "urn:evervec:DeadlineExceeded"
-    assert "within 0.2 s" in ended.json()["detail"]
+    assert "deadline of 0.2 s" in ended.json()["detail"]
     assert "Request-Timeout" in ended.json()["detail"]
     until(lambda: turns(slow).running == 0)
     assert http.post("/v1/search", json={"query": "tea"}).status_code == 200

@@ -247,7 +247,7 @@ def test_a_quick_look_says_once_what_it_left_out(memory: World) -> None:
 def test_records_that_come_during_a_look_hide_nothing(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evervec.verify, "_SLICE", 2)
+    monkeypatch.setattr(evervec.verify.verify, "_SLICE", 2)
     memory.ev.add(KIND, "alpha", id="0")
     work(memory.ev)
     run_sql(memory, "update evervec_records set text = 'gamma'")
