@@ -1,6 +1,6 @@
-"""Stores: where records, jobs and the ledger of indexed chunks live.
+"""Stores: databases that hold records, jobs and the ledger of indexed chunks.
 
-`base` is the port; `sqlite`, `postgres` and `duckdb` are its adapters, and `sql` is what they share. An adapter
-may touch its database alone, and follows the rules of `evervec.queue.transitions`. Only `evervec.opening` knows
-the adapters by name.
+`base` is the port; `sqlite`, `postgres` and `duckdb` are its adapters, and `sql` holds the code
+that they share. An adapter accesses only its own database and follows the rules of
+`evervec.queue.transitions`. Only `evervec.opening` knows the adapters by name.
 """

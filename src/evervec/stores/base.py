@@ -1,9 +1,9 @@
-"""The contract that every store keeps: records, jobs, ledger and versions in one place.
+"""The port that every store implements: records, jobs, ledger and versions in one database.
 
-Calls work on batches, and each is one transaction. A store knows nothing of
-providers or vectors; it keeps the order of changes (`seq`), hands out jobs under
-leases, and lets only the holder of a token finish one. `tests/conformance` says
-the same in tests, which every engine passes.
+Calls take batches, and each call is one transaction. A store knows nothing about
+providers or vectors. It orders changes (`seq`), leases jobs to workers, and lets only
+the holder of a job's token finish it. `tests/conformance` tests this contract on
+every engine.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ from evervec.stores.values import (
 
 
 class Store(Protocol):
-    """Where records, jobs, ledger, versions and locks live."""
+    """A database that holds records, jobs, ledger, versions and locks."""
 
     url: str
     poll_seconds: float
-    """how often to look for what other processes wrote, where nobody says otherwise"""
+    """default interval between polls for changes that other processes wrote"""
     reads_at_once: bool
-    """a small read takes microseconds and waits for nobody: neither network nor lock"""
+    """a small read takes microseconds: it waits for neither the network nor a lock"""
     read_only: bool
     """every write raises `StoreError`"""
     folder: Path | None
-    """where its files are on this machine, if it has any"""
+    """the folder of the store's files on this machine; None if it has none"""
 
     def now(self) -> float:
-        """The clock that rules leases and schedules."""
+        """The current time by the clock that leases and schedules use."""
 
     def connection(self) -> Any:
-        """A connection of the store's own for `conn=`, where callers cannot open one themselves;
-        `InvalidArgument` where they can."""
+        """The store's connection to pass as `conn=`, for engines where callers cannot open one
+        themselves. Raises `InvalidArgument` for engines where they can."""
         ...
 
     def try_write(self) -> None:
-        """Write something, and undo it: raises what a write would meet."""
+        """Write a value and roll it back; raises the error that a real write would raise."""
 
     def close(self) -> None: ...
 
@@ -70,10 +70,10 @@ class Store(Protocol):
     def save(
         self, tenant: str, kind: str, drafts: Sequence[Draft], conn: Any = None
     ) -> list[Ticket]:
-        """Write records and their jobs. What is the same as before enqueues nothing; what has
-        a `version` not newer than the last is not accepted. The later of two drafts with one
-        id wins, and each gets its ticket, in order. `QuotaExceeded`, and nothing is changed, where
-        the tenant has no room for all of them."""
+        """Write records and their jobs. An unchanged record enqueues nothing. A draft whose
+        `version` is not newer than the stored one is not accepted. Of two drafts with the same
+        id the later wins; every draft gets a ticket, in order. If the tenant's quota has no room
+        for all of them, raises `QuotaExceeded` and changes nothing."""
         ...
 
     def delete(
@@ -84,8 +84,8 @@ class Store(Protocol):
         conn: Any = None,
         if_seq: int | None = None,
     ) -> list[Ticket]:
-        """Records disappear at once, their points by a job. An unknown id is not accepted, nor
-        one that is no longer of `if_seq`."""
+        """Delete records immediately; a job deletes their points. An unknown id is not accepted,
+        nor a record whose seq is no longer `if_seq`."""
         ...
 
     def enqueue(
@@ -103,31 +103,31 @@ class Store(Protocol):
         bounded: bool = False,
         conn: Any = None,
     ) -> list[EnqueueResult]:
-        """Jobs for records as they stand; `loaded`: for rows that the kind's loader fetches. A
-        row or box that a job has yet to read stays to be read, unless `owing` is False: then
-        nobody can read it any more. `app`: only a process that registered the kind can do
-        them. `bounded`: `QuotaExceeded` where the tenant has no room for them."""
+        """Enqueue jobs for records as they are now; with `loaded`, for rows that the kind's loader
+        fetches. A job keeps its debt (a row to load, a box to open), unless `owing` is False: then
+        the debt can no longer be read. `app`: only a process that registered the kind can do the
+        jobs. `bounded`: raise `QuotaExceeded` if the tenant's quota has no room for them."""
         ...
 
-    # the worker's way
+    # used by workers
     def collections(self) -> list[Collection]:
-        """One for each kind and embedding version, the oldest first. The same list until one of
-        them changes: leave it as it is."""
+        """One collection for each kind and embedding version, the oldest first. The list is cached
+        until a collection changes: callers must not modify it."""
         ...
 
     def collections_of(self, tenant: str) -> list[Collection]:
-        """Those of the tenant's kinds alone."""
+        """The collections of the tenant's kinds."""
         ...
 
     def kinds(self, tenant: str) -> list[str]:
-        """The kinds of which the tenant has records, or had until their last traces are purged."""
+        """The kinds of the tenant's records, including deleted records that are not purged yet."""
         ...
 
     def adopt(self, model: ModelSpec) -> None:
-        """Collections that no embedder has yet are of this model from now on."""
+        """Assign this model to every collection that has no model yet."""
 
     def describe(self, ways: Mapping[int, KindSpec]) -> None:
-        """Leave word, by version, of how texts are cut."""
+        """Save, by version, how texts are split into chunks."""
 
     def claim(
         self,
@@ -138,61 +138,61 @@ class Store(Protocol):
         versions: Sequence[int] | None = None,
         suspects: bool = True,
     ) -> list[Job]:
-        """Lease due jobs: highest priority first, then by time, then by arrival. All share a
-        new token. A job whose claims ended in crashes comes with fewer others, at last alone,
-        and not at all without `suspects`."""
+        """Lease due jobs: highest priority first, then by due time, then by arrival. All share a
+        new token. A job whose earlier claims ended in crashes is claimed in smaller batches, in
+        the end alone, and not at all if `suspects` is False."""
         ...
 
     def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | Unreadable | None]:
-        """The records of the first so many claimed jobs, at least one, whose texts are not
-        longer than `budget` characters together; None where one is gone. One that cannot be
-        read does not keep the others from being read."""
+        """Load the records of the first claimed jobs, as many as fit into `budget` characters of
+        text, but at least one. None for a record that no longer exists. An unreadable record
+        does not prevent the others from being loaded."""
         ...
 
     def finish(self, finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
-        """Finish those whose token still holds (True), with their ledger and attempt rows;
-        `apply` writes the points in the same transaction. A finish that was already taken
-        is True again and changes nothing. `ChunksMissing`, and nothing is changed, where the
-        index lacks chunks that were to be kept."""
+        """Finish the jobs whose token is still valid (True), with their ledger and attempt rows;
+        `apply` writes the points in the same transaction. Repeating a finish that was accepted
+        returns True and changes nothing. If the index lacks chunks that should be kept, raises
+        `ChunksMissing` and changes nothing."""
         ...
 
     def fail(self, failures: Sequence[Failure]) -> list[Status | None]:
-        """Where each job went: failed, or pending for another try; None: its lease was lost."""
+        """The new status of each job: failed, or pending for a retry; None: its lease was lost."""
         ...
 
     def release(
         self, jobs: Sequence[Job], *, error: str | None = None, due: float | None = None
     ) -> list[bool]:
-        """Give jobs back with their attempt, due at once or then."""
+        """Return jobs to the queue without spending the attempt; due at once, or at `due`."""
         ...
 
     def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]: ...
 
     def fence(self, jobs: Sequence[Job], lease: float, above: int = 0) -> tuple[int, list[bool]]:
-        """Call it before an index outside of the store is written. Renews leases; for those
-        jobs that are still held (True) the ledger entry is in doubt until their finish. The
-        number is larger than that of any earlier holder of these jobs, and than `above`, and
-        is on disk: the index takes it as the seq of the write."""
+        """Must be called before a write to an index outside the store. Renews the leases, and
+        marks the ledger entries of the jobs that are still held (True) as in doubt until their
+        finish. The returned number is greater than `above` and than the number of any earlier
+        holder of these jobs, and it is durable: the index uses it as the seq of the write."""
         ...
 
     def next_due(self, versions: Sequence[int] | None = None) -> float | None:
-        """When the next pending job is due, or a lease runs out; None when nothing waits."""
+        """When the next pending job is due or the next lease expires; None if there is neither."""
         ...
 
-    # care
+    # maintenance
     def any_expired(self) -> bool: ...
 
     def recover(
         self, *, threshold: float | None = None, tenant: str | None = None, limit: int = 1000
     ) -> list[Job]:
-        """Take back jobs whose lease ran out (or that started more than `threshold` seconds
-        ago): pending again, or failed when their attempts are spent."""
+        """Recover jobs whose lease expired (or that started more than `threshold` seconds ago):
+        they become pending again, or failed if no attempts are left."""
         ...
 
     def retry(self, tenant: str | None, job_id: int) -> None: ...
 
     def retry_failed(self, tenant: str | None, max_retries: int | None = None) -> int:
-        """Failed jobs start anew: all, or those with fewer attempts than `max_retries`."""
+        """Retry failed jobs: all, or those with fewer attempts than `max_retries`."""
         ...
 
     def cancel(self, tenant: str | None, job_id: int) -> None: ...
@@ -208,41 +208,41 @@ class Store(Protocol):
         boxed: bool = False,
         limit: int = 1000,
     ) -> int:
-        """Drop jobs of a settled status that completed before then; at most `limit`."""
+        """Purge at most `limit` jobs of a final status that completed before `before`."""
         ...
 
     def purge_orphans(self, limit: int = 1000) -> int:
-        """Drop jobs of versions that do not exist; at most `limit`."""
+        """Purge at most `limit` jobs of versions that do not exist."""
         ...
 
     def purge_history(self, before: float, limit: int = 1000) -> int:
-        """Drop attempts and the last traces of deleted records older than that."""
+        """Purge attempts and the remaining rows of deleted records older than `before`."""
         ...
 
     def forget_gone(self, spent_before: str) -> None:
-        """Drop locks that ran out, workers that were not heard of for long, and the sums of days
-        before that one."""
+        """Purge expired locks, workers that were not seen for long, and the spend of days before
+        `spent_before`."""
 
     def tend(self) -> None:
-        """What the engine itself needs from time to time."""
+        """Run the engine's own periodic maintenance."""
 
     def troubles(self, seconds: float) -> list[str]:
-        """What has been in the engine's way for longer than that, and is not evervec's doing."""
+        """Conditions not caused by evervec that have blocked the engine for longer than this."""
         ...
 
     def check(self) -> str | None:
-        """What is wrong with the store's own files; None when they are sound."""
+        """What is damaged in the store's own files; None if they are intact."""
         ...
 
     def paused(self, tenant: str | None = None) -> bool:
-        """Whether all jobs are held back, or at least the tenant's."""
+        """Whether all jobs are paused, or the tenant's."""
         ...
 
     def set_paused(self, paused: bool, tenant: str | None = None) -> None:
-        """Let no more jobs be claimed, of one tenant or of all, or let them go on. The two stand
-        side by side: a tenant's pause outlives that of all."""
+        """Pause or resume the claiming of jobs, for one tenant or for all. The two pauses are
+        independent: a tenant's pause remains when the pause of all ends."""
 
-    # looking
+    # reading
     def get(self, tenant: str, kind: str, id: str) -> Record | None: ...
 
     def records(
@@ -268,8 +268,8 @@ class Store(Protocol):
         after: int | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        """Jobs as their status orders them; with `after`, those behind that number in order of
-        their numbers, to go on where a page ended."""
+        """Jobs in the order that suits their status; with `after`, the jobs with greater numbers
+        in order of their numbers, to continue after the last page."""
         ...
 
     def history(self, tenant: str, kind: str, id: str) -> list[Attempt]: ...
@@ -279,66 +279,67 @@ class Store(Protocol):
     def failed_count(self) -> int: ...
 
     def waiting_since(self, above: int) -> float | None:
-        """When the first pending job of a higher priority was or will be due."""
+        """The earliest due time of a pending job with a priority higher than `above`."""
         ...
 
     def settled(self, asked: Sequence[tuple[str, Ticket]]) -> list[Status | None]:
-        """Of tenants' tickets, all at the same moment: done once the version that serves has the
-        ticket's change or a later one, failed when it will not (a cancelled job counts as failed),
-        None while it may still be, or while the change is not committed."""
+        """The status of tenants' tickets, all read in one snapshot: done once the serving version
+        has the ticket's change or a later one, failed if it never will (a cancelled job counts as
+        failed), None while it is still open or the change is not committed."""
         ...
 
     def is_saved(self, tenant: str, ticket: Ticket) -> bool:
-        """Whether a ticket's change was committed, as far as the store has a trace of it."""
+        """Whether a ticket's change was committed, as far as the store still has rows of it."""
         ...
 
     def serving_job(self, tenant: str, kind: str, id: str) -> Job | None:
-        """The record's job of the version that serves."""
+        """The record's job of the serving version."""
         ...
 
     def versions(self) -> list[Version]: ...
 
-    # another model
+    # embedding versions
     def begin_versions(self, model: ModelSpec, kinds: Sequence[str]) -> None:
-        """A second version of each kind: it is built beside the one that serves, and from now on
-        every change is meant for both."""
+        """Create a second version of each kind. It is built beside the serving version; from now
+        on every change enqueues jobs for both."""
 
     def all_know(self, version: int, state: str = "building") -> bool:
-        """Whether every transaction has ended that began before the version entered the state
-        that it is in, and so may write for others than it should."""
+        """Whether every transaction that began before the version entered its current state has
+        ended. Such a transaction may still enqueue jobs for the wrong set of versions."""
         ...
 
     def join_version(self, version: int, limit: int = 1000) -> int:
-        """Give a version that is being built the jobs for records that have yet to be loaded, a
-        slice of them; how many it was."""
+        """Enqueue jobs for a version that is being built, for records that are not loaded yet; at
+        most `limit` of them. Returns how many."""
         ...
 
     def progress(self, version: int) -> Progress: ...
 
     def switch_versions(self, serve: Sequence[int], *, force: bool = False) -> int:
-        """Let those versions serve, and those that did so stand by, in one step. While they lack
-        records that the others have, nothing is changed but by `force`; how many they lack.
-        Boxed records that wait are passed on to them."""
+        """Make these versions serve and put the ones that served on standby, in one transaction.
+        Returns how many records they lack that the serving versions have; if any are lacking,
+        nothing changes unless `force` is set. Waiting boxed records are passed on to them."""
         ...
 
     def retire_versions(self, versions: Sequence[int]) -> None:
-        """Changes are no longer meant for them."""
+        """Changes no longer enqueue jobs for these versions."""
 
     def drop_version(self, version: int, limit: int = 1000) -> int | None:
-        """Drop a slice of the jobs and ledger of a retired version; 0 when none are left. None, and
-        nothing is dropped, while a worker holds a job of it: it may be about to write its points."""
+        """Drop at most `limit` jobs and ledger entries of a retired version; 0 when none are left.
+        While a worker holds a job of it, returns None and drops nothing: the worker may be about to
+        write its points."""
         ...
 
     def forget_version(self, version: int) -> None:
-        """A retired version of which nothing is left was never there."""
+        """Delete the row of a retired version that has no jobs and no ledger entries left."""
 
     def holdings(self, tenant: str) -> dict[tuple[str, str], Holding]:
-        """By kind and name, the versions of the kinds of which the tenant has records."""
+        """By kind and name, what the versions of the tenant's kinds hold of the tenant."""
         ...
 
     # search
     def mark(self) -> int:
-        """A number that is another one after any change of records, versions or points."""
+        """A number that differs after any change of records, versions or points."""
         ...
 
     def search_text(
@@ -349,11 +350,11 @@ class Store(Protocol):
         limit: int,
         filter: Mapping[str, Any] | None,
     ) -> list[tuple[int, float]]:
-        """Live records that match by words and how well, best first."""
+        """Live records that match the query's words, with their scores, best first."""
         ...
 
     def candidates(self, tenant: str, records: Sequence[int]) -> dict[int, Candidate]:
-        """Those of `records` that are live and the tenant's own."""
+        """Those of `records` that are live and belong to the tenant."""
         ...
 
     def found(self, records: Sequence[int]) -> dict[int, Found]:
@@ -361,16 +362,16 @@ class Store(Protocol):
         ...
 
     def ledgers(self, records: Sequence[int], versions: Sequence[int]) -> dict[int, bytes]:
-        """Packed chunks of those records whose vectors are of their present text."""
+        """Packed chunks of those records whose vectors match their current text."""
         ...
 
     def digests(self, tenant: str, kind: str, ids: Sequence[str]) -> dict[str, Digest]:
-        """What those of the records are that live or have a job on its way."""
+        """Digests of those records that are live or have an open job."""
         ...
 
     # backfill
     def sizes(self, records: Sequence[int]) -> int:
-        """The characters of records, titles and texts together."""
+        """How many characters the titles and texts of these records have in total."""
         ...
 
     def typed(self, kind: str, after: int, limit: int) -> list[Typed]:
@@ -379,81 +380,83 @@ class Store(Protocol):
 
     # verify
     def expected(self, tenant: str | None, version: int, after: int, limit: int) -> list[Expected]:
-        """Records in order of their number, from the one behind `after`."""
+        """Records in order of their number, starting after number `after`."""
         ...
 
     def reopen(
         self, version: int, records: Sequence[int], *, forget: bool, priority: int = 0
     ) -> int:
-        """Enqueue records anew for a version; `forget` drops what the ledger says of them, so
-        that everything is embedded again."""
+        """Enqueue records again for a version. `forget` drops their ledger entries, so that every
+        chunk is embedded again."""
         ...
 
-    # what tenants may and do have
+    # limits and usage of tenants
     def limits(self, tenant: str) -> Limits:
-        """As they are in force; what another process changed is known within a second."""
+        """The limits in force for the tenant; changes by other processes show within a second."""
         ...
 
     def own_limits(self, tenant: str) -> Limits:
-        """Those that are set for the tenant itself."""
+        """The limits that are set for this tenant."""
         ...
 
     def set_limits(self, tenant: str, limits: Limits) -> None:
-        """In the place of all that was set before; what was held back may go on."""
+        """Replace all limits of the tenant; jobs that a limit held back become claimable again."""
 
     def limited_tenants(self) -> list[str]:
-        """Those that have limits of their own."""
+        """Tenants for which limits are set."""
         ...
 
     def usage(self, tenant: str) -> Usage: ...
 
     def fold_usage(self, limit: int = 10_000) -> int:
-        """Add up what was counted, where it is noted change by change; how many those were."""
+        """Add logged usage changes to the totals, in engines that log each change; returns how
+        many changes were added."""
         ...
 
     def hold_spent(self, tenants: Iterable[str]) -> set[str]:
-        """Let no more jobs of those be claimed today who used up what they may use in a day; who
-        they are."""
+        """Stop claims for the rest of the day for tenants that have used up their daily limits;
+        returns those tenants."""
         ...
 
-    # what processes share
+    # state that processes share
     def note(self, name: str) -> Note | None: ...
 
     def put_note(self, name: str, value: str | None, revision: int | None) -> bool:
-        """Set a note, or drop it with None, if its revision is still the one that was read
-        (None: there was none). False: somebody was faster, and nothing is changed."""
+        """Set a note, or delete it with None, if its revision is still the one that was read
+        (None: there was no note). False: another writer changed it first; nothing is changed."""
         ...
 
     def add_spend(self, spent: Sequence[Spend]) -> None:
-        """Add to the day's sums."""
+        """Add to the daily totals."""
 
     def spend(self, tenant: str | None, since: str) -> list[Spend]:
-        """The sums of each day from `since` on, the latest first."""
+        """The totals of each day from `since` on, the latest first."""
         ...
 
     def cached(self, model: str, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Vectors that were kept of chunks of any record."""
+        """Cached vectors by chunk hash, whichever record they came from."""
         ...
 
     def cache(self, model: str, vectors: Mapping[bytes, bytes], most: int) -> None:
-        """Keep vectors by chunk hash, at most so many of all models: the oldest go first."""
+        """Cache vectors by chunk hash; over all models at most `most`, the oldest are evicted."""
 
     # the fleet
     def beat(self, worker: str, *, version: str, held: int, done: int) -> None:
-        """Say that a worker lives, how much it holds and has done."""
+        """Record that a worker is alive, how many jobs it holds and how many it has done."""
 
     def leave(self, worker: str) -> None:
-        """A worker ends in good order."""
+        """Remove a worker that shuts down normally."""
 
     def workers(self) -> list[WorkerState]:
-        """Those that were heard of in the last hour."""
+        """Workers that were seen in the last hour."""
         ...
 
     # the service
     def add_key(self, key: StoredKey) -> None: ...
 
     def keys(self, tenant: str | None) -> list[StoredKey]:
-        """All of a tenant, or of all, the oldest first; revoked and expired ones too. No tokens."""
+        """The keys of one tenant or of all, the oldest first, with revoked and expired ones; no
+        tokens."""
         ...
 
     def any_keys(self) -> bool: ...
@@ -461,24 +464,24 @@ class Store(Protocol):
     def find_keys(self, ids: Sequence[str]) -> dict[str, StoredKey]: ...
 
     def revoke_key(self, id: str) -> bool:
-        """False: there is none, or it was revoked before."""
+        """False: the key does not exist or was already revoked."""
         ...
 
     def rotate_key(self, id: str, until: float, key: StoredKey) -> bool:
-        """Add a key, and let the old one expire then if not before. False: there is no such key,
-        or it opens nothing any more; then nothing is added."""
+        """Add a key; the old one expires at `until` at the latest. False, and nothing is added: the
+        old key does not exist or is no longer valid."""
         ...
 
     def add_token(self, token: StoredKey, since: float, most: int) -> bool:
-        """False: the token's parent has made so many since then already."""
+        """False: the token's parent key has already made `most` tokens since `since`."""
         ...
 
     def forget_tokens(self, before: float) -> int:
-        """Tokens that expired before then."""
+        """Delete tokens that expired before `before`; returns how many."""
         ...
 
     def use_keys(self, used: Mapping[str, float]) -> None:
-        """Note when keys were last used."""
+        """Save when keys were last used."""
 
     def add_audit(self, entries: Sequence[StoredEntry]) -> None: ...
 
@@ -489,40 +492,40 @@ class Store(Protocol):
     def forget_audit(self, before: float) -> int: ...
 
     def ask(self, tenant: str, name: str, fingerprint: str) -> Asked:
-        """Remember a request by the name that its caller gave it; what is known of it, from now
-        or from before."""
+        """Save a request under the idempotency key that its caller gave it; returns the saved
+        request, whether it is new or from an earlier call."""
         ...
 
     def asked(self, tenant: str, name: str) -> Asked | None:
-        """What is known of a request; None when it was not asked before."""
+        """The saved request; None if there is none."""
         ...
 
     def count_asked(self, tenant: str, most: int) -> int:
-        """How many requests of a tenant are remembered, counted up to `most`."""
+        """How many requests of a tenant are saved, counted up to `most`."""
         ...
 
     def answer(self, tenant: str, name: str, answer: str) -> None:
-        """Remember what it was answered."""
+        """Save the answer to a request."""
 
     def forget_asked(self, before: float) -> int: ...
 
     # waking and locks
     def wake(self) -> None:
-        """Tell waiting threads of this process that something changed."""
+        """Wake the threads of this process that wait for a change."""
 
     def wait(self, seen: int, timeout: float) -> int:
         """Wait for the next `wake` after number `seen`; returns the number of wakes so far."""
         ...
 
     def lock(self, name: str, holder: str, seconds: float) -> str | None:
-        """Take or renew a named lock that expires by itself; a token, or None when another
-        holds it."""
+        """Take or renew a named lock that expires after `seconds`. Returns a token, or None if
+        another holder has it."""
         ...
 
     def unlock(self, name: str, token: str) -> None:
-        """Release a lock; nothing happens if the token is no longer the current one. Each
-        renewal makes a new token."""
+        """Release a lock. Does nothing if the token is not the current one: each renewal makes a
+        new token."""
 
     def lock_holder(self, name: str) -> LockHolder | None:
-        """Who took or renewed a lock last, even if it has expired since; None: it is free."""
+        """The last holder to take or renew a lock, even if it has expired since; None: unlocked."""
         ...
