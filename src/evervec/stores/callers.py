@@ -1,4 +1,4 @@
-"""`conn=`: from what a caller holds to the driver's own connection."""
+"""`conn=`: finds the driver's connection behind the object that a caller passes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 def driver_connection(conn: Any) -> Any:
     """The driver's connection behind a SQLAlchemy connection or session, or a Django
-    connection; anything else as it is.
+    connection; any other object is returned unchanged.
 
-    None of these packages is imported: each is known by what it offers.
+    Neither package is imported: objects are recognised by their module or attributes.
     """
     family = type(conn).__mro__[-2].__module__.partition(".")[0]
     if family == "sqlalchemy" or type(conn).__module__.startswith("sqlalchemy."):
         if callable(conn.connection):  # a session
             conn = conn.connection()
-        if not conn.in_transaction():  # as before its own first statement, so that it commits
+        if not conn.in_transaction():  # begin as SQLAlchemy would, so that its commit() works
             conn.begin()
         return conn.connection.driver_connection
     if hasattr(conn, "ensure_connection") and hasattr(conn, "vendor"):  # Django's

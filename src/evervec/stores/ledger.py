@@ -1,4 +1,4 @@
-"""A ledger entry: the chunks that an index holds of a record, packed into one value.
+"""A ledger entry: a record's chunks in the index, packed into one value.
 
 Each chunk is 16 bytes of hash, then its start and end in the record's text.
 """
@@ -20,7 +20,7 @@ def pack_chunks(chunks: Sequence[Chunk]) -> bytes:
 def find_chunk(entry: bytes, wanted: bytes) -> tuple[int, int] | None:
     """Start and end of the chunk with a hash, without unpacking the others."""
     at = entry.find(wanted)
-    while at >= 0 and at % 24:  # a match across two fields is none
+    while at >= 0 and at % 24:  # skip a match that is not at the start of a chunk
         at = entry.find(wanted, at + 1)
     if at < 0:
         return None

@@ -1,9 +1,9 @@
-"""SQL kept in `.sql` files, found by name.
+"""Reads named SQL queries from `.sql` files.
 
-A file is a row of blocks, each headed by `-- name: the_name`. A store's queries are parted by subject
-(`PARTS`). Those that all stores share are in `sql/`, in a form that each engine turns into its own:
-tables are named `evervec_…`, parameters `$1`, and `in list($1)` stands for a list of numbers. An
-engine's folder holds those that differ.
+A file is a sequence of blocks, each headed by `-- name: the_name`. A store's queries are split by
+subject (`PARTS`). Queries that all stores share are in `sql/`, in a neutral form that each engine
+converts to its dialect: tables are named `evervec_…`, parameters `$1`, and `in list($1)` stands for
+a list of numbers. An engine's folder holds the queries that differ.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib.resources import files
 
 PARTS = ("records", "jobs", "claims", "versions", "shared", "service")
 Dialect = Callable[[str], str]
-"""Turns the shared queries into those of an engine."""
+"""Converts the shared queries to an engine's dialect."""
 
 
 class Queries:
@@ -22,7 +22,7 @@ class Queries:
 
     def __init__(self, blocks: Mapping[str, str]) -> None:
         self._blocks = dict(blocks)
-        vars(self).update(blocks)  # found at once, as searches look for them
+        vars(self).update(blocks)  # plain attributes: searches look them up often
 
     @classmethod
     def read(cls, package: str, name: str) -> Queries:
@@ -30,7 +30,7 @@ class Queries:
 
     @classmethod
     def of_store(cls, package: str, dialect: Dialect) -> Queries:
-        """The queries that all stores share, in an engine's dialect, and its own."""
+        """The shared queries in an engine's dialect, with the engine's own queries."""
         blocks: dict[str, str] = {}
         for part in PARTS:
             blocks |= _blocks(dialect(_text("evervec.stores.sql", f"{part}.sql")))

@@ -1,4 +1,4 @@
-"""Whether a store's file can be where it is wanted, and who may read what is made there."""
+"""Checks the paths of store files, and creates files and folders that only the owner may read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evervec.errors import StoreError
 
 
 def check_readable(path: Path) -> None:
-    """Refuse a path that cannot be read, saying why."""
+    """Raise `StoreError` with the reason if the path cannot be read."""
     if not path.is_file():
         raise StoreError(f"file {path} does not exist: give the path of a store")
     if not os.access(path, os.R_OK):
@@ -18,7 +18,8 @@ def check_readable(path: Path) -> None:
 
 
 def check_path(path: Path, example: str) -> None:
-    """Refuse a path that no file can have, saying why; `example`: a good name for one."""
+    """Raise `StoreError` with the reason if the path cannot be used for a file; `example`: a file
+    name to suggest."""
     if path.is_dir():
         raise StoreError(f"{path} is a folder: give the path of a file, such as {path}/{example}")
     if not path.parent.is_dir():
@@ -32,13 +33,13 @@ def check_path(path: Path, example: str) -> None:
 
 
 def make_private_file(path: Path) -> None:
-    """Make an empty file that only its owner may read, unless there is one already. Where
-    none can be made, whoever opens it next says why."""
+    """Create an empty file that only its owner may read, unless it exists. Errors are ignored: the
+    code that opens the file next reports the reason."""
     with suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def make_private_folder(path: Path) -> None:
-    """Make a folder that only its owner may enter, unless there is one already."""
+    """Create a folder that only its owner may enter, unless it exists."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)

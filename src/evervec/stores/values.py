@@ -1,4 +1,4 @@
-"""What goes into a store and comes out of it."""
+"""The values that a store takes and returns."""
 
 from __future__ import annotations
 
@@ -31,47 +31,47 @@ class Draft:
     updated_at: float | None = None
     boxed: bool = False
     if_seq: int | None = None
-    """only if the record is still of that seq; else it is not accepted"""
+    """accepted only if the record still has this seq"""
     trace: str | None = None
-    """the trace that its caller is in"""
+    """the caller's trace"""
     box_seq: int = 0
-    """of the add that filled the box which it came out of"""
+    """the seq of the add that filled the box from which the draft was read"""
 
 
 @dataclass(frozen=True, slots=True)
 class KindSpec:
-    """What of a kind other processes must know."""
+    """The properties of a kind that other processes must know."""
 
     chunker: str
-    """how its texts are cut, as `chunking.parse` reads it"""
+    """how its texts are split into chunks, in the form that `chunking.parse` reads"""
     app: bool = False
     """its loader or chunker is code, so only a process that registered it can do its jobs"""
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """One kind's embedding version, as the store keeps it. `spec` is None until a first
-    embedder adopted it."""
+    """One kind's embedding version, as the store keeps it. `spec` is None until the first
+    embedder adopts it."""
 
     version: int
     kind: str
     state: str
     chunker: str
-    """empty until a first worker says how it cuts"""
+    """empty until the first worker saves its chunker"""
     app: bool
     cut_since: int
-    """what the store's counter was when `chunker` last changed"""
+    """the value of the store's counter when `chunker` last changed"""
     spec: ModelSpec | None
 
 
 @dataclass(slots=True)
 class Loaded:
-    """What a worker needs to know of a claimed job's record, all of one moment: by then the
-    job may want more than when it was claimed."""
+    """A claimed job's record as a worker needs it, read in one snapshot. By then the job may
+    require more than when it was claimed."""
 
     op: Op
     seq: int
-    """of the job, and so of the text"""
+    """the seq of the job, and therefore of the text"""
     live: bool
     title: str | None
     text: str
@@ -79,17 +79,17 @@ class Loaded:
     weight: float
     updated_at: float
     chunks: tuple[Chunk, ...]
-    """the ledger: what the index holds of it now"""
+    """the ledger: the record's chunks that the index holds now"""
     box: str | None = None
     trace: str | None = None
-    """the trace of whoever asked for the change"""
+    """the trace of the caller that made the change"""
     box_seq: int = 0
-    """of the add that filled the box, which may be older than the job"""
+    """the seq of the add that filled the box, which may be older than the job"""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A record that is there but cannot be read: damaged, or not text."""
+    """A record that exists but cannot be read: damaged, or not text."""
 
     error: str
 
@@ -99,24 +99,24 @@ Place = tuple[int, int]
 
 
 class Finish(NamedTuple):
-    """A claimed job that succeeded, and what its record's points become.
+    """A claimed job that succeeded, and the change of its record's points.
 
-    With no `change` the job is only marked done: its caller keeps an index of its own.
+    Without a `change` the job is only marked done: the caller maintains a separate index.
     """
 
     job: Job
     change: Change | None = None
     chunks: Sequence[Chunk] = ()
     reveal: Draft | None = None
-    """the boxed or loaded record that appears now"""
+    """the boxed or loaded record that becomes visible now"""
     gone: bool = False
-    """the loader said that its row is no more"""
+    """the loader reported that the row no longer exists"""
     embedded: int = 0
     reused: int = 0
     tokens: int = 0
     worker: str = ""
     fence: int | None = None
-    """the seq of its points, where the index is outside of the store"""
+    """the seq of its points, if the index is outside the store"""
 
     @property
     def seq(self) -> int:
@@ -124,8 +124,8 @@ class Finish(NamedTuple):
 
     @property
     def record_seq(self) -> int:
-        """Of the record that appears: what comes out of a box is as old as its add, however often
-        its job was asked for again since."""
+        """The seq of the record that becomes visible. A boxed record keeps the seq of its add, even
+        if its job was enqueued again since."""
         return (self.reveal.box_seq if self.reveal else 0) or self.seq
 
     @property
@@ -135,8 +135,8 @@ class Finish(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A claimed job that failed: it waits until `retry_at`, or for ever when that is None or no
-    attempt is left."""
+    """A claimed job that failed: it is retried at `retry_at`, or becomes a dead letter if that is
+    None or no attempts are left."""
 
     job: Job
     error: str
@@ -146,7 +146,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Candidate:
-    """A live record that a search found, with what ranks it."""
+    """A live record that a search found, with the values that rank it."""
 
     record: int
     kind: str
@@ -168,13 +168,13 @@ class Found:
 
 
 class Digest(NamedTuple):
-    """A record as a row of an attached table is compared with it."""
+    """The values of a record that are compared with a row of an attached table."""
 
     hash: bytes | None
     metadata: str
     weight: float
     busy: bool
-    """a job is on its way that will settle it"""
+    """an open job will bring it up to date"""
 
 
 class Typed(NamedTuple):
@@ -194,7 +194,7 @@ class Typed(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What the index should hold of one record: the store's side of `verify`."""
+    """The points that the index should hold of one record: the store's side of `verify`."""
 
     record: int
     tenant: str
@@ -202,16 +202,16 @@ class Expected(NamedTuple):
     id: str
     live: bool
     current: bool
-    """the ledger is of the record's latest version"""
+    """the ledger entry matches the record's latest change"""
     cut: bool
-    """the ledger was made since the kind's way to cut its texts last changed"""
+    """the ledger entry was written after the kind's chunker last changed"""
     job: Status | None
     chunks: tuple[Chunk, ...] = ()
-    """that the ledger names"""
+    """the chunks in the ledger entry"""
     seq: int = 0
-    """that its points should carry"""
+    """the seq that its points should have"""
     doubtful: bool = False
-    """a write began and was not finished, so the index may hold something else"""
+    """in doubt: a write began and was not confirmed, so the index may hold other points"""
 
     @property
     def hashes(self) -> set[bytes]:
@@ -219,33 +219,33 @@ class Expected(NamedTuple):
 
     @property
     def busy(self) -> bool:
-        """A job is on its way that will settle it."""
+        """An open job will bring the record up to date."""
         return self.job in (Status.PENDING, Status.PROCESSING)
 
 
 class Progress(NamedTuple):
-    """How far a version has come."""
+    """How complete a version is."""
 
     records: int
-    """live ones of its kind"""
+    """live records of its kind"""
     current: int
-    """those of them whose vectors are of their present text"""
+    """live records whose vectors match their current text"""
     pending: int
-    """jobs that wait or are being done"""
+    """jobs that are pending or in progress"""
     failed: int
     behind: int
-    """records that the version that serves has in a later state, or has alone"""
+    """records that only the serving version has, or that it has in a later state"""
 
 
 class LockHolder(NamedTuple):
-    """Who holds a named lock, and by which token."""
+    """The holder of a named lock, and its token."""
 
     holder: str
     token: str
 
 
 class Note(NamedTuple):
-    """A small value that all processes of a store share; `revision` is another with each change."""
+    """A small value that all processes of a store share; each change gives a new `revision`."""
 
     value: str
     revision: int
@@ -253,7 +253,7 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key of the service as it is kept: by a hash, never by itself."""
+    """A key of the service as the store keeps it: only its hash, never the key."""
 
     id: str
     hash: str
@@ -265,14 +265,14 @@ class StoredKey:
     last_used_at: float | None = None
     revoked_at: float | None = None
     parent: str | None = None
-    """of a token: the id of the key that it was made from"""
+    """for a token: the id of the key that made it"""
     kinds: str | None = None
-    """of a token: a JSON list of the kinds that it is for; None: all"""
+    """for a token: a JSON list of the kinds that it may access; None: all"""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
-    """An entry of the audit log: who did what, from where, and what became of it."""
+    """An entry of the audit log: who did what, from where, and the outcome."""
 
     at: float
     key_id: str | None
@@ -287,30 +287,30 @@ class StoredEntry:
 
 
 class AuditChoice(NamedTuple):
-    """Which entries of the audit log are asked for; None: any."""
+    """Selects entries of the audit log; None matches any."""
 
     tenant: str | None = None
     action: str | None = None
     key_id: str | None = None
     before: int | None = None
-    """an entry's number"""
+    """only entries with a lower number"""
     since: float | None = None
 
 
 class Asked(NamedTuple):
-    """What is remembered of a request that may come again; no answer yet: None."""
+    """A saved request that may be repeated; `answer` is None until it is answered."""
 
     fingerprint: str
     answer: str | None
 
 
 JOBLESS = "records without jobs"
-"""The note of the lowest number of records whose dead letters were purged since a worker last
-looked for such."""
+"""Name of the note that holds the lowest number of the records whose dead letters were purged since
+a worker last checked for them."""
 
 
 class Holding(NamedTuple):
-    """What one embedding version of a kind holds of one tenant."""
+    """How much one embedding version of a kind holds for one tenant."""
 
     items: int
     last_sync_at: float | None
@@ -318,12 +318,12 @@ class Holding(NamedTuple):
 
 @dataclass(slots=True)
 class Applied:
-    """What an index did not do of the changes that it was given."""
+    """The changes that an index did not apply, or applied only in part."""
 
     missing: set[Place] = field(default_factory=set)
-    """some of their kept chunks are not there; the rest of the change was done"""
+    """some chunks to keep are missing from the index; the rest of the change was applied"""
     newer: dict[Place, int] = field(default_factory=dict)
-    """left out, because something newer is there; its seq"""
+    """skipped, because the index holds a newer write; the seq of that write"""
 
     def add(self, other: Applied) -> None:
         self.missing |= other.missing
@@ -339,4 +339,4 @@ class ChunksMissing(Exception):
 
 
 Apply = Callable[[Sequence[Change], Any], Applied | None]
-"""Writes points through the store's own open transaction; what it did not do (None: nothing)."""
+"""Writes points in the store's open transaction; returns what was not applied (None: nothing)."""

@@ -1,4 +1,4 @@
-"""The PostgreSQL store: many machines on one database."""
+"""The PostgreSQL store: many machines share one database."""
 
 from evervec.stores.postgres.store import PostgresStore
 

@@ -1,4 +1,4 @@
-"""Purging, and what a database needs from time to time."""
+"""Purging, and checks of the database."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Care(Leases, care.Care):
     """The part of the store that operators use."""
 
     _first_seen: Mapping[tuple[str, str], float] = {}
-    """of transactions, for those whose beginning is hidden"""
+    """when each transaction was first seen, for transactions whose start time is hidden"""
 
     def purge_history(self, before: float, limit: int = 1000) -> int:
         with self.db.writing(durable=False) as conn:
             gone = conn.execute(SQL.purge_attempts, (before, limit)).rowcount
             records = [row[0] for row in conn.execute(SQL.forgotten, (before, limit))]
-            if records:  # a job may have come just before the lock; none can come now
+            if records:  # a job may have been added just before the lock, but not after it
                 rows = conn.execute(SQL.still_without_job, (records,))
                 records = [row[0] for row in rows]
                 for (table,) in conn.execute(SQL.points_tables).fetchall():
@@ -33,16 +33,16 @@ class Care(Leases, care.Care):
         return gone
 
     def _job(self, conn: Connection, tenant: str | None, job_id: int) -> Job:
-        """A job that is about to be changed: nobody else changes it until then."""
+        """Lock a job that is about to be changed, so that no other transaction changes it."""
         conn.execute(SQL.lock_job, (job_id,))
         conn.execute(SQL.lock_place, (job_id,))
         return super()._job(conn, tenant, job_id)
 
     def tend(self) -> None:
-        """Vacuum is the database's own affair."""
+        """Does nothing: PostgreSQL runs vacuum itself."""
 
     def troubles(self, seconds: float) -> list[str]:
-        """Transactions that keep vacuum from its work."""
+        """Transactions that have blocked vacuum for longer than `seconds`."""
         with self.db.reading() as conn:
             rows = conn.execute(SQL.horizon_holders).fetchall()
         now = time.monotonic()

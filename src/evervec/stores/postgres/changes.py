@@ -1,7 +1,6 @@
-"""Saving and deleting among other processes that do the same.
+"""Saving and deleting while other processes do the same.
 
-The rows of a batch are locked in the order of their keys, so that two batches never wait for
-each other.
+The rows of a batch are locked in the order of their keys, so that two batches cannot deadlock.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ from evervec.stores.sql.records import Row
 from evervec.stores.values import Draft
 
 _MANY = 100
-"""new ids of a batch from which on it is inserted as if nobody else could insert the same"""
+"""A batch with at least this many ids, none of them known, is inserted without a check for
+concurrent inserts of the same ids."""
 
 
 def _enqueue_new(on_conflict: str, answer: str) -> str:
@@ -37,7 +37,7 @@ _ENQUEUE_SOME = _enqueue_new("on conflict (tenant, kind, id) do nothing", SQL.en
 
 
 class Changes(Engine, changes.Changes):
-    """The part of the store that takes what callers write."""
+    """The part of the store that saves what callers write."""
 
     def _targets(self, db: Connection, kind: str) -> list[int]:
         targets = [row[0] for row in db.execute(SQL.targets, (kind,))]
@@ -61,7 +61,8 @@ class Changes(Engine, changes.Changes):
         return folded
 
     def _need_app(self, db: Connection, kind: str) -> None:
-        """In a transaction of its own, so that nobody who makes a kind waits for the caller's."""
+        """Uses a separate transaction, so that processes that create a kind do not wait for the
+        caller's transaction."""
         if db.execute(SQL.needs_app, (kind,)).fetchone()[0]:
             with self.db.aside() as aside:
                 aside.execute(SQL.need_app, (kind,))
@@ -100,12 +101,12 @@ class Changes(Engine, changes.Changes):
         plan: Draft,
         now: float,
     ) -> dict[str, EnqueueResult]:
-        """Enqueue those of a batch that nobody knows yet, in one statement."""
+        """Enqueue the ids of a batch that have no record yet, in one statement."""
         attempts = plan.max_attempts or self._max_attempts
         unique = list(dict.fromkeys(ids))
         values = (tenant, kind, unique, now, targets, plan.priority, plan.delay, attempts)
         if len(unique) >= _MANY and not db.execute(SQL.any_known, values[:3]).fetchone()[0]:
-            # to look for each of them once more takes a quarter of the time: it is worth a try
+            # `on conflict` would look up each id again, a quarter of the time: try without it first
             with suppress(psycopg.errors.UniqueViolation), step(db):
                 jobs = db.execute(_ENQUEUE_ALL, values, binary=True).fetchone()[0]
                 return {id: EnqueueResult(job, True) for id, job in zip(unique, jobs, strict=True)}

@@ -1,7 +1,7 @@
 """Connections to one PostgreSQL database: a pool, transactions, and clear errors.
 
-Queries have parameters as PostgreSQL writes them (`$1`), and all settings of a transaction
-are set inside it, so that a pooler such as PgBouncer may stand in between.
+Queries use PostgreSQL's own parameters (`$1`). All settings of a transaction are set inside it,
+so that a pooler such as PgBouncer can be used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from evervec.stores.sql.engine import Cursor
 
 _SAVEPOINT = "evervec_call"
 _CUT_AFTER = 100
-"""looks of the deadline's thread, which are two seconds, after which a connection is cut"""
+"""A connection is cut after this many checks of the deadline's thread (two seconds)."""
 _BY_KEY = "".join(f"set local enable_{way} = off; " for way in ("seqscan", "hashjoin", "mergejoin"))
 _BY_KEY += "set local plan_cache_mode = force_generic_plan"
 """What the store writes is found by keys, a batch at a time. The planner, which thinks large of
@@ -47,7 +47,7 @@ batches, would rather read whole tables. With that out of the way a plan is good
 and need not be made for each."""
 Raw = psycopg.Connection[Any]
 
-# the pool tells of each attempt to reconnect; what matters of it is in the errors raised here
+# the pool logs each attempt to reconnect; the errors raised here say what matters
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 
@@ -55,8 +55,8 @@ psycopg.adapters.register_dumper(Packed, PackedDumper)  # before any connection 
 
 
 class Session:
-    """A connection as the store's queries use it: `$1` parameters, rows as tuples, whatever
-    its owner has set."""
+    """A connection for the store's queries: `$1` parameters and rows as tuples, regardless of the
+    settings of the connection's owner."""
 
     __slots__ = ("raw",)
 
@@ -64,7 +64,7 @@ class Session:
         self.raw = raw
 
     def execute(self, query: str, values: Sequence[Any] = (), *, binary: bool = False) -> Cursor:
-        """`binary`: the server need not write numbers as text, for us to read them again."""
+        """`binary`: the server returns numbers in binary form, which saves converting to text."""
         cursor = psycopg.RawCursor(self.raw, row_factory=tuple_row)
         given = pack(query, values) if values else None
         return cursor.execute(query.encode(), given, binary=binary)
@@ -104,18 +104,18 @@ class Connections:
         )
         try:
             with self.explained():
-                self.dedicated().close()  # what is wrong with the URL shows here, at once
+                self.dedicated().close()  # an invalid URL fails here, at once
                 self.pool.open()
         except BaseException:
             self.close()
             raise
 
     def _configure(self, conn: Raw) -> None:
-        # a plan made for any parameters walks whole tables for lists of numbers
+        # a generic plan scans whole tables for lists of numbers
         conn.execute("set plan_cache_mode = force_custom_plan")
 
     def dedicated(self) -> Raw:
-        """A connection outside the pool, for what takes one for long."""
+        """A connection outside the pool, for long use."""
         return psycopg.connect(
             self.url,
             autocommit=True,
@@ -126,7 +126,7 @@ class Connections:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """A connection for queries; each statement sees what is committed by then."""
+        """A connection for queries; each statement sees what was committed before it began."""
         self._check_open()
         with self.explained(), self.pool.connection(left(self._wait)) as raw:
             if current() is None:
@@ -137,7 +137,7 @@ class Connections:
 
     @contextmanager
     def snapshot(self) -> Iterator[Session]:
-        """A connection for queries that all see the same moment."""
+        """A connection for queries that all see the same snapshot."""
         with self.reading() as session:
             session.execute("begin isolation level repeatable read, read only")
             try:
@@ -147,18 +147,17 @@ class Connections:
 
     @contextmanager
     def writing(self, *, durable: bool, conn: Any = None) -> Iterator[Session]:
-        """One transaction: all of it or nothing.
+        """One atomic transaction.
 
-        `durable`: on disk when this returns. Without it a crash of the server may undo the
-        latest such transactions (never a part of one), which is right for work that will then
-        be done again. With `conn` it becomes a part of the caller's own transaction, which
-        the caller commits.
+        `durable`: it is on disk when this returns. Without it a crash of the server may lose the
+        latest such transactions (never a part of one), which is acceptable for work that is then
+        repeated. With `conn` it joins the caller's transaction, which the caller commits.
         """
         if conn is not None:
             try:
                 with self.explained(), _joined(conn) as joined:
                     yield joined
-            except Conflict as error:  # only the caller can do all of it again
+            except Conflict as error:  # only the caller can retry the whole transaction
                 raise CallersConflict(str(error)) from error
             return
         with self.reading() as session, self._transaction(session, durable):
@@ -166,15 +165,15 @@ class Connections:
 
     @contextmanager
     def statement(self) -> Iterator[Session]:
-        """A connection for a statement that writes: each is a transaction of its own."""
+        """A connection for statements that write: each commits by itself."""
         with self.reading() as session:
             yield session
 
     @contextmanager
     def aside(self) -> Iterator[Session]:
-        """A transaction beside the one in hand, for what others need not wait for. It is outside
-        the pool: threads that each had one connection of it, and wanted another, would wait for
-        each other."""
+        """A second transaction beside the current one, for locks that must not be held until the
+        current one ends. It uses a connection outside the pool: threads that each held a pooled
+        connection and waited for a second one would deadlock."""
         self._check_open()
         with self.explained(), self.dedicated() as raw:
             session = Session(raw)
@@ -183,7 +182,7 @@ class Connections:
 
     @contextmanager
     def _transaction(self, session: Session, durable: bool) -> Iterator[None]:
-        # a process that was stopped in the middle must not keep its locks for as long as it is
+        # a process that is suspended in a transaction must not hold its locks until it resumes
         begin = (
             f"begin; set local lock_timeout = {self._busy_ms}; "
             f"set local idle_in_transaction_session_timeout = {2 * self._busy_ms}; {_BY_KEY}"
@@ -219,7 +218,7 @@ class Connections:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """What a driver says, as an error that says what to do."""
+        """Convert driver errors to errors that say what to do."""
         try:
             yield
         except (PoolClosed, PoolTimeout, psycopg.Error) as error:
@@ -256,7 +255,7 @@ class Connections:
 
 _AFTER_THE_END = (PoolTimeout, errors.QueryCanceled)
 _OF_A_VALUE = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
-"""about one value, such as a key that is longer than an index takes"""
+"""errors about one value, such as a key that is too long for an index"""
 _ELSEWHERE = "conn= is not a connection to {name}: give one to the database with the schema evervec"
 _STRANGER = "{name} rejected the login: check user name and password"
 _EXPLANATIONS: dict[type[Exception], str] = {
@@ -279,12 +278,12 @@ _EXPLANATIONS: dict[type[Exception], str] = {
 
 
 class _Interrupt:
-    """A connection whose statements the deadline of its borrower ends: by a request to the
-    server to cancel, and if that does not help by cutting the connection. It does not go back
-    to the pool then, because the server may act on the request late.
+    """A connection whose statements end at the caller's deadline: first by a cancel request to
+    the server and, if that does not help, by cutting the connection. The connection is then closed
+    instead of reused, because the server may act on the request late.
 
-    A cancelled statement is undone, one that succeeded is not. A commit that was cut short of
-    its answer may be either, and is told as a lost connection."""
+    A cancelled statement is rolled back; one that succeeded is not. A commit whose answer was cut
+    off may have succeeded or not, and is reported as a lost connection."""
 
     def __init__(self, raw: Raw) -> None:
         self._raw = raw
@@ -317,7 +316,7 @@ class _Interrupt:
 
 
 def _name(url: str) -> tuple[str, str]:
-    """What a store is called in logs and errors, and the password that is in none."""
+    """The store's name in logs and errors, and the password, which must not appear in them."""
     try:
         parts = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
@@ -344,8 +343,8 @@ def _readable(fileno: int) -> bool:
 
 
 def _still_there(conn: Raw) -> None:
-    """Refuse a pooled connection that the server has closed: then its socket has something to
-    read, which costs no round trip to see."""
+    """Reject a pooled connection that the server has closed. The socket of such a connection is
+    readable, which is checked without a round trip."""
     if _readable(conn.fileno()):
         conn.pgconn.consume_input()
         if conn.pgconn.status != psycopg.pq.ConnStatus.OK:
@@ -364,14 +363,14 @@ def _roll_back(raw: Raw) -> None:
 
 @contextmanager
 def _joined(conn: Any) -> Iterator[Session]:
-    """The caller's transaction, with what happens here as one step of it."""
+    """The caller's transaction, with the statements of this call under one savepoint."""
     raw = driver_connection(conn)
     if not isinstance(raw, psycopg.Connection):
         raise InvalidArgument(
             "conn= must be a psycopg.Connection to this store's database (or a SQLAlchemy or "
             f"Django connection over psycopg 3), not {type(conn).__name__}"
         )
-    raw.adapters.register_dumper(Packed, PackedDumper)  # it may be older than our import
+    raw.adapters.register_dumper(Packed, PackedDumper)  # it may be older than our registration
     session = Session(raw)
     alone = raw.autocommit and raw.info.transaction_status == TransactionStatus.IDLE
     if not alone:
@@ -390,7 +389,7 @@ def _joined(conn: Any) -> Iterator[Session]:
 
 @contextmanager
 def step(session: Any) -> Iterator[None]:
-    """A part of a transaction that can fail by itself."""
+    """A savepoint: a part of a transaction that can fail and be rolled back by itself."""
     session.execute(f"savepoint {_SAVEPOINT}")
     try:
         yield

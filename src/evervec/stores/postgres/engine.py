@@ -1,4 +1,4 @@
-"""What all parts of the PostgreSQL store share: connections, queries, clock, numbers."""
+"""The base of all parts of the PostgreSQL store: connections, queries, clock, numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from evervec.stores.sql.jobs import JobRow, make_jobs
 
 
 def _dialect(shared: str) -> str:
-    """Tables in a schema, and lists as arrays."""
+    """Convert table prefixes to the schema, and lists to arrays."""
     text = shared.replace("evervec_", "evervec.")
     return re.sub(r"in list\((\$\d+)\)", r"= any (\1::bigint[])", text)
 
@@ -26,9 +26,9 @@ def _dialect(shared: str) -> str:
 SQL = Queries.of_store("evervec.stores.postgres", _dialect)
 
 _CLOCK_HOLDS = 30.0
-"""seconds for which the difference between the database's clock and ours is taken as known"""
+"""seconds for which the measured difference between the database's clock and ours is used"""
 _NAMELESS_FOR = 1.0
-"""seconds for which a version without a name is taken to have none: another process may adopt it"""
+"""seconds until an unnamed version is read again: another process may have adopted it"""
 
 
 class Engine(Batches):
@@ -50,8 +50,8 @@ class Engine(Batches):
         self._measured = float("-inf")
 
     def now(self) -> float:
-        """The database's clock, by what it was ahead of ours a short while ago. Leases go by
-        the database's own."""
+        """The database's time, computed from the last measured difference to our clock. Leases use
+        the database's clock itself."""
         if time.monotonic() - self._measured > _CLOCK_HOLDS:
             with self.db.reading() as conn:
                 return self.moment(conn)
@@ -63,12 +63,12 @@ class Engine(Batches):
         return moment
 
     def measured(self, moment: float) -> None:
-        """The database just said what time it is."""
+        """Save the difference between our clock and the time that the database just returned."""
         self._ahead = moment - self._clock()
         self._measured = time.monotonic()
 
     def wake(self) -> None:
-        self.fronts.forget()  # a job may stand now before what was the first
+        self.fronts.forget()  # a new job may now precede the first known one
         self.tell()
 
     def tell(self) -> None:
@@ -93,7 +93,7 @@ class Engine(Batches):
         return number
 
     def raise_counter(self, conn: engine.Connection, above: int) -> None:
-        conn.execute(SQL.lock_counter)  # nobody takes a number until the transaction ends
+        conn.execute(SQL.lock_counter)  # no other session takes a number until the commit
         if conn.execute(SQL.last_number).fetchone()[0] < above:
             conn.execute(f"alter sequence evervec.numbers restart with {int(above) + 1}")
 

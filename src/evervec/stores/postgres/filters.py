@@ -1,10 +1,11 @@
-"""How PostgreSQL looks into the records' JSON for metadata filters."""
+"""Metadata filters as PostgreSQL conditions on the records' JSON."""
 
 from __future__ import annotations
 
 from evervec.stores.sql import filters as filtering
 
-# `offset 0`: or the planner would write the cast out, and parse the metadata for each condition
+# `offset 0` stops the planner from inlining the cast, which would parse the metadata again for each
+# condition
 _RECORD = "exists (select 1 from (select r.metadata::jsonb as fields offset 0) as m where {test})"
 _ITEMS = """exists (
     select 1 from (select m.fields -> {field} as value) as f,
@@ -19,7 +20,7 @@ _NUMBER = "case when jsonb_typeof(item) = 'number' then item::numeric {op} {valu
 
 
 class Filter(filtering.Filter):
-    """Over `evervec.records as r`."""
+    """Conditions on `evervec.records as r`."""
 
     def place(self, value: str) -> str:
         return f"{super().place(value)}::text"
@@ -47,7 +48,7 @@ class Filter(filtering.Filter):
         return f"{super().place(values)}::text[]"
 
     def compares_text(self, op: str, value: str) -> str:
-        # no record has a NUL: what is compared with one is compared with what is before it
+        # no record contains NUL, and PostgreSQL rejects it: compare with the part before it
         return _TEXT.format(op=op, value=self.place(value.partition("\0")[0]))
 
     def compares_number(self, op: str, value: int | float) -> str:

@@ -1,4 +1,4 @@
-"""Full text, by the words that PostgreSQL stems."""
+"""Full-text search, with PostgreSQL's stemming."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Finding(Engine, finding.Finding):
                 rows = conn.execute(ranked, [*head, *given.values]).fetchall()
                 if rows:
                     return rows
-            # words that the parser cannot find, such as a part of Chinese or Japanese text
+            # for words that the parser cannot split, such as a part of Chinese or Japanese text
             if (part := part_of_text(query)) is None:
                 return []
             literal = _SPECIAL.sub(r"\\\1", part)

@@ -1,4 +1,4 @@
-"""Claiming what others have not locked, finishing, and seeing whether a lease ran out."""
+"""Claiming jobs that no other session has locked, finishing them, and finding expired leases."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from evervec.stores.values import Finish
 
 _ANY = (1 << 31) - 1
 _TENANT = 1
-"""where the rows of a claim name it"""
+"""position of the tenant in the rows of a claim"""
 _LATE_LEASES = 60.0
-"""A lease is seldom written this long after the moment at which it will end."""
+"""seconds; a lease is rarely written this long after its own expiry"""
 
 
 class Due(NamedTuple):
-    """What a claim tells besides its jobs."""
+    """What a claim returns besides its jobs."""
 
     now: float
     seconds: float
-    """that it looked for them"""
+    """how long the search for due jobs took"""
     jobs: list[int]
-    """that are due"""
+    """the due jobs"""
     suspect: bool
-    """the worker of one of them died of something"""
+    """a worker crashed while it held one of them"""
     turn: str
-    """the tenant behind which the next claim begins"""
+    """the tenant after which the next claim starts"""
     tenants: list[str] | None
     ranks: list[int]
     times: list[float]
@@ -85,7 +85,7 @@ class Leases(Changes, leases.Leases):
         holder: tuple[str, str, float],
         chosen: list[int] | None = None,
     ) -> tuple[Due, list[JobRow]]:
-        """What was found to be due, and those of it that are claimed now."""
+        """The due jobs that were found, and the rows of those that are claimed now."""
         _, barred, crashes = asked
         key = (None if barred is None else tuple(barred), crashes)
         values = (*asked, *self.fronts.known(key), turn, *holder, chosen)
@@ -100,13 +100,13 @@ class Leases(Changes, leases.Leases):
         return due, rows
 
     def _together(self, conn: Session, ids: list[int], limit: int) -> list[int]:
-        """Of due jobs, those to be claimed with the first: a job whose worker crashed comes with
-        fewer others, or alone."""
+        """The due jobs to claim together with the first: a job whose worker crashed is claimed in a
+        smaller batch, or alone."""
         alike = {
             id: (crashes, company(crashes, attempts, most, limit))
             for id, crashes, attempts, most in conn.execute(SQL.suspects, (ids,))
         }
-        ids = [id for id in ids if id in alike]  # the others were cancelled meanwhile
+        ids = [id for id in ids if id in alike]  # the others have been cancelled since
         first = alike[ids[0]] if ids else (0, 0)
         return [id for id in ids if alike[id] == first][: first[1]]
 
@@ -127,7 +127,8 @@ class Leases(Changes, leases.Leases):
     def _finish_leased(
         self, conn: Connection, token: str, worker: str, rows: list[tuple[int, ...]]
     ) -> set[int]:
-        """Finish jobs of one claim: those of which it alone tells, then those that tell of it."""
+        """Finish jobs of one claim: first those whose lease is only in the claim's row, then those
+        whose lease is written in their own row."""
         done: set[int] = set()
         for query in (SQL.finish_claimed, SQL.finish_untouched):
             if not rows:
@@ -150,7 +151,7 @@ class Leases(Changes, leases.Leases):
             return self._may_have_expired(conn, now)
 
     def _may_have_expired(self, conn: Connection, now: float) -> bool:
-        # what ended long ago was seen before; its dead entries need not be walked again
+        # leases that expired long ago were seen before: skip their dead index entries
         since = min(self._none_expired_before, now) - _LATE_LEASES
         soonest = conn.execute(SQL.next_expiry, (since,)).fetchone()[0]
         if soonest is not None and soonest < now:

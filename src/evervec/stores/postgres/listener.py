@@ -1,8 +1,8 @@
-"""NOTIFY and LISTEN: other processes hear at once that something changed.
+"""NOTIFY and LISTEN: notify other processes of changes without delay.
 
-It is only a hint. Nothing is told inside a transaction of the store's own, where it would
-make commits wait for each other; a thread tells afterwards, and once for all that happened
-meanwhile. Whoever misses it, or has no connection to hear it, finds out at the next poll.
+A notification is only a hint. The store's own transactions do not send it, because NOTIFY makes
+commits wait for each other; a thread sends one notification afterwards for all changes since the
+last. A process that misses it, or has no connection to listen on, sees the change at its next poll.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ log = logging.getLogger("evervec")
 
 NOTIFY = "notify evervec"
 _TELL = f"begin; set local synchronous_commit = off; {NOTIFY}; commit"
-"""Of its own it would be synced to disk, and all others that commit a NOTIFY wait for that."""
+"""A plain NOTIFY would be synced to disk at its commit, and every other commit with a NOTIFY would
+wait for that."""
 _REST = 0.01
 """seconds between two notifications of one process"""
 _RETRY = 1.0
@@ -29,7 +30,7 @@ _LOOK = 1.0
 
 
 class Listening:
-    """Tells other processes of changes, and is told. Its threads begin with the first need."""
+    """Sends and receives notifications of changes. Its threads start when first needed."""
 
     def __init__(self, db: Connections, heard: Callable[[], None]) -> None:
         self._db = db
@@ -40,12 +41,12 @@ class Listening:
         self._threads: dict[str, threading.Thread] = {}
 
     def tell(self) -> None:
-        """Tell the others, soon."""
+        """Notify the other processes soon, from a thread."""
         self._changed.set()
         self._begin("evervec-tell", self._tell)
 
     def listen(self) -> None:
-        """Hear of what others do, from now on."""
+        """Start to listen for notifications of other processes."""
         self._begin("evervec-listen", self._listen)
 
     def _begin(self, name: str, work: Callable[[], None]) -> None:
@@ -76,7 +77,7 @@ class Listening:
             try:
                 with self._db.dedicated() as conn:
                     conn.execute("listen evervec")
-                    self._heard()  # of what came while nobody listened
+                    self._heard()  # changes may have been missed before LISTEN
                     while not self._stop.is_set():
                         for _ in conn.notifies(timeout=_LOOK, stop_after=1):
                             self._heard()
@@ -85,12 +86,12 @@ class Listening:
                 self._stop.wait(_RETRY)
 
     def close(self) -> None:
-        """End both threads; neither holds anything that matters."""
+        """Stop both threads; neither has unsaved state."""
         with self._lock:
             self._stop.set()
         self._changed.set()
         if "evervec-listen" in self._threads:
             with suppress(EvervecError), self._db.reading() as conn:
-                conn.execute(NOTIFY)  # it wakes at what it listens for
+                conn.execute(NOTIFY)  # wakes the listening thread
         for thread in self._threads.values():
             thread.join(2 * _LOOK)

@@ -1,4 +1,4 @@
-"""Questions about jobs, where no index knows their status."""
+"""Reading jobs by status, which no index covers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from evervec.stores.sql.listing import Listing
 from evervec.stores.sql.looking import JOB_ORDER, JobStats
 
 _RECENTLY = 3600.0
-"""seconds within which jobs were done whose pace is told, if there are any"""
+"""the pace is computed from jobs done within this many seconds, if there are any"""
 
 
 class Looking(Engine, Listing):
-    """The part of the store that answers questions."""
+    """The part of the store that reads jobs and statistics."""
 
     job_order: ClassVar = {
         **JOB_ORDER, Status.PENDING: "q.later, q.tenant, q.rank, q.scheduled_for, q.job_id"

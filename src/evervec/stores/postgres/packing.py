@@ -1,7 +1,7 @@
-"""Lists as PostgreSQL's binary arrays, by the types that a query casts its parameters to.
+"""Packs lists as PostgreSQL's binary arrays, of the types to which a query casts its parameters.
 
-The driver writes a list as text, item by item, and the server reads it again. For batches
-of some hundreds of rows that takes longer than the work itself.
+The driver writes a list as text, item by item, and the server parses it. For batches of some
+hundreds of rows that takes longer than the query itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FREE = {"text": 25, "bytea": 17}
 
 
 class Packed:
-    """A value in PostgreSQL's binary form; the query says of which type."""
+    """A value in PostgreSQL's binary form; the query casts it to its type."""
 
     __slots__ = ("data",)
 
@@ -31,7 +31,7 @@ class Packed:
 
 
 class PackedDumper(Dumper):
-    """Hands it over as it is."""
+    """Passes the bytes on unchanged."""
 
     format = Format.BINARY
 
@@ -41,13 +41,13 @@ class PackedDumper(Dumper):
 
 @lru_cache(maxsize=1024)
 def _lists_of(query: str) -> tuple[tuple[int, str], ...]:
-    """Places of the parameters that are arrays, with the types of their items."""
+    """Positions of the array parameters, with the types of their items."""
     found = {int(place) - 1: kind for place, kind in _CAST.findall(query)}
     return tuple((p, kind) for p, kind in found.items() if kind in _FIXED or kind in _FREE)
 
 
 def pack(query: str, values: Sequence[Any]) -> Sequence[Any]:
-    """The parameters of a query, its lists in binary form."""
+    """The parameters of a query, with lists in binary form."""
     lists = _lists_of(query)
     if not lists:
         return values

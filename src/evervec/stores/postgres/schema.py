@@ -1,4 +1,4 @@
-"""The schema of a database, made or brought up to date when it is opened."""
+"""The schema of a database, created or upgraded when the database is opened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LOCK = 0x65766572  # "ever"
 
 
 def upgrade(db: Connections) -> None:
-    """Bring the database to the latest schema; refuse one that a newer evervec made."""
+    """Upgrade the database to the latest schema; reject one that a newer evervec made."""
     with db.reading() as conn:
         if _version(conn) == SCHEMA.latest:
             return
@@ -20,7 +20,7 @@ def upgrade(db: Connections) -> None:
         conn.execute("select pg_advisory_xact_lock($1)", (_LOCK,))
         found = _version(conn)  # another process may have been faster
         if not found:
-            # one that is there needs no right to make it
+            # an existing schema needs no privilege to create one
             there = "select 1 from pg_namespace where nspname = 'evervec'"
             if conn.execute(there).fetchone() is None:
                 conn.execute("create schema evervec")
@@ -34,7 +34,7 @@ def upgrade(db: Connections) -> None:
 
 
 def _version(conn: Session) -> int:
-    # asked of the catalogue itself: what the session remembers of names may be older
+    # query the catalogue itself: the session's cache of names may be stale
     if conn.execute("select 1 from pg_tables where schemaname = 'evervec'").fetchone() is None:
         return 0
     row = conn.execute("select value from evervec.meta where key = 'schema'").fetchone()

@@ -1,4 +1,4 @@
-"""The PostgreSQL store: its parts put together."""
+"""The PostgreSQL store, composed of its parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Embedding versions among transactions of other processes, and of callers."""
+"""Embedding versions, with concurrent transactions of other processes and of callers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Versions(Leases, versions.Versions, Sharing):
     """The part of the store that knows which model made which vectors."""
 
     def all_know(self, version: int, state: str = "building") -> bool:
-        """Lists the open transactions at the first call in a state: those that begin later see
-        it. A transaction that is prepared meanwhile loses its old identity, so when the last of
-        the listed ones is gone, the prepared ones of that moment are waited for in turn."""
+        """The first call in a state saves a list of the open transactions; later transactions see
+        the new state. A transaction that is prepared meanwhile gets a new identity. Therefore, when
+        the last listed transaction has ended, the call waits for those that are prepared then."""
         name = _unaware(version, state)
         with (
             self.db.reading() as conn
@@ -49,7 +49,7 @@ class Versions(Leases, versions.Versions, Sharing):
 
 
 def _unaware(version: int, state: str) -> str:
-    """The note of the transactions that may not know that a version is in a state."""
+    """Name of the note that lists the transactions that may not see a version's new state."""
     return f"unaware that {version} is {state}"
 
 
