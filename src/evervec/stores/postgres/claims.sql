@@ -1,8 +1,8 @@
--- Claims: due jobs by tenants' turns, leases, and what a worker loads.
+-- Claims: due jobs in tenants' turns, leases, and loading of claimed jobs.
 
 -- name: claim
--- In one statement, which is a transaction of its own. What was told comes with the first row.
--- Where a worker died of a job, nothing is claimed until it was said which of them.
+-- One statement that commits by itself. The first row also has the values of `Due` in `leases.py`.
+-- If a worker crashed with one of the due jobs, nothing is claimed until the caller chooses jobs.
 with begun as materialized (
     select evervec.now_seconds() as now, clock_timestamp() as at,
            set_config('synchronous_commit', 'off', true)),
@@ -28,7 +28,7 @@ where job_id = any ($1::bigint[])
 select evervec.write_leases($1, $2)
 
 -- name: write_expired
--- but not of jobs that somebody has locked: the others need not wait for that
+-- skips jobs that another transaction has locked, so that the others do not wait for it
 with ended as materialized (
     select token, job_ids from evervec.claims
     where job_ids <> '{}' and (leased_until < $1 or started_at < $2)
@@ -46,8 +46,8 @@ select evervec.write_leases(
           where job_id in (select job_id from free) or job_id not in (select job_id from there)))
 
 -- name: load
--- the first so many whose texts fit together, and at least one. Of an entry in doubt nothing is
--- known to be in the index.
+-- the first jobs whose texts fit into the budget, at least one. An entry in doubt counts as no
+-- chunks in the index.
 select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq
 from (
     select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
@@ -63,10 +63,10 @@ where place = 1 or upto <= $2::bigint
 order by place
 
 -- name: finish_claimed
--- jobs of which only their claim tells that they are leased, with their attempts; null: all of them
--- No row: it tells of none.
+-- finishes jobs whose lease is only in the row of their claim, and adds their attempts. Returns the
+-- finished jobs, or null if all were finished, or no row if the claim has no such jobs.
 with now as materialized (select evervec.now_seconds() as now),
-claim as materialized (  -- its lists whole, not to be fetched for each job
+claim as materialized (  -- reads the whole lists once, instead of once for each job
     select started_at, job_ids || '{}'::bigint[] as job_ids, seqs || '{}'::bigint[] as seqs
     from evervec.claims where token = $1 and job_ids <> '{}'
     for update),
@@ -117,7 +117,7 @@ where j.job_id = n.job_id and coalesce(j.token = n.token and j.status = 'process
 returning j.job_id
 
 -- name: renew
-with sooner as (  -- a lease may be renewed for less than it had
+with sooner as (  -- a renewal may shorten a lease
     update evervec.claims set expires_at = evervec.now_seconds() + $1::double precision
     where token = any ($3::text[]) and expires_at > evervec.now_seconds() + $1::double precision)
 update evervec.jobs as j
@@ -127,7 +127,8 @@ where j.job_id = n.job_id and coalesce(j.token = n.token and j.status = 'process
 returning j.job_id
 
 -- name: settle_claims
--- those whose time has come: by when the first lease of each ends now, or away with it
+-- for claims whose `expires_at` has passed: set it to the earliest expiry of their leases, or
+-- delete the claim if none is left
 with ended as (
     select token, written, case when job_ids <> '{}' then leased_until end as leased_until
     from evervec.claims
@@ -147,7 +148,7 @@ moved as (
 delete from evervec.claims where token in (select token from first where expires_at is null)
 
 -- name: next_scheduled
--- of one that can be claimed now, and of the first that is for later
+-- the due time of any job that can be claimed now, or of the first that is due later
 select least(
     (select q.scheduled_for from evervec.ready as q
      where not q.later and ($1::bigint[] is null or q.version = any ($1::bigint[]))

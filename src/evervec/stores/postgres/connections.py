@@ -42,9 +42,9 @@ _CUT_AFTER = 100
 """A connection is cut after this many checks of the deadline's thread (two seconds)."""
 _BY_KEY = "".join(f"set local enable_{way} = off; " for way in ("seqscan", "hashjoin", "mergejoin"))
 _BY_KEY += "set local plan_cache_mode = force_generic_plan"
-"""What the store writes is found by keys, a batch at a time. The planner, which thinks large of
-batches, would rather read whole tables. With that out of the way a plan is good for all batches,
-and need not be made for each."""
+"""Writes find their rows by key, a batch at a time. The planner overestimates batches and would
+scan whole tables. With scans disabled, one generic plan suits all batches and is not made again for
+each."""
 Raw = psycopg.Connection[Any]
 
 # the pool logs each attempt to reconnect; the errors raised here say what matters

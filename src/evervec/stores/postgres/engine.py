@@ -106,7 +106,7 @@ class Engine(Batches):
         return make_jobs(self.names_of(conn, rows), rows)
 
     def names_of(self, conn: engine.Connection, rows: Iterable[JobRow]) -> dict[int, str]:
-        """The names of the embedding versions of jobs, whose numbers stand fifth in their rows."""
+        """The names of the jobs' embedding versions; the fifth column of a row is the version."""
         names = {self._names.get(version) for version in {row[4] for row in rows}}
         new, unnamed = None in names, "" in names
         if new or (unnamed and time.monotonic() - self._named_at > _NAMELESS_FOR):

@@ -1,7 +1,7 @@
--- Jobs: enqueue, finish, fail, and what is done to many.
+-- Jobs: enqueue, finish, fail, and bulk operations.
 
 -- name: try_write
--- changes nothing, and is undone
+-- writes the same value, and is rolled back
 update evervec.meta set value = value where key = 'paused'
 
 -- name: now
@@ -11,20 +11,20 @@ select evervec.now_seconds()
 select nextval('evervec.numbers') from generate_series(1, $1::integer)
 
 -- name: lock_counter
--- changes nothing, but takes the lock that keeps others from taking numbers
+-- changes nothing, but takes the lock that stops other sessions from taking numbers
 alter sequence evervec.numbers no cycle
 
 -- name: last_number
 select last_value from evervec.numbers
 
 -- name: loaded_kinds
--- whose rows a loader or an attached table gives
+-- kinds whose rows come from a loader or an attached table
 select kind from evervec.versions where kind = any ($1::text[]) and app = 1
 union
 select kind from evervec.attached where kind = any ($1::text[])
 
 -- name: touch_versions
--- at most once a second, and never waiting for another worker that does it
+-- at most once a second, and without waiting for another worker that does the same
 update evervec.versions set last_sync_at = $1
 where version in (
     select version from evervec.versions
@@ -39,11 +39,11 @@ from evervec.current_jobs as j
 join evervec.records as r on r.record = j.record
 
 -- name: versions_stamp
--- another number after any change of versions, by a trigger
+-- a number that a trigger changes with any change of versions
 select value from evervec.meta where key = 'versions'
 
 -- name: standing
--- in the order of their keys, so that two bulk finishes never wait for each other
+-- locks in the order of the keys, so that two bulk finishes cannot deadlock
 select job_id, status, op, seq, claimed_seq, finished_seq, token, attempts, max_attempts, crashes,
        box is not null, priority, scheduled_for, error, completed_at, started_at, lease_expires_at
 from evervec.jobs
@@ -61,15 +61,16 @@ from unnest($2::bigint[], $3::bigint[]) as n (seq, job_id)
 where j.job_id = n.job_id
 
 -- name: finish_untouched
--- jobs that are still as they were claimed, with their attempts; null: all of them were
--- They come in order, so that a job's place in the list is found without a join.
+-- finishes jobs that did not change since their claim, and adds their attempts. Returns the
+-- finished jobs, or null if all were finished. The ids are sorted, so that a job's position in the
+-- list is found without a join.
 with now as materialized (select evervec.now_seconds() as now),
 done as (
     update evervec.jobs as j
     set status = 'done', box = null, finished_seq = j.claimed_seq, completed_at = now.now,
         lease_expires_at = null, error = null, crashes = 0
     from now
-    -- a planner that knew how rare a token is would rather walk all jobs in search of it
+    -- coalesce hides from the planner how rare a token is: it would scan all jobs for the token
     where j.job_id = any ($3::bigint[])
         and coalesce(j.token = $1 and j.status = 'processing' and j.seq = j.claimed_seq, false)
     returning j.job_id, j.record, j.tenant, j.version, j.attempts, j.claimed_seq, j.started_at,
@@ -107,7 +108,7 @@ on conflict (record, version) do update
 where excluded.seq >= l.seq
 
 -- name: doubt_ledger
--- a write into an index outside of the store begins
+-- a write to an index outside the store begins
 update evervec.ledger as l set doubt = $1
 from evervec.jobs as j
 where j.job_id = any ($2::bigint[]) and l.record = j.record and l.version = j.version
@@ -167,7 +168,7 @@ where job_id = any (array(
 select 1 from evervec.jobs where job_id = $1 for update
 
 -- name: lock_place
--- where it stands among those that can be claimed, once nobody else moves it
+-- locks the job's row in `ready`, once no other transaction changes it
 select 1 from evervec.ready as q
 join evervec.jobs as j
     on q.later in (false, true) and (q.tenant, q.rank, q.scheduled_for, q.job_id)
@@ -176,7 +177,7 @@ where j.job_id = $1
 for update of q
 
 -- name: purge_jobs
--- each of the two by its own index
+-- two branches, each with its own index
 delete from evervec.jobs
 where job_id = any (array(
     select job_id from (
@@ -205,7 +206,7 @@ where j.failed_at is not null
 limit $1
 
 -- name: forsake
--- what never appeared, and no job will make appear, is as good as deleted
+-- a record that was never visible and has no job to make it visible is marked as deleted
 update evervec.records as r set state = 'deleted'
 where r.record = any ($1::bigint[]) and r.state = 'hidden'
     and not exists (select 1 from evervec.jobs as j where j.record = r.record)
@@ -216,7 +217,7 @@ where ctid = any (array(
     select ctid from evervec.attempts where finished_at < $1 limit $2 for update skip locked))
 
 -- name: forgotten
--- locked: whoever adds one of them anew waits, and finds nothing there
+-- locks the records: a transaction that adds one of them again waits, and then finds no row
 select r.record from evervec.records as r
 where r.state = 'deleted' and r.updated_at < $1
     and not exists (select 1 from evervec.jobs as j where j.record = r.record)
@@ -237,9 +238,9 @@ select c.relname from pg_class as c
 where c.relnamespace = 'evervec'::regnamespace and c.relkind = 'r' and c.relname ~ '^points_[0-9]+$'
 
 -- name: horizon_holders
--- transactions that keep old rows from being cleared away: who they are, for how long, and what
--- tells one from the next of the same process. When one began is hidden from roles that may not
--- read all statistics.
+-- transactions that block vacuum: their owner, their age, and an id that distinguishes them from
+-- the next transaction of the same process. The age is hidden from roles that may not read all
+-- statistics.
 select 'process ' || pid || ', ' || coalesce(nullif(application_name, ''), 'no name'),
        extract(epoch from clock_timestamp() - xact_start)::double precision,
        coalesce(backend_xid, backend_xmin)::text
@@ -263,7 +264,7 @@ order by r.record
 insert into evervec.notes (name, value, revision) values ($1, $2, $3) on conflict do nothing
 
 -- name: health
--- what evervec needs of a server, as this user finds it
+-- what evervec needs from a server, as this user sees it
 select pg_is_in_recovery(),
        has_schema_privilege('evervec', 'create'),
        has_database_privilege(current_database(), 'create'),

@@ -1,6 +1,6 @@
 -- How jobs are claimed: see `ready` and `claims` in `schema.sql`.
 
--- Jobs as they are, also those of which only their claim says that they are leased.
+-- Jobs in their current state, including leases that are only in the row of their claim.
 create view evervec.current_jobs as
 select j.job_id, j.record, j.version, j.seq, coalesce(c.seq, j.claimed_seq) as claimed_seq,
        j.scheduled_for, j.created_at, coalesce(c.started_at, j.started_at) as started_at,
@@ -17,7 +17,7 @@ left join (
     cross join unnest(c.job_ids, c.seqs) as held (job_id, seq)
 ) as c on c.job_id = j.job_id;
 
--- `ready` follows the jobs that wait.
+-- Triggers that keep `ready` in step with the pending jobs.
 create function evervec.follow_new_jobs() returns trigger
 language plpgsql
 as $$
@@ -44,7 +44,7 @@ begin
         values (new.job_id, new.version, new.scheduled_for, -new.priority::bigint, new.crashes, new.tenant,
                 new.op, is_later)
         on conflict do nothing;
-    else  -- where it stands: one that is claimed stands nowhere
+    else  -- lock its row in `ready`, which a claimed job does not have
         perform 1 from evervec.ready as q
         where q.later in (false, true) and (q.tenant, q.rank, q.scheduled_for, q.job_id)
             = (old.tenant, -old.priority::bigint, old.scheduled_for, old.job_id)
@@ -89,8 +89,8 @@ create trigger follow_dropped after delete on evervec.jobs
 referencing old table as old_jobs
 for each statement execute function evervec.follow_dropped_jobs();
 
--- The first due jobs of a tenant behind a place, locked for whoever asks. `barred`: versions whose
--- jobs are left for others. Plans are made as `next_jobs` says.
+-- The first due jobs of a tenant after a position, locked for the caller. `barred`: versions whose
+-- jobs are left to other workers. The planner settings of `next_jobs` apply.
 create function evervec.first_jobs(
     wanted integer,
     at double precision,
@@ -122,16 +122,16 @@ begin
 end
 $$;
 
--- Due jobs, locked for whoever asks, with their places among those that can be claimed. Tenants
--- take turns, in the order of their names, from the one behind `turn` on; each gets a share by its
--- weight, and what one does not need goes to the others. Within a tenant the highest priority comes
--- first, then the time, then the arrival. `suspect`: the worker of one of them died of something.
--- `next_turn`: what to begin behind next time. `tenants`, `ranks`, `times` and `firsts`: by tenant,
--- the first that was found.
+-- Due jobs, locked for the caller, with the places (ctid) of their rows in `ready`. Tenants take
+-- turns in the order of their names, starting after `turn`. Each gets a share by its weight, and
+-- what one does not need goes to the others. Within a tenant the order is highest priority, then
+-- due time, then arrival. `suspect`: a worker crashed while it held one of them. `next_turn`: the
+-- `turn` of the next call. `tenants`, `ranks`, `times` and `firsts`: the first job found of each
+-- tenant.
 --
--- `known` says where a caller last found the first job of a tenant. What lies before it in the
--- index is dead, and while some transaction keeps it from being cleared away a claim that began at
--- the front would get slower with every job that is done.
+-- `known` is where the caller last found the first job of a tenant. The index entries before it are
+-- dead. While a transaction blocks vacuum, a claim that started at the front of the index would get
+-- slower with every finished job.
 create function evervec.next_jobs(
     wanted integer,
     at double precision,
@@ -152,8 +152,8 @@ create function evervec.next_jobs(
     out firsts bigint[]
 )
 language plpgsql
--- in the order of the index, and no further than the limit; no other plan is open to it, and to
--- make it anew took longer than to claim a few jobs
+-- force a scan in index order that stops at the limit. One generic plan is reused: planning again
+-- took longer than claiming a few jobs
 set enable_sort = off
 set enable_bitmapscan = off
 set enable_seqscan = off
@@ -162,7 +162,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 declare
     promoted_at_once constant integer := 10000;
-    last_name constant text := repeat(chr(1114111), 65);  -- longer than a name may be
+    last_name constant text := repeat(chr(1114111), 65);  -- longer than the longest valid name
     skipped text[];
     step text := turn;
     stop text;
@@ -201,10 +201,10 @@ begin
             limit promoted_at_once for update skip locked));
     end if;
 
-    -- whose turn it is: by steps from tenant to tenant, to each by the index
+    -- find the tenants whose turn it is: step from one tenant to the next through the index
     while cardinality(owners) < wanted loop
         stop := null;
-        if known <> '{}' or skipped <> '{}' then  -- what lies before their first is not walked
+        if known <> '{}' or skipped <> '{}' then  -- do not scan entries before their first jobs
             select min(k collate "C") into stop
             from unnest(known || skipped) as k where k collate "C" > step;
         end if;
@@ -223,7 +223,7 @@ begin
         continue when candidate = any (skipped);
         place := array_position(known, candidate);
         if place is not null then
-            if exists (  -- one that is more urgent may have come before it
+            if exists (  -- a job of higher priority may have been added before it
                 select 1 from evervec.ready as q
                 where not q.later and q.tenant = candidate and q.rank < known_ranks[place]) then
                 place := null;
@@ -293,7 +293,8 @@ begin
 end
 $$;
 
--- Claims due jobs by their places; `chosen`, if given, says which of them. In the order of claims.
+-- Claims due jobs by their places; only those in `chosen`, if it is given. Returns them in the
+-- order of claims.
 create function evervec.take_jobs(
     given_token text, given_worker text, at double precision, until double precision,
     places tid[], chosen bigint[] default null
@@ -332,8 +333,8 @@ begin
 end
 $$;
 
--- Writes to jobs of claims that they are leased: before they are renewed, given back, failed, or
--- taken over.
+-- Copies leases from the rows of claims to the rows of these jobs. Called before jobs are renewed,
+-- released, failed or recovered.
 create function evervec.write_leases(tokens text[], jobs bigint[]) returns void
 language plpgsql
 set enable_seqscan = off
@@ -350,7 +351,7 @@ begin
         select c.token, c.worker, c.started_at, c.leased_until, u.job_id, u.seq,
                u.job_id in (select unnest(jobs)) as wanted
         from claim as c cross join unnest(c.job_ids, c.seqs) as u (job_id, seq)),
-    locked as materialized (  -- in the order of their keys
+    locked as materialized (  -- in key order, so that calls cannot deadlock
         select j.job_id from evervec.jobs as j
         where j.job_id = any (array(select h.job_id from held as h where h.wanted))
         order by j.job_id

@@ -1,7 +1,7 @@
--- The queue for programs in other languages: claim, then finish, fail, release or renew with the token
--- of the claim. Each answers whether the token was still good.
+-- The queue for programs in other languages: claim, then finish, fail, release or renew with the
+-- token of the claim. Each function returns whether the token was still valid.
 
--- A claim gives access to what a job is about: for a boxed record that is in its box.
+-- A claim also returns the record's content, which for a boxed record is read from its box.
 create function evervec.claim_embedding_queue_items(
     max_items integer,
     lease_seconds double precision default 60,
@@ -20,13 +20,13 @@ declare
     now double precision := evervec.now_seconds();
     due tid[];
     made text := replace(gen_random_uuid()::text, '-', '');
-    -- whose turn it is goes on within a session, and begins anywhere
+    -- the turn continues within a session, and starts at a random tenant
     turn text := coalesce(nullif(current_setting('evervec.turn', true), ''), md5(made));
     next_turn text;
 begin
     select d.places, d.next_turn into due, next_turn
     from evervec.next_jobs(max_items, now, null, 0, turn => turn) as d;
-    if due = '{}' then  -- a suspect comes alone
+    if due = '{}' then  -- a suspect is claimed alone
         select d.places, d.next_turn into due, next_turn
         from evervec.next_jobs(1, now, turn => turn) as d;
     end if;
@@ -44,8 +44,8 @@ begin
 end
 $$;
 
--- A boxed record, or a row that a loader or an attached table gives, would be lost with its job:
--- only a worker of evervec, which lets the record appear, may finish those.
+-- A boxed record, or a row from a loader or an attached table, would be lost with its job. Only an
+-- evervec worker, which makes the record visible, may finish such a job.
 create function evervec.finish_embedding_queue_item(job bigint, given_token text)
 returns boolean
 language plpgsql
@@ -57,7 +57,7 @@ begin
     perform evervec.write_leases(array[given_token], array[job]);
     select j.* into held from evervec.jobs as j
     where j.job_id = job and j.token = given_token and j.status = 'processing' for update;
-    if not found then  -- it came before, and its answer was lost; or the lease was
+    if not found then  -- a repeated call whose first answer was lost, or the lease was lost
         return exists (
             select 1 from evervec.jobs as j
             where j.job_id = job and j.token = given_token and j.finished_seq >= j.claimed_seq);
@@ -87,9 +87,9 @@ begin
 end
 $$;
 
--- With `retry_in` seconds it waits for another try, if one is left; without, it is a dead letter.
--- What overtook the claim waits at its own time. Where it went, or null when the token was no longer
--- good.
+-- With `retry_in` the job is retried after that many seconds, if attempts are left. Without it the
+-- job becomes a dead letter. A change made after the claim keeps its own due time. Returns the new
+-- status, or null if the token is no longer valid.
 create function evervec.fail_embedding_queue_item(
     job bigint, given_token text, reason text, retry_in double precision default null
 ) returns text
@@ -107,7 +107,7 @@ begin
         return null;
     end if;
     ended := case
-        when held.seq > held.claimed_seq then 'pending'  -- a newer version starts anew
+        when held.seq > held.claimed_seq then 'pending'  -- a newer change starts with no attempts
         when retry_in is null or held.attempts >= held.max_attempts then 'failed'
         else 'pending' end;
     update evervec.jobs as j
@@ -151,14 +151,14 @@ as $$
         set lease_expires_at = evervec.now_seconds() + lease_seconds
         where j.job_id = job and j.token = given_token and j.status = 'processing'
         returning 1),
-    sooner as (  -- a lease may be renewed for less than it had
+    sooner as (  -- a renewal may shorten a lease
         update evervec.claims as c set expires_at = evervec.now_seconds() + lease_seconds
         where c.token = given_token and c.expires_at > evervec.now_seconds() + lease_seconds)
     select exists (select 1 from renewed)
 $$;
 
--- Dead letters in plain SQL: one, or all that were tried less often than `max_attempts`. They start
--- from zero, as after `evervec retry`.
+-- Retry dead letters in plain SQL: one, or all with fewer attempts than `max_attempts`. Their
+-- attempts are reset to zero, as by `evervec retry`.
 create function evervec.retry_embedding_queue_item(job bigint) returns boolean
 language sql
 as $$

@@ -1,4 +1,4 @@
--- Records: their changes, lists of them, and what searches read.
+-- Records: changes, lists, and reads for searches.
 
 -- name: add_version
 insert into evervec.versions (version, kind, state, created_at)
@@ -11,7 +11,7 @@ on conflict do nothing
 select exists (select 1 from evervec.versions where kind = $1 and app = 0)
 
 -- name: lock_records
--- in the order of their keys, so that two batches never wait for each other
+-- in the order of the keys, so that two batches cannot deadlock
 select 1 from evervec.records
 where tenant = $1 and kind = $2 and id = any ($3::text[])
 order by id
@@ -31,7 +31,7 @@ select exists (
     select 1 from evervec.records where tenant = $1 and kind = $2 and id = any ($3::text[]))
 
 -- name: enqueue_new
--- records that are not there yet, hidden, with their jobs
+-- inserts new hidden records with their jobs
 with given as materialized (
     select id, nextval('evervec.numbers') as seq from unnest($3::text[]) as id),
 new as (
@@ -52,11 +52,11 @@ jobs as (
 {answer}
 
 -- name: enqueued_all
--- numbers are given out in the order of the ids
+-- records are numbered in the order of the ids
 select array_agg(job_id order by record) from jobs where version = ($5::bigint[])[1]
 
 -- name: enqueued_some
--- what was inserted, then the jobs
+-- the inserted records, then their jobs
 select record, id, null from new
 union all
 select record, null, job_id from jobs where version = ($5::bigint[])[1]
@@ -126,11 +126,12 @@ on conflict (record, version) do update set
     priority = case
         when j.status in ('pending', 'processing') then greatest(j.priority, excluded.priority)
         else excluded.priority end,
-    -- a waiting job keeps its place; one that is held may wait for its next pass
+    -- a pending job keeps its due time unless the new one is earlier, as does a held job that has
+    -- already changed since its claim
     (scheduled_for, attempts, crashes, error, completed_at, status) = (
         select case
                    when now.waits or j.status = 'processing' and j.seq > j.claimed_seq
-                       or now.held and exists (  -- a claim alone may tell what it was claimed for
+                       or now.held and exists (  -- the claimed seq may be only in the claim's row
                            select 1 from evervec.claims as c
                            where c.seqs[array_position(c.job_ids, j.job_id)] < j.seq)
                        then least(j.scheduled_for, excluded.scheduled_for)
@@ -160,7 +161,7 @@ for update
 select 1 from evervec.usage_changes limit 1
 
 -- name: fold_usage
--- in one order, so that two who do it never wait for each other
+-- in key order, so that two processes that do this cannot deadlock
 with gone as materialized (
     delete from evervec.usage_changes
     where ctid = any (array(
@@ -186,7 +187,7 @@ select pg_advisory_xact_lock(hashtextextended('evervec tenant ' || $1, 0))
 select count(*) from evervec.jobs where failed_at is not null
 
 -- name: job_stats
--- in one look at all jobs: no index knows those that are done
+-- in one scan of all jobs: no index covers done jobs
 with waiting as (
     select count(*) as count, min(scheduled_for) as oldest from evervec.ready
     where $1::text is null or tenant = $1)
@@ -209,7 +210,7 @@ where rank < -$1::bigint and tenant <> all (array(
     select tenant from evervec.pauses union all select tenant from evervec.holds))
 
 -- name: settled
--- how records stand with the version that serves, and what is to come of any
+-- the state of records in the serving version, and their open jobs of any version
 select r.tenant, r.kind, r.id, r.state, r.seq, r.born, j.status, j.finished_seq, l.seq,
        (select max(case when o.op = 'load' then o.seq else coalesce(o.box_seq, o.seq) end)
         from evervec.jobs as o
@@ -223,7 +224,7 @@ left join evervec.jobs as j on j.record = r.record and j.version = s.version
 left join evervec.ledger as l on l.record = r.record and l.version = s.version
 
 -- name: mark
--- another one after the end of every transaction that wrote
+-- a number that differs after the end of every transaction that wrote
 select hashtextextended(pg_current_snapshot()::text, 0)
 
 -- name: match_text

@@ -1,13 +1,13 @@
--- Everything is in the schema `evervec`, whose meta table the upgrade makes. Names are compared byte by
--- byte, as everywhere in evervec, whatever the database's locale.
--- `queue.sql` has the functions of claims, `queue_in_sql.sql` the queue for programs in other languages,
--- and `usage.sql` what tenants have.
+-- All objects are in the schema `evervec`; `schema.py` creates its table `meta`. Names are compared
+-- byte by byte, as everywhere in evervec, regardless of the database's locale.
+-- `queue.sql` has the functions for claims, `queue_in_sql.sql` the queue for programs in other
+-- languages, and `usage.sql` the limits and usage of tenants.
 
--- One sequence for seq, record and job numbers. It hands them out one by one: a session that
--- kept some back would give a later change the smaller number.
+-- One sequence for seq, record and job numbers. It does not cache: a session with cached numbers
+-- would give a later change the smaller number.
 create sequence evervec.numbers cache 1;
 
--- The clock that rules leases and schedules. Tests put another in its place.
+-- The clock for leases and schedules. Tests replace this function.
 create function evervec.now_seconds() returns double precision
 language sql volatile parallel safe
 return extract(epoch from clock_timestamp())::double precision;
@@ -15,8 +15,8 @@ return extract(epoch from clock_timestamp())::double precision;
 create table evervec.records (
     record bigint primary key,
     seq bigint not null,
-    born bigint not null,           -- the seq with which it appeared; a delete ends that life
-    version bigint,                 -- the caller's own
+    born bigint not null,           -- the seq that made it live; another one after a delete
+    version bigint,                 -- the caller's record version
     weight double precision not null,
     created_at double precision not null,
     updated_at double precision not null,
@@ -26,17 +26,17 @@ create table evervec.records (
     state text collate "C" not null,  -- live, hidden (boxed, or not loaded yet), deleted
     hash bytea,                     -- of title and text
     title text,
-    metadata text not null,         -- JSON; jsonb would not give it back as it was
+    metadata text not null,         -- JSON; jsonb would not return it unchanged
     data text,
     text text not null,
-    words tsvector,                 -- of a live record: its title, its text, and its tenant
+    words tsvector,                 -- for a live record: the words of title, text and tenant
     unique (tenant, kind, id)
 ) with (fillfactor = 85);
 
 create index records_gone on evervec.records (updated_at) where state = 'deleted';
 create index records_words on evervec.records using gin (words) where state = 'live';
 
--- words by their stem; none is left out, for a text of little words is still a text
+-- stems words; it has no stop words, because a text may consist only of stop words
 create text search dictionary evervec.stem (template = snowball, language = english);
 create text search configuration evervec.words (copy = simple);
 alter text search configuration evervec.words
@@ -68,8 +68,8 @@ create table evervec.versions (
     unique (kind, name)
 ) with (fillfactor = 50);
 
--- A random number that changes with any change of versions except the time of their last write: caches of
--- the versions compare it. (A sequence would repeat itself after a restore.)
+-- A random number that changes with any change of versions except the time of their last write.
+-- Caches of the versions compare it. (A sequence would repeat its numbers after a restore.)
 insert into evervec.meta (key, value) values ('versions', 0);
 
 create function evervec.note_versions() returns trigger
@@ -89,7 +89,7 @@ after update of state, name, provider, model, dimensions, chunker, app, cut_sinc
 on evervec.versions
 for each row execute function evervec.note_versions();
 
--- What processes share: notes on providers, what their calls cost, vectors to use again.
+-- State that processes share: notes on providers, the cost of their calls, cached vectors.
 create table evervec.notes (
     name text collate "C" primary key,
     value text not null,
@@ -107,7 +107,7 @@ create table evervec.spend (
     primary key (day, tenant, kind, model)
 ) with (fillfactor = 50);
 
--- numbered in order of their coming: the oldest go first
+-- numbered in order of insertion: the oldest are evicted first
 create table evervec.cache (
     number bigint generated always as identity primary key,
     model text collate "C" not null,
@@ -116,29 +116,29 @@ create table evervec.cache (
     unique (model, hash)
 );
 
--- tables of the application that are kept in step, and the keys that their triggers log
+-- attached tables of the application, and the keys that their triggers log
 create table evervec.attached (
     kind text collate "C" primary key,
     definition text not null,
     position text,                  -- the key up to which old rows are enqueued; null: all
-    -- A row whose key or tenant cannot be a record's is set aside: an example of such a row's id (null:
-    -- none is known), and how many were set aside since the first.
+    -- A row whose key or tenant is not valid for a record is skipped: the id of one such row as an
+    -- example (null: none is known), and how many were skipped since the first.
     unfit text,
     times_unfit bigint not null default 0
 );
 
--- Rows live for a moment, and nobody looks for one of them, so there is no index to keep.
+-- Rows are short-lived and never looked up one by one, so the table has no index.
 create table evervec.changes (
     kind text collate "C" not null,
     tenant text collate "C",
     id text collate "C"
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
--- A publication for all tables lets only rows be deleted that can be told apart.
+-- With a publication for all tables, PostgreSQL deletes only from tables with a replica identity.
 alter table evervec.changes replica identity full;
 
--- A row changes twice in its life. No index is on what a worker writes, and a page has room for its rows
--- as they will be once they are done: they are updated in place, without touching an index.
+-- A row is updated twice. No index covers the columns that a worker writes, and the fill factor
+-- leaves room on each page for the updated rows, so updates touch no index (HOT updates).
 create table evervec.jobs (
     job_id bigint primary key,
     record bigint not null,
@@ -162,11 +162,11 @@ create table evervec.jobs (
     worker text,
     error text,
     box text,
-    -- The seq of the add that filled the box: the record that comes out of it is no newer, however often
-    -- its job was asked for again since. Without one it is the job's own.
+    -- The seq of the add that filled the box. The record that is read from the box keeps this seq,
+    -- even if its job was enqueued again since. Null: the job's own seq.
     box_seq bigint,
-    trace text,                     -- the caller's (W3C traceparent), which the worker goes on with
-    -- does not change when a claimed job is done
+    trace text,                     -- the caller's trace (W3C traceparent), continued by the worker
+    -- an indexed column that does not change when a claimed job is done
     failed_at double precision
         generated always as (case when status = 'failed' then completed_at end) stored,
     unique (record, version)
@@ -178,12 +178,12 @@ create table evervec.jobs (
 );
 
 create index jobs_failed on evervec.jobs (failed_at, tenant) where failed_at is not null;
--- of a range of pages it knows the first and the last, which hardly ever changes
+-- BRIN keeps only the minimum and maximum of a range of pages, which rarely change
 create index jobs_completed on evervec.jobs using brin (completed_at);
 
--- The jobs that can be claimed, in a narrow table: triggers on `jobs` keep it in step. They stand by
--- tenant, and by priority within a tenant (`rank`: the lowest first). Those that are not due yet stand
--- apart (`later`), and cost nothing until a claim finds that their time has come.
+-- The jobs that can be claimed, in a narrow table that triggers on `jobs` keep in step. They are
+-- ordered by tenant, and by priority within a tenant (`rank`: the lowest first). Jobs that are not
+-- due yet are kept apart (`later`), and cost nothing until a claim finds that they are due.
 create table evervec.ready (
     job_id bigint not null,
     version bigint not null,
@@ -203,10 +203,10 @@ create unique index ready_order on evervec.ready (later, tenant, rank, scheduled
 create index ready_later on evervec.ready (scheduled_for) where later;
 alter table evervec.ready replica identity using index ready_order;
 
--- One row for all jobs of a claim. A claim deletes rows of `ready` and leaves the jobs as they are: this
--- row says who holds them, until there is more to write about one of them than that it is done.
--- No lease of its jobs ends before `expires_at`. A row goes when `held` reaches zero, or once its time
--- has come and none of its jobs is held any more.
+-- One row for all jobs of a claim. A claim deletes rows of `ready` and does not change the jobs:
+-- this row holds their lease until a job's own row must record something other than that it is
+-- done. No lease of its jobs expires before `expires_at`. The row is deleted when `held` reaches
+-- zero, or when `expires_at` has passed and none of its jobs is held.
 create table evervec.claims (
     token text collate "C" primary key,
     worker text not null default '',
@@ -214,12 +214,12 @@ create table evervec.claims (
     expires_at double precision not null,
     leased_until double precision not null default 0,
     held integer not null,
-    job_ids bigint[] not null default '{}',  -- leased by this row alone, in order
-    seqs bigint[] not null default '{}',     -- of each of them, when it was claimed
-    written bigint[] not null default '{}'   -- those whose own rows say that they are leased, or did
+    job_ids bigint[] not null default '{}',  -- jobs whose lease is only in this row, sorted
+    seqs bigint[] not null default '{}',     -- the seq of each of them when it was claimed
+    written bigint[] not null default '{}'   -- jobs whose lease was written to their own rows
 ) with (fillfactor = 50);
 
--- Written once and seldom read: to compress them costs more than it saves.
+-- Not compressed: they are written once and rarely read, so compression costs more than it saves.
 alter table evervec.claims
     alter column job_ids set storage external,
     alter column seqs set storage external,
@@ -246,17 +246,17 @@ create table evervec.attempts (
 
 create index attempts_record on evervec.attempts (record);
 create index attempts_finished on evervec.attempts using brin (finished_at);
-alter table evervec.attempts replica identity full;  -- as for changes: no key is kept for it
+alter table evervec.attempts replica identity full;  -- as for changes: the table has no key
 
--- what the index holds of each record: one packed row, not one per chunk
+-- the chunks of each record in the index: one packed row for each record, not one for each chunk
 create table evervec.ledger (
     record bigint not null,
     version bigint not null,
     seq bigint not null,
     chunks bytea not null,
-    -- For an index outside the store. `fence` is the number that the record's points carry there (null:
-    -- its seq). `doubt` is the fence of a write that began and was not finished, so the index may hold
-    -- other points than this entry says (null: no such write).
+    -- For an index outside the store. `fence` is the number of the record's points there (null: its
+    -- seq). `doubt` is the fence of a write that began and is not confirmed, so the index may hold
+    -- other points than this entry lists (null: no such write).
     fence bigint,
     doubt bigint,
     primary key (record, version)
@@ -269,7 +269,7 @@ create table evervec.locks (
     expires_at double precision not null
 ) with (fillfactor = 50);
 
--- the workers that live, each by its last word
+-- running workers, each with its last heartbeat
 create table evervec.workers (
     worker text primary key,
     version text not null,
@@ -279,8 +279,8 @@ create table evervec.workers (
     done bigint not null
 ) with (fillfactor = 50);
 
--- The store's own index has a table `points_<version>` for each collection, made when its first
--- vector comes; a removal that must stop late writes is noted here.
+-- The store's own index has a table `points_<version>` for each collection, created with its first
+-- vector. This table holds the tombstones that reject late writes.
 create table evervec.removals (
     version bigint not null,
     record bigint not null,
@@ -288,7 +288,7 @@ create table evervec.removals (
     primary key (version, record)
 );
 
--- Keys of the service, by the hash of their secret part.
+-- Keys of the service; only the hash of the secret part is stored.
 create table evervec.keys (
     id text primary key,
     hash text not null,
@@ -299,15 +299,15 @@ create table evervec.keys (
     expires_at double precision,
     last_used_at double precision,
     revoked_at double precision,
-    -- Of a token, which is a key with a short life: the key that it was made from, and as a JSON list the
-    -- kinds that it is for (null: all).
+    -- For a token (a short-lived key): the key that made it, and a JSON list of the kinds that it
+    -- may access (null: all).
     parent text,
     kinds text
 );
 
 create index keys_of_parent on evervec.keys (parent, created_at) where parent is not null;
 
--- Requests by the names that their callers gave them, so that one sent twice is done once.
+-- Requests by the idempotency keys of their callers: a request that is sent twice is done once.
 create table evervec.asked (
     tenant text not null,
     name text not null,
@@ -319,29 +319,29 @@ create table evervec.asked (
 
 create index asked_old on evervec.asked (asked_at);
 
--- Tenants whose jobs are not claimed; the empty name stands for all.
+-- Paused tenants, whose jobs are not claimed; the empty name stands for all tenants.
 create table evervec.pauses (
     tenant text collate "C" primary key
 );
 
--- Tenants whose jobs wait because what they may use in a day is used up.
+-- Tenants whose jobs wait because a daily limit is used up.
 create table evervec.holds (
     tenant text collate "C" primary key,
     until double precision not null
 );
 
--- The audit log: who did what, from where, and what became of it.
+-- The audit log: who did what, from where, and the outcome.
 create table evervec.audit (
     entry bigint generated always as identity primary key,
     noted_at double precision not null,
-    key_id text,                     -- null: nobody with a key
+    key_id text,                     -- null: no key was used
     agent text not null,
-    tenant text not null,            -- *: all
+    tenant text not null,            -- *: all tenants
     action text not null,
     target text not null,
     outcome text not null,
     request_id text,
-    client text                      -- an address
+    client text                      -- the client's address
 );
 
 create index audit_at on evervec.audit (noted_at);

@@ -1,7 +1,7 @@
 -- The service: keys, tokens, repeated requests, audit log, tenants' limits.
 
 -- name: kinds
--- of which a tenant has records, each by one step in their key
+-- the kinds of a tenant's records, each found by one step in the index of the key
 with recursive k (kind) as (
     select (select kind from evervec.records where tenant = $1 order by kind limit 1)
     union all
@@ -11,7 +11,7 @@ with recursive k (kind) as (
 select kind from k where kind is not null
 
 -- name: usage
--- what is added up, and what came since
+-- the totals, and the changes that are not added to them yet
 select coalesce(sum(u.records), 0), coalesce(sum(u.bytes), 0), coalesce(sum(u.chunks), 0)
 from (
     select records, bytes, 0 as chunks from evervec.usage where tenant = $1

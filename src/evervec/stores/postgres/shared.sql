@@ -1,4 +1,4 @@
--- What processes share: notes, locks, spend, cached vectors, workers.
+-- State that processes share: notes, locks, spend, cached vectors, workers.
 
 -- name: add_spend
 insert into evervec.spend as s (day, tenant, kind, model, calls, tokens, money)

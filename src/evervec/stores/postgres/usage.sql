@@ -1,30 +1,31 @@
--- What tenants may have, and what they have.
+-- Limits and usage of tenants.
 
-create table evervec.tenants (      -- what is set for single tenants; null: as for all
+create table evervec.tenants (      -- limits of single tenants; null: the default limit applies
     tenant text collate "C" primary key,
-    weight integer,                 -- of its turn, beside 1 for others
+    weight integer,                 -- share of its turn in a claim; other tenants have 1
     kinds bigint,
     records bigint,
     bytes bigint,
     chunks bigint,
-    tokens bigint,                  -- a day
-    money double precision          -- a day
+    tokens bigint,                  -- per day
+    money double precision          -- per day
 );
 
--- What tenants have, counted by triggers in the transaction of each change. A row for each change
--- that two transactions never wait for each other with; they are added up from time to time.
+-- Usage of tenants, counted by triggers in the transaction of each change. Each change inserts a
+-- row in `usage_changes`, so that transactions do not wait for each other. Workers add these rows
+-- to the totals.
 create table evervec.usage (
     tenant text collate "C" not null,
     kind text collate "C" not null,
-    records bigint not null,        -- that are not deleted
-    bytes bigint not null,          -- of their titles, texts, metadata and typed data
+    records bigint not null,        -- records that are not deleted
+    bytes bigint not null,          -- size of their titles, texts, metadata and typed data
     primary key (tenant, kind)
 ) with (fillfactor = 50);
 
 create table evervec.chunks (
     tenant text collate "C" not null,
     version bigint not null,
-    chunks bigint not null,         -- in the ledger: each takes 24 bytes of an entry
+    chunks bigint not null,         -- chunks in the ledger: each takes 24 bytes of an entry
     primary key (tenant, version)
 ) with (fillfactor = 50);
 
@@ -38,9 +39,9 @@ create table evervec.usage_changes (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
 create index usage_changes_tenant on evervec.usage_changes (tenant);
-alter table evervec.usage_changes replica identity full;  -- as for changes: no key is kept for it
+alter table evervec.usage_changes replica identity full;  -- as for changes: the table has no key
 
--- what a record takes
+-- the size of a record
 create function evervec.bytes_of(title text, body text, data text, metadata text) returns bigint
 language sql immutable parallel safe
 return octet_length(body) + coalesce(octet_length(title), 0) + coalesce(octet_length(data), 0)

@@ -13,7 +13,7 @@ on conflict (name) do update
 returning token
 
 -- name: open_transactions
--- of this database, whoever they belong to
+-- open transactions of this database, of any user
 select l.virtualtransaction
 from pg_locks as l
 join pg_stat_activity as a on a.pid = l.pid
