@@ -268,8 +268,8 @@ class Store(Protocol):
         after: int | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        """Jobs in the order that suits their status; with `after`, the jobs with greater numbers
-        in order of their numbers, to continue after the last page."""
+        """Jobs in the order defined for `status`; with `after`, the jobs with greater numbers in
+        order of their numbers, to continue after the last page."""
         ...
 
     def history(self, tenant: str, kind: str, id: str) -> list[Attempt]: ...

@@ -1,4 +1,4 @@
-"""The DuckDB store: records and jobs beside an application's own analytical tables."""
+"""The DuckDB store: records and jobs in the same file as an application's analytical tables."""
 
 from evervec.stores.duckdb.store import DuckdbStore
 

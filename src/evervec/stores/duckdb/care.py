@@ -1,4 +1,4 @@
-"""What a DuckDB file needs from time to time."""
+"""Maintenance of a DuckDB file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Care(Leases, care.Care):
         self.db.checkpoint()
 
     def check(self) -> str | None:
-        """Read everything once: each block of the file has a checksum."""
+        """Read every table once, which verifies the checksum of each block."""
         with self.db.reading() as conn:
             for (table,) in conn.execute(_TABLES).fetchall():
                 try:

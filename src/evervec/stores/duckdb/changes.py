@@ -1,4 +1,4 @@
-"""Saving and deleting, and the words by which records are found."""
+"""Saving and deleting records, with their words for full-text search."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONTENT = slice(10, 14)
 
 
 class Changes(Engine, changes.Changes):
-    """The part of the store that takes what callers write."""
+    """The part of the store that saves what callers write."""
 
     def __init__(self, db: Connections, clock: Callable[[], float], max_attempts: int) -> None:
         super().__init__(db, clock, max_attempts)
@@ -36,7 +36,7 @@ class Changes(Engine, changes.Changes):
             super().check_kind(other, tenant, kind)
 
     def _targets(self, db: Connection, kind: str) -> list[int]:
-        with self.db.reading() as conn:  # not as the caller's transaction saw it when it began
+        with self.db.reading() as conn:  # not the older snapshot of the caller's transaction
             targets = [row[0] for row in conn.execute(SQL.targets, (kind,))]
             if not targets:
                 targets = [self.fresh_number(conn)]
@@ -47,12 +47,12 @@ class Changes(Engine, changes.Changes):
         self, db: Connection, tenant: str, kind: str, ids: set[str], version: int
     ) -> dict[str, Row]:
         if db.execute(SQL.any_known, (tenant, kind, list(ids))).fetchone() is None:
-            return {}  # as of most batches, in less than half the time
+            return {}  # the usual case, in less than half the time
         return super()._known(db, tenant, kind, ids, version)
 
     @contextmanager
     def counting(self, conn: Connection, records: Collection[int]) -> Iterator[None]:
-        """DuckDB has no triggers: what is there of the records is looked at before and after."""
+        """DuckDB has no triggers: usage of the records is read before and after the change."""
         if not records:
             yield
             return
@@ -114,7 +114,7 @@ class Changes(Engine, changes.Changes):
     def _update_quietly(self, db: Connection, values: list[Values]) -> None:
         with self.counting(db, [row[-1] for row in values]):
             super()._update_quietly(db, values)
-        self.fresh_number(db)  # so that what is remembered of them is looked up again
+        self.fresh_number(db)  # changes `mark`, which invalidates caches of these records
 
     def _delete(self, db: Connection, values: list[Values], now: float) -> None:
         with self.counting(db, [record for _, record in values]):
@@ -122,7 +122,7 @@ class Changes(Engine, changes.Changes):
         db.execute(SQL.unindex_words, ([record for _, record in values],))
 
     def _write_jobs(self, db: Connection, tenant: str, now: float, values: list[Values]) -> None:
-        there = [row[1:] for row in values if row[1] != row[6]]  # not of a record new in this batch
+        there = [row[1:] for row in values if row[1] != row[6]]  # skips records new in this batch
         if there:
             replaced = set(db.execute(SQL.replace_jobs, columns(there)))
             values = [row for row in values if row[1:3] not in replaced]
@@ -133,5 +133,5 @@ class Changes(Engine, changes.Changes):
         return self.stemmed(draft.title or ""), self.stemmed(draft.text)
 
     def stemmed(self, text: str) -> str:
-        """The stems of a text's words, apart by blanks."""
+        """The stems of a text's words, separated by spaces."""
         return " ".join(self.stems.of(fold(text).lower().split()))

@@ -1,4 +1,4 @@
--- Claims: due jobs by tenants' turns, leases, and what a worker loads.
+-- Claims: due jobs in tenants' turns, leases, and loading of claimed jobs.
 
 -- name: due_any
 select 1 from evervec_jobs
@@ -6,7 +6,7 @@ where status = 'pending' and scheduled_for <= $1 and not list_contains($2::varch
 limit 1
 
 -- name: first_due
--- the first so many of each tenant; $3: versions whose jobs are left for others
+-- the first due jobs of each tenant, at most $1; $3: versions whose jobs are left to other workers
 select tenant, arg_min(job_id, (-priority, scheduled_for, job_id), $1::bigint)
 from evervec_jobs
 where status = 'pending' and scheduled_for <= $2 and crashes <= $4
@@ -19,7 +19,7 @@ group by tenant
 order by tenant
 
 -- name: due_jobs
--- what a lease does not set anew
+-- the columns that a lease does not set
 select j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, j.attempts,
        j.max_attempts, j.error, j.created_at, j.scheduled_for, j.completed_at, j.record, j.crashes
 from evervec_jobs as j
@@ -33,8 +33,8 @@ set status = 'processing', token = $1, worker = $2, started_at = $3, lease_expir
 where job_id in (select unnest($5::bigint[]))
 
 -- name: load
--- the first so many whose texts fit together, and at least one. Of an entry in doubt nothing is
--- known to be in the index.
+-- the first jobs whose texts fit into the budget, at least one. An entry in doubt counts as no
+-- chunks in the index.
 select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq
 from (
     select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,

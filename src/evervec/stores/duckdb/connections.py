@@ -1,10 +1,10 @@
-"""Connections to one DuckDB file: a single writer, a reader for each thread that reads, and
-clear errors.
+"""Connections to one DuckDB file: a single writer, a reader for each reading thread, and clear
+errors.
 
 All writes of the process go through one connection under one lock, so they never conflict.
-A caller's own transaction joins by `conn=`, on a connection that the store gave; until it ends
-other writers wait, as they would for a lock in the file. DuckDB has no savepoints: a call that
-fails inside a caller's transaction ends all of it.
+With `conn=`, a call joins the caller's transaction on a connection from the store; other writers
+wait until that transaction ends. DuckDB has no savepoints: a call that fails inside a caller's
+transaction aborts the whole transaction.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CALLS = "select coalesce(sum(calls), 0)::bigint from evervec_callers"
 
 
 class Result:
-    """What a statement gave, until the next one on its connection."""
+    """The result of a statement; valid until the next statement on its connection."""
 
     __slots__ = ("_raw", "rowcount")
 
@@ -50,7 +50,7 @@ class Result:
 
 
 class Session:
-    """A connection as the store's queries use it."""
+    """A connection for the store's queries."""
 
     __slots__ = ("raw",)
 
@@ -82,7 +82,7 @@ class Connections:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """A connection for queries; each statement sees what is committed by then."""
+        """A connection for queries; each statement sees what was committed before it began."""
         self._check_open()
         with self._explained():
             raw = self.file.borrow()
@@ -94,7 +94,7 @@ class Connections:
 
     @contextmanager
     def snapshot(self) -> Iterator[Session]:
-        """A connection for queries that all see the same moment."""
+        """A connection for queries that all see the same snapshot."""
         with self.reading() as session:
             session.raw.execute("begin")
             try:
@@ -104,9 +104,8 @@ class Connections:
 
     @contextmanager
     def writing(self, *, durable: bool, conn: Any = None) -> Iterator[Session]:
-        """One transaction: all of it or nothing, and on disk when this returns, `durable` or
-        not. With `conn` it becomes a part of the caller's own transaction, which the caller
-        commits."""
+        """One atomic transaction. It is on disk when this returns, with or without `durable`. With
+        `conn` it joins the caller's transaction, which the caller commits."""
         if conn is not None:
             with self._joined(conn) as session:
                 yield session
@@ -120,7 +119,7 @@ class Connections:
                 try:
                     with interrupting(file.writer.interrupt):
                         yield Session(file.writer)
-                    file.commit()  # which no deadline breaks off: it is done or it is not
+                    file.commit()  # outside `interrupting`: no deadline interrupts a commit
                 except BaseException:
                     _roll_back(file.writer)
                     raise
@@ -128,7 +127,7 @@ class Connections:
             file.lock.release()
 
     def _take_turn(self) -> None:
-        """Take the writers' lock while no caller's transaction has written."""
+        """Take the writers' lock once no caller has an open transaction that has written."""
         deadline = time.monotonic() + left(self._busy_seconds)
         while True:
             acquire(self.file.lock)
@@ -152,7 +151,7 @@ class Connections:
 
     @contextmanager
     def _joined(self, conn: Any) -> Iterator[Session]:
-        """The caller's transaction, with what happens here as a part of it."""
+        """The caller's transaction, which the statements of this call join."""
         self._check_open()
         if not isinstance(conn, Raw):
             raise InvalidArgument(
@@ -173,26 +172,26 @@ class Connections:
                 )
                 yield Session(conn)
             except BaseException:
-                # a part of a call must never be committed, and there is no way back to its start
+                # abort the transaction: a partial call must not be committed (no savepoints)
                 with suppress(duckdb.Error):
                     conn.execute("select error('a call of evervec failed in this transaction')")
                 raise
 
     def connection(self) -> Raw:
-        """A connection for transactions of the caller's own, to be given as `conn=`."""
+        """A connection for the caller's transactions, to pass as `conn=`."""
         self._check_open()
         with self._explained():
             return self.file.for_caller()
 
     def mark(self) -> int:
-        """A number that is another one after every change of what searches see."""
-        written = self.file.written  # first: what is committed meanwhile is seen the next time
+        """A number that differs after every change that searches can see."""
+        written = self.file.written  # read first: a commit in between changes the next mark
         with self.reading() as conn:
             calls: int = conn.execute(_CALLS).fetchone()[0]
         return written + calls
 
     def checkpoint(self) -> None:
-        """Write what is in the log into the file, unless somebody reads what that would change."""
+        """Write the log into the file, unless an open transaction prevents it."""
         with self.file.lock, self._explained(), suppress(duckdb.TransactionException):
             self.file.writer.execute("checkpoint")
 
@@ -250,12 +249,12 @@ _EXPLANATIONS = {
 
 
 def _roll_back(raw: Raw) -> None:
-    with suppress(duckdb.TransactionException):  # some errors have ended it already
+    with suppress(duckdb.TransactionException):  # some errors end the transaction themselves
         raw.execute("rollback")
 
 
 def _in_transaction(raw: Raw) -> bool:
-    """Whether two statements have the same transaction; to begin one inside another would end
-    both."""
+    """Whether a transaction is open: then two statements have the same transaction id. A `begin`
+    inside a transaction would abort it."""
     first, second = (raw.execute("select txid_current()").fetchone() for _ in range(2))
     return first == second

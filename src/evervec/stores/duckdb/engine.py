@@ -1,4 +1,4 @@
-"""What all parts of the DuckDB store share: connections, queries, numbers."""
+"""The base of all parts of the DuckDB store: connections, queries, numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evervec.stores.sql.engine import Connection
 
 
 def _dialect(shared: str) -> str:
-    """Lists as arrays."""
+    """Convert lists to arrays."""
     return re.sub(r"list\((\$\d+)\)", r"(select unnest(\1::bigint[]))", shared)
 
 

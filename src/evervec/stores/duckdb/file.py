@@ -1,7 +1,7 @@
-"""One DuckDB file as this process has it open: the engine's connections, one lock, one counter.
+"""A DuckDB file that this process has open: the engine's connections, one lock, one counter.
 
-DuckDB lets one process in at a time, and any number of threads of it. So what keeps writers in
-order can live in memory, and every store of this process that opens the same file shares it.
+DuckDB allows one process at a time, with any number of threads. So the lock that orders writers is
+in memory, and every store of this process that opens the same file shares it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HOLDER = re.compile(r"lock is held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
 
 
 class File:
-    """An open file; `File.open` gives each store its share of it, and `leave` takes it back."""
+    """An open file, shared by stores: `File.open` adds a user, and `leave` removes one."""
 
     _all: ClassVar[dict[Path, File]] = {}
     _opening: ClassVar[threading.Lock] = threading.Lock()
@@ -37,13 +37,13 @@ class File:
         self.lock = threading.RLock()
         """held for the whole of every transaction that writes"""
         self.broken = False
-        """DuckDB has given up on the file, and has to be started anew"""
+        """DuckDB has invalidated the database after a fatal error, and must be restarted"""
         self._readers: weakref.WeakSet[Raw] = weakref.WeakSet()
         self._idle: list[Raw] = []
         self.written = 0
-        """the last number that was taken when a transaction of our own last ended"""
+        """the last number taken before the writer's latest commit"""
         self.slots: weakref.WeakKeyDictionary[Raw, int] = weakref.WeakKeyDictionary()
-        """the callers' connections, and the row of `evervec_callers` that each has"""
+        """the callers' connections, each with its row in `evervec_callers`"""
         self._free_slots: list[int] = []
         self._aside = self.writer.cursor()
         self._last = self._reserved = -1
@@ -80,8 +80,8 @@ class File:
         self._readers.clear()
 
     def mend(self) -> None:
-        """Start the engine anew if it has given up, as it does when it cannot write the file
-        itself; what was committed is in its log."""
+        """Restart the engine if it is broken, as after a failed write to the file. Committed
+        transactions are in its log."""
         with self.lock:
             if self.broken:
                 self._close()
@@ -90,7 +90,7 @@ class File:
                 self.broken = False
 
     def borrow(self) -> Raw:
-        """A connection to read with."""
+        """A connection for reading."""
         try:
             return self._idle.pop()
         except IndexError:
@@ -99,14 +99,14 @@ class File:
             return conn
 
     def give_back(self, conn: Raw) -> None:
-        if conn in self._readers:  # else it is of an engine that has given up
+        if conn in self._readers:  # else it belongs to an engine that was restarted
             self._idle.append(conn)
 
     def take(self, count: int) -> range:
-        """So many fresh numbers of the store's one counter.
+        """The next `count` numbers of the store's counter.
 
-        They are handed out from memory. The file knows only of a block that they lie in, so
-        after a crash the rest of it is left out; none is ever used twice.
+        Numbers come from memory. The file holds only the end of the reserved block, so a crash
+        skips the rest of the block; no number is used twice.
         """
         with self.lock:
             if self._last < 0:
@@ -120,7 +120,7 @@ class File:
             return range(first, self._last + 1)
 
     def raise_counter(self, above: int) -> None:
-        """Leave out all numbers up to and with that one."""
+        """Skip all numbers up to and including `above`."""
         with self.lock:
             (last,) = self.take(1)
             if above > last:
@@ -139,12 +139,12 @@ class File:
             self.written = self._last
 
     def aside(self, query: str, values: list[object]) -> None:
-        """One statement that stands whatever becomes of the transaction around it."""
+        """Run one statement that commits even if the transaction around it is rolled back."""
         with self.lock:
             self._aside.execute(query, values)
 
     def for_caller(self) -> Raw:
-        """A connection for transactions of the caller's own."""
+        """A connection for the caller's transactions."""
         with self.lock:
             conn = self.writer.cursor()
             if self._free_slots:
@@ -157,8 +157,8 @@ class File:
         return conn
 
     def caller_writes(self) -> bool:
-        """Whether a caller's open transaction has written here: then its row cannot be
-        changed. Nothing else tells before it ends."""
+        """Whether a caller's open transaction has written to the store. Then its row in
+        `evervec_callers` cannot be updated; there is no other way to detect it before it ends."""
         if not self.slots:
             return False
         self._aside.execute("begin")
@@ -177,10 +177,10 @@ def _connect(path: Path) -> Raw:
     try:
         connected = duckdb.connect(str(path))
         if is_new:
-            path.chmod(0o600)  # DuckDB takes no file that was made for it
+            path.chmod(0o600)  # afterwards: DuckDB rejects a file that was created in advance
         return connected
     except duckdb.IOException as error:
-        if is_new:  # what it has begun to make is no database, and would be refused from now on
+        if is_new:  # the incomplete file is no valid database, and every later open would fail
             path.unlink(missing_ok=True)
         held = _HOLDER.search(str(error))
         if held is None:

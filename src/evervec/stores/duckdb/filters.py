@@ -1,12 +1,12 @@
-"""How DuckDB looks into the records' JSON for metadata filters."""
+"""Metadata filters as DuckDB conditions on the records' JSON."""
 
 from __future__ import annotations
 
 from evervec.model.filters import Condition
 from evervec.stores.sql import filters as filtering
 
-# A list of one stands for a variable: written out, the metadata would be read for each field, and
-# all that was read is held until thousands of records are done.
+# A list with one item serves as a variable. Without it the metadata would be parsed again for each
+# field, and all parsed values stay in memory until thousands of records are done.
 _RECORD = (
     "len(list_filter([json_extract(r.metadata, {paths}::varchar[])], lambda fields: {test})) > 0"
 )
@@ -18,7 +18,7 @@ _NUMBER = """case json_type(item) when 'UBIGINT' then {whole} when 'BIGINT' then
 
 
 class Filter(filtering.Filter):
-    """Over `evervec_records as r`."""
+    """Conditions on `evervec_records as r`."""
 
     def __init__(self, conditions: tuple[Condition, ...], taken: int) -> None:
         self._paths: dict[str, int] = {}

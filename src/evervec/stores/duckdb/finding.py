@@ -1,4 +1,4 @@
-"""Full text: BM25 over a table of words, which is maintained with the records."""
+"""Full-text search: BM25 over a table of words that is written with the records."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Finding(Changes, finding.Finding):
                 rows = conn.execute(ranked, [*head, *given.values]).fetchall()
                 if rows:
                     return rows
-            # what has no words to find it by, such as a part of Chinese or Japanese text
+            # for text that is not split into words, such as a part of Chinese or Japanese text
             if (part := part_of_text(query)) is None:
                 return []
             head = [tenant, kind, limit, part]

@@ -1,11 +1,11 @@
--- Jobs: enqueue, finish, fail, and what is done to many.
+-- Jobs: enqueue, finish, fail, and bulk operations.
 
 -- name: try_write
--- changes nothing, and is undone
+-- writes the same value, and is rolled back
 update evervec_meta set value = value where key = 'counter'
 
 -- name: loaded_kinds
--- whose rows a loader gives
+-- kinds whose rows come from a loader
 select distinct kind from evervec_versions where list_contains($1::varchar[], kind) and app = 1
 
 -- name: touch_versions
@@ -39,7 +39,7 @@ from (select unnest($2::bigint[]) as seq, unnest($3::bigint[]) as job_id) as n
 where j.job_id = n.job_id
 
 -- name: finish_untouched
--- jobs that are still as they were claimed
+-- finishes jobs that did not change since their claim
 update evervec_jobs as j
 set status = 'done', box = null, finished_seq = j.claimed_seq, completed_at = $2,
     lease_expires_at = null, error = null, crashes = 0
@@ -82,7 +82,7 @@ when not matched then
     values (n.record, n.version, n.seq, n.chunks, n.fence)
 
 -- name: doubt_ledger
--- a write into an index outside of the store begins
+-- a write to an index outside the store begins
 update evervec_ledger as l set doubt = $1
 from evervec_jobs as j
 where j.job_id in (select unnest($2::bigint[])) and l.record = j.record and l.version = j.version
@@ -160,7 +160,7 @@ where status = 'failed' and version not in (select version from evervec_versions
 limit $1
 
 -- name: forsake
--- what never appeared, and no job will make appear, is as good as deleted
+-- a record that was never visible and has no job to make it visible is marked as deleted
 update evervec_records as r set state = 'deleted'
 where r.record in (select unnest($1::bigint[])) and r.state = 'hidden'
     and r.record not in (select j.record from evervec_jobs as j)

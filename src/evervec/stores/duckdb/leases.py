@@ -1,4 +1,4 @@
-"""Claiming and finishing. All of it runs under the writers' lock, so what was read stands."""
+"""Claiming and finishing, under the writers' lock: rows do not change after they are read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Leases(Changes, leases.Leases):
             if EVERYONE in paused or conn.execute(SQL.due_any, due).fetchone() is None:
                 return []
         with self.db.writing(durable=False) as conn:
-            now = self.now()  # the lease runs from here, however long the lock took
+            now = self.now()  # the lease starts now, after the wait for the lock
             paused = self.held_back(conn, now)
             if EVERYONE in paused:
                 return []
@@ -57,7 +57,7 @@ class Leases(Changes, leases.Leases):
     def _candidates(
         self, conn: Connection, limit: int, first: Mapping[str, list[int]]
     ) -> list[JobRow]:
-        """The jobs of the next claim; `first`: the first due ones of each tenant."""
+        """The jobs of the next claim; `first`: the first due jobs of each tenant."""
         turns = self.turns.tenants(partial(behind, list(first)), limit)
         shared = share_out(turns, self.weights(conn), limit, lambda t, count: first[t][:count])
         ids = in_turns(shared)
@@ -86,5 +86,5 @@ class Leases(Changes, leases.Leases):
         return done
 
     def _reveal(self, conn: Connection, finishes: Sequence[Finish], now: float) -> None:
-        self.fresh_number(conn)  # so that what is remembered of them is looked up again
+        self.fresh_number(conn)  # changes `mark`, which invalidates caches of these records
         super()._reveal(conn, finishes, now)

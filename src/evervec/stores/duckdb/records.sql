@@ -1,4 +1,4 @@
--- Records: their changes, lists of them, and what searches read.
+-- Records: changes, lists, and reads for searches.
 
 -- name: add_version
 insert into evervec_versions (version, kind, state, created_at) values ($1, $2, 'serving', $3)
@@ -81,7 +81,7 @@ select unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::bigint[]), $1,
        unnest($12::bigint[]), unnest($13::varchar[])
 
 -- name: replace_jobs
--- an upsert would take four times as long as this does for jobs that are there
+-- updates existing jobs; an upsert would take four times as long
 update evervec_jobs as j
 set op = n.op,
     seq = n.seq,
@@ -92,7 +92,8 @@ set op = n.op,
     priority = case
         when j.status in ('pending', 'processing') then greatest(j.priority, n.priority)
         else n.priority end,
-    -- a waiting job keeps its place; one in process may wait for its next pass
+    -- a pending job keeps its due time unless the new one is earlier, as does a held job that has
+    -- already changed since its claim
     scheduled_for = case
         when j.status = 'pending' or j.status = 'processing' and j.seq > j.claimed_seq
             then least(j.scheduled_for, n.scheduled_for)
@@ -112,7 +113,7 @@ where j.record = n.record and j.version = n.version
 returning j.record, j.version
 
 -- name: held_usage
--- of some records, as it is counted
+-- the usage of some records, as it is counted
 select r.tenant, r.kind, null, count(*), sum(
     strlen(r.text) + coalesce(strlen(r.title), 0) + coalesce(strlen(r.data), 0)
     + case when r.metadata = '{}' then 0 else strlen(r.metadata) end), 0
@@ -165,7 +166,7 @@ select max(completed_at) from evervec_jobs
 where status = 'done' and ($1::varchar is null or tenant = $1)
 
 -- name: settled
--- how records stand with the version that serves, and what is to come of any
+-- the state of records in the serving version, and their open jobs of any version
 select r.tenant, r.kind, r.id, r.state, r.seq, r.born, j.status, j.finished_seq, l.seq,
        (select max(case when o.op = 'load' then o.seq else coalesce(o.box_seq, o.seq) end)
         from evervec_jobs as o

@@ -1,4 +1,4 @@
-"""The schema of a file, made or brought up to date when it is opened."""
+"""The schema of a file, created or upgraded when the file is opened."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SCHEMA = Schema("evervec.stores.duckdb")
 
 
 def upgrade(db: Connections) -> None:
-    """Bring the file to the latest schema; refuse one that a newer evervec made."""
+    """Upgrade the file to the latest schema; reject one that a newer evervec made."""
     with db.file.lock:
         with db.reading() as conn:
             found = _version(conn)

@@ -1,17 +1,17 @@
--- Names are prefixed, because the file may be the application's own.
--- Rows are found by scanning columns, which is what DuckDB is good at; the only indexes are those
--- that keep two transactions from making the same thing.
+-- Names have a prefix, because the file may belong to the application.
+-- Rows are found by column scans, which DuckDB does fast. The only indexes are those that prevent
+-- two transactions from inserting the same key.
 
 create table evervec_meta (
     key varchar not null,
     value bigint not null
 );
 
--- one counter for seq, record, job and point numbers: larger for whatever came later
+-- one counter for seq, record, job and point numbers: later rows have greater numbers
 insert into evervec_meta (key, value)
 values ('schema', 0), ('counter', 0), ('removals_purged', 0);
 
--- the connections that callers were given, and how often each took part in a transaction
+-- the connections of callers, and how many calls joined a transaction on each
 create table evervec_callers (
     caller bigint not null,
     calls bigint not null
@@ -24,22 +24,22 @@ create table evervec_records (
     id varchar not null,
     state varchar not null,         -- live, hidden (boxed, or not loaded yet), deleted
     seq bigint not null,
-    born bigint not null,           -- the seq with which it appeared; a delete ends that life
+    born bigint not null,           -- the seq that made it live; another one after a delete
     hash blob,                      -- of title and text
     weight double not null,
     created_at double not null,
     updated_at double not null,
-    version bigint,                 -- the caller's own
+    version bigint,                 -- the caller's record version
     title varchar,
     metadata varchar not null,
     data varchar,
     text varchar not null,
-    words varchar,                  -- the stems of title and text, each between two blanks
+    words varchar,                  -- the stems of title and text, each between two spaces
     unique (tenant, kind, id)
 );
 
--- how often a word is in a live record, in its title counted twice; words as numbers, which are
--- scanned many times as fast
+-- how often a word occurs in a live record; words in the title count twice. Words are stored as
+-- numbers, which are scanned many times as fast
 create table evervec_words (
     record bigint not null,
     word ubigint not null,
@@ -84,10 +84,10 @@ create table evervec_jobs (
     worker varchar,
     error varchar,
     box varchar,
-    -- The seq of the add that filled the box: the record that comes out of it is no newer, however often
-    -- its job was asked for again since. Without one it is the job's own.
+    -- The seq of the add that filled the box. The record that is read from the box keeps this seq,
+    -- even if its job was enqueued again since. Null: the job's own seq.
     box_seq bigint,
-    trace varchar,                  -- the caller's (W3C traceparent), which the worker goes on with
+    trace varchar,                  -- the caller's trace (W3C traceparent), continued by the worker
     unique (record, version)
 );
 
@@ -110,15 +110,15 @@ create table evervec_attempts (
     error varchar
 );
 
--- what the index holds of each record: one packed row, not one per chunk
+-- the chunks of each record in the index: one packed row for each record, not one for each chunk
 create table evervec_ledger (
     record bigint not null,
     version bigint not null,
     seq bigint not null,
     chunks blob not null,
-    -- For an index outside the store. `fence` is the number that the record's points carry there (null:
-    -- its seq). `doubt` is the fence of a write that began and was not finished, so the index may hold
-    -- other points than this entry says (null: no such write).
+    -- For an index outside the store. `fence` is the number of the record's points there (null: its
+    -- seq). `doubt` is the fence of a write that began and is not confirmed, so the index may hold
+    -- other points than this entry lists (null: no such write).
     fence bigint,
     doubt bigint
 );
@@ -130,7 +130,7 @@ create table evervec_locks (
     expires_at double not null
 );
 
--- the workers that live, each by its last word
+-- running workers, each with its last heartbeat
 create table evervec_workers (
     worker varchar not null,
     version varchar not null,
@@ -140,7 +140,7 @@ create table evervec_workers (
     done bigint not null
 );
 
--- the store's own index: one row for each chunk; a row without a vector marks a deletion
+-- the store's own index: one row for each chunk; a row without a vector is a tombstone
 create table evervec_points (
     point bigint not null,
     version bigint not null,
@@ -152,7 +152,7 @@ create table evervec_points (
     vector blob
 );
 
--- points that are gone, for stores that hold them in memory
+-- removed points, for processes that hold points in memory
 create table evervec_removed (
     removal bigint not null,
     version bigint not null,
@@ -161,7 +161,7 @@ create table evervec_removed (
     removed_at double not null
 );
 
--- What workers share: notes on providers, what their calls cost, vectors to use again.
+-- State that workers share: notes on providers, the cost of their calls, cached vectors.
 create table evervec_notes (
     name varchar not null,
     value varchar not null,
@@ -178,7 +178,7 @@ create table evervec_spend (
     money double not null
 );
 
--- numbered in order of their coming: the oldest go first
+-- numbered in order of insertion: the oldest are evicted first
 create sequence evervec_cache_numbers;
 
 create table evervec_cache (
@@ -188,7 +188,7 @@ create table evervec_cache (
     vector blob not null
 );
 
--- Keys of the service, by the hash of their secret part.
+-- Keys of the service; only the hash of the secret part is stored.
 create table evervec_keys (
     id varchar not null,
     hash varchar not null,
@@ -199,13 +199,13 @@ create table evervec_keys (
     expires_at double,
     last_used_at double,
     revoked_at double,
-    -- Of a token, which is a key with a short life: the key that it was made from, and as a JSON list the
-    -- kinds that it is for (null: all).
+    -- For a token (a short-lived key): the key that made it, and a JSON list of the kinds that it
+    -- may access (null: all).
     parent varchar,
     kinds varchar
 );
 
--- Requests by the names that their callers gave them, so that one sent twice is done once.
+-- Requests by the idempotency keys of their callers: a request that is sent twice is done once.
 create table evervec_asked (
     tenant varchar not null,
     name varchar not null,
@@ -214,54 +214,54 @@ create table evervec_asked (
     asked_at double not null
 );
 
--- The audit log: who did what, from where, and what became of it.
+-- The audit log: who did what, from where, and the outcome.
 create sequence evervec_audit_entries;
 create table evervec_audit (
     entry bigint not null default nextval('evervec_audit_entries'),
     noted_at double not null,
-    key_id varchar,                     -- null: nobody with a key
+    key_id varchar,                     -- null: no key was used
     agent varchar not null,
-    tenant varchar not null,            -- *: all
+    tenant varchar not null,            -- *: all tenants
     action varchar not null,
     target varchar not null,
     outcome varchar not null,
     request_id varchar,
-    client varchar                      -- an address
+    client varchar                      -- the client's address
 );
 
--- Tenants whose jobs are not claimed; the empty name stands for all.
+-- Paused tenants, whose jobs are not claimed; the empty name stands for all tenants.
 create table evervec_pauses (
     tenant varchar primary key
 );
 
--- What is set for single tenants; null: as for all.
+-- Limits of single tenants; null: the default limit applies.
 create table evervec_tenants (
     tenant varchar not null,
-    weight bigint,                  -- of its turn, beside 1 for others
+    weight bigint,                  -- share of its turn in a claim; other tenants have 1
     kinds bigint,
     records bigint,
     bytes bigint,
     chunks bigint,
-    tokens bigint,                  -- a day
-    money double                    -- a day
+    tokens bigint,                  -- per day
+    money double                    -- per day
 );
 
--- Tenants whose jobs wait because what they may use in a day is used up.
+-- Tenants whose jobs wait because a daily limit is used up.
 create table evervec_holds (
     tenant varchar not null,
     until double not null
 );
 
--- What tenants have, counted in the transaction of each change.
+-- Usage of tenants, counted in the transaction of each change.
 create table evervec_usage (
     tenant varchar not null,
     kind varchar not null,
-    records bigint not null,        -- that are not deleted
-    bytes bigint not null           -- of their titles, texts, metadata and typed data
+    records bigint not null,        -- records that are not deleted
+    bytes bigint not null           -- size of their titles, texts, metadata and typed data
 );
 
 create table evervec_chunks (
     tenant varchar not null,
     version bigint not null,
-    chunks bigint not null          -- in the ledger: each takes 24 bytes of an entry
+    chunks bigint not null          -- chunks in the ledger: each takes 24 bytes of an entry
 );

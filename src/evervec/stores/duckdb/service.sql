@@ -1,7 +1,7 @@
 -- The service: keys, tokens, repeated requests, audit log, tenants' limits.
 
 -- name: kinds
--- of which a tenant has records
+-- the kinds of a tenant's records
 select distinct kind from evervec_records where tenant = $1 order by kind
 
 -- name: usage

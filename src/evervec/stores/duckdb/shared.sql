@@ -1,4 +1,4 @@
--- What processes share: notes, locks, spend, cached vectors, workers.
+-- State that processes share: notes, locks, spend, cached vectors, workers.
 
 -- name: add_spend
 merge into evervec_spend as s

@@ -1,4 +1,4 @@
-"""Vectors to use again, many in one statement."""
+"""The vector cache, written in one statement for many vectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evervec.stores.sql.batches import columns
 
 
 class Sharing(sharing.Sharing):
-    """The part of the store in which workers leave word for each other."""
+    """The part of the store with the state that workers share."""
 
     def cache(self, model: str, vectors: Mapping[bytes, bytes], most: int) -> None:
         if not vectors:

@@ -1,8 +1,8 @@
-"""Words by their stem, so that `running` is found by `runs`.
+"""Stems of words, so that a search for `runs` finds `running`.
 
-DuckDB's own stemmer is in an extension that has to be downloaded. SQLite comes with Python
-and has the same one, in a form that other programs cannot call; so words that are new here are
-put into a table in memory, and its dictionary says what became of them.
+DuckDB's own stemmer is in an extension that must be downloaded. SQLite comes with Python and has
+the same stemmer, but no function that calls it. So new words are inserted into a full-text table in
+memory, and their stems are read from its vocabulary.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import sqlite3
 import threading
 
 _MOST_WORDS = 200_000
-"""that are remembered"""
+"""the cache is cleared when it holds more words"""
 _LONGEST_WORD = 64
-"""longer ones are no words: they stay as they are, and are not remembered"""
+"""longer strings are not words: they are neither stemmed nor cached"""
 
 
 class Stems:
-    """The stems of words, each looked up once."""
+    """A cache of the stems of words."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
@@ -29,7 +29,7 @@ class Stems:
         self._db.execute("create virtual table stems using fts5vocab (words, instance)")
 
     def of(self, words: list[str]) -> list[str]:
-        """The stems of lower-case words without blanks, in order."""
+        """The stems of lower-case words without spaces, in order."""
         with self._lock:
             short = [word for word in dict.fromkeys(words) if len(word) <= _LONGEST_WORD]
             new = [word for word in short if word not in self._known]
@@ -42,7 +42,7 @@ class Stems:
             return [known.get(word, word) for word in words]
 
     def _learn(self, words: list[str]) -> None:
-        self._known.update(zip(words, words, strict=True))  # what is not English stays as it is
+        self._known.update(zip(words, words, strict=True))  # words not in ASCII stay unchanged
         plain = [word for word in words if word.isascii()]
         self._db.executemany("insert into words (rowid, word) values (?, ?)", enumerate(plain))
         for place, stem in self._db.execute("select doc, term from stems"):

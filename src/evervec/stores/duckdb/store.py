@@ -1,4 +1,4 @@
-"""The DuckDB store: its parts put together."""
+"""The DuckDB store, composed of its parts."""
 
 from __future__ import annotations
 
