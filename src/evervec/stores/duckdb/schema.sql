@@ -49,7 +49,7 @@ create table evervec_words (
 create table evervec_versions (
     version bigint not null,
     kind varchar not null,
-    state varchar not null,         -- building, serving, retired
+    state varchar not null,         -- building, serving, standby, retired
     name varchar not null default '',  -- empty until an embedder adopts it
     provider varchar not null default '',
     model varchar not null default '',

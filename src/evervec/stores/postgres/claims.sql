@@ -63,8 +63,9 @@ where place = 1 or upto <= $2::bigint
 order by place
 
 -- name: finish_claimed
--- finishes jobs whose lease is only in the row of their claim, and adds their attempts. Returns the
--- finished jobs, or null if all were finished, or no row if the claim has no such jobs.
+-- finishes jobs whose lease is only in the row of their claim and that did not change since, and
+-- adds their attempts. Returns the finished jobs, or null if all were finished, or no row if the
+-- claim has no such jobs.
 with now as materialized (select evervec.now_seconds() as now),
 claim as materialized (  -- reads the whole lists once, instead of once for each job
     select started_at, job_ids || '{}'::bigint[] as job_ids, seqs || '{}'::bigint[] as seqs

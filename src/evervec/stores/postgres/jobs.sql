@@ -238,7 +238,7 @@ select c.relname from pg_class as c
 where c.relnamespace = 'evervec'::regnamespace and c.relkind = 'r' and c.relname ~ '^points_[0-9]+$'
 
 -- name: horizon_holders
--- transactions that block vacuum: their owner, their age, and an id that distinguishes them from
+-- transactions that block vacuum: their process, their age, and an id that distinguishes them from
 -- the next transaction of the same process. The age is hidden from roles that may not read all
 -- statistics.
 select 'process ' || pid || ', ' || coalesce(nullif(application_name, ''), 'no name'),

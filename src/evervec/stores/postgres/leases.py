@@ -134,7 +134,7 @@ class Leases(Changes, leases.Leases):
             if not rows:
                 break
             ids, *told = columns(rows)
-            told = [counts if any(counts) else [] for counts in told]  # an index of their own: none
+            told = [counts if any(counts) else [] for counts in told]  # all zero: send no list
             found = conn.execute(query, (token, worker, ids, *told)).fetchone()
             if found is not None:
                 done.update(ids if found[0] is None else found[0])

@@ -55,7 +55,7 @@ end;
 create table evervec.versions (
     version bigint primary key,
     kind text collate "C" not null,
-    state text collate "C" not null,  -- building, serving, retired
+    state text collate "C" not null,  -- building, serving, standby, retired
     name text collate "C" not null default '',  -- empty until an embedder adopts it
     provider text not null default '',
     model text not null default '',

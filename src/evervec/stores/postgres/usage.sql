@@ -11,7 +11,7 @@ create table evervec.tenants (      -- limits of single tenants; null: the defau
     money double precision          -- per day
 );
 
--- Usage of tenants, counted by triggers in the transaction of each change. Each change inserts a
+-- Usage of tenants, counted by triggers in the transaction of each change. Each trigger inserts a
 -- row in `usage_changes`, so that transactions do not wait for each other. Workers add these rows
 -- to the totals.
 create table evervec.usage (
