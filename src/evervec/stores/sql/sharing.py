@@ -1,4 +1,4 @@
-"""What the processes of a store share: notes, sums of what was spent, vectors to use again."""
+"""What the processes of a store share: notes, spend, and cached vectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evervec.stores.values import Note
 
 
 class Sharing(Engine):
-    """The part of the store in which workers leave word for each other."""
+    """The part of the store that keeps the state shared by workers."""
 
     def note(self, name: str) -> Note | None:
         with self.db.reading() as conn:
