@@ -65,8 +65,8 @@ class Batches(Engine):
         return self.take_numbers(conn, count) if count else iter(())
 
     def tell(self) -> None:
-        """`wake` after changes that need no early claim: new jobs at the end of the queue, or
-        finished jobs."""
+        """`wake` after new jobs that are last in the queue, or after finished jobs: no job came
+        before the first pending one."""
         self.wake()
 
     def announce(self, db: Any, conn: Any) -> None:

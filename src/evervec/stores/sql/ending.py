@@ -76,8 +76,9 @@ class Ending(Boxes):
     def _finish_rest(
         self, conn: Connection, finishes: Sequence[Finish], good: list[Finish], now: float
     ) -> set[int]:
-        """Finish jobs that lost their lease, were overtaken, or were finished before. Results that
-        may still be written are added to `good`. Returns the finished jobs."""
+        """Handle the other finishes: lost leases, overtaken jobs and repeated finishes. Those whose
+        results may still be written are added to `good`. Returns the ids of the jobs that count as
+        finished."""
         standing = self._standing(conn, [f.job for f in finishes])
         held = [f for f in finishes if holds(standing, f.job)]
         overtaken = [f.job.record for f in held if standing[f.job.job_id].seq > f.seq]

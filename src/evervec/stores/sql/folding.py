@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 
 MOST_BYTES = 350_000
-"""A tsvector holds at most one megabyte: text beyond this limit is not found by words, in any
-engine that folds."""
+"""A tsvector holds at most one megabyte: text beyond this limit is not found by words."""
 
 _PIECE = 256
 """how many characters are normalised at once"""

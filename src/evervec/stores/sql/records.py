@@ -228,7 +228,7 @@ _BOX = ("text", "title", "metadata", "weight", "data")
 
 
 def pack_box(draft: Draft, created_at: float | None, updated_at: float | None) -> str:
-    """A boxed record with its times: those of when it was added, not of when it appears."""
+    """Serialize a boxed record with its times: those of the add, not of its appearance."""
     content = {name: getattr(draft, name) for name in _BOX}
     times = {"created_at": created_at, "updated_at": updated_at}
     return json.dumps(content | times, ensure_ascii=False)

@@ -24,7 +24,7 @@ class Sharing(Engine):
             return self.note(name) is None
         with self.db.writing(durable=False) as conn:
             if revision is None:
-                first = secrets.randbits(62)  # a note that went and came again is another one
+                first = secrets.randbits(62)  # differs when a note is dropped and added again
                 changed = conn.execute(self.sql.add_note, (name, value, first))
             elif value is None:
                 changed = conn.execute(self.sql.drop_note, (name, revision))
