@@ -65,8 +65,8 @@ class Batches(Engine):
         return self.take_numbers(conn, count) if count else iter(())
 
     def tell(self) -> None:
-        """`wake` after new jobs that are last in the queue, or after finished jobs: no job came
-        before the first pending one."""
+        """`wake` after new jobs, which are last within their priority, or after finished jobs: no
+        remembered place in the queue (`Fronts`) becomes wrong."""
         self.wake()
 
     def announce(self, db: Any, conn: Any) -> None:

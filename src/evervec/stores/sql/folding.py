@@ -41,7 +41,7 @@ def _fold(text: str) -> str:
 
 def _pieces(text: str) -> Iterator[str]:
     """Split a text into pieces of bounded length: normalisation sorts the marks of a letter in
-    quadratic time. A piece ends within a word only if there is no other place."""
+    quadratic time. A piece ends within a word only if it contains no space."""
     start = 0
     while len(text) - start > _PIECE:
         end = start + _PIECE

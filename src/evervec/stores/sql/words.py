@@ -75,7 +75,7 @@ _LITTLE_WORDS = frozenset(
         "your",
     ]
 )
-"""Stop words: they say nothing about the answer, yet are rare (so score high) in terse texts."""
+"""Stop words of a query: they say nothing about the answer, yet are rare in terse texts."""
 
 
 def terms(query: str) -> list[str]:
