@@ -1,5 +1,4 @@
-"""What stores over SQL share: the decisions, and the calls that differ by their queries alone.
+"""What SQL stores share: the decisions, and the calls that differ only in their queries.
 
-An engine brings connections, queries under the same names, and whatever it does in a way
-of its own.
+An engine provides connections, queries with the same names, and the parts that it does differently.
 """

@@ -1,4 +1,4 @@
-"""Requests that may come again: each by the name that its caller gave it, with its answer."""
+"""Idempotent requests: each is stored under the name that its caller gave it, with its answer."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from evervec.stores.values import Asked
 
 
 class Asking(Engine):
-    """The part of the store that remembers what was asked and answered.
+    """The part of the store that keeps idempotent requests and their answers.
 
-    Nothing here is synced by itself: the change that a request makes is written behind it, and
-    takes it to disk along."""
+    These writes are not synced on their own: the request's change is written afterwards, and its
+    sync covers them."""
 
     def ask(self, tenant: str, name: str, fingerprint: str) -> Asked:
         with self.db.writing(durable=False) as conn:

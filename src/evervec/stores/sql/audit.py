@@ -1,4 +1,4 @@
-"""The audit log: entries are added, read and swept, never changed."""
+"""The audit log: entries are added, read and purged, never changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evervec.stores.values import AuditChoice, StoredEntry
 
 
 class Audit(Engine):
-    """The part of the store that keeps who did what."""
+    """The part of the store that keeps the audit log."""
 
     def add_audit(self, entries: Sequence[StoredEntry]) -> None:
         with self.db.writing(durable=True) as conn:

@@ -1,7 +1,7 @@
-"""What engines share that take a whole batch as arrays, one for each column.
+"""The base for engines that take a whole batch as arrays, one per column.
 
-Their changes, finishes and leases are one statement per table, whatever the size of the batch.
-An engine brings the statements, and whatever it has to do around them.
+Changes, finishes and leases are one statement per table, whatever the size of the batch. An engine
+provides the statements, and any work that it must do around them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ R = TypeVar("R")
 
 
 class Conflict(StoreError):
-    """Two transactions stood in each other's way, and this one was undone: try it again."""
+    """This transaction conflicted with another and was rolled back: retry it."""
 
 
 class CallersConflict(StoreError):
-    """The same inside a transaction of the caller, who alone can do all of it again."""
+    """A conflict inside the caller's transaction, which only the caller can retry."""
 
 
 def retried(
     call: Callable[P, R], undone: type[StoreError] | tuple[type[StoreError], ...] = Conflict
 ) -> Callable[P, R]:
-    """Do a call again when another transaction was in its way."""
+    """Retry a call when it conflicted with another transaction, up to `_TRIES` times in all."""
 
     @functools.wraps(call)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -46,33 +46,34 @@ def retried(
 
 
 retried_whole = functools.partial(retried, undone=(Conflict, CallersConflict))
-"""`retried` for a transaction that other calls are a part of."""
+"""`retried` for a transaction that contains other calls."""
 
 
 def columns(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Rows as one array for each column, as `unnest` takes them."""
+    """Transpose rows into one array per column, as `unnest` expects them."""
     return [list(column) for column in zip(*rows, strict=True)]
 
 
 class Batches(Engine):
-    """The base of the parts of such an engine."""
+    """The base of such an engine's parts."""
 
     @abstractmethod
     def take_numbers(self, conn: Any, count: int) -> Iterator[int]:
-        """So many fresh numbers, each larger than the one before."""
+        """`count` new numbers, in ascending order."""
 
     def numbers(self, conn: Any, count: int) -> Iterator[int]:
         return self.take_numbers(conn, count) if count else iter(())
 
     def tell(self) -> None:
-        """`wake` for what stands behind all others, or no longer waits."""
+        """`wake` after new jobs, which are last within their priority, or after finished jobs: no
+        remembered place in the queue (`Fronts`) becomes wrong."""
         self.wake()
 
     def announce(self, db: Any, conn: Any) -> None:
-        """Have the caller's own transaction tell other processes when it commits."""
+        """Make the caller's transaction notify other processes when it commits."""
 
     def lock_records(self, db: Connection, records: Sequence[int]) -> None:
-        """Keep others from changing records until the transaction ends, where they could."""
+        """Lock records until the transaction ends, in engines with concurrent writers."""
 
     def each(self, conn: Connection, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
         if rows:

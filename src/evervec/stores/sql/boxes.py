@@ -1,9 +1,9 @@
-"""Boxed records: only the version that serves opens them.
+"""Boxed records: only the serving version opens them.
 
-A boxed record must not appear before the version that serves has its vectors, so only that one
-has a job with the box. When it is done the record appears, and the other versions get jobs for
-it as for any other record. A box that belongs to another version, because the versions were
-switched meanwhile, is passed on to the one that serves now.
+A boxed record must not appear before the serving version has its vectors, so only that version
+has a job with the box. When the job is done the record appears, and the other versions get jobs
+for it as for any other record. If the versions are switched in the meantime, the box is passed on
+to the version that serves now.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from evervec.stores.values import Draft, Finish
 
 
 class NextJob(NamedTuple):
-    """A job to put for a record that is there, with numbers of its own."""
+    """A job to write for an existing record; it gets new numbers."""
 
     tenant: str
     version: int
@@ -32,7 +32,7 @@ class NextJob(NamedTuple):
     plan: Draft
     """priority, delay and attempts"""
     box_seq: int = 0
-    """of the add that filled the box"""
+    """the seq of the add that filled the box"""
 
 
 class _Rival(NamedTuple):
@@ -40,24 +40,24 @@ class _Rival(NamedTuple):
 
     record: int
     seq: int
-    """of the record"""
+    """the record's seq"""
     version: int
     serves: bool
     op: str | None
     job_seq: int | None
-    """of the job, or of its box"""
+    """the seq of the job or, where it has a box, of the box"""
 
     def wants(self, seq: int) -> bool:
-        """Whether it still has to open a box of that seq."""
+        """Whether this version still has to open a box with that seq."""
         return self.serves and takes_box(self.seq, self.op, self.job_seq, seq)
 
 
 class Boxes(Engine):
-    """The part of the store that lets boxed records appear."""
+    """The part of the store that makes boxed records appear."""
 
     @abstractmethod
     def numbers(self, conn: Connection, count: int) -> Iterator[int]:
-        """So many fresh numbers, each larger than the one before."""
+        """`count` new numbers, in ascending order."""
 
     @abstractmethod
     def _put_jobs(
@@ -68,10 +68,10 @@ class Boxes(Engine):
         now: float,
         jobs: Sequence[NewJob],
     ) -> None:
-        """Write jobs for those versions; a box for the first of them alone."""
+        """Write jobs for those versions; a job with a box only for the first version."""
 
     def put_next(self, conn: Connection, jobs: Sequence[NextJob], now: float) -> None:
-        """Put jobs for records, whose rows nobody else changes until the transaction ends."""
+        """Write jobs for records whose rows this transaction has locked."""
         numbers = self.numbers(conn, 2 * len(jobs))
         for (tenant, version), group in _by_version(jobs):
             rows = list[NewJob]()
@@ -82,13 +82,13 @@ class Boxes(Engine):
             self._put_jobs(conn, tenant, [version], now, rows)
 
     def lock_records(self, conn: Connection, records: Sequence[int]) -> None:
-        """Nobody else changes them until the transaction ends, where others could."""
+        """Lock records until the transaction ends, in engines with concurrent writers."""
 
     def _appearing(
         self, conn: Connection, finishes: Sequence[Finish], now: float
     ) -> Sequence[Finish]:
-        """Those of finished jobs whose records appear now: loaded ones, and the boxed ones of
-        versions that serve. What the other versions have to do next is enqueued."""
+        """The finishes whose records appear now: loaded records, and boxed ones of serving
+        versions. The jobs that the other versions need next are enqueued."""
         boxed = [f for f in finishes if f.reveal is not None and f.reveal.boxed]
         if not boxed:
             return finishes
@@ -120,14 +120,15 @@ class Boxes(Engine):
 
     @retried
     def pass_boxes_on(self, limit: int = 1000) -> int:
-        """Give boxes of versions that do not serve to those that do, a slice of them; how many."""
+        """Pass boxes of other versions on to the serving ones, at most `limit`; returns how
+        many."""
         with self.db.writing(durable=False) as conn:
             now = self.moment(conn)
             records = [row[1] for row in conn.execute(self.sql.stray_boxes, (limit,)).fetchall()]
             if not records:
                 return 0
             self.lock_records(conn, records)
-            # once more: some may have been overtaken until they were locked
+            # read again: some may have changed before they were locked
             rows = conn.execute(self.sql.stray_boxes, (limit,)).fetchall()
             found = [row for row in rows if row[1] in set(records)]
             rivals = self._rivals(conn, records)
@@ -155,7 +156,7 @@ class Boxes(Engine):
 
 
 def _by_version(jobs: Iterable[NextJob]) -> list[tuple[tuple[str, int], list[NextJob]]]:
-    """Jobs in groups of one tenant and version, always in the same order."""
+    """Jobs grouped by tenant and version, always in the same order."""
     groups: dict[tuple[str, int], list[NextJob]] = defaultdict(list)
     for job in jobs:
         groups[job.tenant, job.version].append(job)

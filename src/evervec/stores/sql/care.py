@@ -1,4 +1,4 @@
-"""What people and housekeeping do to jobs: retry, cancel, reorder, pause, purge."""
+"""Job management by operators and housekeeping: retry, cancel, set priority, pause, purge."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class Care(Boxes):
         return len(records)
 
     def _forsake(self, conn: Connection, records: Sequence[int]) -> None:
-        """Records that lost their jobs by no decision of anybody: what never appeared is gone, and
-        a worker that starts looks for the others."""
+        """Handle records whose jobs were purged, not cancelled: records that never appeared are
+        marked deleted, and a note makes the next worker that starts look for the others."""
         with self.counting(conn, records):
             conn.execute(self.sql.forsake, (self.listed(records),))
         first, noted = min(records), False
-        while not noted:  # another transaction may note the same
+        while not noted:  # another transaction may write the same note
             row = conn.execute(self.sql.note, (JOBLESS,)).fetchone()
             if row is None:
                 new = (JOBLESS, str(first), secrets.randbits(62))

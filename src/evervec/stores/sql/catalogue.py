@@ -1,7 +1,7 @@
-"""The kinds and embedding versions of a store, read once and then only after they changed.
+"""The kinds and embedding versions of a store, cached until they change.
 
-Their number grows with what clients call their kinds, so nothing that is done for every claim or
-search goes through all of them.
+Clients choose the names of kinds, so there may be many: no work per claim or per search may loop
+over all of them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from evervec.stores.values import Collection
 
 
 class VersionNames(dict[int, str]):
-    """The names of embedding versions by their numbers. One that is gone goes by its number: a
-    job of its can be there until the next sweep."""
+    """The names of embedding versions by number. A dropped version is named by its number: one of
+    its jobs may exist until the next purge."""
 
     def __missing__(self, version: int) -> str:
         return str(version)
 
 
 class Catalogue:
-    """All collections as they stood; `stamp` is another one after any change."""
+    """A snapshot of all collections; `stamp` differs after any change."""
 
     def __init__(self, stamp: Hashable, rows: Iterable[tuple[Any, ...]]) -> None:
         self.stamp = stamp
@@ -51,8 +51,9 @@ class Catalogue:
         return found
 
     def barred(self, versions: Some[int]) -> list[int]:
-        """The versions that are not among those. They are fewer, as a rule: most processes serve
-        every version. A process asks for the same ones again and again."""
+        """All versions except the given ones. This list is usually the shorter one: most processes
+        serve every version. The last answer is cached, because a process asks for the same
+        versions every time."""
         asked, barred = self._barred
         if asked is not versions:
             wanted = versions if isinstance(versions, Set) else set(versions)

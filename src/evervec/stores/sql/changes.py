@@ -1,8 +1,8 @@
 """Saving and deleting: a record and its job in one transaction.
 
-The rows of a batch are compared with what is there, numbered, and then written with one
-statement per table. A number is taken once nobody else can change its row, so of two changes
-of a record the later has the larger one.
+The rows of a batch are compared with the stored rows, numbered, and then written with one
+statement per table. A number is taken only after its row is locked, so of two changes of a record
+the later one has the larger number.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PLAIN = Draft("", "", b"")
 
 
 class Changes(Batches, Debts, Tenants):
-    """The part of the store that takes what callers write."""
+    """The part of the store that saves and deletes records."""
 
     @retried
     def save(
@@ -48,7 +48,7 @@ class Changes(Batches, Debts, Tenants):
                 chosen = [drafts[place] for place in places]
                 made, lost = self._save(db, tenant, kind, chosen, targets, now)
                 tickets.update(zip(places, made, strict=True))
-                # what another transaction made in this moment is there now, to be compared with
+                # another transaction has just inserted these: compare with its rows
                 places = [place for place in places if drafts[place].id in lost]
             self.announce(db, conn)
         if all(ticket.is_new for ticket in tickets.values()):
@@ -66,7 +66,7 @@ class Changes(Batches, Debts, Tenants):
         targets: list[int],
         now: float,
     ) -> tuple[list[Ticket], set[str]]:
-        """Tickets, and the ids of new records that another transaction was faster with."""
+        """Tickets, and the ids of new records that another transaction inserted first."""
         rows = self._known(db, tenant, kind, {d.id for d in drafts}, targets[0])
         self.check_room(db, tenant, drafts, rows)
         steps = compare(drafts, rows)
@@ -101,15 +101,15 @@ class Changes(Batches, Debts, Tenants):
 
     @abstractmethod
     def _targets(self, db: Connection, kind: str) -> list[int]:
-        """The versions that a change of this kind has to reach, the serving one first. They are
-        read inside the change's own transaction: whoever begins another version can see who does
-        not know of it. A new kind's first one is made in a transaction of its own, so that two
-        callers need not wait for each other."""
+        """The versions that need a job for a change of this kind, the serving one first. They are
+        read inside the change's transaction, so a migration that begins a version can see which
+        transactions do not know it yet. The first version of a new kind is created in a separate
+        transaction, so that two callers need not wait for each other."""
 
     def _known(
         self, db: Connection, tenant: str, kind: str, ids: set[str], version: int
     ) -> dict[str, Row]:
-        """What is there of the records, as nobody else changes it until the transaction ends."""
+        """The stored rows of the records, locked until the transaction ends."""
         found = db.execute(self.sql.known_records, (tenant, kind, version, sorted(ids)))
         return {row[0]: Row.stored(row) for row in found}
 
@@ -122,8 +122,8 @@ class Changes(Batches, Debts, Tenants):
         targets: list[int],
         now: float,
     ) -> set[str]:
-        """Each record of the batch once, as its last draft says. Ids that were not written,
-        because they were just inserted elsewhere."""
+        """Write each record of the batch once, with its last draft. Returns the ids that were not
+        written, because another transaction has just inserted them."""
         writes = Writes.of(rows, now)
         inserts = [(r.record, r.id, *self._content(r, d, now)) for r, d in writes.inserts]
         inserts += [stub_values(row, tenant, kind, now) for row in writes.stubs]
@@ -142,22 +142,22 @@ class Changes(Batches, Debts, Tenants):
 
     @abstractmethod
     def _insert(self, db: Connection, tenant: str, kind: str, values: list[Values]) -> set[str]:
-        """Insert new records; the ids of those that another transaction inserted before."""
+        """Insert new records; returns the ids that another transaction inserted first."""
 
     @abstractmethod
     def _update(self, db: Connection, tenant: str, values: list[Values]) -> None:
-        """Give records other content."""
+        """Replace the content of records."""
 
     def _update_quietly(self, db: Connection, values: list[Values]) -> None:
         db.execute(self.sql.update_quietly, columns(values))
 
     def _delete(self, db: Connection, values: list[Values], now: float) -> None:
-        """Take the content of records away; `values`: each seq and record."""
+        """Remove the content of records; `values`: seq and record of each."""
         db.execute(self.sql.delete_records, (now, *columns(values)))
 
     @abstractmethod
     def _words(self, draft: Draft) -> tuple[str, str]:
-        """Title and text as full text gets them."""
+        """Title and text in the form that is indexed for full text."""
 
     def _put_jobs(
         self, db: Connection, tenant: str, targets: list[int], now: float, jobs: Sequence[NewJob]
@@ -167,7 +167,7 @@ class Changes(Batches, Debts, Tenants):
             draft = row.draft or _PLAIN
             due = now + draft.delay
             attempts = draft.max_attempts or self._max_attempts
-            reached = targets[:1] if op is Op.OPEN else targets  # who serves opens it
+            reached = targets[:1] if op is Op.OPEN else targets  # the serving version opens it
             for job_id, version in zip(row.job_ids, reached, strict=False):
                 values.append(
                     (job_id, row.record, version, op.value, draft.priority, due, row.seq,
@@ -177,12 +177,12 @@ class Changes(Batches, Debts, Tenants):
             self._write_jobs(db, tenant, now, values)
 
     def _write_jobs(self, db: Connection, tenant: str, now: float, values: list[Values]) -> None:
-        """Each job once: job_id, record, version, op, priority, due, seq, attempts, box, the
-        box's seq, trace."""
+        """Write jobs, each once: job_id, record, version, op, priority, due, seq, attempts, box,
+        the box's seq, trace."""
         db.execute(self.sql.put_jobs, (tenant, now, *columns(values)))
 
 
 def stub_values(row: Row, tenant: str, kind: str, now: float) -> Values:
-    """A record that nobody sees yet, as `_insert` takes it."""
+    """A hidden record, in the form that `_insert` expects."""
     stub = stub_of(row, tenant, kind, row.seq, now)
     return (stub[0], *stub[3:], None, None)

@@ -1,8 +1,8 @@
--- Claims: due jobs by tenants' turns, leases, and what a worker loads.
+-- Claims: due jobs in tenants' turns, leases, and what a worker loads.
 -- For all stores; `named.py` says in which form.
 
 -- name: to_appear
--- what the serving version's jobs still have to load, and the other has no job for
+-- records that the serving version's jobs still have to load, without a job for this version
 select j.record, j.tenant, j.op, j.priority, j.scheduled_for, j.seq, j.max_attempts, j.box
 from evervec_versions as v
 join evervec_versions as s on s.kind = v.kind and s.state = 'serving'

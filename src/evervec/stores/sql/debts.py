@@ -1,7 +1,7 @@
-"""Jobs that are asked for again, with what they still have to read.
+"""Jobs that are enqueued again, with their debts.
 
-Enqueue, repair, backfill, a migration and a lost lease bring no content of their own. What a
-record's jobs have yet to read, a row or a box, stays to be read: `transitions.debt` is the rule.
+Enqueue, repair, backfill, a migration and a lost lease bring no content. What a record's jobs still
+have to read, a row or a box, must remain to be read: `transitions.debt` is the rule.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from evervec.stores.values import Draft
 
 
 class Debts(Boxes):
-    """The part of the store that asks for records again."""
+    """The part of the store that enqueues records again."""
 
     def with_debts(
         self, conn: Connection, jobs: Sequence[NewJob], *, is_loaded: bool = False
     ) -> list[NewJob]:
-        """Jobs that bring no content, as the debts of their records make them. Call it once
-        nobody else can change the records."""
+        """Add the debts of their records to jobs that bring no content. Call it after the records
+        are locked."""
         records = self.listed({row.record for row, _, _ in jobs})
         owed: dict[int, list[Work]] = defaultdict(list)
         for record, op, box, box_seq in conn.execute(self.sql.owed, (records,)).fetchall():
@@ -47,8 +47,8 @@ class Debts(Boxes):
         *,
         is_loaded: bool,
     ) -> None:
-        """Jobs with their debts. A box is for the version that serves, and the others get what
-        `beside_box` says."""
+        """Write jobs with their debts. Only the serving version gets a box; `beside_box` decides
+        what the other versions get."""
         owing = self.with_debts(conn, jobs, is_loaded=is_loaded)
         self._put_jobs(conn, tenant, targets, now, owing)
         if len(targets) > 1:
@@ -66,7 +66,7 @@ class Debts(Boxes):
         with self.db.writing(durable=False) as conn:
             now = self.moment(conn)
             self.lock_records(conn, records)
-            # a version that was retired meanwhile has no more jobs: nobody would do them
+            # a version that was retired in the meantime gets no jobs: no worker would do them
             found = conn.execute(self.sql.reopen, (self.listed(records), version)).fetchall()
             alike: dict[tuple[str, str], list[NewJob]] = defaultdict(list)
             for record, tenant, kind, state in found:
@@ -91,7 +91,7 @@ class Debts(Boxes):
         jobs: list[NewJob],
     ) -> None:
         """A row that is read again may have changed, so all versions of the record read it again.
-        A box is for the version that serves."""
+        Only the serving version gets a box."""
         again, read = list[NewJob](), list[NewJob]()
         targets = [row[0] for row in conn.execute(self.sql.targets, (kind,)).fetchall()]
         for asked, job in zip(jobs, self.with_debts(conn, jobs), strict=True):

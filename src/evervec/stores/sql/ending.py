@@ -1,7 +1,7 @@
-"""How a job's turn ends: finished, failed, or taken back from a dead worker.
+"""How a claim ends: finished, failed, or recovered from a dead worker.
 
-Only the holder of a job's token may end it. What is decided here is the same for all engines;
-they differ in how many rows a statement takes.
+Only the holder of a job's token may end it. These decisions are the same for all engines; engines
+differ in how many rows a statement takes.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from evervec.stores.values import Apply, ChunksMissing, Failure, Finish
 
 
 class Ending(Boxes):
-    """The part of the store that takes what workers bring back, or can no longer bring."""
+    """The part of the store that ends claims: finish, fail, and recover after a crash."""
 
     @abstractmethod
     def _finish_held(self, conn: Connection, held: Sequence[Finish], now: float) -> None:
-        """Mark jobs whose lease holds as done, or as pending where something newer waits."""
+        """Mark held jobs as done, or as pending where a newer change waits."""
 
     @abstractmethod
     def _reveal(self, conn: Connection, finishes: Sequence[Finish], now: float) -> None:
-        """Boxed and loaded records appear, unless something newer came first."""
+        """Make boxed and loaded records appear, unless a newer change came first."""
 
     @abstractmethod
     def _renew(self, conn: Connection, jobs: Sequence[Job], lease: float) -> Set[int]:
-        """Hold those jobs longer whose token still stands; their numbers."""
+        """Extend the leases of jobs whose token is still valid; returns their numbers."""
 
     def _check_read(self, finishes: Sequence[Finish]) -> None:
-        """Refuse finishes by hand that would lose a record which nobody has read."""
+        """Reject a caller's own finishes that would lose a record that was never read."""
         if jobs := unread(finishes):
             kinds = self.listed({job.kind for job in jobs})
             with self.db.reading() as conn:
@@ -62,8 +62,8 @@ class Ending(Boxes):
 
     @retried
     def fence(self, jobs: Sequence[Job], lease: float, above: int = 0) -> tuple[int, list[bool]]:
-        # durable: the index keeps the number, so the store must never give it out again, and
-        # must know of the doubt
+        # durable: the index keeps the number, so the store must never issue it again, and must
+        # keep the entries marked as in doubt
         with self.db.writing(durable=True) as conn:
             if above:
                 self.raise_counter(conn, above)
@@ -76,13 +76,14 @@ class Ending(Boxes):
     def _finish_rest(
         self, conn: Connection, finishes: Sequence[Finish], good: list[Finish], now: float
     ) -> set[int]:
-        """Those that lost their lease, were overtaken or came before. What may still be written
-        joins the good ones."""
+        """Handle the other finishes: lost leases, overtaken jobs and repeated finishes. Those whose
+        results may still be written are added to `good`. Returns the ids of the jobs that count as
+        finished."""
         standing = self._standing(conn, [f.job for f in finishes])
         held = [f for f in finishes if holds(standing, f.job)]
         overtaken = [f.job.record for f in held if standing[f.job.job_id].seq > f.seq]
         born: dict[int, int] = {}
-        if overtaken:  # from which seq on they are what they are: what is older was deleted since
+        if overtaken:  # a result from before the record's `born` seq belongs to a deleted record
             born = dict(conn.execute(self.sql.born, (self.listed(overtaken),)).fetchall())
         good += [f for f in held if f.seq >= born.get(f.job.record, 0)]
         if held:
@@ -94,11 +95,11 @@ class Ending(Boxes):
     def _write_results(
         self, conn: Connection, held: Sequence[Finish], apply: Apply | None, now: float
     ) -> None:
-        """Points, ledger and records of jobs whose lease holds."""
+        """Write points, ledger and records of held jobs."""
         if changes := [f.change for f in held if f.change]:
             self._write_points(conn, held, changes, apply)
         reveals = [f for f in held if f.reveal is not None or f.gone]
-        if reveals:  # behind the ledger, which a switch of versions locks
+        if reveals:  # after the ledger, which a switch of versions locks
             self._reveal(conn, self._appearing(conn, reveals, now), now)
         if changes:
             versions = self.listed({f.job.version for f in held})
@@ -113,7 +114,7 @@ class Ending(Boxes):
     ) -> None:
         applied = apply(changes, conn) if apply is not None else None
         if applied is not None and applied.missing:
-            raise ChunksMissing(applied.missing)  # and with it the transaction is undone
+            raise ChunksMissing(applied.missing)  # rolls the transaction back
         kept, dropped = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
         for f in held:
             if c := f.change:
@@ -147,7 +148,7 @@ class Ending(Boxes):
         self.wake()
         return ends
 
-    # taken back
+    # recovered
     @retried
     def recover(
         self, *, threshold: float | None = None, tenant: str | None = None, limit: int = 1000
@@ -186,10 +187,10 @@ class Ending(Boxes):
 
     # rows
     def write_leases(self, conn: Connection, jobs: Sequence[Job]) -> None:
-        """Write to jobs what only their claims tell of them, where that is so."""
+        """Copy leases from claims to the rows of their jobs, in engines that keep them apart."""
 
     def _standing(self, conn: Connection, jobs: Sequence[Job]) -> dict[int, JobState]:
-        """Jobs as they are, which nobody else changes until the transaction ends."""
+        """The current states of jobs, locked until the transaction ends."""
         self.write_leases(conn, jobs)
         return self._written(conn, jobs)
 

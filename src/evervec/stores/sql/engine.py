@@ -1,4 +1,4 @@
-"""What every part of a store over SQL stands on: connections, queries, clock, waking."""
+"""The base of every part of an SQL store: connections, queries, clock, wake-ups."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from evervec.stores.sql.jobs import JobRow, make_jobs
 from evervec.stores.sql.turns import Turns
 
 EVERYONE = ""
-"""Stands among paused tenants for all of them; no tenant is called so."""
+"""The entry in the paused tenants that means all tenants; no tenant has this name."""
 
 
 class Cursor(Protocol):
-    """What a statement gives back."""
+    """The result of a statement."""
 
     @property
     def rowcount(self) -> int: ...
@@ -31,7 +31,7 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """An open connection of an engine's driver, or what stands for it."""
+    """An open connection of an engine's driver, or an object with the same methods."""
 
     def execute(self, query: str, values: Sequence[Any] = ..., /) -> Any: ...
     def executemany(self, query: str, rows: Iterable[Sequence[Any]], /) -> Any: ...
@@ -46,7 +46,7 @@ class Database(Protocol):
 
 
 class _Undone(Exception):
-    """Undoes the transaction that it is raised in."""
+    """Rolls back the transaction in which it is raised."""
 
 
 class Engine(ABC):
@@ -55,7 +55,7 @@ class Engine(ABC):
     sql: ClassVar[Queries]
     url: str
     db: Any
-    """the engine's own `Database`"""
+    """the engine's `Database`"""
     read_only = False
     folder: Path | None = None
 
@@ -71,25 +71,25 @@ class Engine(ABC):
         return self._clock()
 
     def moment(self, conn: Connection) -> float:
-        """The time inside a transaction, by the clock that rules leases."""
+        """The time inside a transaction, by the clock that leases use."""
         return self.now()
 
     @abstractmethod
     def fresh_number(self, conn: Connection) -> int:
-        """A number larger than every seq before; `mark` is another one after it."""
+        """A number larger than every earlier seq; it changes `mark`."""
 
     @abstractmethod
     def raise_counter(self, conn: Connection, above: int) -> None:
-        """Fresh numbers are larger than that one from now on: others have seen it."""
+        """Make all later numbers larger than `above`, which an index has already seen."""
 
     @abstractmethod
     def each(self, conn: Connection, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Run a statement for each of some rows, or of none."""
+        """Run a statement for each row; `rows` may be empty."""
 
     @staticmethod
     @abstractmethod
     def listed(values: Iterable[Any]) -> Any:
-        """Values as one parameter of a query."""
+        """A list of values as one parameter of a query."""
 
     def connection(self) -> Any:
         raise InvalidArgument(
@@ -118,26 +118,26 @@ class Engine(ABC):
         return frozenset(row[0] for row in conn.execute(self.sql.pauses).fetchall())
 
     def counting(self, conn: Connection, records: Collection[int]) -> AbstractContextManager[None]:
-        """Around a change of those records, or of what the ledger says of them, where no trigger
-        counts it for `usage`."""
+        """Context for a change of those records or their ledger entries: it updates `usage` where
+        no trigger does."""
         return nullcontext()
 
     def held_back(self, conn: Connection, now: float) -> frozenset[str]:
-        """The same, and those who used up what they may use in a day."""
+        """The paused tenants, and those that have used up their daily quota."""
         return frozenset(row[0] for row in conn.execute(self.sql.held_back, (now,)).fetchall())
 
     def weights(self, conn: Connection) -> dict[str, int]:
-        """Of tenants whose turn is longer than that of others."""
+        """The weights of tenants with a weight other than 1."""
         return dict(conn.execute(self.sql.weights).fetchall())
 
     def barred(self, conn: Connection, versions: Collection[int] | None) -> list[int] | None:
-        """The versions whose jobs are left for others; None: all jobs are wanted."""
+        """The versions whose jobs this process does not claim; None: it claims all jobs."""
         if versions is None:
             return None
         return self.catalogue(conn).barred(versions)
 
     def catalogue(self, conn: Connection) -> Catalogue:
-        """The kinds and versions as they stand."""
+        """The current kinds and versions."""
         stamp = conn.execute(self.sql.versions_stamp).fetchone()[0]
         if self._catalogue is None or self._catalogue.stamp != stamp:
             self._catalogue = Catalogue(stamp, conn.execute(self.sql.collections).fetchall())
@@ -156,5 +156,5 @@ class Engine(ABC):
 
     @property
     def select_written(self) -> str:
-        """`select_jobs` where the jobs' own rows tell all of them."""
+        """`select_jobs` for jobs whose rows are complete without their claims."""
         return self.select_jobs

@@ -1,4 +1,4 @@
-"""Enqueueing: jobs for records as they stand, and for rows that evervec does not own."""
+"""Enqueueing: jobs for records as they are stored, and for rows that evervec does not own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evervec.stores.values import Draft
 
 
 class Enqueueing(Changes):
-    """The part of the store that takes jobs by themselves."""
+    """The part of the store that enqueues jobs without content."""
 
     @retried
     def enqueue(
@@ -46,7 +46,7 @@ class Enqueueing(Changes):
             now = self.moment(db)
             results = self._enqueue_new(db, tenant, kind, ids, targets, plan, now)
             left = set(ids) - results.keys()
-            while left:  # what another transaction inserted in this moment is known at the next
+            while left:  # the next pass sees rows that another transaction has just inserted
                 left = self._enqueue(db, tenant, kind, left, targets, plan, how, now, results)
             self.announce(db, conn)
         if all(result.is_new for result in results.values()):
@@ -62,7 +62,7 @@ class Enqueueing(Changes):
         return answers
 
     def _need_app(self, db: Connection, kind: str) -> None:
-        """Only a process that registered the kind can do its jobs."""
+        """Record that only a process that registered the kind can do its jobs."""
         db.execute(self.sql.need_app, (kind,))
 
     def _enqueue_new(
@@ -75,7 +75,7 @@ class Enqueueing(Changes):
         plan: Draft,
         now: float,
     ) -> dict[str, EnqueueResult]:
-        """Enqueue those of a batch that nobody knows yet, where an engine can at once."""
+        """Enqueue the unknown ids of a batch, in engines that can do this in one statement."""
         return {}
 
     def _enqueue(

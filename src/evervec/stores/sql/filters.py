@@ -13,8 +13,8 @@ COMPARE = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 
 class Filter(ABC):
-    """A clause that begins with `and`, over the records `r`, and its parameters, which stand
-    behind `taken` others. An engine says how it looks into JSON."""
+    """A clause that begins with `and`, over the records `r`, and its parameters, which come after
+    `taken` others. An engine defines how it reads JSON."""
 
     def __init__(self, conditions: tuple[Condition, ...], taken: int) -> None:
         self.values: list[Any] = []
@@ -23,22 +23,22 @@ class Filter(ABC):
         self.clause = f" and {self.of_record(' and '.join(clauses))}" if clauses else ""
 
     def place(self, value: Any) -> str:
-        """The parameter that stands for a value."""
+        """Add a value; returns its parameter."""
         self.values.append(value)
         return f"${self._taken + len(self.values)}"
 
     @abstractmethod
     def of_record(self, test: str) -> str:
-        """A test of a record by all conditions together, for which its metadata is read once."""
+        """The test of a record by all conditions together, so that its metadata is read once."""
 
     @abstractmethod
     def items(self, field: str, test: str) -> str:
-        """Whether the field's own value, or an item of it where it is a list, passes a test of
-        `item`, in which `or` may stand."""
+        """Whether the field's value, or any item of it if it is a list, passes a test of `item`.
+        The test may contain `or`."""
 
     @abstractmethod
     def is_something(self) -> str:
-        """A test that only null fails."""
+        """A test that fails only for null."""
 
     @abstractmethod
     def is_boolean(self, value: bool) -> str: ...
@@ -56,7 +56,7 @@ class Filter(ABC):
     def compares_number(self, op: str, value: int | float) -> str: ...
 
     def _clause(self, c: Condition) -> str:
-        if "\0" in c.field:  # which no record has, and not every engine can be asked for
+        if "\0" in c.field:  # no record has it, and not every engine accepts it in a query
             return "true" if matches({}, [c]) else "false"
         if c.op == "in":
             return self._equal(c.field, c.value)
@@ -66,7 +66,7 @@ class Filter(ABC):
         return self.items(c.field, self._compared(COMPARE[c.op], c.value))
 
     def _equal(self, field: str, values: Sequence[Scalar]) -> str:
-        """One look into the field, however many values there are."""
+        """Read the field once, however many values there are."""
         wanted = Wanted.of(values)
         tests = [self.is_boolean(value) for value in set(wanted.booleans)]
         if wanted.texts:

@@ -11,7 +11,7 @@ from evervec.stores.values import Candidate, Digest, Expected, Found, Typed
 
 
 class Finding(Engine):
-    """The part of the store that searches use. Full text is each engine's own."""
+    """The part of the store that searches use. Each engine has its own full-text search."""
 
     def mark(self) -> int:
         with self.db.reading() as conn:

@@ -1,7 +1,7 @@
 """Finishing whole batches.
 
-A job's row is changed only where its token still stands, and by nobody else from then on until
-the transaction ends. A finish and the points it wrote commit together.
+A job's row is changed only if its token is still valid; from then on it is locked until the
+transaction ends. A finish and the points that it wrote commit together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from evervec.stores.values import Apply, Finish
 
 
 class Finishing(Enqueueing, Ending):
-    """The part of the store that takes what workers bring back."""
+    """The part of the store that saves what workers finish."""
 
     @retried
     def finish(self, finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
@@ -48,7 +48,8 @@ class Finishing(Enqueueing, Ending):
         return [f.job.job_id in done for f in finishes]
 
     def _finish_untouched(self, conn: Connection, finishes: Sequence[Finish]) -> set[int]:
-        """Finish what is still as it was claimed, with its attempts: all but a few."""
+        """Finish the jobs that did not change since their claim, and add their attempts. These are
+        nearly all jobs."""
         batches: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
         for f in finishes:
             if f.job.token is not None and f.seq == f.job.claimed_seq:
@@ -63,8 +64,8 @@ class Finishing(Enqueueing, Ending):
     def _finish_claimed(
         self, conn: Connection, token: str, rows: list[tuple[Any, ...]]
     ) -> set[int]:
-        """Finish those of `rows` (job, seq, and what an attempt tells) that stand as they were
-        claimed with a token."""
+        """Finish those of `rows` (job, seq, and the values of the attempt) that did not change
+        since they were claimed with this token."""
         found = conn.execute(self.sql.finish_untouched, (token, *columns(rows)))
         return {row[0] for row in found}
 

@@ -1,4 +1,4 @@
-"""The workers that live: each says so from time to time, and is forgotten when it does not."""
+"""The list of workers: each sends heartbeats, and is removed from the list when they stop."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from evervec.model.reports import WorkerState
 from evervec.stores.sql.engine import Engine
 
 FORGOTTEN_AFTER = 3600.0
-"""seconds without a word after which a worker is no longer listed"""
+"""seconds without a heartbeat after which a worker is no longer listed"""
 
 
 class Fleet(Engine):
-    """The part of the store that knows who works."""
+    """The part of the store that lists the workers."""
 
     def beat(self, worker: str, *, version: str, held: int, done: int) -> None:
         with self.db.writing(durable=False) as conn:

@@ -1,7 +1,7 @@
-"""Text as full text gets it: plain words, without case and accents.
+"""Text in the form that is indexed for full text: plain words, without case and accents.
 
-PostgreSQL's own parser would keep addresses and paths whole, and what counts as a letter
-depends on the database's locale. So words are cut here, and the engine only stems them.
+PostgreSQL's own parser would keep addresses and paths whole, and its notion of a letter depends on
+the database's locale. So the text is split into words here, and the engine only stems them.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from hashlib import blake2b
 
 MOST_BYTES = 350_000
-"""A tsvector holds one megabyte: what lies behind this is not found by words, anywhere."""
+"""A tsvector holds at most one megabyte: text beyond this limit is not found by words."""
 
 _PIECE = 256
-"""characters that are normalised at once"""
+"""how many characters are normalised at once"""
 _ASCII = {code: " " for code in range(128) if not chr(code).isalnum()}
 _MARKS = re.compile("[\u0300-\u036f]+")
 _NO_WORD = re.compile(r"[\W_]+")
 
 
 def fold(text: str) -> str:
-    """The words of a text, apart by blanks."""
+    """The words of a text, separated by spaces."""
     if text.isascii():
         return text[:MOST_BYTES].translate(_ASCII)
     folded, size = [], 0
@@ -40,8 +40,8 @@ def _fold(text: str) -> str:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """A text in pieces of a bounded length: normalisation sorts the marks of a letter, which
-    takes the square of their number. No piece ends within a word where there is another place."""
+    """Split a text into pieces of bounded length: normalisation sorts the marks of a letter in
+    quadratic time. A piece ends within a word only if it contains no space."""
     start = 0
     while len(text) - start > _PIECE:
         end = start + _PIECE
@@ -53,7 +53,8 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _letter_before(text: str, end: int) -> int:
-    """The last place up to `end` that parts no letter from its marks; `end` where none is near."""
+    """The last position up to `end` that does not separate a letter from its marks; `end` if there
+    is none near."""
     for place in range(end, end - _PIECE // 4, -1):
         if not unicodedata.combining(text[place]):
             return place
@@ -61,5 +62,5 @@ def _letter_before(text: str, end: int) -> int:
 
 
 def owner_word(tenant: str) -> str:
-    """The word under which full text finds only this tenant's records."""
+    """The word that restricts a full-text search to this tenant's records."""
     return "t" + blake2b(tenant.encode(), digest_size=12).hexdigest()

@@ -1,10 +1,10 @@
-"""Where the first waiting job of a tenant was last found, so that a claim need not begin at the
-front.
+"""Where the first pending job of each tenant was last found, so that a claim need not scan from the
+front of the index.
 
-What stands before it in PostgreSQL are the dead entries of finished jobs, which are not cleared
-away while a transaction anywhere is older than they are. Once a look from the front takes long,
-looks between begin where the last one found something; now and then one goes the whole way, for
-what came to stand before that.
+In PostgreSQL the front of the index fills with dead entries of finished jobs; vacuum cannot remove
+them while an older transaction is open. Once a full scan becomes slow, later scans start where the
+last one found a job. From time to time a full scan runs, to find jobs that were inserted before
+that place.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import time
 from collections.abc import Hashable, Iterable
 
 SLOW = 0.002
-"""seconds that a look from the front may take before it is worth saving"""
+"""seconds; a full scan that takes longer is worth avoiding"""
 _SHARE = 50
-"""between two slow looks, the time of so many passes"""
+"""the time between two full scans, as a multiple of the time that one takes"""
 _LONGEST = 30.0
 
 Places = tuple[list[str], list[int], list[float], list[int]]
 
 
 class Fronts:
-    """For each way of asking: by tenant, rank, time and number of the first job that waits."""
+    """Per key of a scan: rank, due time and number of the first pending job of each tenant."""
 
     def __init__(self) -> None:
         self._found: dict[Hashable, dict[str, tuple[int, float, int]]] = {}
         self._whole_at: dict[Hashable, float] = {}
 
     def known(self, key: Hashable) -> Places:
-        """Where to begin, by tenant; nothing: at the front."""
+        """Where to start, by tenant; empty: at the front."""
         if time.monotonic() >= self._whole_at.get(key, 0.0):
             self._found.pop(key, None)
         fronts = self._found.get(key) or {}
@@ -39,7 +39,8 @@ class Fronts:
     def looked(
         self, key: Hashable, seconds: float, firsts: Iterable[tuple[str, int, float, int]]
     ) -> None:
-        """What a look found: tenant, rank, time and number of the first job of each tenant."""
+        """Record what a scan found: tenant, rank, due time and number of each tenant's first
+        job."""
         whole = key not in self._found
         if whole and seconds < SLOW:
             return

@@ -1,4 +1,4 @@
-"""Rows of the jobs table as values, and what is decided by them."""
+"""Rows of the jobs table as values, and the decisions that depend on them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from evervec.stores.values import Finish, Loaded, Unreadable
 JobRow = tuple[Any, ...]  # the columns of `job_columns` or `claim_columns`, in that order
 
 CRASH_SHRINKS_BY = 16
-"""Each crash of a job's worker divides the company it is claimed with next time."""
+"""Each crash of a job's worker divides the size of the batch it is next claimed in by this."""
 
 _STATUS = {s.value: s for s in Status}
 _OP = {o.value: o for o in Op}
@@ -29,12 +29,12 @@ _make_job = quick_maker(Job)
 
 @lru_cache(maxsize=4096)
 def _moment(seconds: float) -> datetime:
-    """Jobs of one batch share their times."""
+    """Cached, because jobs of one batch share their times."""
     return datetime.fromtimestamp(seconds, UTC)
 
 
 class Lease(NamedTuple):
-    """What a claim changes of each of its jobs."""
+    """What a claim sets on each of its jobs."""
 
     token: str
     worker: str
@@ -43,7 +43,7 @@ class Lease(NamedTuple):
 
 
 def make_jobs(names: Mapping[int, str], rows: Iterable[JobRow]) -> list[Job]:
-    """Jobs from rows of `job_columns`; `names`: of the embedding versions."""
+    """Jobs from rows of `job_columns`; `names`: the names of the embedding versions."""
     return [
         _make_job(
             job_id, tenant, kind, record_id, names[version], _OP[op], seq, claimed_seq,
@@ -60,7 +60,7 @@ def make_jobs(names: Mapping[int, str], rows: Iterable[JobRow]) -> list[Job]:
 
 
 def leased_jobs(names: Mapping[int, str], rows: Iterable[JobRow], lease: Lease) -> list[Job]:
-    """Jobs from rows of `claim_columns`, as `lease` left them since they were read."""
+    """Jobs from rows of `claim_columns` that were read before `lease` was written to them."""
     token, worker, started, expires = lease
     jobs = []
     for (
@@ -81,8 +81,8 @@ def leased_jobs(names: Mapping[int, str], rows: Iterable[JobRow], lease: Lease) 
 
 
 def company(crashes: int, attempts: int, max_attempts: int, limit: int) -> int:
-    """How many may be claimed together with a job: fewer after each crash of its worker, and
-    none once a crash would bury it (see `transitions.expire`)."""
+    """The size of the batch that a job may be claimed in: smaller after each crash of its worker,
+    and 1 once another crash would make it a dead letter (see `transitions.expire`)."""
     if crashes and attempts + 1 >= max_attempts:
         return 1
     shrunk: int = limit // CRASH_SHRINKS_BY**crashes
@@ -90,7 +90,7 @@ def company(crashes: int, attempts: int, max_attempts: int, limit: int) -> int:
 
 
 def together(rows: list[JobRow], limit: int) -> list[JobRow]:
-    """Of due jobs, as rows of `claim_columns`, those to be claimed at once."""
+    """The due jobs, as rows of `claim_columns`, that are claimed in one batch."""
     if not any(row[-1] for row in rows):
         return rows
 
@@ -113,20 +113,21 @@ def holds(standing: Mapping[int, JobState], job: Job) -> bool:
 
 
 def was_finished(standing: Mapping[int, JobState], finish: Finish) -> bool:
-    """The same finish came before: its answer was lost, not its work."""
+    """Whether the same finish was committed before, and only its answer was lost."""
     job = finish.job
     row = standing.get(job.job_id)
     return row is not None and row.finished_by(job.token, job.claimed_seq)
 
 
 def must_last(finishes: Iterable[Finish]) -> bool:
-    """Whether a crash may not undo them. What is in the store alone is undone as a whole, and
-    done again; but an index outside of it would stay as it is, and its jobs leased."""
+    """Whether the finishes must be durable. Work in the store alone may be lost in a crash: it is
+    lost as a whole, and done again. An index outside the store would keep its points while the
+    jobs stayed leased."""
     return any(f.fence is not None for f in finishes)
 
 
 def unread(finishes: Iterable[Finish]) -> list[Job]:
-    """Jobs finished by hand whose box or row nobody has read."""
+    """Jobs that a caller finishes although their box or row was never read."""
     return [
         f.job
         for f in finishes
@@ -135,8 +136,8 @@ def unread(finishes: Iterable[Finish]) -> list[Job]:
 
 
 def check_read(jobs: Iterable[Job], loaded: Container[str]) -> None:
-    """Refuse to finish jobs whose record would be lost; `loaded`: the kinds whose rows somebody
-    can load. Rows of other kinds are the caller's own affair."""
+    """Refuse to finish jobs whose record would be lost; `loaded`: the kinds whose rows evervec can
+    load. For rows of other kinds the caller is responsible."""
     for job in jobs:
         if job.op is Op.OPEN or job.kind in loaded:
             what = "holds a boxed record" if job.op is Op.OPEN else "must load its record"
@@ -148,7 +149,7 @@ def check_read(jobs: Iterable[Job], loaded: Container[str]) -> None:
 
 
 def done_row(f: Finish, now: float) -> tuple[Any, ...]:
-    """The attempt that a finish leaves."""
+    """The row of the attempt for a finish."""
     job = f.job
     return (
         job.record, job.tenant, job.version, job.attempts, f.seq, _began(job), now, "done",
@@ -159,7 +160,7 @@ def done_row(f: Finish, now: float) -> tuple[Any, ...]:
 def attempt_row(
     job: Job, outcome: Outcome, worker: str, error: str | None, now: float
 ) -> tuple[Any, ...]:
-    """The attempt that a failure or a crash leaves."""
+    """The row of the attempt for a failure or a crash."""
     return (
         job.record, job.tenant, job.version, job.attempts, job.claimed_seq, _began(job), now,
         outcome.value, 0, 0, 0, worker, error,
@@ -171,7 +172,7 @@ def _began(job: Job) -> float | None:
 
 
 def loaded(row: tuple[Any, ...]) -> Loaded | Unreadable:
-    """What a worker needs to know, from a row of `load`."""
+    """What a worker needs for a job, from a row of `load`."""
     op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq = row
     try:
         return Loaded(

@@ -1,4 +1,4 @@
--- Jobs: enqueue, finish, fail, and what is done to many.
+-- Jobs: enqueue, finish, fail, and operations on many jobs.
 -- For all stores; `named.py` says in which form.
 
 -- name: collections
@@ -10,7 +10,7 @@ order by version
 update evervec_versions set app = 1 where kind = $1 and app = 0
 
 -- name: owed
--- what jobs have yet to read; see `debt` in transitions.py
+-- what jobs still have to read; see `debt` in transitions.py
 select record, op, box, coalesce(box_seq, seq) from evervec_jobs
 where record in list($1) and op in ('load', 'open') and status <> 'done'
 
@@ -31,7 +31,7 @@ delete from evervec_records where record in list($1)
 delete from evervec_ledger where record in list($1)
 
 -- name: pauses
--- tenants whose jobs are not claimed; the empty name stands for all
+-- tenants whose jobs are not claimed; the empty name means all tenants
 select tenant from evervec_pauses order by tenant
 
 -- name: pause

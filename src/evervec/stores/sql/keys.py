@@ -1,4 +1,4 @@
-"""Keys of the service: found by their public part, changed by few, read with each request."""
+"""API keys of the service: found by their public part, read at each request, rarely changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evervec.stores.values import StoredKey
 
 
 class Keys(Engine):
-    """The part of the store that knows who may come in."""
+    """The part of the store that keeps API keys and tokens."""
 
     def add_key(self, key: StoredKey) -> None:
         with self.db.writing(durable=True) as conn:

@@ -1,4 +1,4 @@
-"""Loading, renewing and releasing. Claiming is each engine's own."""
+"""Loading, renewing and releasing. Each engine has its own claim."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Leases(Finishing):
             which = (version, limit)
             records = [row[0] for row in conn.execute(self.sql.to_appear, which)]
             self.lock_records(conn, records)
-            # once more: some may have been overtaken until they were locked
+            # read again: some may have changed before they were locked
             found = [row for row in conn.execute(self.sql.to_appear, which) if row[0] in records]
             numbers = self.take_numbers(conn, len(found)) if found else iter(())
             jobs: dict[str, list[Values]] = defaultdict(list)

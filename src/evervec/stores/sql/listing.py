@@ -1,4 +1,4 @@
-"""Lists of records and jobs, by what they are asked for."""
+"""Filtered lists of records and jobs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from evervec.stores.sql.looking import JOB_ORDER, Looking, make_record
 
 
 class Listing(Looking):
-    """The part of the store that answers questions, where parameters have numbers."""
+    """The part of the store that lists records and jobs, for engines with numbered parameters."""
 
     filter: type[Filter]
-    """how the engine looks into JSON"""
+    """how the engine reads JSON"""
     job_order: ClassVar[Mapping[Status | None, str]] = JOB_ORDER
     of_status: ClassVar[Mapping[Status | None, str]] = {}
-    """what else is true of jobs of a status, for an index that knows no status"""
+    """a redundant condition per status, so that an index without the status can be used"""
 
     def select_of(self, status: Status | None) -> str:
         """`select_jobs` for jobs of a status."""

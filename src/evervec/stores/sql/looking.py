@@ -16,24 +16,24 @@ from evervec.stores.values import Holding
 
 
 class JobStats(NamedTuple):
-    """What the jobs table says at a glance."""
+    """Counts and times of the jobs table."""
 
     pending: int
     processing: int
     done: int
     failed: int
     records: int
-    """that wait or are being processed"""
+    """records with a pending or processing job"""
     oldest: float | None
-    """when the first that waits was due"""
+    """when the oldest pending job was due"""
     last_done: float | None
     pace: float | None
-    """the seconds that a job took of late"""
+    """the mean seconds that recent jobs took"""
 
 
 class Looking(Engine):
-    """The part of the store that answers questions. Lists of records and jobs are each
-    engine's own."""
+    """The part of the store that reads records, jobs and counts. Each engine implements the lists
+    of records and jobs itself."""
 
     @property
     def select_records(self) -> str:
@@ -126,7 +126,7 @@ class Looking(Engine):
     def _standings(
         self, asked: Sequence[tuple[str, Ticket]]
     ) -> dict[tuple[str, str, str], _Standing]:
-        """How the records of tickets stand with the version that serves."""
+        """The state of each ticket's record in the serving version."""
         keys = sorted({(tenant, ticket.kind, ticket.id) for tenant, ticket in asked})
         if not keys:
             return {}
@@ -136,11 +136,11 @@ class Looking(Engine):
 
     @abstractmethod
     def keyed(self, keys: Sequence[tuple[str, str, str]]) -> Sequence[Any]:
-        """Keys of records as parameters of a query."""
+        """Record keys as parameters of a query."""
 
 
 class _Standing(NamedTuple):
-    """A record, its job and ledger entry of the version that serves, and what else is to come."""
+    """A record, its job and ledger entry of the serving version, and its outstanding jobs."""
 
     state: str
     seq: int
@@ -154,14 +154,14 @@ class _Standing(NamedTuple):
     """a job of any version is pending or processing"""
 
     def has(self, ticket: Ticket) -> bool:
-        """Whether the ticket's change was committed: the record is as new, or a job will make
-        it so. Other numbers prove nothing: a later pass over an older text has a larger one."""
+        """Whether the ticket's change was committed: the record is at least as new, or a job will
+        make it so. Other numbers prove nothing: a later job for an older text has a larger one."""
         return max(self.seq, self.to_appear or 0) >= ticket.seq
 
 
 def end_of(ticket: Ticket, row: _Standing | None) -> Status | None:
     """How a ticket's change ended; None while it may still be done."""
-    if not ticket.seq:  # there was nothing to change
+    if not ticket.seq:  # nothing had to change
         return Status.DONE
     if row is None or not row.has(ticket):
         return None
@@ -172,8 +172,8 @@ def end_of(ticket: Ticket, row: _Standing | None) -> Status | None:
         return Status.FAILED
     if row.waits or row.status is not None:
         return None
-    # no job: it was done and purged, or cancelled. A delete has a later seq than the record had
-    # when it appeared.
+    # There is no job: it was done and purged, or cancelled. A deleted record has a later seq than
+    # it had when it appeared.
     deleted = row.state == "deleted" and row.seq != row.born
     return Status.DONE if deleted else Status.FAILED
 
@@ -185,7 +185,7 @@ JOB_ORDER = {
     Status.DONE: "j.completed_at desc",
     Status.FAILED: "j.completed_at desc",
 }
-"""How jobs of a status are listed."""
+"""The order in which jobs of a status are listed."""
 
 
 def make_record(row: tuple[Any, ...]) -> Record:

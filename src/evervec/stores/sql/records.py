@@ -1,4 +1,4 @@
-"""What a change does to a record: decided here, written by each engine in its own way."""
+"""What a change does to a record. It is decided here; each engine has its own way to write it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _make_ticket = quick_maker(Ticket)
 
 @dataclass(slots=True)
 class Row:
-    """A record as it stands, then as this batch leaves it."""
+    """A record as it is stored, then as this batch leaves it."""
 
     id: str
-    record: int = 0  # 0: not there yet
+    record: int = 0  # 0: not stored yet
     state: str = ""
     seq: int = 0
     hash: bytes | None = None
@@ -42,9 +42,9 @@ class Row:
     was_stored: bool = False
     was_live: bool = False
     job_ids: tuple[int, ...] = ()
-    """numbers for jobs that are new, one for each version"""
+    """numbers for new jobs, one per version"""
     box_seq: int = 0
-    """of the add that filled the box of its job; 0: of this batch"""
+    """the seq of the add that filled its job's box; 0: the add is in this batch"""
 
     @classmethod
     def stored(cls, found: tuple[Any, ...]) -> Row:
@@ -55,7 +55,8 @@ class Row:
         return row
 
     def same_as(self, draft: Draft) -> bool:
-        """Nothing that is searched or embedded differs, and its vectors are made or on their way."""
+        """Whether nothing that is searched or embedded differs, and its vectors exist or a job will
+        make them."""
         return (
             self.state == "live"
             and self.hash == draft.hash
@@ -69,14 +70,14 @@ class Row:
         )
 
     def take(self, numbers: Iterator[int], targets: int) -> None:
-        """A new seq, and numbers for the jobs that it may need."""
+        """Take a new seq, and numbers for the jobs that the record may need."""
         self.seq = next(numbers)
         fresh = tuple(islice(numbers, targets))
-        self.job_ids = self.job_ids or fresh  # of two drafts of a batch both tell the same job
+        self.job_ids = self.job_ids or fresh  # two drafts in one batch share a job
         self.job_id = self.job_id or self.job_ids[0]
 
     def seq_of(self, box: str | None) -> int | None:
-        """Of the add that filled the box of its job."""
+        """The seq of the add that filled its job's box."""
         return None if box is None else self.box_seq or self.seq
 
     @property
@@ -86,12 +87,12 @@ class Row:
 
     @property
     def can_be_deleted(self) -> bool:
-        """It is there, or a job may yet make it appear."""
+        """Whether it is live, or a job may still make it appear."""
         will_appear = self.job_op in (Op.OPEN, Op.LOAD) and self.job_status != Status.DONE
         return self.state == "live" or will_appear
 
     def content(self, draft: Draft, now: float) -> tuple[Any, ...]:
-        """What the record is with this draft, in the order of the columns behind its id."""
+        """The record's values with this draft, in the order of the columns after its id."""
         return (
             "live", self.seq, self.born if self.was_live else self.seq, draft.hash, draft.weight,
             *self.times(draft, now), self.version, draft.title, draft.metadata, draft.data,
@@ -99,7 +100,7 @@ class Row:
         )  # fmt: skip
 
     def times(self, draft: Draft, now: float) -> tuple[float, float]:
-        """When the record was created and updated, if it is saved or boxed now."""
+        """The record's creation and update times, if it is saved or boxed now."""
         created, updated = draft.created_at, draft.updated_at
         if created is None:
             known = self.was_live or (self.was_stored and self.state == "hidden")
@@ -108,11 +109,11 @@ class Row:
 
 
 NewJob = tuple[Row, Op, str | None]
-"""of a record, with what is to be done and its box"""
+"""a job's record, op and box"""
 
 
 def judge(row: Row, draft: Draft) -> str:
-    """Whether a draft is stale, unchanged or changes the row; the row then stands as changed."""
+    """Whether a draft is stale, unchanged or changed, compared with the row. Updates the row."""
     if draft.if_seq is not None and row.seq != draft.if_seq:
         return "stale"
     if draft.version is not None:
@@ -134,7 +135,7 @@ def judge(row: Row, draft: Draft) -> str:
 
 
 def compare(drafts: Iterable[Draft], rows: dict[str, Row]) -> list[tuple[Draft, Row, str]]:
-    """What each draft does to its row, in order; records that are not there yet get one."""
+    """What each draft does to its row, in order; a record without a row gets one."""
     steps = []
     for draft in drafts:
         row = rows.get(draft.id)
@@ -150,7 +151,8 @@ def number(
     numbers: Iterator[int],
     targets: int,
 ) -> list[Ticket]:
-    """Give each change its seq and its jobs' numbers, in order; the tickets of all drafts."""
+    """Give each change its seq and its jobs' numbers, in order; returns the tickets of all
+    drafts."""
     tickets = []
     for draft, row, verdict in steps:
         is_new = not row.record or row.state == "deleted"
@@ -165,12 +167,12 @@ def number(
 
 @dataclass(slots=True)
 class Writes:
-    """What a batch comes to: each record once, as its last draft says."""
+    """The writes of a batch: each record once, with its last draft."""
 
     inserts: list[tuple[Row, Draft]] = field(default_factory=list)
     updates: list[tuple[Row, Draft]] = field(default_factory=list)
     stubs: list[Row] = field(default_factory=list)
-    """records that appear later, out of their box"""
+    """hidden rows of records that appear later, when their box is opened"""
     quiet: list[tuple[Any, ...]] = field(default_factory=list)
     """parameters of `update_quietly`"""
     jobs: list[NewJob] = field(default_factory=list)
@@ -199,7 +201,7 @@ class Writes:
 def tickets_of_deletes(
     kind: str, ids: Iterable[str], rows: Mapping[str, Row], accepted: set[str]
 ) -> list[Ticket]:
-    """The first of several deletes of one id is the one that was accepted."""
+    """The tickets of deletes. Of several deletes of one id, the first is the accepted one."""
     tickets = []
     for id in ids:
         found = rows.get(id) or Row(id)
@@ -210,7 +212,7 @@ def tickets_of_deletes(
 
 
 def stub_of(row: Row, tenant: str, kind: str, seq: int, now: float) -> tuple[Any, ...]:
-    """A record that nobody sees yet."""
+    """The row of a hidden record."""
     return (
         row.record, tenant, kind, row.id, "hidden", seq, seq, None, 1.0, now, now, row.version,
         None, "{}", None, "",
@@ -218,7 +220,7 @@ def stub_of(row: Row, tenant: str, kind: str, seq: int, now: float) -> tuple[Any
 
 
 def scope(tenant: str) -> str:
-    """The word under which full text finds only this tenant's records."""
+    """The word that restricts a full-text search to this tenant's records."""
     return "t" + tenant.encode().hex()
 
 
@@ -226,7 +228,7 @@ _BOX = ("text", "title", "metadata", "weight", "data")
 
 
 def pack_box(draft: Draft, created_at: float | None, updated_at: float | None) -> str:
-    """A boxed record with its times: those of when it was added, not of when it appears."""
+    """Serialize a boxed record with its times: those of the add, not of its appearance."""
     content = {name: getattr(draft, name) for name in _BOX}
     times = {"created_at": created_at, "updated_at": updated_at}
     return json.dumps(content | times, ensure_ascii=False)

@@ -1,4 +1,4 @@
--- Records: their changes, lists of them, and what searches read.
+-- Records: changes, lists, and what searches read.
 -- For all stores; `named.py` says in which form.
 
 -- name: targets
@@ -46,7 +46,7 @@ order by r.record
 limit $3
 
 -- name: stray_boxes
--- of versions that do not serve
+-- boxes whose version does not serve
 select j.job_id, j.record, j.tenant, coalesce(j.box_seq, j.seq), j.priority, j.scheduled_for,
        j.max_attempts, j.box
 from evervec_jobs as j
@@ -59,7 +59,7 @@ order by j.record
 limit $1
 
 -- name: rivals
--- the versions that a change of each record has to reach, with the record's jobs for them
+-- the versions that need a job for a change of each record, with the record's jobs for them
 select r.record, r.seq, v.version, v.state = 'serving', j.op,
        case when j.op = 'open' then coalesce(j.box_seq, j.seq) else j.seq end
 from evervec_records as r

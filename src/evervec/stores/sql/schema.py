@@ -1,9 +1,9 @@
 """One runner for the schemas of all engines.
 
-`schema.sql`, with the files that an engine names beside it, makes a new store: schema 1.
-`upgrade_N.sql` takes a store from schema N-1 to N. All missing steps run in one transaction that
-the engine has locked, so processes that open a store at once do them once, and one that is killed
-midway leaves the store as it was.
+`schema.sql`, with any other files that an engine names, creates a new store: schema 1.
+`upgrade_N.sql` upgrades a store from schema N-1 to N. All missing steps run in one transaction,
+under a lock that the engine takes: processes that open a store at the same time run them only once,
+and a process that is killed midway leaves the store unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Schema:
     latest: int = 1
 
     def upgrade(self, conn: Connection, found: int, store: str) -> None:
-        """Take the missing steps, within a transaction. `StoreError` for a store of a newer
+        """Run the missing steps, within a transaction. Raises `StoreError` for a store of a newer
         evervec."""
         self.check(found, store)
         for number in range(found + 1, self.latest + 1):
@@ -34,7 +34,7 @@ class Schema:
                 conn.execute(statement)
 
     def check(self, found: int, store: str) -> None:
-        """Refuse a store that a newer evervec made."""
+        """Reject a store that was created by a newer evervec."""
         if found > self.latest:
             raise StoreError(
                 f"{store} was made by a newer evervec (its schema is {found}, this version knows "

@@ -15,7 +15,7 @@ insert into evervec_tenants (tenant, weight, kinds, records, bytes, chunks, toke
 values ($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: spent
--- in a day
+-- tokens and money of one day
 select coalesce(sum(tokens), 0), coalesce(sum(money), 0) from evervec_spend
 where tenant = $1 and day = $2
 

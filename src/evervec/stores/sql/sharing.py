@@ -1,4 +1,4 @@
-"""What the processes of a store share: notes, sums of what was spent, vectors to use again."""
+"""What the processes of a store share: notes, spend, and cached vectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evervec.stores.values import Note
 
 
 class Sharing(Engine):
-    """The part of the store in which workers leave word for each other."""
+    """The part of the store that keeps the state shared by workers."""
 
     def note(self, name: str) -> Note | None:
         with self.db.reading() as conn:
@@ -24,7 +24,7 @@ class Sharing(Engine):
             return self.note(name) is None
         with self.db.writing(durable=False) as conn:
             if revision is None:
-                first = secrets.randbits(62)  # a note that went and came again is another one
+                first = secrets.randbits(62)  # differs when a note is dropped and added again
                 changed = conn.execute(self.sql.add_note, (name, value, first))
             elif value is None:
                 changed = conn.execute(self.sql.drop_note, (name, revision))

@@ -1,8 +1,7 @@
-"""What each tenant may have and what it has.
+"""The limits and the usage of each tenant.
 
-What there is of a tenant is counted where it changes, in the same transaction: by triggers in
-PostgreSQL, and in SQLite but for new records; in code in DuckDB. Nothing is ever counted by going
-through it.
+Usage is counted in the transaction of each change: by triggers in PostgreSQL; by triggers in
+SQLite, except for new records; in code in DuckDB. Usage is never computed by scanning the records.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from evervec.stores.values import Draft
 from evervec.telemetry.counters import QUOTAS
 
 _LIMITS_HOLD = 1.0
-"""seconds for which a tenant's limits are taken as known: another process may change them"""
+"""seconds for which a tenant's limits are cached: another process may change them"""
 _MOST_KNOWN = 10_000
 
 _ADVICE = {
@@ -35,7 +34,7 @@ _ADVICE = {
 
 
 def default_limits(settings: Settings) -> Limits:
-    """What the settings say for all tenants."""
+    """The limits for all tenants, from the settings."""
     return Limits(
         1, settings.tenant_kinds, settings.tenant_records, settings.tenant_bytes,
         settings.tenant_chunks, settings.tenant_tokens, settings.tenant_money,
@@ -43,7 +42,7 @@ def default_limits(settings: Settings) -> Limits:
 
 
 class Tenants(Engine):
-    """The part of the store that knows what tenants may and do have."""
+    """The part of the store that keeps tenants' limits and usage."""
 
     default_limits = Limits(1, 0, 0, 0, 0, 0, 0.0)
 
@@ -100,16 +99,17 @@ class Tenants(Engine):
         )  # fmt: skip
 
     def fold_usage(self, limit: int = 10_000) -> int:
-        """Add up what was counted, where it is noted change by change; how many those were."""
+        """Sum up the counts, in engines that log them change by change; returns how many rows were
+        summed up."""
         return 0
 
-    # what may be added
+    # checks before a change
     def lock_tenant(self, conn: Connection, tenant: str) -> None:
-        """Nobody else adds records of the tenant until the transaction ends, where others
-        could."""
+        """Stop others from adding records of the tenant until the transaction ends, in engines with
+        concurrent writers."""
 
     def check_kind(self, conn: Connection, tenant: str, kind: str) -> None:
-        """Refuse a kind that is one too many. A process asks once for each that is there."""
+        """Reject a new kind beyond the limit. A process remembers the kinds that it has seen."""
         if (tenant, kind) in self._kinds_there:
             return
         most = self.limits(tenant, conn).kinds
@@ -128,8 +128,8 @@ class Tenants(Engine):
     def check_room(
         self, conn: Connection, tenant: str, drafts: Sequence[Draft], rows: Mapping[str, Row]
     ) -> None:
-        """Refuse records that would be too many or too large; `rows`: those of them that are
-        there. What makes nothing larger is never refused."""
+        """Reject records that would exceed a limit of records, bytes or chunks; `rows`: those that
+        are stored already. A change that makes nothing larger is never rejected."""
         limits = self.limits(tenant, conn)
         if not (limits.records or limits.bytes or limits.chunks):
             return
@@ -154,7 +154,7 @@ class Tenants(Engine):
             raise QuotaExceeded(next(iter(refused.values()))[1], refused=list(refused))
 
     def check_count(self, conn: Connection, tenant: str, ids: Iterable[str], kind: str) -> None:
-        """Refuse ids of which too many are new."""
+        """Reject ids if their new records would exceed a limit."""
         limits = self.limits(tenant, conn)
         if not limits.records and not limits.chunks:
             return
@@ -172,7 +172,7 @@ class Tenants(Engine):
         records, size, chunks = conn.execute(self.sql.usage, (tenant,)).fetchone()
         return int(records), int(size), int(chunks)
 
-    # what was used in a day
+    # daily quotas
     def hold(self, tenant: str, until: float) -> None:
         with self.db.writing(durable=False) as conn:
             conn.execute(self.sql.drop_hold, (tenant,))
@@ -194,7 +194,7 @@ class Tenants(Engine):
 
 
 class _Room:
-    """What is left for a tenant."""
+    """The room that a tenant's limits leave."""
 
     def __init__(self, tenant: str, limits: Limits, records: int, size: int, chunks: int) -> None:
         self._tenant = tenant
@@ -204,8 +204,8 @@ class _Room:
         self._chunks = chunks
 
     def take(self, is_new: bool, more: int) -> tuple[str, str] | None:
-        """Take room for a record, `more` bytes than it had; or the quota that has none, and what
-        to say of it."""
+        """Take room for a record that grows by `more` bytes; returns None, or the name of the quota
+        that is exceeded and an error message."""
         limits, tenant = self._limits, self._tenant
         if is_new and limits.records and self._records >= limits.records:
             return "records", _too_much("records", tenant, self._records, limits.records)
@@ -232,12 +232,12 @@ def _reached(used: float, most: float | None) -> bool:
 
 
 def size_of(draft: Draft) -> int:
-    """The bytes of a record as the store counts them."""
+    """The size of a record in bytes, as the store counts it."""
     return bytes_of(draft.title, draft.metadata, draft.data, draft.text)
 
 
 def bytes_of(title: str | None, metadata: str, data: str | None, text: str) -> int:
-    """The bytes of a record's parts as the store counts them."""
+    """The size of a record's parts in bytes, as the store counts it."""
     parts = (title, metadata if metadata != "{}" else None, data, text)
     return sum(len(p) if p.isascii() else len(p.encode()) for p in parts if p)
 

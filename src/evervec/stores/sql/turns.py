@@ -1,9 +1,9 @@
 """Tenants take turns: whose jobs a claim takes, how many of each, and in which order.
 
-A claim goes round the tenants that have due jobs, in the order of their names, and begins behind
-the one that was served last. Each gets a share of the claim by its weight; what one does not need
-goes to the others. Priorities order the jobs within a tenant. So a tenant with a million jobs
-delays another's single one by about one claim.
+A claim visits the tenants that have due jobs round-robin, in the order of their names, and starts
+after the tenant that was served last. Each gets a share of the claim by its weight; the unused part
+of a share goes to the others. Priorities order the jobs within a tenant. So a tenant with a million
+jobs delays another tenant's single job by about one claim.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from itertools import chain, takewhile, zip_longest
 from typing import Any, TypeVar
 
 PROMOTED_AT_ONCE = 10_000
-"""jobs that were for later and are due now, at most, that one claim makes ready"""
+"""how many delayed jobs that have become due one claim makes claimable, at most"""
 
 JobRow = tuple[Any, ...]
 T = TypeVar("T")
 
 
 class Turns:
-    """Where the round of this process stands."""
+    """The position of this process in the round of tenants."""
 
     def __init__(self) -> None:
         self.after = ""
-        """the tenant behind which the next claim begins"""
+        """the tenant after which the next claim starts"""
 
     def tenants(self, behind: Callable[[str], Iterable[str]], limit: int) -> list[str]:
-        """The tenants of the next claim, at most `limit`; `behind`: those behind a name that have
-        due jobs, in order, as they are asked for."""
+        """The tenants of the next claim, at most `limit`. `behind` gives the tenants after a name
+        that have due jobs, lazily and in order."""
         after = self.after
         once_more = takewhile(lambda name: name <= after, behind("") if after else ())
         found = []
@@ -40,8 +40,8 @@ class Turns:
         return found
 
     def served(self, tenants: list[str], limit: int) -> None:
-        """The next claim begins behind the last of them; or, when no tenant is left out, behind
-        the first, so that each comes first in its turn."""
+        """Start the next claim after the last of them; or, if no tenant was left out, after the
+        first, so that each tenant is first in turn."""
         if tenants:
             self.after = tenants[-1] if len(tenants) == limit else tenants[0]
 
@@ -52,7 +52,8 @@ def share_out(
     limit: int,
     first_of: Callable[[str, int], list[T]],
 ) -> list[list[T]]:
-    """Due jobs of each tenant, `limit` in all; `first_of` gives the first so many of one."""
+    """Due jobs of each tenant, `limit` in all; `first_of` gives the first jobs of a tenant, up to
+    a count."""
     given: dict[str, list[T]] = {}
     hungry = {tenant: weights.get(tenant, 1) for tenant in tenants}
     left = limit
@@ -78,7 +79,7 @@ def in_turns(groups: list[list[T]]) -> list[T]:
 
 
 def by_tenant(rows: Iterable[JobRow], tenant: int) -> list[list[JobRow]]:
-    """Rows in groups; `tenant`: the column that names it."""
+    """Rows grouped by tenant; `tenant`: the number of that column."""
     groups: dict[str, list[JobRow]] = {}
     for row in rows:
         groups.setdefault(row[tenant], []).append(row)
@@ -86,5 +87,5 @@ def by_tenant(rows: Iterable[JobRow], tenant: int) -> list[list[JobRow]]:
 
 
 def behind(names: list[str], after: str) -> Iterator[str]:
-    """Those of sorted names that come behind another."""
+    """The names, of a sorted list, that come after another."""
     return (name for name in names if name > after)

@@ -13,7 +13,7 @@ from evervec.stores.values import Collection, KindSpec, LockHolder, Progress
 
 
 class Versions(Boxes):
-    """The part of the store that knows which model made which vectors."""
+    """The part of the store that keeps the embedding versions of each kind, and named locks."""
 
     def collections(self) -> list[Collection]:
         with self.db.reading() as conn:
@@ -55,7 +55,7 @@ class Versions(Boxes):
             in rows
         ]  # fmt: skip
 
-    # another model
+    # migration to another model
     def begin_versions(self, model: ModelSpec, kinds: Sequence[str]) -> None:
         identity = (model.name, model.provider, model.model, model.dimensions)
         with self.db.writing(durable=True) as conn:
@@ -91,7 +91,7 @@ class Versions(Boxes):
         return behind
 
     def halt_finishes(self, conn: Connection) -> None:
-        """Until the transaction ends nobody finishes a job, where others could."""
+        """Block finishes until the transaction ends, in engines with concurrent writers."""
 
     def retire_versions(self, versions: Sequence[int]) -> None:
         with self.db.writing(durable=True) as conn:

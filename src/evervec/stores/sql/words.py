@@ -1,4 +1,4 @@
-"""The words of a question that full text looks for."""
+"""The words of a query that full text looks for."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from itertools import islice
 
 _TERM = re.compile(r'"([^"]+)"|(\w+)')
-_WORD = re.compile(r"[^\W_]+")  # as the engines' tokenizers cut
+_WORD = re.compile(r"[^\W_]+")  # as the engines' tokenizers split text
 _MOST_WORDS = 64
 _MOST_IN_PHRASES = 16
-"""of all terms together: engines compare all places where the words of a phrase stand"""
+"""for all terms together: engines compare all positions of the words of a phrase"""
 _LONGEST_PART = 128
 _LITTLE_WORDS = frozenset(
     [
@@ -75,12 +75,13 @@ _LITTLE_WORDS = frozenset(
         "your",
     ]
 )
-"""Words of a question that say nothing of its answer, and yet are rare where answers are terse."""
+"""Stop words of a query: they say nothing about the answer, yet are rare in terse texts."""
 
 
 def terms(query: str) -> list[str]:
-    """The words and quoted phrases worth looking for, of as many words as count; none: there is
-    nothing to find by words. Where phrases have too many words, each is looked for by itself."""
+    """The words and quoted phrases to look for, up to `_MOST_WORDS` words; empty: the query has no
+    words. When phrases have more words than `_MOST_IN_PHRASES`, their words are looked for one by
+    one."""
     found, left, in_phrases = [], _MOST_WORDS, _MOST_IN_PHRASES
     for match in _TERM.finditer(query):
         term = match.group(match.lastindex or 0)
@@ -97,7 +98,7 @@ def terms(query: str) -> list[str]:
 
 
 def part_of_text(query: str) -> str | None:
-    """The query as it may stand in a text; None for one so long that it is none, and that would
-    take long to look for where the text is much like it."""
+    """The query as a substring of a text; None for one too long to be one: the search for it would
+    be slow in texts that are much like it."""
     part = query.strip()
     return part if len(part) <= _LONGEST_PART else None

@@ -1,4 +1,4 @@
-"""The SQLite store: one file inside a program, or memory."""
+"""The SQLite store: one file, opened inside the program, or memory."""
 
 from evervec.stores.sqlite.store import SqliteStore
 

@@ -1,4 +1,4 @@
-"""Jobs for another version, and what an SQLite file needs from time to time."""
+"""Jobs for another version, and the periodic maintenance of an SQLite file."""
 
 from __future__ import annotations
 

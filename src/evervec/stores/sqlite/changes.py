@@ -1,8 +1,8 @@
 """Saving, deleting and enqueueing: a record and its job in one transaction.
 
-A batch is compared with what is there, numbered, and then written with one
+A batch is compared with the stored rows, numbered, and then written with one
 statement per table. Numbers come from the store's counter under the write lock,
-so a later change always has the larger seq.
+so a later change always has a larger seq.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from evervec.stores.values import Draft
 
 
 class Changes(Engine, Debts, Tenants):
-    """The part of the store that takes what callers write."""
+    """The part of the store that saves and deletes records."""
 
     def save(
         self, tenant: str, kind: str, drafts: Sequence[Draft], conn: Any = None
@@ -83,7 +83,7 @@ class Changes(Engine, Debts, Tenants):
         return tickets_of_deletes(kind, ids, rows, accepted)
 
     def _targets(self, db: sqlite3.Connection, kind: str, now: float) -> list[int]:
-        """The versions that a change of this kind has to reach, the serving one first."""
+        """The versions that need a job for a change of this kind, the serving one first."""
         targets = [row[0] for row in db.execute(SQL.targets, (kind,))]
         if not targets:
             number = self.take_numbers(db, 1)
@@ -114,7 +114,7 @@ class Changes(Engine, Debts, Tenants):
         if outdated:
             db.execute(SQL.unindex_text, (token, listed(outdated)))
         if writes.quiet:
-            self.take_numbers(db, 1)  # so that what is remembered of them is looked up again
+            self.take_numbers(db, 1)  # so that caches of these records are refreshed
         inserts = [(r.record, tenant, kind, r.id, *r.content(d, now)) for r, d in writes.inserts]
         inserts += [stub_of(row, tenant, kind, row.seq, now) for row in writes.stubs]
         updates = [(*row.content(draft, now), row.record) for row, draft in writes.updates]
@@ -149,7 +149,7 @@ class Changes(Engine, Debts, Tenants):
             draft = row.draft or _PLAIN
             due = now + draft.delay
             attempts = draft.max_attempts or default
-            reached = targets[:1] if op is Op.OPEN else targets  # who serves opens it
+            reached = targets[:1] if op is Op.OPEN else targets  # the serving version opens it
             for job_id, version in zip(row.job_ids, reached, strict=False):
                 values.append(
                     (job_id, row.record, version, tenant, op.value, draft.priority, due, row.seq,

@@ -1,7 +1,7 @@
--- Claims: due jobs by tenants' turns, leases, and what a worker loads.
+-- Claims: due jobs in tenants' turns, leases, and what a worker loads.
 
 -- name: claim_columns
--- what a lease does not set anew
+-- the columns that a lease does not overwrite, or whose new values follow from the old ones
 j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, j.attempts, j.max_attempts,
 j.error, j.created_at, j.scheduled_for, j.completed_at, j.record, j.crashes
 from evervec_jobs as j
@@ -13,7 +13,7 @@ where status = 'pending' and later = 1 and scheduled_for <= ?
 limit 1
 
 -- name: promote
--- jobs that were for later and are due now
+-- delayed jobs that are due now
 update evervec_jobs set later = 0
 where job_id in (
     select job_id from evervec_jobs indexed by evervec_jobs_later
@@ -22,13 +22,13 @@ where job_id in (
     limit ?)
 
 -- name: next_tenant
--- the first behind another, in the order of their names, that has jobs to claim
+-- the next tenant after a name, in the order of names, that has jobs to claim
 select tenant from evervec_jobs indexed by evervec_jobs_turns
 where status = 'pending' and later = 0 and tenant > ?
 order by tenant limit 1
 
 -- name: due_of_tenant
--- ?4: versions whose jobs are left for others
+-- ?4: versions whose jobs this process does not claim
 where j.status = 'pending' and j.later = 0 and j.tenant = ?1 and j.scheduled_for <= ?2
     and j.crashes <= ?3 and j.op in ('embed', 'open', 'load', 'delete')
     and (?4 is null
@@ -44,7 +44,7 @@ set status = 'processing', token = ?, worker = ?, started_at = ?, lease_expires_
 where job_id in (select value from json_each(?))
 
 -- name: load
--- of an entry in doubt nothing is known to be in the index
+-- an entry in doubt is left out: it does not prove that its chunks are in the index
 select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks, j.box,
        j.trace, j.box_seq
 from json_each(?) as wanted
@@ -65,7 +65,7 @@ where job_id = ?3 and token = ?4 and status = 'processing'
 update evervec_jobs set lease_expires_at = ? where job_id = ?
 
 -- name: next_scheduled
--- of one that can be claimed now, and of the first that is for later
+-- the earlier due time of: one job that can be claimed now, the first delayed job
 select min(scheduled_for) from (
     select * from (
         select scheduled_for from evervec_jobs indexed by evervec_jobs_turns

@@ -1,9 +1,9 @@
 """Connections to one SQLite file: a single writer, a few readers, and clear errors.
 
 All writes of a process go through one connection under one lock, each inside
-`BEGIN IMMEDIATE`, so that nothing ever upgrades from reading to writing. Reads
-have connections of their own and, thanks to the write-ahead log, never wait. In
-memory there is one connection for both.
+`BEGIN IMMEDIATE`, so that no transaction ever upgrades from reading to writing.
+Reads have separate connections and, thanks to the write-ahead log, never wait.
+In memory there is one connection for both.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _SAVEPOINT = "evervec_call"
 
 
 class _Reader:
-    """A connection for queries, of one borrower at a time: a plain object that is used again,
-    because every search borrows several. The deadline of its borrower ends its statements."""
+    """A connection for queries, used by one caller at a time. It is a plain object that is reused,
+    because every search borrows several. The caller's deadline interrupts its statements."""
 
     __slots__ = ("_conn", "_db", "_guards")
 
@@ -43,7 +43,7 @@ class _Reader:
         self._db = db
         self._conn = conn
         self._guards: list[interrupting | None] = []
-        """of each block that is open: one may be inside another in memory"""
+        """one per open block: in memory, blocks may be nested"""
 
     def __enter__(self) -> sqlite3.Connection:
         guard = None if current() is None else interrupting(self._conn.interrupt)
@@ -75,8 +75,8 @@ class Connections:
         read_only: bool = False,
         immutable: bool = False,
     ) -> None:
-        """`read_only`: nothing of the file is changed, its journal mode included; `immutable`:
-        nor is anything written beside it, which is right only while nobody writes it."""
+        """`read_only`: the file is not changed, not even its journal mode; `immutable`: no files
+        are written beside it either, which is safe only while no process writes the file."""
         self.path = path
         self.read_only = read_only
         self._immutable = immutable
@@ -108,7 +108,8 @@ class Connections:
             raise
 
     def _use_log(self) -> None:
-        """Turn to the write-ahead log. That does not wait for a lock by itself."""
+        """Switch to the write-ahead log, and retry while the file is locked: SQLite does not wait
+        for a lock here."""
         deadline = time.monotonic() + self._busy_seconds
         while True:
             try:
@@ -136,8 +137,8 @@ class Connections:
         return conn
 
     def reading(self) -> _Reader:
-        """A connection for queries; each statement sees what is committed by then. It is
-        borrowed from here on, so open the block at once."""
+        """A connection for queries; each statement sees what is committed when it starts. The
+        connection counts as borrowed from this call on, so enter the block at once."""
         self._check_open()
         if self.path is None:
             acquire(self._lock)
@@ -157,8 +158,8 @@ class Connections:
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """A connection for queries that all see the same moment. Keep it short: while it
-        lasts, the write-ahead log cannot be cut back."""
+        """A connection for queries that all see the same snapshot. Keep it short: while it is
+        open, the write-ahead log cannot be truncated."""
         with self.reading() as conn:
             if conn.in_transaction:  # in memory, called from inside a write
                 yield conn
@@ -170,8 +171,8 @@ class Connections:
                 _roll_back(conn)
 
     def commits(self) -> int | None:
-        """A number that changes with every commit, whoever made it; None in memory. To compare
-        it is half the work of reading a row."""
+        """A number that changes with every commit of any process; None in memory. Reading it takes
+        half the work of reading a row."""
         self._check_open()
         if self.path is None:
             return None
@@ -186,11 +187,11 @@ class Connections:
 
     @contextmanager
     def writing(self, *, durable: bool, conn: Any = None) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it or nothing.
+        """One atomic transaction.
 
-        `durable`: on disk when this returns. Without it a power cut may undo the
-        latest such transactions (never a part of one), which is right for work that
-        will then be done again. With `conn` it becomes a part of the caller's own
+        `durable`: it is on disk when the block ends. Without it a power cut may undo
+        the latest such transactions (never a part of one), which is acceptable for
+        work that is then done again. With `conn` it becomes a part of the caller's
         transaction, which the caller commits.
         """
         if conn is not None:
@@ -212,13 +213,13 @@ class Connections:
             try:
                 with interrupting(writer.interrupt):
                     yield writer
-                writer.execute("commit")  # which no deadline breaks off: it is done or it is not
+                writer.execute("commit")  # no deadline interrupts the commit
             except BaseException:
                 _roll_back(writer)
                 raise
 
     def _begin(self, writer: sqlite3.Connection) -> None:
-        """Take the file's write lock, waiting no longer than the deadline allows."""
+        """Take the file's write lock; wait no longer than the deadline allows."""
         seconds = left(self._busy_seconds)
         if seconds == self._busy_seconds:
             writer.execute("begin immediate")
@@ -232,7 +233,7 @@ class Connections:
             writer.execute(f"pragma busy_timeout = {int(self._busy_seconds * 1000)}")
 
     def checkpoint(self) -> None:
-        """Cut the write-ahead log back as far as present readers allow."""
+        """Truncate the write-ahead log as far as current readers allow."""
         if self.path is None or self.read_only:
             return
         with self._lock, self._explained():
@@ -284,7 +285,7 @@ class Connections:
         return StoreError(f"{what.format(name=self.name, seconds=self._busy_seconds)} ({error})")
 
     def _is_full(self) -> bool:
-        """Some engines' files say only that writing failed when there is no space left."""
+        """Whether the disk is full: SQLite may report that only as an I/O error."""
         return self.path is not None and shutil.disk_usage(self.path.parent).free < 1 << 20
 
 
@@ -316,13 +317,13 @@ _EXPLANATIONS = {
 
 
 def _roll_back(conn: sqlite3.Connection) -> None:
-    if conn.in_transaction:  # some errors have ended it already
+    if conn.in_transaction:  # some errors end it already
         conn.execute("rollback")
 
 
 @contextmanager
 def _joined(conn: Any) -> Iterator[sqlite3.Connection]:
-    """The caller's transaction, with what happens here as one step of it."""
+    """Run the block inside the caller's transaction, in a savepoint."""
     given, conn = conn, driver_connection(conn)
     if not isinstance(conn, sqlite3.Connection):
         raise InvalidArgument(
@@ -330,7 +331,7 @@ def _joined(conn: Any) -> Iterator[sqlite3.Connection]:
             f"connection over one), not {type(given).__name__}"
         )
     if not conn.in_transaction and conn.isolation_level is not None:
-        conn.execute("begin immediate")  # as the module itself would before a write
+        conn.execute("begin immediate")  # as sqlite3 itself does before a write
     rows, texts = conn.row_factory, conn.text_factory
     conn.row_factory, conn.text_factory = None, str
     conn.execute(f"savepoint {_SAVEPOINT}")

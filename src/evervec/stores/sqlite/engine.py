@@ -15,7 +15,7 @@ from evervec.stores.sqlite.connections import Connections
 
 
 def _dialect(shared: str) -> str:
-    """Numbers of parameters, lists as JSON, and no casts."""
+    """Translate the shared queries: `?1` for `$1`, lists as JSON, no casts."""
     text = re.sub(r"::(?:double precision|\w+)", "", shared)
     text = re.sub(r"\$(\d+)", r"?\1", text)
     return re.sub(r"list\((\?\d+)\)", r"(select value from json_each(\1))", text)
@@ -41,7 +41,7 @@ class Engine(engine.Engine):
         self.db = db
 
     def take_numbers(self, conn: sqlite3.Connection, count: int) -> int:
-        """The first of `count` fresh numbers of the store's one counter."""
+        """Take `count` new numbers from the store's single counter; returns the first."""
         last: int = conn.execute(SQL.take_numbers, (count,)).fetchone()[0]
         return last - count + 1
 

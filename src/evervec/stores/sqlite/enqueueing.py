@@ -1,4 +1,4 @@
-"""Enqueueing: jobs for records as they stand, and for rows that evervec does not own."""
+"""Enqueueing: jobs for records as they are stored, and for rows that evervec does not own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evervec.stores.values import Draft
 
 
 class _Batch(NamedTuple):
-    """Records of one kind to enqueue alike."""
+    """Records of one kind that are enqueued in the same way."""
 
     tenant: str
     kind: str
@@ -27,7 +27,7 @@ class _Batch(NamedTuple):
 
 
 class Enqueueing(Changes):
-    """The part of the store that takes jobs by themselves."""
+    """The part of the store that enqueues jobs without content."""
 
     def enqueue(
         self,
@@ -93,8 +93,8 @@ class Enqueueing(Changes):
         return results
 
     def _enqueue_new(self, db: sqlite3.Connection, batch: _Batch) -> list[EnqueueResult] | None:
-        """Enqueue a batch of records that are all new, in one statement for each table; None,
-        with nothing changed, if one is known."""
+        """Enqueue a batch of new records, with one statement per table and version. Returns None,
+        and changes nothing, if any record is known."""
         tenant, kind, ids, targets, plan, now = batch
         step, listing = 1 + len(targets), listed(ids)
         first = self.take_numbers(db, len(ids) * step)
@@ -115,6 +115,6 @@ class Enqueueing(Changes):
                  now, listing),
             )  # fmt: skip
         numbers = range(first + 1, first + 1 + len(ids) * step, step)
-        # the same as calling EnqueueResult for each, in a third of the time
+        # the same as calling EnqueueResult for each number, in a third of the time
         fields = zip(numbers, repeat(True), repeat(None), strict=False)
         return list(map(tuple.__new__, repeat(EnqueueResult), fields))

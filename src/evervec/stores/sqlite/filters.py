@@ -8,8 +8,8 @@ from typing import Any
 from evervec.model.filters import Condition, Scalar, Wanted
 from evervec.stores.sql.filters import COMPARE
 
-# The field's own value, or an item of it where it is a list. Metadata is read once for each
-# condition, and nothing that is nested deeper is looked at.
+# Tests the field's value, or each item if it is a list. Metadata is read once per condition;
+# values that are nested deeper are ignored.
 _ITEMS = """exists (
     select 1 from json_each(r.metadata) as f
     where f.key = ? and ({test_field} or exists (
@@ -57,7 +57,7 @@ def _equal(field: str, values: Sequence[Scalar]) -> tuple[str, list[Any]]:
 
 
 def _items(field: str, test: str, values: list[Any]) -> tuple[str, list[Any]]:
-    """A test of the field's value, or of an item of it, named `{0}`."""
+    """A test of the field's value, or of its items; `{0}` is the tested value."""
     tests = {"test_field": f"({test.format('f')})", "test_item": test.format("item")}
     return _ITEMS.format(**tests), [field, *values, *values]
 

@@ -1,4 +1,4 @@
-"""Full text, by the words that SQLite's tokenizer finds."""
+"""Full-text search, by the words that SQLite's tokenizer finds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Finding(Engine, finding.Finding):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._marked: tuple[int | None, int] = (None, 0)
-        """the number of commits as it was just before the mark was read"""
+        """the number of `commits`, read just before the mark, and the mark"""
         self._counts = Counts()
 
     def mark(self) -> int:
@@ -50,7 +50,7 @@ class Finding(Engine, finding.Finding):
                 ranking = Ranking(conn, scope(tenant), self._counts)
                 if found := ranking.best(words, limit, filtered):
                     return found
-            # words that the tokenizer cannot find, such as a part of Chinese or Japanese text
+            # for words that the tokenizer cannot find, such as a part of Chinese or Japanese text
             if (part := part_of_text(query)) is None:
                 return []
             plain = f"{SQL.contains_text}{clause} order by r.record desc limit ?"

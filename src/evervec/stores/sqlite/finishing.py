@@ -1,7 +1,7 @@
-"""Finishing, a batch at once where that is possible.
+"""Finishing, a whole batch at once where possible.
 
-All of it runs under the write lock, so a token that was checked stays good until
-the transaction ends. A finish and the points it wrote commit together.
+Everything runs under the write lock, so a token that was checked stays valid until
+the transaction ends. A finish and the points that it wrote commit together.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from evervec.stores.values import Apply, Finish
 
 
 class Finishing(Enqueueing, Ending):
-    """The part of the store that takes what workers bring back."""
+    """The part of the store that saves what workers finish."""
 
     def finish(self, finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
         if not finishes:
@@ -32,7 +32,7 @@ class Finishing(Enqueueing, Ending):
             if _finish_untouched(conn, finishes, now):
                 self._write_results(conn, finishes, apply, now)
                 done = [True] * len(finishes)
-            else:  # some lost their lease, were overtaken or came before
+            else:  # some lost their lease, were overtaken or were finished before
                 good: list[Finish] = []
                 ended = self._finish_rest(conn, finishes, good, now)
                 self._write_results(conn, good, apply, now)
@@ -44,7 +44,7 @@ class Finishing(Enqueueing, Ending):
         conn.executemany(SQL.finish, [(f.seq, now, f.job.job_id) for f in held])
 
     def _reveal(self, conn: Connection, finishes: Sequence[Finish], now: float) -> None:
-        self.fresh_number(conn)  # so that what is remembered of them is looked up again
+        self.fresh_number(conn)  # so that caches of these records are refreshed
         for f in finishes:
             job = f.job
             row = conn.execute(SQL.reveal_state, (job.record,)).fetchone()
@@ -73,8 +73,8 @@ class Finishing(Enqueueing, Ending):
 
 
 def _finish_untouched(conn: sqlite3.Connection, finishes: Sequence[Finish], now: float) -> bool:
-    """Finish a whole batch at once, with its attempts, if all of it is still as it was claimed;
-    else nothing is changed."""
+    """Finish a whole batch at once, with its attempts, if none of its jobs changed since the claim.
+    Otherwise nothing is changed, and the result is False."""
     token = finishes[0].job.token
     by_work: defaultdict[tuple[int, int, int, str], list[int]] = defaultdict(list)
     for job, change, _, _, _, embedded, reused, tokens, worker, _ in finishes:

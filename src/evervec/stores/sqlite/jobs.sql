@@ -1,14 +1,14 @@
--- Jobs: enqueue, finish, fail, and what is done to many.
+-- Jobs: enqueue, finish, fail, and operations on many jobs.
 
 -- name: try_write
--- changes nothing, and is undone
+-- changes nothing, and is rolled back
 update evervec_meta set value = value where key = 'counter'
 
 -- name: take_numbers
 update evervec_meta set value = value + ? where key = 'counter' returning value
 
 -- name: loaded_kinds
--- whose rows a loader or an attached table gives
+-- the kinds whose rows come from a loader or an attached table
 select value from json_each(?) as wanted
 where exists (select 1 from evervec_versions as v where v.kind = wanted.value and v.app = 1)
     or exists (select 1 from evervec_attached as a where a.kind = wanted.value)
@@ -67,7 +67,7 @@ on conflict (record, version) do update set
     priority = case
         when status in ('pending', 'processing') then max(priority, excluded.priority)
         else excluded.priority end,
-    -- a waiting job keeps its place; one in process may wait for its next pass
+    -- a pending job, or a claimed one that changed since its claim, is not postponed
     scheduled_for = case
         when status = 'pending' or status = 'processing' and seq > claimed_seq
             then min(scheduled_for, excluded.scheduled_for)
@@ -90,7 +90,7 @@ from evervec_jobs as j
 cross join evervec_records as r on r.record = j.record
 
 -- name: versions_stamp
--- another number after any change of versions, by triggers
+-- differs after any change of versions; set by triggers
 select value from evervec_meta where key = 'versions'
 
 -- name: standing
@@ -136,7 +136,7 @@ on conflict (record, version) do update
 where excluded.seq >= seq
 
 -- name: doubt_ledger
--- a write into an index outside of the store begins
+-- mark entries in doubt before a write to an index outside the store
 update evervec_ledger set doubt = ?
 where (record, version) in (
     select record, version from evervec_jobs where job_id in (select value from json_each(?)))
@@ -203,7 +203,7 @@ where status = 'failed' and version not in (select version from evervec_versions
 limit ?1
 
 -- name: forsake
--- what never appeared, and no job will make appear, is as good as deleted
+-- mark records deleted that never appeared and have no job that could make them appear
 update evervec_records set state = 'deleted'
 where record in (select value from json_each(?)) and state = 'hidden'
     and not exists (select 1 from evervec_jobs as j where j.record = evervec_records.record)

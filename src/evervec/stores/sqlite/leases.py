@@ -37,7 +37,7 @@ class Leases(Finishing):
             if not self._anything_due(conn, self.now()):
                 return []
         with self.db.writing(durable=False) as conn:
-            now = self.now()  # the lease runs from here, however long the lock took
+            now = self.now()  # the lease starts after the lock is taken
             barred = self.barred(conn, versions)
             rows = self._candidates(
                 conn,
@@ -54,7 +54,7 @@ class Leases(Finishing):
             return leased_jobs(self.version_names(conn), rows, held)
 
     def _anything_due(self, conn: sqlite3.Connection, now: float) -> bool:
-        """Whether a claim may find something, whatever version it is of."""
+        """Whether a claim may find a job, of any version."""
         skipped = self.held_back(conn, now)
         if EVERYONE in skipped:
             return False
@@ -132,7 +132,7 @@ class Leases(Finishing):
 def _rows_to_load(
     conn: sqlite3.Connection, jobs: Sequence[Job]
 ) -> Iterator[tuple[Any, ...] | Unreadable]:
-    """A row for each job; if one cannot be read at all, that one alone says so."""
+    """A row per job; only a job whose row cannot be read gets `Unreadable`."""
     done = 0
     try:
         for row in conn.execute(SQL.load, (listed(j.job_id for j in jobs),)):
@@ -149,7 +149,7 @@ def _rows_to_load(
 
 
 def _tenants_behind(conn: sqlite3.Connection, after: str, skipped: Container[str]) -> Iterator[str]:
-    """Tenants that have jobs to claim, in the order of their names, each by one step in the
+    """Tenants that have jobs to claim, in the order of their names; each takes one seek in the
     index."""
     while row := conn.execute(SQL.next_tenant, (after,)).fetchone():
         (after,) = row

@@ -1,4 +1,4 @@
-"""Lists of records and jobs, by what they are asked for."""
+"""Filtered lists of records and jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evervec.stores.sqlite.filters import filter_sql
 
 
 class Looking(Engine, looking.Looking):
-    """The part of the store that answers questions."""
+    """The part of the store that reads records, jobs and counts."""
 
     def keyed(self, keys: Sequence[tuple[str, str, str]]) -> Sequence[Any]:
         return (listed(keys),)
@@ -54,12 +54,12 @@ class Looking(Engine, looking.Looking):
         after: int | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        # with an id, begin at the record; else at the jobs of that status
+        # with an id, start from the record; otherwise from the jobs of that status
         owner = "r.tenant" if id is not None else "j.tenant"
         wanted = {owner: tenant, "r.kind": kind, "r.id": id}
         clauses = [f"{column} = ?" for column, value in wanted.items() if value is not None]
         values: list[Any] = [value for value in wanted.values() if value is not None]
-        if status is not None:  # as a literal: the index of a status serves no parameter
+        if status is not None:  # a literal: partial indexes do not match a parameter
             clauses.append(f"j.status = '{Status(status).value}'")
         if after is not None:
             clauses.append("j.job_id > ?")
@@ -69,7 +69,7 @@ class Looking(Engine, looking.Looking):
             columns = columns.replace("cross join", "join")
         order = JOB_ORDER[status if after is None else None]
         if status is Status.PENDING and after is None:
-            clauses.append("j.later in (0, 1)")  # in the order of their index
+            clauses.append("j.later in (0, 1)")  # to read them in index order
             order = f"j.later, {order}"
         query = f"{columns} where {' and '.join(clauses) or '1'} order by {order} limit ?"
         with self.db.reading() as conn:

@@ -1,12 +1,12 @@
 """BM25 over one tenant's records, in a full-text table that all tenants share.
 
-FTS5's own `bm25` counts over the whole table, so other tenants' records would move a tenant's
-scores, and tell it which words they use. From its score of a single term, though, it can be told
-how often the term occurs in a record: a whole number, which depends on nothing else. With that
-and counts of the tenant's own records the score is computed here.
+FTS5's own `bm25` counts over the whole table, so other tenants' records would influence a tenant's
+scores, and reveal which words they use. But the number of times that a term occurs in a record, an
+integer that depends on nothing else, can be derived from FTS5's score of that single term. With
+this number and counts of the tenant's own records, the score is computed here.
 
-Terms are taken from rare to common. Once no further record can get among the best, the common
-ones are looked up only in those that can.
+Terms are processed from rare to common. Once no other record can get among the best, the remaining
+terms are looked up only in the records that can.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from evervec.stores.sqlite.engine import SQL, listed
 Passes = Callable[[Sequence[int]], set[int]]
 """Which of some records pass a filter."""
 
-_K1, _B = 1.2, 0.75  # as FTS5 has them
+_K1, _B = 1.2, 0.75  # the same as FTS5
 _MOST = _K1 + 1.0
-"""what a term gives at most, for each unit of its rarity"""
+"""the upper bound of a term's score, per unit of its rarity"""
 _LEAST_RARITY = 1e-6
 _SAMPLE = 100
-"""the records, the latest, that tell how long a tenant's usually are"""
+"""how many of a tenant's latest records are read to estimate their mean length"""
 _SPARE = 4
-"""how many times more are ranked than wanted, where a filter leaves some out"""
+"""with a filter, this many times the wanted number of records is ranked first"""
 _ROUNDING = 1 - 1e-9
 _KEPT = 1000
-"""tenants whose counts are remembered"""
+"""how many tenants' counts are cached"""
 
 Scores = list[tuple[int, float]]
 _State = tuple[bytes, int]
-"""FTS5's totals and the store's counter: another with each change"""
+"""FTS5's totals and the store's counter: they differ after each change"""
 _Own = tuple[int, float]
-"""a tenant's records, and how many words they usually have"""
+"""the number of a tenant's records, and their mean number of words"""
 
 
 class Counts:
-    """How many records tenants have, and how long they usually are: counted once for each state
-    of the store. Of the tenants that searched last."""
+    """A cache of tenants' number of records and their mean length, counted once per state of the
+    store. It holds the tenants that searched since the last change."""
 
     def __init__(self) -> None:
         self._known: tuple[_State, dict[str, _Own]] = ((b"", -1), {})
 
     def of(self, state: _State, scope: str, count: Callable[[], _Own]) -> _Own:
-        """A tenant's, as of a state."""
+        """A tenant's counts in a state; `count` computes them on a cache miss."""
         known = self._known
         if known[0] != state or len(known[1]) >= _KEPT:
             known = self._known = (state, {})
@@ -62,7 +62,7 @@ class Counts:
 
 
 class Ranking:
-    """One search, on a connection that sees one moment."""
+    """One search, on a connection with a snapshot."""
 
     def __init__(self, conn: sqlite3.Connection, scope: str, counts: Counts) -> None:
         self._conn = conn
@@ -80,7 +80,7 @@ class Ranking:
         return self._count(self._scope), usual
 
     def best(self, terms: Iterable[str], limit: int, passes: Passes | None) -> Scores:
-        """The best records: those that have more, and rarer, of the terms."""
+        """The records with the best scores: those that contain more, and rarer, terms."""
         matches = [f'{{title text}} : "{term}"' for term in dict.fromkeys(terms)]
         if not self._own:
             return []
@@ -94,9 +94,9 @@ class Ranking:
         return [(record, score) for record, score in found if record in good][:limit]
 
     def _ranked(self, matches: list[str], limit: int) -> dict[int, float]:
-        """Scores of at least the `limit` best."""
+        """The scores of at least the `limit` best records."""
         scores: dict[int, float] = {}
-        if self._own * 2 < self._rows:  # few of many: they are fetched before they are counted
+        if self._own * 2 < self._rows:  # few of the rows: fetch the matches, then count them
             found = [self._occurrences(f"{self._scope} AND {match}") for match in matches]
             for rarity, rows in sorted(
                 ((self._rarity(len(rows)), rows) for rows in found), key=lambda term: -term[0]
@@ -116,7 +116,7 @@ class Ranking:
         for rarity, own, match in counted:
             if not closed and len(scores) >= limit:
                 last = heapq.nlargest(limit, scores.values())[-1] * _ROUNDING
-                if left < last:  # a record that is not among them by now cannot be
+                if left < last:  # no other record can reach this score any more
                     closed = True
                     scores = {r: score for r, score in scores.items() if score + left >= last}
             shared = _shared_rarity(self._rows, self._count(match))
@@ -136,8 +136,8 @@ class Ranking:
     def _occurrences(
         self, match: str, shared: float | None = None, among: Collection[int] | None = None
     ) -> list[tuple[int, int, int]]:
-        """By record, how often a term occurs in it, twice for each in its title, and its words.
-        `shared`: how rare the term is in the whole table, where that is known."""
+        """Per record: how often a term occurs in it (an occurrence in the title counts twice), and
+        its number of words. `shared`: the term's rarity in the whole table, if known."""
         check()
         sizes, least, by_size = self._sizes, _K1 * (1 - _B), _K1 * _B / self._mean
         if shared is None:
@@ -158,7 +158,7 @@ class Ranking:
         ]  # fmt: skip
 
     def _rows_of(self, statement: str, *values: object) -> list[Any]:
-        """The rows of a statement that packs them into one."""
+        """The rows of a statement that packs them into one JSON value."""
         rows: list[Any] = json.loads(self._conn.execute(statement, values).fetchone()[0])
         return rows
 
@@ -168,7 +168,7 @@ class Ranking:
         return count
 
     def _rarity(self, having: int) -> float:
-        """How rare a term is that so many of the tenant's records have."""
+        """The rarity of a term that `having` of the tenant's records contain."""
         return math.log1p((self._own - having + 0.5) / (having + 0.5))
 
 
@@ -177,13 +177,13 @@ def _first(scores: dict[int, float], limit: int) -> Scores:
 
 
 def _shared_rarity(rows: int, having: int) -> float:
-    """How rare a term is in the whole table, as FTS5 has it."""
+    """The rarity of a term in the whole table, as FTS5 computes it."""
     rarity = math.log((rows - having + 0.5) / (having + 0.5))
     return rarity if rarity > 0 else _LEAST_RARITY
 
 
 def _varints(packed: bytes) -> list[int]:
-    """Numbers as SQLite packs them: seven bits in a byte, the highest first."""
+    """Decode SQLite's varints: seven bits per byte, the highest first."""
     numbers, number = [], 0
     for byte in packed:
         number = number << 7 | byte & 0x7F
@@ -194,7 +194,7 @@ def _varints(packed: bytes) -> list[int]:
 
 
 class _Sizes(dict[str, int]):
-    """The words of a record, all columns together, by what FTS5 keeps of it, in hexadecimal."""
+    """The number of words of a record, over all columns, by FTS5's size entry in hexadecimal."""
 
     def __missing__(self, packed: str) -> int:
         size = self[packed] = sum(_varints(bytes.fromhex(packed)))
@@ -202,6 +202,6 @@ class _Sizes(dict[str, int]):
 
 
 def _totals(packed: bytes) -> tuple[int, int]:
-    """The rows and words of the whole table, as FTS5 keeps them."""
+    """The number of rows and of words of the whole table, from FTS5's totals."""
     rows, *words = _varints(packed) or [0]
     return rows, sum(words)

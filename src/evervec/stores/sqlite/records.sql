@@ -1,4 +1,4 @@
--- Records: their changes, lists of them, and what searches read.
+-- Records: changes, lists, and what searches read.
 
 -- name: add_version
 insert into evervec_versions (version, kind, state, created_at) values (?, ?, 'serving', ?)
@@ -50,7 +50,7 @@ where outcome = 'done' and (?1 is null or tenant = ?1)
 select max(completed_at) from evervec_jobs where status = 'done' and (?1 is null or tenant = ?1)
 
 -- name: settled
--- how records stand with the version that serves, and what is to come of any
+-- the state of records in the serving version, and their outstanding jobs of any version
 select r.tenant, r.kind, r.id, r.state, r.seq, r.born, j.status, j.finished_seq, l.seq,
        (select max(case when o.op = 'load' then o.seq else coalesce(o.box_seq, o.seq) end)
         from evervec_jobs as o
@@ -69,7 +69,7 @@ left join evervec_ledger as l on l.record = r.record and l.version = s.version
 select value from evervec_meta where key = 'counter'
 
 -- name: text_totals
--- FTS5's own: rows, then words by column
+-- FTS5's totals: rows, then words by column
 select block from evervec_text_data where id = 1
 
 -- name: text_sizes
@@ -85,7 +85,7 @@ select json_group_array(hex(sz)) from (
 select count(*) from evervec_text where evervec_text match ?
 
 -- name: score_text
--- all rows in one: each row that is stepped to costs a turn among the threads of the process
+-- all rows in one value: each step to a row would release and take the interpreter lock
 with scored as materialized (
     select t.rowid as record, -bm25(evervec_text, 0.0, 2.0, 1.0) as score, s.sz as size
     from evervec_text as t
@@ -95,7 +95,7 @@ with scored as materialized (
 select json_group_array(json_array(record, score, hex(size))) from scored
 
 -- name: score_text_most
--- with what a record would have in which the term occurs without end
+-- `most` is the limit of the score as the number of occurrences grows
 with scored as materialized (
     select t.rowid as record, -bm25(evervec_text, 0.0, 2.0, 1.0) as score, s.sz as size,
         -bm25(evervec_text, 0.0, 1e18, 1e18) as most

@@ -1,4 +1,4 @@
-"""Removing a store's file that was made in vain."""
+"""Removing the file of a store that stayed empty."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ select exists (select 1 from evervec_records) or exists (select 1 from evervec_a
 
 
 def remove_empty(path: Path) -> bool:
-    """Remove a store's file if nothing is in it and no process has it open; whether it was.
+    """Remove a store's file if it is empty and no process has it open; returns whether it was
+    removed.
 
-    Without a write-ahead log a lock that excludes all others can be had. A process that waits for
-    it has not looked yet whether the file is still there, as it does once it has its schema; so
-    none can go on to write to a file that is removed here.
+    Without a write-ahead log, an exclusive lock on the file is possible. A process that waits for
+    the lock checks, once the schema is in place, that the file still exists; so no process goes on
+    to write to a file that is removed here.
     """
     with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as conn:
         try:
@@ -29,7 +30,7 @@ def remove_empty(path: Path) -> bool:
             schema = conn.execute("select count(*) from sqlite_schema").fetchone()[0]
             if mode != "delete" or (schema and conn.execute(_USED).fetchone()[0]):
                 return False
-        except sqlite3.Error:  # it is in use, or no store
+        except sqlite3.Error:  # it is in use, or not a store
             return False
         path.unlink()
         return True

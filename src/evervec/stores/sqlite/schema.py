@@ -1,4 +1,4 @@
-"""The schema of a file, made or brought up to date when it is opened."""
+"""The schema of a file, created or upgraded when the file is opened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SCHEMA = Schema("evervec.stores.sqlite")
 
 
 def upgrade(db: Connections) -> None:
-    """Bring the file to the latest schema; refuse one that a newer evervec made."""
+    """Upgrade the file to the latest schema; reject one that was created by a newer evervec."""
     with db.reading() as conn:
         found = _version(conn)
     if found == SCHEMA.latest:
@@ -24,7 +24,7 @@ def upgrade(db: Connections) -> None:
             "is open read-only: open it once with write permission"
         )
     with db.writing(durable=True) as conn:
-        SCHEMA.upgrade(conn, _version(conn), db.name)  # another process may have been faster
+        SCHEMA.upgrade(conn, _version(conn), db.name)  # another process may have upgraded it
         conn.execute(
             "insert or replace into evervec_meta (key, value) values ('schema', ?)",
             (SCHEMA.latest,),

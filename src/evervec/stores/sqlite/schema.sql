@@ -1,12 +1,12 @@
--- Names are prefixed, because the file may be the application's own.
--- Small columns stand before large ones, so that reading them never touches overflow pages.
+-- Names are prefixed, because the file may be the application's database.
+-- Small columns come before large ones, so that reading them never touches overflow pages.
 
 create table evervec_meta (
     key text primary key,
     value
 ) without rowid;
 
--- one counter for seq, record, job and point numbers: larger for whatever came later
+-- one counter for seq, record, job and point numbers: a later number is always larger
 insert into evervec_meta (key, value)
 values ('counter', 0), ('removals_purged', 0);
 
@@ -17,12 +17,12 @@ create table evervec_records (
     id text not null,
     state text not null,            -- live, hidden (boxed, or not loaded yet), deleted
     seq integer not null,
-    born integer not null,          -- the seq with which it appeared; a delete ends that life
+    born integer not null,          -- the seq with which it last appeared
     hash blob,                      -- of title and text
     weight real not null,
     created_at real not null,
     updated_at real not null,
-    version integer,                -- the caller's own
+    version integer,                -- the caller's record version
     title text,
     metadata text not null,
     data text,
@@ -39,7 +39,7 @@ create virtual table evervec_text using fts5 (
 create table evervec_versions (
     version integer primary key,
     kind text not null,
-    state text not null,            -- building, serving, retired
+    state text not null,            -- building, serving, standby, retired
     name text not null default '',  -- empty until an embedder adopts it
     provider text not null default '',
     model text not null default '',
@@ -75,17 +75,18 @@ create table evervec_jobs (
     worker text,
     error text,
     box text,
-    -- The seq of the add that filled the box: the record that comes out of it is no newer, however often
-    -- its job was asked for again since. Without one it is the job's own.
+    -- The seq of the add that filled the box. The record gets this seq when it appears, however
+    -- often its job was enqueued again since. Null: the job's seq.
     box_seq integer,
-    trace text,                     -- the caller's (W3C traceparent), which the worker goes on with
-    later integer not null default 0,  -- not due yet, as far as is known: see the indexes
+    trace text,                     -- the caller's W3C traceparent; the worker continues it
+    later integer not null default 0,  -- 1: not known to be due yet; see the indexes
     unique (record, version)
 );
 
--- Each state has an index of its own; with the tenant in it they also answer stats alone, except for the
--- leased ones, which are few. Tenants take turns. Jobs that are not due yet stand apart (`later`) from
--- those that can be claimed, and cost nothing until a claim finds that their time has come.
+-- Each status has its own index. The indexes contain the tenant, so that stats are computed from
+-- them alone; the one of leased jobs does not, because these are few. Tenants take turns. Jobs that
+-- are not due yet are kept apart (`later`) from those that can be claimed, and cost nothing until a
+-- claim finds that they are due.
 create index evervec_jobs_turns on evervec_jobs
     (later, tenant, priority desc, scheduled_for, job_id, version, record) where status = 'pending';
 create index evervec_jobs_later on evervec_jobs (scheduled_for)
@@ -116,15 +117,15 @@ create table evervec_attempts (
 
 create index evervec_attempts_record on evervec_attempts (record);
 
--- what the index holds of each record: one packed row, not one per chunk
+-- what the index holds for each record: one packed row per version, not one per chunk
 create table evervec_ledger (
     record integer not null,
     version integer not null,
     seq integer not null,
     chunks blob not null,
-    -- For an index outside the store. `fence` is the number that the record's points carry there (null:
-    -- its seq). `doubt` is the fence of a write that began and was not finished, so the index may hold
-    -- other points than this entry says (null: no such write).
+    -- For an index outside the store. `fence` is the number that the record's points carry there
+    -- (null: its seq). `doubt` is the fence of a write that began and is not confirmed: the index
+    -- may hold other points than this entry says (null: no such write).
     fence integer,
     doubt integer,
     primary key (record, version)
@@ -137,7 +138,7 @@ create table evervec_locks (
     expires_at real not null
 ) without rowid;
 
--- the store's own index: one row for each chunk; a row without a vector marks a deletion
+-- the store's own index: one row per chunk; a row without a vector is a tombstone
 create table evervec_points (
     point integer primary key,
     version integer not null,
@@ -152,7 +153,7 @@ create table evervec_points (
 
 create index evervec_points_feed on evervec_points (version, tenant);
 
--- points that are gone, for processes that hold them in memory
+-- removed points, for processes that hold points in memory
 create table evervec_removed (
     removal integer primary key,
     version integer not null,
@@ -163,7 +164,7 @@ create table evervec_removed (
 
 create index evervec_removed_feed on evervec_removed (version, tenant);
 
--- What processes share: notes on providers, what their calls cost, vectors to use again.
+-- What processes share: notes on providers, the cost of their calls, cached vectors.
 
 create table evervec_notes (
     name text primary key,
@@ -182,7 +183,7 @@ create table evervec_spend (
     primary key (day, tenant, kind, model)
 ) without rowid;
 
--- numbered in order of their coming: the oldest go first
+-- numbered in order of insertion: the oldest are removed first
 create table evervec_cache (
     number integer primary key,
     model text not null,
@@ -191,13 +192,13 @@ create table evervec_cache (
     unique (model, hash)
 );
 
--- tables of the application that are kept in step, and the keys that their triggers log
+-- the application's attached tables, and the keys that their triggers log
 create table evervec_attached (
     kind text primary key,
     definition text not null,
     position text,                  -- the key up to which old rows are enqueued; null: all
-    -- A row whose key or tenant cannot be a record's is set aside: an example of such a row's id (null:
-    -- none is known), and how many were set aside since the first.
+    -- A row whose key or tenant is not valid for a record is set aside. `unfit` is the id of one
+    -- such row (null: none is known), `times_unfit` how many were set aside since the first.
     unfit text,
     times_unfit integer not null default 0
 ) without rowid;
@@ -209,7 +210,7 @@ create table evervec_changes (
     id text
 );
 
--- the workers that live, each by its last word
+-- the workers, each with its last heartbeat
 create table evervec_workers (
     worker text primary key,
     version text not null,
@@ -219,7 +220,7 @@ create table evervec_workers (
     done integer not null
 ) without rowid;
 
--- Keys of the service, by the hash of their secret part.
+-- API keys of the service; only the hash of the secret part is stored.
 create table evervec_keys (
     id text primary key,
     hash text not null,
@@ -230,15 +231,15 @@ create table evervec_keys (
     expires_at real,
     last_used_at real,
     revoked_at real,
-    -- Of a token, which is a key with a short life: the key that it was made from, and as a JSON list the
-    -- kinds that it is for (null: all).
+    -- For a token, which is a short-lived key: the key that it was made from, and the kinds that it
+    -- is valid for, as a JSON list (null: all).
     parent text,
     kinds text
 ) without rowid;
 
 create index evervec_keys_of_parent on evervec_keys (parent, created_at) where parent is not null;
 
--- Requests by the names that their callers gave them, so that one sent twice is done once.
+-- Idempotent requests, by the names that their callers gave them: one sent twice is done once.
 create table evervec_asked (
     tenant text not null,
     name text not null,
@@ -250,11 +251,11 @@ create table evervec_asked (
 
 create index evervec_asked_old on evervec_asked (asked_at);
 
--- The audit log: who did what, from where, and what became of it.
+-- The audit log: who did what, from where, and with what outcome.
 create table evervec_audit (
     entry integer primary key,
     noted_at real not null,
-    key_id text,                     -- null: nobody with a key
+    key_id text,                     -- null: without a key
     agent text not null,
     tenant text not null,            -- *: all
     action text not null,
@@ -266,35 +267,35 @@ create table evervec_audit (
 
 create index evervec_audit_at on evervec_audit (noted_at);
 
--- Tenants whose jobs are not claimed; the empty name stands for all.
+-- Tenants whose jobs are not claimed; the empty name means all tenants.
 create table evervec_pauses (
     tenant text primary key
 ) without rowid;
 
--- What is set for single tenants; null: as for all.
+-- Settings of single tenants; null: the default for all tenants.
 create table evervec_tenants (
     tenant text primary key,
-    weight integer,                 -- of its turn, beside 1 for others
+    weight integer,                 -- of its turn; the default is 1
     kinds integer,
     records integer,
     bytes integer,
     chunks integer,
-    tokens integer,                 -- a day
-    money real                      -- a day
+    tokens integer,                 -- per day
+    money real                      -- per day
 ) without rowid;
 
--- Tenants whose jobs wait because what they may use in a day is used up.
+-- Tenants whose jobs wait because their daily quota is used up.
 create table evervec_holds (
     tenant text primary key,
     until real not null
 ) without rowid;
 
--- What tenants have, counted in the transaction of each change: by triggers, but for new records,
--- which come by the thousand and are counted once for all of them.
+-- The tenants' usage, counted in the transaction of each change: by triggers, except for new
+-- records, which come by the thousand and are counted once per batch.
 create table evervec_usage (
     tenant text not null,
     kind text not null,
-    records integer not null,       -- that are not deleted
+    records integer not null,       -- those not deleted
     bytes integer not null,         -- of their titles, texts, metadata and typed data
     primary key (tenant, kind)
 ) without rowid;
@@ -302,7 +303,7 @@ create table evervec_usage (
 create table evervec_chunks (
     tenant text not null,
     version integer not null,
-    chunks integer not null,        -- in the ledger: each takes 24 bytes of an entry
+    chunks integer not null,        -- in the ledger: 24 bytes of an entry each
     primary key (tenant, version)
 ) without rowid;
 
@@ -348,8 +349,8 @@ create trigger evervec_chunks_dropped after delete on evervec_ledger begin
         and tenant = (select tenant from evervec_records where record = old.record);
 end;
 
--- A number that is another one after any change of versions: what is known of them is read again.
--- Not of the times at which they were last written to.
+-- A number that differs after any change of versions, so that processes refresh their caches.
+-- Changes of `last_sync_at` do not count.
 insert into evervec_meta (key, value) values ('versions', 0);
 create trigger evervec_versions_added after insert on evervec_versions begin
     update evervec_meta set value = random() where key = 'versions';

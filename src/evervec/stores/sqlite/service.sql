@@ -1,7 +1,7 @@
 -- The service: keys, tokens, repeated requests, audit log, tenants' limits.
 
 -- name: kinds
--- of which a tenant has records, each by one step in their key
+-- the kinds of a tenant's records; each takes one seek in the unique key
 with recursive k (kind) as (
     select (select kind from evervec_records where tenant = ?1 order by kind limit 1)
     union all

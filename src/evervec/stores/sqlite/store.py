@@ -1,4 +1,4 @@
-"""The SQLite store: its parts put together."""
+"""The SQLite store, composed of its parts."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class SqliteStore(Care, Looking, Finding, Sharing, Versions, Fleet, Keys, Asking
         read_only: bool = False,
         immutable: bool = False,
     ) -> None:
-        """A file that cannot be written is opened for reading only, or if `read_only` asks for
-        it; `immutable`: as `Connections` has it."""
+        """A file is opened read-only if it is not writable or if `read_only` is set; `immutable`:
+        see `Connections`."""
         if path is not None and path.exists() and not os.access(path, os.W_OK):
             read_only = True
         db = _open(path, settings.busy_seconds, read_only or immutable, immutable)
@@ -43,7 +43,7 @@ class SqliteStore(Care, Looking, Finding, Sharing, Versions, Fleet, Keys, Asking
         self.url = db.name
         self.read_only = db.read_only
         self.folder = None if path is None else path.absolute().parent
-        self.reads_at_once = path is not None  # in memory readers wait for writers
+        self.reads_at_once = path is not None  # in memory, readers wait for writers
 
     def close(self) -> None:
         self.db.close()
@@ -58,7 +58,7 @@ def _open(path: Path | None, busy_seconds: float, read_only: bool, immutable: bo
         except BaseException:
             db.close()
             raise
-        # a process that made the file in vain may have removed it just before (`remove_empty`)
+        # another process may have just removed the file, because it was empty (`remove_empty`)
         if path is None or (made is not None and made == _inode(path)):
             return db
         db.close()
