@@ -71,6 +71,7 @@ HOT: dict[str, Query] = CLAIM | {
     "put_back": (lambda: STORE.put_back, ("pending", NOW, 1, 0, "error", None, 1)),
     "doubt_ledger": (lambda: STORE.doubt_ledger, (1, NUMBERS)),
     "owed": (lambda: STORE.owed, (NUMBERS,)),
+    "held_version": (lambda: STORE.held_version, (1, NOW)),
     "release": (lambda: STORE.release, (None, None, 1, "token")),
     "renew": (lambda: STORE.renew, (NOW, 1)),
     "reveal_state": (lambda: STORE.reveal_state, (1,)),

@@ -324,10 +324,12 @@ class Store(Protocol):
     def retire_versions(self, versions: Sequence[int]) -> None:
         """Changes no longer enqueue jobs for these versions."""
 
-    def drop_version(self, version: int, limit: int = 1000) -> int | None:
+    def drop_version(
+        self, version: int, limit: int = 1000, *, even_held: bool = False
+    ) -> int | None:
         """Drop at most `limit` jobs and ledger entries of a retired version; 0 when none are left.
-        While a worker holds a job of it, returns None and drops nothing: the worker may be about to
-        write its points."""
+        While a worker holds a job of it, returns None and drops nothing, because the worker may be
+        about to write its points; `even_held`: drops all the same."""
         ...
 
     def forget_version(self, version: int) -> None:

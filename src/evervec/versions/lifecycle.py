@@ -157,7 +157,9 @@ class VersionLifecycle:
                     raise InvalidArgument(why)
 
     def _free_name(self, c: Collection) -> None:
-        """Drop a retired version whose name is to be reused, once no transaction writes for it."""
+        """Drop a retired version whose name is to be reused, once no transaction writes for it. It
+        cannot wait for leases: a worker that is about to write may leave points, which `verify`
+        removes."""
         deadline = time.monotonic() + _MAKES_WAY
         while not self.store.all_know(c.version, "retired"):
             if time.monotonic() > deadline:
@@ -168,7 +170,7 @@ class VersionLifecycle:
                     "another name with version="
                 )
             time.sleep(_LOOK_AGAIN)
-        self._drop(c)
+        self._drop(c, even_held=True)
 
     def _turn(self) -> _Turn:
         return _Turn(self.store, self._worker, self.settings.busy_seconds)
@@ -315,10 +317,10 @@ class VersionLifecycle:
         if self._retired_for(c) >= _GRACE and self.store.all_know(c.version, "retired"):
             self._drop(c)
 
-    def _drop(self, c: Collection) -> None:
+    def _drop(self, c: Collection, *, even_held: bool = False) -> None:
         """Drop jobs first: without jobs no worker writes for the version. While a worker holds one
         of them, nothing is dropped: a later step does it."""
-        while gone := self.store.drop_version(c.version):
+        while gone := self.store.drop_version(c.version, even_held=even_held):
             pass
         if gone is None:
             return

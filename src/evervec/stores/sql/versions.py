@@ -98,11 +98,14 @@ class Versions(Boxes):
             conn.execute(self.sql.retire, (self.listed(versions),))
             self.fresh_number(conn)
 
-    def drop_version(self, version: int, limit: int = 1000) -> int | None:
+    def drop_version(
+        self, version: int, limit: int = 1000, *, even_held: bool = False
+    ) -> int | None:
         if passed_on := self.pass_boxes_on(limit):
             return passed_on
         with self.db.writing(durable=False) as conn:
-            if conn.execute(self.sql.held_version, (version, self.moment(conn))).fetchone()[0]:
+            held = (version, self.moment(conn))
+            if not even_held and conn.execute(self.sql.held_version, held).fetchone()[0]:
                 return None
             gone: int = conn.execute(self.sql.drop_version_jobs, (version, limit)).rowcount
             gone += self._drop_ledger(conn, version, limit)
