@@ -1,13 +1,14 @@
 """The service under test: inside this process for most, as a process of its own to be killed."""
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -135,9 +136,11 @@ class ServiceProcess:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
+    """One below those that outgoing connections get: they could take it before its service does."""
+    while True:
+        port = 10_000 + secrets.randbelow(22_000)
+        with suppress(OSError), socket.create_server(("", port)):
+            return port
 
 
 def until_alive(url: str, running: Callable[[], bool] = lambda: True) -> None:
