@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Generic, TypeVar
 
 from evervec.embedding.registry import EmbedderRegistry
 from evervec.indexes.base import Index
 from evervec.model.reports import Comparison, VerifyReport
 from evervec.stores.base import Store
 from evervec.stores.values import Collection, Expected
-
-T = TypeVar("T")
-
-
-_SLICE = 2000
-
-
-_SAMPLE = 64
-
+from evervec.versions.sample import Sample, live_records
 
 _WORDS = 12
 
@@ -56,8 +46,8 @@ def _questions(
     store: Store, collection: Collection, given: list[str] | None
 ) -> Iterator[tuple[str, str]]:
     """Queries, each with the tenant whose records it searches: the tenants of sampled records."""
-    sample = _Sample[Expected]()
-    for slice_ in _live(store, [collection]):
+    sample = Sample[Expected]()
+    for slice_ in live_records(store, [collection]):
         sample.look_at(slice_)
     if given is not None:
         for tenant in sorted({e.tenant for e in sample.drawn}):
@@ -69,31 +59,3 @@ def _questions(
             words = (record.title or record.text).split()[:_WORDS]
             if words:
                 yield e.tenant, " ".join(words)
-
-
-def _live(
-    store: Store, collections: Sequence[Collection], tenant: str | None = None
-) -> Iterator[list[Expected]]:
-    for collection in collections:
-        after = 0
-        while found := store.expected(tenant, collection.version, after, _SLICE):
-            after = found[-1].record
-            yield [e for e in found if e.live]
-
-
-class _Sample(Generic[T]):
-    """A uniform random sample (reservoir sampling)."""
-
-    def __init__(self) -> None:
-        self.seen = 0
-        self.drawn: list[T] = []
-        self._random = random.Random(0)
-
-    def look_at(self, items: Iterable[T]) -> None:
-        for item in items:
-            self.seen += 1
-            place = self._random.randrange(self.seen)
-            if len(self.drawn) < _SAMPLE:
-                self.drawn.append(item)
-            elif place < _SAMPLE:
-                self.drawn[place] = item

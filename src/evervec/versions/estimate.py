@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Mapping, Sequence
 
 from evervec.chunking import chunk, parse_chunker
 from evervec.embedders.base import count_tokens, embed
@@ -13,15 +11,8 @@ from evervec.embedding.registry import Model
 from evervec.model.reports import Estimate
 from evervec.records.kinds import Kind
 from evervec.stores.base import Store
-from evervec.stores.values import Collection, Expected, Found
-
-T = TypeVar("T")
-
-
-_SLICE = 2000
-
-
-_SAMPLE = 64
+from evervec.stores.values import Collection, Found
+from evervec.versions.sample import Sample, live_records
 
 
 def estimate(
@@ -35,8 +26,8 @@ def estimate(
     """The cost of embedding all records of some collections with a model, or only a tenant's. A
     sample is chunked and counted, and part of it is embedded to measure the speed."""
     size = 0
-    sample = _Sample[int]()
-    for slice_ in _live(store, collections, tenant):
+    sample = Sample[int]()
+    for slice_ in live_records(store, collections, tenant):
         size += store.sizes([e.record for e in slice_])
         sample.look_at(e.record for e in slice_)
     texts = [
@@ -63,31 +54,3 @@ def _pieces(model: Model, kind: Kind | None, found: Found) -> list[str]:
     chunker = (kind.chunker if kind else None) or parse_chunker("", model.chunker)
     assert chunker is not None
     return chunk(chunker, found.title, found.text, model.window)[1]
-
-
-def _live(
-    store: Store, collections: Sequence[Collection], tenant: str | None = None
-) -> Iterator[list[Expected]]:
-    for collection in collections:
-        after = 0
-        while found := store.expected(tenant, collection.version, after, _SLICE):
-            after = found[-1].record
-            yield [e for e in found if e.live]
-
-
-class _Sample(Generic[T]):
-    """A uniform random sample (reservoir sampling)."""
-
-    def __init__(self) -> None:
-        self.seen = 0
-        self.drawn: list[T] = []
-        self._random = random.Random(0)
-
-    def look_at(self, items: Iterable[T]) -> None:
-        for item in items:
-            self.seen += 1
-            place = self._random.randrange(self.seen)
-            if len(self.drawn) < _SAMPLE:
-                self.drawn.append(item)
-            elif place < _SAMPLE:
-                self.drawn[place] = item
