@@ -244,11 +244,11 @@ def backfill(where: Where, kind: str | None, dry_run: bool, as_json: bool) -> No
 def _estimate(plan: Backfill) -> str:
     if not plan.records + plan.rendered:
         return "every record has current vectors, or a job to make them"
-    anew = f", {plan.rendered} of them rendered again" if plan.rendered else ""
+    again = f", {plan.rendered} of them rendered again" if plan.rendered else ""
     money = f", {plan.money:.4f}" if plan.money else ""
     count = max(plan.records, plan.rendered)
     return (
-        f"{count} records lack current vectors{anew}: at most {plan.tokens:,} tokens{money}; "
+        f"{count} records lack current vectors{again}: at most {plan.tokens:,} tokens{money}; "
         "unchanged chunks cost nothing"
     )
 
