@@ -7,6 +7,7 @@ import random
 import sys
 import tempfile
 import time
+from math import inf
 
 from explorer.engines import ENGINES
 from explorer.exploring import Explorer, Tally
@@ -59,12 +60,13 @@ def _explore(work: tuple[argparse.Namespace, int, int]) -> Tally:
     args, seed, number = work
     most = 1 if args.stop_at_first else args.failures
     explorer = Explorer(seed, number, args.processes, most, args.changes, engines=args.engines)
-    return explorer.explore(60 * args.minutes)
+    return explorer.explore(60 * args.minutes, args.schedules / args.processes)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="explorer", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0, help="how long (default 1)")
+    parser.add_argument("--schedules", type=float, default=inf, help="end after so many")
     parser.add_argument("--seed", type=int, help="of what is done by chance; default: a new one")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--changes", type=int, default=3, help="of a small scope, at most")

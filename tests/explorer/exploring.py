@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
+from math import inf
 
 from explorer.engines import MEMORY, schedules
 from explorer.exhaustive import Exhaustive
@@ -26,7 +27,7 @@ _WALKS, _ENGINE_WALKS = 30, 12
 """schedules of one large scope"""
 _LEFT_OPEN = 0.1
 """the share of scopes with a transaction that is left open"""
-_SLICES, _ENGINE_SLICE = (1.0, 2.0), 0.7
+_SLICES, _ENGINE_SLICE = (3.0, 1.5), 0.7
 """seconds for which the exhaustive search and that by chance go on at a time in memory, and the
 search on a real engine"""
 _TRIES, _ENGINE_TRIES = 1500, 150
@@ -111,8 +112,8 @@ class Explorer:
     def is_over(self) -> bool:
         return len(self.tally.failures) >= self._most
 
-    def explore(self, seconds: float) -> Tally:
-        """Go on until the time is over."""
+    def explore(self, seconds: float, schedules: float = inf) -> Tally:
+        """Go on until the time is over, or so many schedules were tried."""
         end = _clock() + seconds
         memory = MEMORY in self._engines
         with _undisturbed():
@@ -120,7 +121,7 @@ class Explorer:
             if not memory:
                 ways.clear()
             real = cycle([(e, self._on(e)) for e in self._engines if e != MEMORY] or [("", None)])
-            while _clock() < end and not self.is_over:
+            while _clock() < end and self.tally.tried < schedules and not self.is_over:
                 for way, at_once in list(ways.items()):
                     self._go_on(way, min(end, _clock() + at_once), ways)
                     gc.collect()
