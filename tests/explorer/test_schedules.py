@@ -23,3 +23,21 @@ def test_nothing_is_written_for_a_version_that_is_gone() -> None:
         ("application1", 2), ("worker2", 12), ("changer", 1),
     ]  # fmt: skip
     assert replay(scope, schedule) == []
+
+
+def test_a_search_outlasts_the_version_that_it_began_with() -> None:
+    """A search that waited for its provider while its version was retired and dropped found
+    nothing."""
+    scope = Scope(
+        index="model",
+        actors={
+            "worker1": ("worker", 1, 8),
+            "changer": ("changer", ("migrate", "step", "step", "retire", "wait", "step")),
+            "searcher": ("searcher", (("default", "note", "2"),), 1),
+        },
+        before=(("add", "2", "B"),),
+        faults=("pause",),
+        options={},
+    )
+    schedule: list[Line] = [("changer", 16), ("worker1", 19), ("searcher", 3), ("changer", 1)]
+    assert replay(scope, schedule) == []

@@ -37,6 +37,9 @@ log = logging.getLogger("evervec")
 MODES = ("hybrid", "semantic", "text")
 _LEDGERS = 64
 """number of records whose chunks are looked up at once"""
+_QUICK = 1.0
+"""seconds below which no searched version can have been dropped: a retired version is kept for
+longer (see `versions.lifecycle`)"""
 _make_hit = quick_maker(Hit)
 
 Ranked = tuple[float, int, float | None]
@@ -75,11 +78,7 @@ class Search:
         _check(query, k, mode, self._settings)
         check_filter(filter, self._settings)
         limit = k * self._settings.overfetch
-        recall = self._recalled()
-        scope = recall.scope(kind)
-        matches = None
-        if mode != "text" and scope.serving:
-            matches = self._by_vector(query, scope, limit, filter, recall)
+        recall, scope, matches = self._nearest(query, limit, kind, mode, filter)
         via = "text" if matches is None else mode
         words: dict[int, float] = {}
         if via != "semantic":
@@ -88,6 +87,26 @@ class Search:
         ranked = self._rank(recall, *found)[:k]
         hits = self._hits(query, recall, ranked, matches or Matches(), words, scope)
         return Hits(hits, via=via, version=None if matches is None else scope.names)
+
+    def _nearest(
+        self, query: str, limit: int, kind: str | None, mode: str, filter: Mapping[str, Any] | None
+    ) -> tuple[SearchCache, Scope, Matches | None]:
+        """The nearest records with what they were searched by. A slow provider may answer after the
+        version it was asked for was retired and dropped: then the search is repeated."""
+        while True:
+            began = self._store.now()
+            recall = self._recalled()
+            scope = recall.scope(kind)
+            if mode == "text" or not scope.serving:
+                return recall, scope, None
+            matches = self._by_vector(query, scope, limit, filter, recall)
+            if self._store.now() - began < _QUICK or self._are_all_kept(scope):
+                return recall, scope, matches
+
+    def _are_all_kept(self, scope: Scope) -> bool:
+        mine = self._store.collections_of(self._tenant)
+        kept = {c.version for c in mine if c.state != "retired"}
+        return all(s.version in kept for s in scope.serving)
 
     def _recalled(self) -> SearchCache:
         """The cache of versions and records; a new one after any write."""

@@ -33,7 +33,8 @@ _LOCK = "migration"
 _LOCK_SECONDS = 5.0
 """the lock only saves work: two processes doing the same do no harm"""
 _GRACE = 5.0
-"""seconds for which a search may still use a version that was just retired"""
+"""seconds for which a search may still use a version that was just retired; a search that took
+longer checks that its versions still exist"""
 _MAKES_WAY = 2.0
 """seconds to wait for transactions that may write for a version whose name is to be reused"""
 _LOOK_AGAIN = 0.05
