@@ -30,6 +30,7 @@ from evervec.records.kinds import Kind
 from evervec.records.writer import RecordWriter
 from evervec.search.search import Search
 from evervec.settings import Settings
+from evervec.stores import notes
 from evervec.stores.base import Store
 from evervec.stores.values import Draft
 from evervec.tables.base import Attachment, attachment
@@ -351,12 +352,11 @@ class Evervec:
         of all kinds, with counts of the whole store."""
         collections = self.store.collections()
         tables = {(c.kind, c.spec.name): self.index.table(c) for c in collections if c.spec}
-        templates = {c.kind: self.store.note(f"template {c.kind}") for c in collections}
+        templates = {c.kind: notes.template(c.kind).get(self.store) for c in collections}
         found = []
         for v in self.store.versions():
-            note = templates.get(v.kind)
             table = tables.get((v.kind, v.name), "")
-            found.append(replace(v, table=table, template=note.value if note else ""))
+            found.append(replace(v, table=table, template=templates.get(v.kind) or ""))
         if all_tenants:
             return found
         held = self.store.holdings(self.tenant)

@@ -110,7 +110,7 @@ def test_a_version_being_built_gets_what_waits(owing: Owing, moment: str) -> Non
     other = owing.introduce(another(world))
     migration = ev.migrate("hashing:32")
     (new,) = [c.version for c in ev.store.collections() if c.state == "building"]
-    until(lambda: ev.store.all_know(new, "building"), "older transactions to end")
+    until(lambda: ev.store.track_unaware(new, "building"), "older transactions to end")
     with before(ev.store, moment, lambda: change(owing, other)):
         while ev.migrations.step():
             pass

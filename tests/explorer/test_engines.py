@@ -166,5 +166,5 @@ def test_the_explorer_sees_a_version_dropped_under_a_transaction(
 def test_the_explorer_sees_a_record_that_a_prepared_transaction_brings_too_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(versions.Versions, "all_know", lambda self, version, state="": True)
+    monkeypatch.setattr(versions.Versions, "track_unaware", lambda self, version, state="": True)
     assert replay(PREPARED, PREPARED_SCHEDULE)

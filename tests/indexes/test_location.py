@@ -7,7 +7,8 @@ import pytest
 
 import evervec
 from evervec import Evervec, IndexMismatch
-from evervec.indexes.location import OWN, Location, location
+from evervec.indexes.location import OWN
+from evervec.stores.notes import INDEX, Location
 
 TEXTS = {str(n): f"note {n} of the harbour" for n in range(5)}
 
@@ -106,7 +107,7 @@ def test_a_store_without_vectors_takes_the_index_that_it_is_given(
 ) -> None:
     with evervec.open(tmp_path / "new.db", embedder="hashing") as ev:
         ev.add("note", "alpha", id="1")
-        assert location(ev.store) == Location(OWN)
+        assert INDEX.get(ev.store) == Location(OWN)
     with evervec.open(tmp_path / "new.db", index=vectors, embedder="hashing") as ev:
         ev.process_all()
         assert [hit.id for hit in ev.search("alpha", mode="semantic")] == ["1"]
@@ -118,7 +119,7 @@ def test_a_store_of_before_adopts_what_it_is_opened_with(tmp_path: Path, vectors
         assert note is not None
         ev.store.put_note("index", None, note.revision)
     with open_at(tmp_path, vectors) as ev:
-        assert location(ev.store) == Location(vectors)
+        assert INDEX.get(ev.store) == Location(vectors)
 
 
 def test_workers_of_the_last_index_stop(tmp_path: Path, vectors: str) -> None:

@@ -282,4 +282,4 @@ def test_old_episodes_make_room_where_a_webhook_never_answers(
     for n in range(120):
         alerts.update([Trouble(f"trouble {n}", "bad")])
     assert [e.name for e in alerts.lasting()] == ["trouble 119"]
-    assert len(alerts._read()[0]) == 100
+    assert len(alerts._episodes()) == 100

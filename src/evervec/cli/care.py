@@ -27,8 +27,8 @@ from evervec.model.reports import QUICK
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
-    from evervec.maintenance.alerts import Episode
     from evervec.model.reports import Backfill, Usage, VerifyReport
+    from evervec.stores.notes import Episode
     from evervec.tables.base import Attachment
 
 

@@ -8,7 +8,6 @@ each starts with one call at a time.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import secrets
@@ -16,13 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from evervec.errors import EmbedderError, ProviderUnavailable, RateLimited, StoreError
 from evervec.model.reports import Gate
 from evervec.settings import Settings
+from evervec.stores import notes
 from evervec.stores.base import Store
-from evervec.stores.values import Note
 
 log = logging.getLogger("evervec")
 
@@ -48,23 +47,22 @@ class Gatekeeper:
         self._store = store
         self._on_shut = on_shut
         self._name = name
-        self._note = f"gate {name}"
+        self._note = notes.gate(name)
         self._settings = settings
         self._seen = (0, 0.0)  # revision of the note, and when this worker may resume
         self._known: Gate | None = None
 
     def gate(self) -> Gate | None:
         """The shut gate with its reason; None when the gate is open."""
-        note = self._store.note(self._note)
-        if note is None:
-            self._known = None
+        gate, revision = self._note.read(self._store)
+        self._known = gate
+        if gate is None or revision is None:
             return None
-        self._known = gate = _read(note)
-        if self._seen[0] != note.revision:
+        if self._seen[0] != revision:
             self._on_shut()
             pause = max(0.0, gate.until - self._store.now())
             spread = min(self._settings.backoff_jitter * pause, _LONGEST_SPREAD)
-            self._seen = (note.revision, gate.until + self._settings.rng.random() * spread)
+            self._seen = (revision, gate.until + self._settings.rng.random() * spread)
         return gate
 
     def known(self) -> Gate | None:
@@ -127,11 +125,9 @@ class Gatekeeper:
         """Keep all workers away for as long as the provider asks; otherwise for a pause that
         doubles with each failed probe (`again`)."""
         while True:
-            note = self._store.note(self._note)
-            old = _read(note) if note else None
+            old, revision = self._note.read(self._store)
             new = self._shut(old, error, again)
-            value = json.dumps(asdict(new))
-            if self._store.put_note(self._note, value, note.revision if note else None):
+            if self._note.swap(self._store, new, revision):
                 break
         self._known = new
         self._on_shut()
@@ -154,8 +150,8 @@ class Gatekeeper:
         return Gate(state, str(error), old.since if old else now, until, tries)
 
     def open(self) -> None:
-        note = self._store.note(self._note)
-        if note is not None and self._store.put_note(self._note, None, note.revision):
+        _, revision = self._note.read(self._store)
+        if revision is not None and self._note.swap(self._store, None, revision):
             log.warning("%s is available again: embedding resumes", self._name)
         self._known = None
         self._store.wake()
@@ -166,10 +162,6 @@ def error_of(gate: Gate, now: float) -> EmbedderError:
     if gate.state == "limited":
         return RateLimited(max(0.0, gate.until - now), gate.reason)
     return ProviderUnavailable(gate.reason)
-
-
-def _read(note: Note) -> Gate:
-    return Gate(**json.loads(note.value))
 
 
 @dataclass(slots=True)

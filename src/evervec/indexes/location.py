@@ -7,59 +7,34 @@ store's vectors is the same one, even if it was moved or renamed.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 
 from evervec.errors import IndexMismatch, IndexUnavailable
 from evervec.indexes.base import Index
 from evervec.stores.base import Store
-from evervec.stores.values import Collection, Expected, Note
+from evervec.stores.notes import INDEX, Location
+from evervec.stores.values import Collection, Expected
 
 log = logging.getLogger("evervec")
 
 OWN = "own"
 """the URL of the index in the store's own database"""
-_NOTE = "index"
 _SLICE = 1000
 _SAMPLE = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
-    """The store's note about its index."""
-
-    url: str
-    """without secrets; for a folder the whole path"""
-    generation: int = 0
-    """changes when vectors are made for another index: writers of the previous one must stop"""
-    rebuild: bool = False
-    """the ledger still has entries of the previous index"""
-
-
-def location(store: Store) -> Location | None:
-    return _read(store.note(_NOTE))
-
-
-def _read(note: Note | None) -> Location | None:
-    return Location(**json.loads(note.value)) if note else None
-
-
-def _put(store: Store, now: Location, note: Note | None) -> bool:
-    return store.put_note(_NOTE, json.dumps(asdict(now)), note.revision if note else None)
-
-
 def generation(store: Store) -> int:
     """The generation of the index that is written to now."""
-    noted = location(store)
+    noted = INDEX.get(store)
     return noted.generation if noted else 0
 
 
 def check_generation(store: Store, mine: int) -> None:
     """Raise `IndexMismatch` when the store has another index than when this process opened it."""
     if generation(store) != mine:
-        noted = location(store)
+        noted = INDEX.get(store)
         raise IndexMismatch(
             f"another process moved the vectors of {store.url} to "
             f"{_shown(noted.url if noted else OWN)}: open the store again"
@@ -79,8 +54,7 @@ def open_located(
     vectors, unless `reindex` has them made again there. A store that never had vectors accepts any
     index."""
     while True:
-        note = store.note(_NOTE)
-        noted = _read(note)
+        noted, revision = INDEX.read(store)
         wanted = given or (noted.url if noted else None)
         lost = given is None and noted is not None and not is_there(noted.url)
         index = open(None if wanted == OWN else wanted)
@@ -89,7 +63,7 @@ def open_located(
             now = noted or Location(url)
             if now.url != url or lost or url.endswith(":memory:"):
                 now = _relocated(store, index, now, url, reindex=reindex)
-            if now == noted or _put(store, now, note):
+            if now == noted or INDEX.swap(store, now, revision):
                 if now.rebuild:
                     _rebuild(store, priority)
                 return index
@@ -175,7 +149,7 @@ def _rebuild(store: Store, priority: int) -> None:
             after = found[-1].record
             if known := [record.record for record in found if record.hashes]:
                 count += store.reopen(collection.version, known, forget=True, priority=priority)
-    note = store.note(_NOTE)
-    if noted := _read(note):
-        _put(store, replace(noted, rebuild=False), note)
+    noted, revision = INDEX.read(store)
+    if noted:
+        INDEX.swap(store, replace(noted, rebuild=False), revision)
     log.info("reindex: enqueued %d records", count, extra={"count": count})

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import json
 import logging
-import secrets
 import threading
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from copy import deepcopy
 from datetime import UTC, datetime
 from functools import partial
 from http.client import HTTPException
@@ -26,11 +25,11 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from evervec.errors import StoreError
 from evervec.settings import Settings
 from evervec.stores.base import Store
+from evervec.stores.notes import ALERTS, Episode
 
 log = logging.getLogger("evervec")
 T = TypeVar("T")
 
-_NOTE = "alerts"
 _POST_SECONDS = 5.0
 _TAKEN_SECONDS = 60.0
 """how long a message that one process took is not taken by another"""
@@ -52,26 +51,6 @@ class Trouble(NamedTuple):
     """extra fields of the log record"""
 
 
-@dataclass(slots=True)
-class Episode:
-    """A problem from its beginning to its end."""
-
-    name: str
-    text: str
-    since: float
-    raised: bool = False
-    """it lasted long enough for an alert"""
-    ended: float | None = None
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
-    told: int = 0
-    """number of messages posted: first the beginning, then the end"""
-    taken_until: float = 0.0
-
-    @property
-    def untold(self) -> bool:
-        return self.raised and self.told < (1 if self.ended is None else 2)
-
-
 class Alerts:
     """The alerts of a store, as one process handles them."""
 
@@ -82,7 +61,7 @@ class Alerts:
 
     def lasting(self) -> list[Episode]:
         """The raised alerts as of the last housekeeping of any process."""
-        return [e for e in self._read()[0] if e.raised and e.ended is None]
+        return [e for e in self._episodes() if e.raised and e.ended is None]
 
     def update(self, troubles: Sequence[Trouble]) -> None:
         """Save the current problems, and log alerts that begin or end."""
@@ -106,7 +85,7 @@ class Alerts:
     def post_soon(self) -> None:
         """Post pending messages in a background thread."""
         busy = self._poster is not None and self._poster.is_alive()
-        if self._url and not busy and any(episode.untold for episode in self._read()[0]):
+        if self._url and not busy and any(episode.untold for episode in self._episodes()):
             self._poster = threading.Thread(
                 target=self._post_quietly, name="evervec-alerts", daemon=True
             )
@@ -155,21 +134,16 @@ class Alerts:
         }
 
     # the note
-    def _read(self) -> tuple[list[Episode], int | None]:
-        note = self._store.note(_NOTE)
-        if note is None:
-            return [], None
-        return [Episode(**episode) for episode in json.loads(note.value)], note.revision
+    def _episodes(self) -> list[Episode]:
+        return ALERTS.get(self._store) or []
 
     def _change(self, change: Callable[[list[Episode]], T]) -> T:
         """Change the episodes by compare-and-set, with retries."""
         while True:
-            episodes, revision = self._read()
-            before = [asdict(episode) for episode in episodes]
+            before, revision = ALERTS.read(self._store)
+            episodes = deepcopy(before or [])
             answer = change(episodes)
-            after = [asdict(episode) for episode in episodes]
-            value = json.dumps(after) if after else None
-            if after == before or self._store.put_note(_NOTE, value, revision):
+            if episodes == (before or []) or ALERTS.swap(self._store, episodes or None, revision):
                 return answer
 
 

@@ -303,9 +303,10 @@ class Store(Protocol):
         """Create a second version of each kind. It is built beside the serving version; from now
         on every change enqueues jobs for both."""
 
-    def all_know(self, version: int, state: str = "building") -> bool:
-        """Whether every transaction that began before the version entered its current state has
-        ended. Such a transaction may still enqueue jobs for the wrong set of versions."""
+    def track_unaware(self, version: int, state: str = "building") -> bool:
+        """Track the transactions that may not see the state that the version has now: they may
+        still enqueue jobs for the wrong set of versions. Returns whether all of them have ended;
+        call it until they have."""
         ...
 
     def join_version(self, version: int, limit: int = 1000) -> int:

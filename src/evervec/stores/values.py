@@ -304,11 +304,6 @@ class Asked(NamedTuple):
     answer: str | None
 
 
-JOBLESS = "records without jobs"
-"""Name of the note that holds the lowest number of the records whose dead letters were purged since
-a worker last checked for them."""
-
-
 class Holding(NamedTuple):
     """How much one embedding version of a kind holds for one tenant."""
 

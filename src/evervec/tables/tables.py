@@ -14,6 +14,7 @@ from evervec.model.jobs import Job
 from evervec.model.records import Hit
 from evervec.model.reports import Findings
 from evervec.settings import Settings
+from evervec.stores import notes
 from evervec.stores.base import Store
 from evervec.stores.values import Draft, Expected
 from evervec.tables.base import Attached, Attachment, Row, Source, TableChanged, Unfit
@@ -25,8 +26,6 @@ FoundRow = tuple[Attachment, Row | TableChanged | None]
 UNFIT = (InvalidRecord, ValueError, LookupError, AttributeError, ArithmeticError, TypeError)
 """the errors of a row that cannot be a record"""
 
-_KEPT = "kept {}"
-"""note of a kind that was detached with its records kept: the number of the last record"""
 _KNOWN_SECONDS = 1.0
 """how long a writer may use the attachments that it has read"""
 _FOLDED_AT_ONCE = 5000
@@ -58,7 +57,7 @@ class Tables:
         if not dry_run:
             self._forget()
             source.attach(planned)
-            _put_note(store, _KEPT.format(wanted.kind), None)
+            notes.kept(wanted.kind).put(store, None)
         return planned
 
     def check_free(self, store: Store, kind: str) -> None:
@@ -66,8 +65,7 @@ class Tables:
         that are not rows of the table."""
         if kind in self.by_kind():
             return
-        kept = store.note(_KEPT.format(kind))
-        behind = 0 if kept is None else int(kept.value)
+        behind = notes.kept(kind).get(store) or 0
         for collection in store.collections():
             after = behind
             while collection.kind == kind and (
@@ -110,7 +108,7 @@ class Tables:
             deleted, last = self.let_go(store, one.kind, keep=keep)
             gone += deleted
             if keep:  # remember that they came from a table, so that one can be attached again
-                _put_note(store, _KEPT.format(one.kind), str(last))
+                notes.kept(one.kind).put(store, last)
         return gone
 
     def _required(self) -> Source:
@@ -391,12 +389,6 @@ class Tables:
         self.follow()
         logged = self.source.logged(attachment.kind, ids)
         return {id: rows.get(id) for id in ids if id not in logged}
-
-
-def _put_note(store: Store, name: str, value: str | None) -> None:
-    while (note := store.note(name)) is not None or value is not None:
-        if store.put_note(name, value, note and note.revision):
-            return
 
 
 def _cannot_be_indexed(attachment: Attachment, example: Unfit, count: int | None = None) -> str:

@@ -18,8 +18,9 @@ from evervec.model.jobs import Status
 from evervec.model.reports import Backfill
 from evervec.records.kinds import Kind
 from evervec.settings import Settings
+from evervec.stores import notes
 from evervec.stores.base import Store
-from evervec.stores.values import JOBLESS, Collection, Draft, Expected, KindSpec, Typed
+from evervec.stores.values import Collection, Draft, Expected, KindSpec, Typed
 from evervec.worker.pipeline import Pipeline
 
 log = logging.getLogger("evervec")
@@ -79,9 +80,9 @@ class Backfiller:
         """Enqueue, slice by slice, records of kinds whose chunker or template changed since a
         worker last checked, and records that lost their jobs. Yields how many were enqueued."""
         self._pipeline.serves()  # writes this process's chunkers to the store
-        changed = [c for c in self._serving(None) if self._noted(c) != str(c.cut_since)]
+        changed = [c for c in self._serving(None) if self._backfilled(c) != c.cut_since]
         kinds = [name for name, kind in self._kinds.items() if self._template_changed(kind)]
-        jobless = self._store.note(JOBLESS)
+        jobless, revision = notes.JOBLESS.read(self._store)
         if not changed and not kinds and jobless is None:
             return
         lock = self._store.lock("backfill", self._pipeline.queue.worker, _LOCK_SECONDS)
@@ -95,12 +96,12 @@ class Backfiller:
                 yield self._enqueue(collection, lacking)
             self._note_done(collection)
         if jobless is not None:
-            before = int(jobless.value) - 1
+            before = jobless - 1
             for collection in self._serving(None):
                 if collection not in changed:
                     for _, lacking in self._lacking(collection, recut=False, after=before):
                         yield self._enqueue(collection, lacking)
-            self._store.put_note(JOBLESS, None, jobless.revision)
+            notes.JOBLESS.swap(self._store, None, revision)
         self._store.unlock("backfill", lock)
 
     # for a version that is being built
@@ -148,24 +149,16 @@ class Backfiller:
         priority = self._settings.backfill_priority
         return self._store.reopen(collection.version, records, forget=False, priority=priority)
 
-    def _noted(self, collection: Collection) -> str:
-        note = self._store.note(f"backfilled {collection.version}")
-        return note.value if note else "0"
+    def _backfilled(self, collection: Collection) -> int:
+        return notes.backfilled(collection.version).get(self._store) or 0
 
     def _note_done(self, collection: Collection) -> None:
-        self._put_note(f"backfilled {collection.version}", str(collection.cut_since))
-
-    def _put_note(self, name: str, value: str) -> None:
-        note = self._store.note(name)
-        if note is None or note.value != value:
-            self._store.put_note(name, value, note.revision if note else None)
+        notes.backfilled(collection.version).put(self._store, collection.cut_since)
 
     # templates
     def _template_changed(self, kind: Kind) -> bool:
-        note = self._store.note(f"template {kind.name}")
-        return (kind.model is not None or kind.text is not None) and (
-            note is None or note.value != kind.fingerprint()
-        )
+        rendered = kind.model is not None or kind.text is not None
+        return rendered and notes.template(kind.name).get(self._store) != kind.fingerprint()
 
     def _render(self, name: str | None, *, dry_run: bool) -> Iterator[list[Draft]]:
         """Render typed records again, slice by slice; yields those whose text has changed."""
@@ -186,7 +179,7 @@ class Backfiller:
                     changed += drafts
                 yield changed
             if not dry_run:
-                self._put_note(f"template {kind.name}", kind.fingerprint())
+                notes.template(kind.name).put(self._store, kind.fingerprint())
 
     def _rendered(self, kind: Kind, typed: Typed) -> Draft | None:
         """The record with its newly rendered text; None if that is unchanged or cannot be

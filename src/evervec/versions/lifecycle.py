@@ -9,6 +9,7 @@ after a crash, with any worker that has the models, and any process can control 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from evervec.indexes.base import Index
 from evervec.model.records import ModelSpec
 from evervec.model.reports import MigrationStatus
 from evervec.settings import Settings
+from evervec.stores import notes
 from evervec.stores.base import Store
 from evervec.stores.values import Collection
 from evervec.verify.verify import CutterOf, verify_versions
@@ -162,7 +164,7 @@ class VersionLifecycle:
         cannot wait for leases: a worker that is about to write may leave points, which `verify`
         removes."""
         deadline = time.monotonic() + _MAKES_WAY
-        while not self.store.all_know(c.version, "retired"):
+        while not self.store.track_unaware(c.version, "retired"):
             if time.monotonic() > deadline:
                 assert c.spec is not None
                 raise InvalidTransition(
@@ -225,28 +227,29 @@ class VersionLifecycle:
 
     def _fill(self, c: Collection) -> int:
         """Enqueue a slice of the records that a version lacks."""
-        position = self._get(f"filled {c.version}")
-        if position == "all":
+        note = notes.filled(c.version)
+        position = note.get(self.store)
+        if position == math.inf:
             return 0
         if position is None:
-            if not self.store.all_know(c.version, "building"):
+            if not self.store.track_unaware(c.version, "building"):
                 return 0
             while self.store.join_version(c.version):
                 pass
-            position = "0"
+            position = 0
         enqueued, upto = self._backfiller.fill(c, int(position))
-        self._put(f"filled {c.version}", "all" if upto is None else str(upto))
+        note.put(self.store, math.inf if upto is None else upto)
         return enqueued
 
     def is_filled(self, c: Collection) -> bool:
         """Whether all records that it lacked are enqueued."""
-        return self._get(f"filled {c.version}") == "all"
+        return notes.filled(c.version).get(self.store) == math.inf
 
     def ask_to_switch(self, name: str, *, wanted: bool) -> None:
-        self._put(f"switch to {name}", "yes" if wanted else None)
+        notes.switch_to(name).put(self.store, "yes" if wanted else None)
 
     def will_switch(self, name: str) -> bool:
-        return self._get(f"switch to {name}") is not None
+        return notes.switch_to(name).get(self.store) is not None
 
     def _switch_if_asked(self, name: str) -> None:
         if not (self.will_switch(name) and self.status(name).complete and self.check(name)):
@@ -300,22 +303,22 @@ class VersionLifecycle:
     def retire(self, gone: Sequence[Collection]) -> None:
         """Retire versions: changes no longer reach them, and workers drop them a little later."""
         for c in gone:
-            self._put(f"retired {c.version}", repr(self.store.now()))
+            notes.retired(c.version).put(self.store, self.store.now())
         self.store.retire_versions([c.version for c in gone])
         self.store.wake()
 
     def finish(self) -> None:
         """Drop retired versions now."""
         for c in self.store.collections():
-            if c.state == "retired" and self.store.all_know(c.version, c.state):
+            if c.state == "retired" and self.store.track_unaware(c.version, c.state):
                 time.sleep(min(_GRACE, max(0.0, _GRACE - self._retired_for(c))))
                 self._drop(c)
 
     def _retired_for(self, c: Collection) -> float:
-        return self.store.now() - float(self._get(f"retired {c.version}") or 0.0)
+        return self.store.now() - (notes.retired(c.version).get(self.store) or 0.0)
 
     def _drop_after_grace(self, c: Collection) -> None:
-        if self._retired_for(c) >= _GRACE and self.store.all_know(c.version, "retired"):
+        if self._retired_for(c) >= _GRACE and self.store.track_unaware(c.version, "retired"):
             self._drop(c)
 
     def _drop(self, c: Collection, *, even_held: bool = False) -> None:
@@ -327,19 +330,8 @@ class VersionLifecycle:
             return
         self.index.drop(c.version)
         self.store.forget_version(c.version)
-        for word in ("filled", "retired", "backfilled"):
-            self._put(f"{word} {c.version}", None)
+        notes.forget_version(self.store, c.version)
         log.info("migration: removed the rest of version %d of %s", c.version, c.kind)
-
-    # notes
-    def _get(self, name: str) -> str | None:
-        note = self.store.note(name)
-        return note.value if note else None
-
-    def _put(self, name: str, value: str | None) -> None:
-        note = self.store.note(name)
-        if (note.value if note else None) != value:
-            self.store.put_note(name, value, note.revision if note else None)
 
 
 class _Turn:

@@ -3,6 +3,7 @@ is."""
 
 from __future__ import annotations
 
+from evervec.stores import notes
 from evervec.stores.base import Store
 
 
@@ -20,26 +21,24 @@ class Head:
 
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
-        self._name = f"head of {name}"
+        self._note = notes.head(name)
         self._revision: int | None = None
 
     def read(self) -> int | None:
         """The head for a writer; None: nothing was written yet."""
-        note = self._store.note(self._name)
-        self._revision = note.revision if note else None
-        return int(note.value) if note else None
+        version, self._revision = self._note.read(self._store)
+        return version
 
     def current(self) -> int | None:
         """The head for readers, who never move it."""
-        note = self._store.note(self._name)
-        return int(note.value) if note else None
+        return self._note.get(self._store)
 
     def move(self, version: int) -> None:
         """Move the head; raises `Overtaken`, and leaves it, if another writer moved it since it was
         read."""
-        if not self._store.put_note(self._name, str(version), self._revision):
+        if not self._note.swap(self._store, version, self._revision):
             raise Overtaken("another writer wrote after this lock expired")
 
     def forget(self) -> None:
         if self.read() is not None:
-            self._store.put_note(self._name, None, self._revision)
+            self._note.swap(self._store, None, self._revision)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from evervec.stores.notes import unaware
 from evervec.stores.postgres.engine import SQL
 from evervec.stores.postgres.leases import Leases
 from evervec.stores.sql import versions
@@ -12,45 +13,37 @@ from evervec.stores.sql.sharing import Sharing
 class Versions(Leases, versions.Versions, Sharing):
     """The part of the store that knows which model made which vectors."""
 
-    def all_know(self, version: int, state: str = "building") -> bool:
+    def track_unaware(self, version: int, state: str = "building") -> bool:
         """The first call in a state saves a list of the open transactions; later transactions see
         the new state. A transaction that is prepared meanwhile gets a new identity. Therefore, when
         the last listed transaction has ended, the call waits for those that are prepared then."""
-        name = _unaware(version, state)
+        note = unaware(version, state)
         with (
             self.db.reading() as conn
         ):  # in this order: a transaction is prepared, never unprepared
             opened = {row[0] for row in conn.execute(SQL.open_transactions)}
             prepared = {row[0] for row in conn.execute(SQL.prepared_transactions)}
         there = opened | prepared
-        note = self.note(name)
-        if note is None:
+        awaited, revision = note.read(self)
+        if awaited is None:
             if there:
-                self.put_note(name, "|".join(sorted(there)), None)
+                note.swap(self, there, None)
             return not there
-        awaited = set(note.value.split("|"))
         if not awaited.isdisjoint(there):
             return False
         if prepared and not all(map(_is_prepared, awaited)):
-            self.put_note(name, "|".join(sorted(prepared)), note.revision)
+            note.swap(self, prepared, revision)
             return False
-        self.put_note(name, None, note.revision)
+        note.swap(self, None, revision)
         return True
 
     def forget_version(self, version: int) -> None:
         super().forget_version(version)
         for state in ("building", "retired"):
-            name = _unaware(version, state)
-            if note := self.note(name):
-                self.put_note(name, None, note.revision)
+            unaware(version, state).put(self, None)
 
     def halt_finishes(self, conn: Connection) -> None:
         conn.execute(SQL.halt_finishes)
-
-
-def _unaware(version: int, state: str) -> str:
-    """Name of the note that lists the transactions that may not see a version's new state."""
-    return f"unaware that {version} is {state}"
 
 
 def _is_prepared(transaction: str) -> bool:

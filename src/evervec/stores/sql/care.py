@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from evervec.errors import InvalidArgument, InvalidTransition
 from evervec.model.jobs import Job, Status
 from evervec.queue.transitions import CANCELLED, RETRIED
+from evervec.stores.notes import JOBLESS
 from evervec.stores.sql.boxes import Boxes
 from evervec.stores.sql.engine import EVERYONE, Connection
-from evervec.stores.values import JOBLESS
 
 
 class Care(Boxes):
@@ -74,13 +74,13 @@ class Care(Boxes):
             conn.execute(self.sql.forsake, (self.listed(records),))
         first, noted = min(records), False
         while not noted:  # another transaction may write the same note
-            row = conn.execute(self.sql.note, (JOBLESS,)).fetchone()
+            row = conn.execute(self.sql.note, (JOBLESS.name,)).fetchone()
             if row is None:
-                new = (JOBLESS, str(first), secrets.randbits(62))
+                new = (JOBLESS.name, JOBLESS.write(first), secrets.randbits(62))
                 noted = conn.execute(self.sql.add_note, new).rowcount == 1
             else:
-                least = str(min(first, int(row[0])))
-                noted = conn.execute(self.sql.set_note, (least, JOBLESS, row[1])).rowcount == 1
+                least = JOBLESS.write(min(first, JOBLESS.parse(row[0])))
+                noted = conn.execute(self.sql.set_note, (least, JOBLESS.name, row[1])).rowcount == 1
 
     def purge_orphans(self, limit: int = 1000) -> int:
         with self.db.reading() as conn:

@@ -64,7 +64,7 @@ class Versions(Boxes):
                 number = self.fresh_number(conn)
                 conn.execute(self.sql.begin_version, (number, kind, *identity, now))
 
-    def all_know(self, version: int, state: str = "building") -> bool:
+    def track_unaware(self, version: int, state: str = "building") -> bool:
         return True
 
     def progress(self, version: int) -> Progress:
