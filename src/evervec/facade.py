@@ -45,6 +45,7 @@ from evervec.versions.migration import Migration
 from evervec.worker.pipeline import Pipeline
 from evervec.worker.push import Dispatcher
 from evervec.worker.reader import RecordReader
+from evervec.worker.served import ServedVersions
 from evervec.worker.signals import run_until_signalled
 from evervec.worker.worker import Worker
 
@@ -105,16 +106,17 @@ class Evervec:
         self.models = EmbedderRegistry(self.provider, store, settings, open_model)
         self._check_versions()
         self.tables = Tables(open_source(store), settings)
-        self._contents = RecordReader(self._kinds, self.tables, settings, store.now)
+        self._reader = RecordReader(self._kinds, self.tables, settings, store.now)
         self.queue = self.queue_of(tenant)
         self._writing = RecordWriter(store, settings, tenant, self._kinds, self.models, self.tables)
+        self._served = ServedVersions(store, index, self.models, self._kinds)
         self.pipeline = Pipeline(
-            store, index, self.models, self.queue, self._kinds, self.tables, self._contents,
+            store, index, self.models, self._served, self.queue, self.tables, self._reader,
             settings,
         )  # fmt: skip
         self._backfiller = Backfiller(store, self.pipeline, self._kinds, settings)
         self.migrations = VersionLifecycle(
-            store, index, self.models, self._backfiller, self.pipeline.cutter_of,
+            store, index, self.models, self._backfiller, self._served.cutter_of,
             self.queue.worker, settings,
         )  # fmt: skip
         self.housekeeping = Housekeeping(
@@ -179,7 +181,7 @@ class Evervec:
     def queue_of(self, tenant: str | None) -> Queue:
         """The queue of one tenant, or, with None, of all tenants."""
         return Queue(
-            self.store, self.settings, tenant, self._kinds, self.models, self._contents.unread
+            self.store, self.settings, tenant, self._kinds, self.models, self._reader.unread
         )
 
     def connection(self) -> Any:
@@ -519,7 +521,7 @@ class Evervec:
         number of records checked.
         """
         return verify(
-            self.store, self.index, self.tables, self.pipeline.cutter_of,
+            self.store, self.index, self.tables, self._served.cutter_of,
             None if all_tenants else self.tenant, repair=repair, quick=quick, progress=progress,
         )  # fmt: skip
 

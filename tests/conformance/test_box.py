@@ -47,7 +47,7 @@ def test_it_moves_in_one_transaction_with_its_points(world: World) -> None:
     batch, _ = world.ev.pipeline.prepare(world.ev.pipeline.claim(1))
     world.ev.pipeline.embed(batch)
     seen = []
-    finish = world.ev.pipeline._finish(batch.items[0], batch)
+    finish = batch.make_finish(batch.items[0], world.ev.queue.worker)
 
     def look(changes: object, conn: object) -> None:
         if world.ev.index.shares_store:

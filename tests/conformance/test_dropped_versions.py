@@ -113,8 +113,10 @@ def test_a_backfill_that_looked_before_the_drop_leaves_none_behind(
 ) -> None:
     """What it enqueues for a version that is gone is nobody's work."""
     other = another(world)
-    other.pipeline.serves()
-    until(lambda: other.store.track_unaware(_building(other), "building"), "older transactions to end")
+    other.pipeline.served.refresh()
+    until(
+        lambda: other.store.track_unaware(_building(other), "building"), "older transactions to end"
+    )
     with before(other.store, "reopen", drop(world, app.ev)):
         other.backfill()
     check(world, app)

@@ -197,7 +197,7 @@ def test_without_record_or_loader_the_job_becomes_a_dead_letter_that_says_so(wor
 def test_rows_of_a_loader_wait_for_a_process_that_has_it(world: World, rows: Rows) -> None:
     rows["1"] = "alpha"
     world.ev.queue.enqueue(ROW, "1")
-    assert world.ev.pipeline.serves()  # leaves word that the kind needs code
+    assert world.ev.pipeline.served.refresh()  # leaves word that the kind needs code
     stranger = world.tenant("default")
     assert stranger.pipeline.claim(10) == []
     work(world.ev)

@@ -165,7 +165,7 @@ def test_when_writing_points_fails_nothing_of_the_finish_stays(world: World) -> 
     jobs = world.ev.pipeline.claim(1)
     batch, _ = world.ev.pipeline.prepare(jobs)
     world.ev.pipeline.embed(batch)
-    finish = world.ev.pipeline._finish(batch.items[0], batch)
+    finish = batch.make_finish(batch.items[0], world.ev.queue.worker)
     with pytest.raises(RuntimeError, match="the index broke"):
         world.ev.store.finish([finish], broken)
     assert job_of(world.ev, "1").status is Status.PROCESSING

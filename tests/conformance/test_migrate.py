@@ -398,7 +398,7 @@ def test_an_embedder_that_is_away_holds_up_only_its_own_version(filled: World) -
 def claim_for(ev: Evervec, name: str) -> None:
     """Do the due jobs of one version alone."""
     (version,) = [c.version for c in ev.store.collections() if c.spec and c.spec.name == name]
-    ev.pipeline.serves()
+    ev.pipeline.served.refresh()
     while jobs := ev.queue.claim(10, versions=[version]):
         step(ev, jobs)
 

@@ -114,7 +114,7 @@ def test_a_version_being_built_gets_what_waits(owing: Owing, moment: str) -> Non
     with before(ev.store, moment, lambda: change(owing, other)):
         while ev.migrations.step():
             pass
-    ev.pipeline.serves()
+    ev.pipeline.served.refresh()
     while jobs := ev.queue.claim(256, versions=[new]):
         step(ev, jobs)
     build(ev)

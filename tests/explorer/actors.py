@@ -54,7 +54,7 @@ def work_once(ev: Evervec, limit: int = 8, *, suspects: bool = True) -> int:
     pipeline = ev.pipeline
     if ev.housekeeping.anything_lost():
         ev.housekeeping.recover()
-    if not pipeline.ready():
+    if not pipeline.probe_providers():
         return 0
     jobs = pipeline.claim(limit, suspects=suspects)
     rest: Sequence[Job] = jobs
@@ -230,7 +230,7 @@ def pusher(judge: Judge, rounds: int, limit: int = 4) -> Script:
         dispatcher = p.ev.dispatcher
         if p.ev.housekeeping.anything_lost():
             p.ev.housekeeping.recover()
-        if not p.ev.pipeline.ready():
+        if not p.ev.pipeline.probe_providers():
             return
         for job in dispatcher._claim(limit):
             assert job.token is not None

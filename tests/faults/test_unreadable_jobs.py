@@ -79,7 +79,7 @@ def test_17_jobs_of_a_kind_that_only_another_process_knows_wait_for_it(
     with open_store(path) as other:
         other.register(Kind("row", load=lambda id: f"the row {id}"))
         other.queue.enqueue("row", "a")
-        other.pipeline.serves()  # as its worker does before it claims
+        other.pipeline.served.refresh()  # as its worker does before it claims
         add_good(ev)
         assert ev.process_all().succeeded == len(GOOD)
         job = ev.queue.status("row", "a")

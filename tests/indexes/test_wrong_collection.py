@@ -92,7 +92,7 @@ def test_an_index_that_is_away_does_not_hinder_a_migration(make: Make) -> None:
 def test_the_wrong_collection_of_one_version_holds_up_no_other(
     make: Make, monkeypatch: pytest.MonkeyPatch, index: str
 ) -> None:
-    monkeypatch.setattr("evervec.worker.pipeline._ASK_AGAIN", 0.05)
+    monkeypatch.setattr("evervec.worker.served._ASK_AGAIN", 0.05)
     world = make(index, ENGINES[index], max_attempts=1, batch_size=2)
     ev = world.ev
     texts = {str(n): f"word{n}" for n in range(5)}

@@ -32,6 +32,12 @@ TESTS = {
     "conformance/test_tenants conformance/test_box conformance/test_save providers/test_spending",
     "queue.transitions": "unit/test_transitions unit/test_debts conformance/test_owing_jobs "
     "conformance/test_recover conformance/test_finish conformance/test_fail_release_renew",
+    "worker.served": "unit/test_served_versions unit/test_versions_that_wait unit/test_backfill "
+    "unit/test_verify unit/test_batch_outcomes faults/test_unreadable_jobs conformance/test_enqueue "
+    "conformance/test_migrate",
+    "worker.batch": "unit/test_batch_sizes unit/test_batch_outcomes unit/test_progress "
+    "unit/test_pipeline conformance/test_finish conformance/test_box providers/test_spending "
+    "providers/test_vector_cache",
     "worker.pipeline": "unit/test_served_versions unit/test_versions_that_wait unit/test_batch_sizes "
     "unit/test_batch_outcomes unit/test_pipeline unit/test_progress unit/test_attempts "
     "unit/test_verify faults/test_unreadable_jobs "

@@ -116,11 +116,11 @@ def test_released_for_an_outage_and_for_a_missing_loader_both_count(memory: Worl
     memory.ev.register(Kind("page", load=lambda _: "text"))
     memory.ev.queue.enqueue_many("page", [1, 2])
     memory.ev.add(KIND, "alpha", id="1")
-    memory.ev.pipeline.serves()
+    memory.ev.pipeline.served.refresh()
     jobs = memory.ev.pipeline.claim(5)
     elsewhere = memory.tenant("default")
-    elsewhere.pipeline.serves()
-    elsewhere.pipeline._makers |= memory.ev.pipeline._makers
+    elsewhere.pipeline.served.refresh()
+    elsewhere.pipeline.served.models |= memory.ev.pipeline.served.models
     memory.embedder.before = away
     written = step(elsewhere, jobs)
     assert (written.released, written.failed, written.lost) == (3, 0, 0)

@@ -159,7 +159,7 @@ def test_a_batch_is_of_one_model_and_the_rest_is_kept_for_later(memory: World) -
     jobs = list(memory.ev.pipeline.claim(9))
     assert len(jobs) == 4
     batch, rest = memory.ev.pipeline.prepare(jobs)
-    assert batch.model is memory.ev.pipeline._makers[jobs[0].version]
+    assert batch.model is memory.ev.pipeline.served.models[jobs[0].version]
     assert {job.version for job in batch.jobs} == {jobs[0].version}
     assert sorted(job.job_id for job in [*batch.jobs, *rest]) == sorted(j.job_id for j in jobs)
     assert all(job.version != jobs[0].version for job in rest)
@@ -175,7 +175,7 @@ def test_what_is_gone_or_cannot_be_read_has_no_length() -> None:
 def test_the_row_of_an_attached_table_is_read_for_its_own_job(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    contents: Any = memory.ev.pipeline._contents
+    contents: Any = memory.ev.pipeline._reader
     read, given = contents.read, []
 
     def watched(item: Any, loaded: Any, row: Any) -> Any:

@@ -239,7 +239,7 @@ class Lines:
 def test_a_chunker_of_the_callers_own_is_used_where_it_is_registered(memory: World) -> None:
     memory.ev.register(Kind("lines", chunker=Lines()))
     memory.ev.add("lines", "alpha\nbeta", id="1")
-    assert memory.ev.pipeline.serves()
+    assert memory.ev.pipeline.served.refresh()
     assert memory.tenant("default").pipeline.claim(1) == []
     work(memory.ev)
     assert memory.embedder.texts == ["alpha", "beta"]

@@ -254,7 +254,7 @@ def test_an_error_text_that_no_store_can_hold_does_not_stop_the_batch(memory: Wo
 def test_without_an_embedder_nothing_is_claimed(memory: World) -> None:
     noop = memory.without_embedder()
     noop.add(KIND, "alpha", id="1")
-    assert noop.pipeline.serves() == []
+    assert noop.pipeline.served.refresh() == []
     assert noop.pipeline.claim(10) == []
 
 

@@ -15,20 +15,20 @@ from support.world import KIND, Clock, World, add_all, job_of, step, version_of,
 def test_what_is_served_is_found_once_until_something_changes(memory: World) -> None:
     add_all(memory.ev, KIND, "alpha")
     pipeline = memory.ev.pipeline
-    served = pipeline.serves()
+    served = pipeline.served.refresh()
     assert served == [version_of(memory.ev)]
-    assert pipeline.serves() is served
+    assert pipeline.served.refresh() is served
     memory.ev.register(Kind("page"))
-    assert pipeline.serves() is not served
+    assert pipeline.served.refresh() is not served
 
 
 def test_a_retired_version_is_not_served(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
     add_all(memory.ev, KIND, "alpha")
-    memory.ev.pipeline.serves()
+    memory.ev.pipeline.served.refresh()
     (known,) = memory.ev.store.collections()
     retired = replace(known, state="retired", version=known.version + 1)
     monkeypatch.setattr(memory.ev.store, "collections", lambda: [retired, known])
-    assert memory.ev.pipeline.serves() == [known.version]
+    assert memory.ev.pipeline.served.refresh() == [known.version]
 
 
 def test_a_model_that_cannot_be_opened_is_asked_for_again_after_a_while(
@@ -43,16 +43,16 @@ def test_a_model_that_cannot_be_opened_is_asked_for_again_after_a_while(
         asked.append(spec)
         return None
 
-    ev.pipeline.serves()
+    ev.pipeline.served.refresh()
     ev.register(Kind("task"))
     monkeypatch.setattr(ev.models, "of", cannot)
-    assert ev.pipeline.serves() == []
+    assert ev.pipeline.served.refresh() == []
     asked.clear()
     clock.move(4.9)
-    assert (ev.pipeline.serves(), asked) == ([], [])
+    assert (ev.pipeline.served.refresh(), asked) == ([], [])
     clock.move(0.1)
     monkeypatch.setattr(ev.models, "of", of)
-    assert len(ev.pipeline.serves()) == 2
+    assert len(ev.pipeline.served.refresh()) == 2
 
 
 def test_the_store_is_told_how_a_kind_is_cut_only_when_it_does_not_know(
@@ -67,14 +67,14 @@ def test_the_store_is_told_how_a_kind_is_cut_only_when_it_does_not_know(
 
     monkeypatch.setattr(memory.ev.store, "describe", watched)
     add_all(memory.ev, KIND, "alpha")
-    memory.ev.pipeline.serves()
+    memory.ev.pipeline.served.refresh()
     (first,) = told
     assert [(way.chunker, way.app) for way in first.values()] == [("content:16-64", False)]
     memory.ev.register(Kind(KIND))
-    memory.ev.pipeline.serves()
+    memory.ev.pipeline.served.refresh()
     assert len(told) == 1
     memory.ev.register(Kind(KIND, load=lambda _: None))
-    memory.ev.pipeline.serves()
+    memory.ev.pipeline.served.refresh()
     assert [way.app for way in told[1].values()] == [True]
     assert len(told) == 2
 
@@ -82,12 +82,12 @@ def test_the_store_is_told_how_a_kind_is_cut_only_when_it_does_not_know(
 def test_a_kind_whose_loader_another_process_has_is_not_served(memory: World) -> None:
     memory.ev.register(Kind("page", load=lambda _: "text"))
     memory.ev.queue.enqueue("page", 1)
-    (version,) = memory.ev.pipeline.serves()
+    (version,) = memory.ev.pipeline.served.refresh()
     elsewhere = memory.tenant("another")
-    assert elsewhere.pipeline.serves() == []
+    assert elsewhere.pipeline.served.refresh() == []
     (collection,) = memory.ev.store.collections()
-    assert elsewhere.pipeline.cutter_of(collection) is None
-    assert memory.ev.pipeline.cutter_of(collection) is not None
+    assert elsewhere.pipeline.served.cutter_of(collection) is None
+    assert memory.ev.pipeline.served.cutter_of(collection) is not None
     assert [job.version for job in memory.ev.pipeline.claim(5)] == [version]
 
 
@@ -97,7 +97,7 @@ def test_a_process_with_other_settings_cuts_as_the_store_says(tmp_path: Path) ->
     work(world.ev)
     elsewhere = world.open(chunk_tokens=64)
     (collection,) = elsewhere.store.collections()
-    chunker = elsewhere.pipeline.chunker_of(collection)
+    chunker = elsewhere.pipeline.served.chunker_of(collection)
     assert chunker is not None
     assert chunker.spec == collection.chunker == "content:16-64"
     world.close()
@@ -164,10 +164,10 @@ def test_a_version_that_came_after_the_list_was_made_is_given_back(
 ) -> None:
     add_all(memory.ev, KIND, "alpha")
     pipeline = memory.ev.pipeline
-    pipeline.serves()
+    pipeline.served.refresh()
     memory.ev.add("page", "beta", id="1")
     everything = [c.version for c in memory.ev.store.collections()]
-    monkeypatch.setattr(pipeline, "serves", lambda: everything)
+    monkeypatch.setattr(pipeline.served, "refresh", lambda: everything)
     claimed = pipeline.claim(5)
     assert [job.kind for job in claimed] == [KIND]
     assert job_of(memory.ev, "1", "page").status is Status.PENDING

@@ -67,8 +67,10 @@ def test_without_its_chunker_a_kind_is_named_as_unchecked(elsewhere: Evervec) ->
 def test_a_version_is_cut_as_its_kind_says(memory: World, elsewhere: Evervec) -> None:
     (version,) = [c.version for c in memory.ev.store.collections()]
     store, index = memory.ev.store, memory.ev.index
-    assert verify_versions(store, index, memory.ev.pipeline.cutter_of, {version}).complete
-    assert not verify_versions(store, index, elsewhere.pipeline.cutter_of, {version}).complete
+    assert verify_versions(store, index, memory.ev.pipeline.served.cutter_of, {version}).complete
+    assert not verify_versions(
+        store, index, elsewhere.pipeline.served.cutter_of, {version}
+    ).complete
 
 
 def test_what_is_unchecked_is_counted_through_all_slices(
@@ -140,7 +142,7 @@ def test_versions_are_compared_with_the_texts_and_left_alone(memory: World) -> N
     add_all(ev, KIND, "alpha", "beta")
     work(ev)
     (version,) = [c.version for c in ev.store.collections()]
-    cutter_of = ev.pipeline.cutter_of
+    cutter_of = ev.pipeline.served.cutter_of
     run_sql(memory, "update evervec_records set text = 'gamma' where id = '1'")
     for _ in range(2):
         report = verify_versions(ev.store, ev.index, cutter_of, {version})

@@ -37,7 +37,7 @@ def test_a_version_that_the_index_refuses_waits_and_others_go_on(
     ev = memory.ev
     add_all(ev, KIND, "alpha", "beta")
     ev.add("page", "gamma", id="1")
-    ev.pipeline.serves()
+    ev.pipeline.served.refresh()
     say = refuse(memory, monkeypatch, version_of(memory.ev))
     with caplog.at_level(logging.ERROR, "evervec"):
         written = step(ev, ev.pipeline.claim(5))
@@ -163,7 +163,7 @@ def test_models_whose_gate_is_open_are_asked_first(memory: World, clock: Clock) 
         stops.append(stopping())
 
     shut.meanwhile = hang
-    assert memory.ev.pipeline.ready()
+    assert memory.ev.pipeline.probe_providers()
     assert log == ["open", "shut"]
     assert stops == [False, False, True], "the others wait for a tenth of a second"
     assert [str(m.provider) for m in memory.ev.pipeline._unavailable] == ["shut"]
@@ -184,19 +184,19 @@ def test_when_no_model_is_ready_the_last_is_waited_for(memory: World, clock: Clo
     told: list[bool] = []
     first.meanwhile = lambda stopping: told.append(stopping())
     second.meanwhile = hang
-    assert not memory.ev.pipeline.ready()
+    assert not memory.ev.pipeline.probe_providers()
     assert memory.ev.pipeline._unavailable == models
-    assert not memory.ev.pipeline.ready(lambda: True)
+    assert not memory.ev.pipeline.probe_providers(lambda: True)
     assert (log, stops, told) == (["first", "second"] * 2, [False, True], [False, True])
     second.is_ready = True
-    assert memory.ev.pipeline.ready()
+    assert memory.ev.pipeline.probe_providers()
     assert memory.ev.pipeline._unavailable == models[:1]
 
 
 def test_without_a_model_there_is_nothing_to_wait_for(memory: World) -> None:
     use_models(memory)
     assert memory.ev.pipeline.waits == 0.0
-    assert not memory.ev.pipeline.ready()
+    assert not memory.ev.pipeline.probe_providers()
 
 
 def test_jobs_of_a_model_that_is_away_are_left_for_later(memory: World) -> None:
@@ -208,9 +208,9 @@ def test_jobs_of_a_model_that_is_away_are_left_for_later(memory: World) -> None:
     memory.ev.pipeline._unavailable = [main]
     claimed = memory.ev.pipeline.claim(5)
     assert claimed
-    assert {memory.ev.pipeline._makers[job.version] for job in claimed} == {other}
+    assert {memory.ev.pipeline.served.models[job.version] for job in claimed} == {other}
     memory.ev.pipeline._unavailable = [main, other]
     assert memory.ev.pipeline.claim(5) == []
     memory.ev.pipeline._unavailable = []
     rest = memory.ev.pipeline.claim(5)
-    assert {memory.ev.pipeline._makers[job.version] for job in rest} == {main}
+    assert {memory.ev.pipeline.served.models[job.version] for job in rest} == {main}

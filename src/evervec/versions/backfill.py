@@ -50,7 +50,7 @@ class Backfiller:
     ) -> Backfill:
         """Enqueue all records that lack current vectors; `progress` is called with the number
         checked."""
-        self._pipeline.serves()
+        self._pipeline.served.refresh()
         recut = self._changed_chunkers(kind)
         if recut and not dry_run:
             self._store.describe(recut)
@@ -79,7 +79,7 @@ class Backfiller:
     def at_start(self) -> Iterator[int]:
         """Enqueue, slice by slice, records of kinds whose chunker or template changed since a
         worker last checked, and records that lost their jobs. Yields how many were enqueued."""
-        self._pipeline.serves()  # writes this process's chunkers to the store
+        self._pipeline.served.refresh()
         changed = [c for c in self._serving(None) if self._backfilled(c) != c.cut_since]
         kinds = [name for name, kind in self._kinds.items() if self._template_changed(kind)]
         jobless, revision = notes.JOBLESS.read(self._store)
@@ -126,14 +126,13 @@ class Backfiller:
     def _changed_chunkers(self, kind: str | None) -> dict[int, KindSpec]:
         """The chunkers of this process that differ from the store's, by version; kinds that need
         another program's code are left out."""
-        ways = {}
-        for c in self._serving(kind):
-            known, model = self._kinds.get(c.kind), self._pipeline.models.of(c.spec)
-            if model and (known or not c.app):
-                way = known.spec(model.chunker) if known else KindSpec(model.chunker.spec)
-                if way.chunker != c.chunker:
-                    ways[c.version] = way
-        return ways
+        return {
+            c.version: way
+            for c in self._serving(kind)
+            if (c.kind in self._kinds or not c.app)
+            and (way := self._pipeline.served.way_of(c))
+            and way.chunker != c.chunker
+        }
 
     def _lacking(
         self, collection: Collection, *, recut: bool, after: int = 0

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evervec.embedders.base import Embedded
+from evervec.embedders.base import Embedded, describe
 from evervec.embedding.registry import Model
-from evervec.errors import EmbedderError
+from evervec.errors import EmbedderError, InvalidInput
 from evervec.model.jobs import Job
-from evervec.model.records import Chunk
-from evervec.stores.values import Draft
+from evervec.model.records import Change, Chunk, Point
+from evervec.stores.values import Draft, Finish
 
 if TYPE_CHECKING:
     import numpy as np
@@ -107,6 +107,29 @@ class Batch:
     def jobs(self) -> list[Job]:
         return [item.job for item in self.items]
 
+    def add(self, items: Sequence[Item]) -> None:
+        """Add records and the texts to embed, each once; texts whose vectors are cached are left
+        out."""
+        self.items += items
+        fresh = {
+            hash: (text, item.job)
+            for item in items
+            for hash, (_, text) in item.fresh.items()
+            if hash not in self.rows
+        }
+        cache = self.model.cache
+        known = cache.find([text for text, _ in fresh.values()]) if cache else {}
+        for hash, (text, job) in fresh.items():
+            vector = known.get(text)
+            if vector is not None:
+                self.rows[hash] = -1 - len(self.rows)  # negative: not a row of `texts`
+                self.vectors[self.rows[hash]] = vector
+                continue
+            self.rows[hash] = len(self.texts)
+            self.texts.append(text)
+            self.owners.append((job.tenant, job.kind))
+            self.characters += len(text)
+
     def take(self, call: Call) -> None:
         """Add the result of a call. Only errors in the provider's answer become errors of texts."""
         first, last = self.marks.get("embed", (call.began, call.ended))
@@ -132,6 +155,58 @@ class Batch:
             return True
         failed = any(self.rows[h] in self.errors for h in item.fresh)
         return failed or self.is_embedded(item)
+
+    def settle(self, item: Item) -> None:
+        """Fail a record with the error of its first chunk that failed."""
+        for hash, (place, _) in item.fresh.items():
+            error = self.errors.get(self.rows[hash])
+            if error is not None:
+                where = f"chunk {place + 1} of {len(item.chunks)}: " if len(item.chunks) > 1 else ""
+                item.error = where + describe(error)
+                item.permanent = isinstance(error, InvalidInput)
+                return
+
+    def share_costs(self) -> tuple[dict[tuple[str, str], tuple[float, float]], dict[int, int]]:
+        """Share the cost of the calls among their texts, by length: calls and tokens by tenant and
+        kind, and tokens by row."""
+        spent: dict[tuple[str, str], tuple[float, float]] = {}
+        share: dict[int, int] = {}
+        for cost in self.costs:
+            if not cost.tokens:
+                continue
+            lengths = [len(self.texts[row]) for row in cost.rows]
+            each, whole, upto, shared = cost.calls / len(lengths), sum(lengths), 0, 0
+            for row, length in zip(cost.rows, lengths, strict=True):
+                upto += length
+                # rounded so that the shares add up to the total
+                tokens = round(cost.tokens * upto / whole) - shared
+                shared += tokens
+                share[row] = share.get(row, 0) + tokens
+                calls, so_far = spent.get(self.owners[row], (0.0, 0.0))
+                spent[self.owners[row]] = (calls + each, so_far + tokens)
+        return spent, share
+
+    def make_finish(self, item: Item, worker: str) -> Finish:
+        """The points and the ledger entry of an embedded record."""
+        job = item.job
+        points = [
+            Point(hash, place, text, self.vectors[self.rows[hash]])
+            for hash, (place, text) in item.fresh.items()
+        ]
+        embedded = sum(self.rows[hash] >= 0 for hash in item.fresh)
+        # a text shared by several records is counted for the first of them
+        mine = {self.rows[hash] for hash in item.fresh} - self.counted
+        self.counted |= mine
+        change = Change(
+            job.record, job.version, job.tenant, job.kind, job.record_id, item.seq,
+            points, item.kept, item.metadata, item.weight, item.updated_at,
+        )  # fmt: skip
+        return Finish(
+            job, change, item.chunks, item.reveal, item.gone,
+            embedded=embedded, reused=len(item.kept) + len(points) - embedded,
+            tokens=sum(self.tokens.get(row, 0) for row in mine),
+            worker=worker,
+        )  # fmt: skip
 
     def split(self) -> Batch | None:
         """Split off the records that can be written while others are still being embedded. The new

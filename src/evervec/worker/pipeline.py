@@ -10,34 +10,31 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress, groupby
 from operator import attrgetter
 
-from evervec.chunking import Chunker, Cutter, chunk, parse_chunker
+from evervec.chunking import chunk
 from evervec.embedders.base import count_tokens, describe
 from evervec.embedding.registry import EmbedderRegistry, Model
-from evervec.errors import EvervecError, IndexUnavailable, InvalidInput, WrongCollection
+from evervec.errors import EvervecError, WrongCollection
 from evervec.indexes.base import Index
 from evervec.indexes.location import check_generation, generation
 from evervec.model.jobs import Job, Status
-from evervec.model.records import Change, Point
 from evervec.queue.queue import Queue
-from evervec.records.kinds import Kind
 from evervec.settings import Settings
 from evervec.stores.base import Store
-from evervec.stores.values import Collection, Finish, KindSpec, Loaded, Unreadable
+from evervec.stores.values import Finish, Loaded, Unreadable
 from evervec.tables.tables import FoundRow, Tables
 from evervec.telemetry.counters import ATTEMPTS, CHUNKS, FRESHNESS, STAGES
 from evervec.telemetry.traces import tell
 from evervec.worker.batch import Batch, Call, Item, Written
 from evervec.worker.index_writer import IndexWriter
 from evervec.worker.reader import RecordReader, Refused
+from evervec.worker.served import ServedVersions
 
 log = logging.getLogger("evervec")
 
-_ASK_AGAIN = 5.0
-"""seconds between two checks of a collection that cannot hold a version's vectors"""
 _PATIENCE = 0.1
 """seconds that work for one model waits for another model's provider to answer"""
 
@@ -50,103 +47,30 @@ class Pipeline:
         store: Store,
         index: Index,
         models: EmbedderRegistry,
+        served: ServedVersions,
         queue: Queue,
-        kinds: Mapping[str, Kind],
         tables: Tables,
-        contents: RecordReader,
+        reader: RecordReader,
         settings: Settings,
     ) -> None:
         self.store = store
-        self.index = index
         self.models = models
+        self.served = served
         self.queue = queue
-        self._kinds = kinds
         self._tables = tables
-        self._contents = contents
-        self._chunkers: dict[int, Chunker] = {}
-        self._makers: dict[int, Model] = {}
+        self._reader = reader
         self._unavailable: list[Model] = []
-        self._served: tuple[list[Collection], tuple[object, ...], float, list[int]] = (
-            [],
-            (),
-            0.0,
-            [],
-        )
-        """cached result of `serves`: collections, models and kinds it was computed from, expiry,
-        versions"""
         self._used_up: set[str] = set()
         """tenants that used up their daily quota since the last claim; their jobs are released"""
-        self._refused: dict[int, float] = {}
-        """versions whose collection in the index is wrong, and when to check again"""
         self._generation = generation(store)
         self._writer = IndexWriter(store, index, queue, settings.lease_seconds)
         self.memory = settings.memory_mb << 19
         """characters of text held at once: half of the setting, the rest is for data derived from
         them"""
 
-    def serves(self) -> list[int]:
-        """The versions whose jobs this process can do: it has the model and the chunker. Also
-        describes its models and chunkers to the store."""
-        found, known = self.store.collections(), self._models_and_kinds()
-        told, knew, until, served = self._served
-        if found is told and known == knew and time.monotonic() < until:
-            return served
-        found, served, until = self._describe_collections(), [], math.inf
-        for c in found:
-            model = self.models.of(c.spec)
-            if c.state == "retired":
-                continue
-            if model is None:  # it may become possible to open the model later
-                until = time.monotonic() + _ASK_AGAIN
-            elif chunker := self.chunker_of(c):
-                self._chunkers[c.version] = chunker
-                self._makers[c.version] = model
-                served.append(c.version)
-        self._served = (found, self._models_and_kinds(), until, served)
-        return served
-
-    def _models_and_kinds(self) -> tuple[object, ...]:
-        """The models and kinds that this process has."""
-        return (*self.models, *self._kinds.values())
-
-    def chunker_of(self, c: Collection) -> Chunker | None:
-        """The chunker of a collection; None where this process lacks the model, or the code of the
-        kind's chunker or loader."""
-        model, kind = self.models.of(c.spec), self._kinds.get(c.kind)
-        if model is None or (c.app and kind is None):
-            return None
-        own = kind.chunker if kind else None
-        return own or parse_chunker(c.chunker, model.chunker)
-
-    def cutter_of(self, c: Collection) -> Cutter | None:
-        """The collection's chunker together with its model's window."""
-        chunker, model = self.chunker_of(c), self.models.of(c.spec)
-        return Cutter(chunker, model.window) if chunker and model else None
-
-    def _describe_collections(self) -> list[Collection]:
-        """The store's collections, after the store was given the models and chunkers of this
-        process."""
-        found = self.store.collections()
-        spec = self.models.for_new_kinds(found)
-        if spec and any(c.spec is None for c in found):
-            self.store.adopt(spec)
-            found = self.store.collections()
-        told = {c.version: way for c in found if (way := self._undescribed(c))}
-        if told:
-            self.store.describe(told)
-            found = self.store.collections()
-        return found
-
-    def _undescribed(self, c: Collection) -> KindSpec | None:
-        """How this process chunks a collection's texts, if the store does not have that yet."""
-        model, kind = self.models.of(c.spec), self._kinds.get(c.kind)
-        if model is None or (kind is None and (c.chunker or c.app)):
-            return None
-        way = kind.spec(model.chunker) if kind else KindSpec(model.chunker.spec)
-        return None if (way.chunker, way.app) == (c.chunker, c.app) else way
-
-    def ready(self, stopping: Callable[[], bool] = lambda: False) -> bool:
-        """Whether the provider of any model may be called now."""
+    def probe_providers(self, stopping: Callable[[], bool] = lambda: False) -> bool:
+        """Probe the providers whose pause is over; returns whether any may be called now. Jobs of
+        the others' versions are not claimed."""
         models = list(self.models)
         if len(models) > 1:  # a provider that hangs must not delay the others
             models.sort(key=lambda model: model.provider.gate() is not None)
@@ -171,13 +95,12 @@ class Pipeline:
         opened."""
         check_generation(self.store, self._generation)
         self._tables.attempt(self._tables.follow)
-        served = self.serves()
-        if self._refused:
-            served = [version for version in served if not self._is_refused(version)]
-        if self._unavailable:
-            served = [
-                version for version in served if self._makers[version] not in self._unavailable
-            ]
+        refused, served = self.served.recheck_refused(), self.served.refresh()
+        served = [
+            version
+            for version in served
+            if version not in refused and self.served.models.get(version) not in self._unavailable
+        ]
         if not served:
             return []
         began = time.perf_counter()
@@ -191,10 +114,10 @@ class Pipeline:
         """Claim jobs of these versions. Jobs of a version created since they were listed are
         released: this process may not be able to do them."""
         claimed = self.queue.claim(limit, versions=served, suspects=suspects)
-        strange = [job for job in claimed if job.version not in self._makers]
+        strange = [job for job in claimed if job.version not in self.served.models]
         if strange:
             self.queue.release_many(strange)
-            claimed = [job for job in claimed if job.version in self._makers]
+            claimed = [job for job in claimed if job.version in self.served.models]
         return claimed
 
     def check_followed(self) -> None:
@@ -202,26 +125,6 @@ class Pipeline:
         is left."""
         if failing := self._tables.failing:
             raise failing
-
-    def _refuse(self, error: WrongCollection) -> None:
-        """Claim no jobs of a version until the index can hold its vectors."""
-        if error.version not in self._refused:
-            log.error("jobs of an embedding version are waiting: %s", error)
-        self._refused[error.version] = time.monotonic() + _ASK_AGAIN
-
-    def _is_refused(self, version: int) -> bool:
-        if time.monotonic() < self._refused.get(version, math.inf):
-            return version in self._refused
-        found = next((c for c in self.store.collections() if c.version == version), None)
-        try:
-            refused = found and found.spec and self.index.refuses(found.kind, found.spec)
-        except IndexUnavailable as error:
-            refused = str(error)
-        if refused:
-            self._refused[version] = time.monotonic() + _ASK_AGAIN
-        else:
-            del self._refused[version]
-        return bool(refused)
 
     @STAGES.timing("prepare")
     def prepare(self, jobs: Sequence[Job]) -> tuple[Batch, Sequence[Job]]:
@@ -233,9 +136,9 @@ class Pipeline:
             jobs = self._within_quota(jobs)
             if not jobs:
                 return Batch([], next(iter(self.models))), []
-        model = self._makers[jobs[0].version]
-        mine = [job for job in jobs if self._makers[job.version] is model]
-        others = [job for job in jobs if self._makers[job.version] is not model]
+        model = self.served.models[jobs[0].version]
+        mine = [job for job in jobs if self.served.models[job.version] is model]
+        others = [job for job in jobs if self.served.models[job.version] is not model]
         batch = Batch([], model, suspect=jobs[0].crashes > 0)
         most = slice_ = min(model.provider.pace.of_batch, self.memory)
         done = held = 0
@@ -264,37 +167,15 @@ class Pipeline:
         loaded = self.store.load(jobs, characters)
         if batch.items and len(loaded) == 1 and _length(loaded[0]) > characters:
             return 0
-        rows = self._contents.rows(zip(jobs, loaded, strict=False))
+        rows = self._reader.rows(zip(jobs, loaded, strict=False))
         items = []
         for job, found in zip(jobs, loaded, strict=False):
             if found is None:
                 batch.gone.append(job)
             else:
                 items.append(self._prepare(job, found, rows.get(job.job_id)))
-        batch.items += items
-        self._gather(batch, items)
+        batch.add(items)
         return len(loaded)
-
-    def _gather(self, batch: Batch, items: Sequence[Item]) -> None:
-        """Collect the texts to embed, each once; texts whose vectors are cached are left out."""
-        fresh = {
-            hash: (text, item.job)
-            for item in items
-            for hash, (_, text) in item.fresh.items()
-            if hash not in batch.rows
-        }
-        cache = batch.model.cache
-        known = cache.find([text for text, _ in fresh.values()]) if cache else {}
-        for hash, (text, job) in fresh.items():
-            vector = known.get(text)
-            if vector is not None:
-                batch.rows[hash] = -1 - len(batch.rows)  # negative: not a row of `texts`
-                batch.vectors[batch.rows[hash]] = vector
-                continue
-            batch.rows[hash] = len(batch.texts)
-            batch.texts.append(text)
-            batch.owners.append((job.tenant, job.kind))
-            batch.characters += len(text)
 
     def _prepare(self, job: Job, loaded: Loaded | Unreadable, row: FoundRow | None) -> Item:
         if isinstance(loaded, Unreadable):
@@ -302,9 +183,9 @@ class Pipeline:
             return Item(job, job.seq, error=error, permanent=True)
         item = Item(job, loaded.seq, trace=loaded.trace)
         try:
-            title, text = self._contents.read(item, loaded, row)
+            title, text = self._reader.read(item, loaded, row)
         except Refused as error:
-            if error.wait and self._is_for_app(job.version):
+            if error.wait and self.served.needs_app(job.version):
                 item.waits = str(error)
             else:
                 item.error, item.permanent = str(error), error.permanent
@@ -312,8 +193,8 @@ class Pipeline:
         if text is None:
             return item
         try:
-            window = self._makers[job.version].window
-            item.chunks, texts = chunk(self._chunkers[job.version], title, text, window)
+            window = self.served.models[job.version].window
+            item.chunks, texts = chunk(self.served.chunkers[job.version], title, text, window)
         except Exception as error:  # noqa: BLE001 - a kind's own chunker may raise anything
             item.error = f"the chunker failed: {describe(error)}"
             return item
@@ -324,11 +205,6 @@ class Pipeline:
             elif piece.hash not in item.fresh:
                 item.fresh[piece.hash] = (place, content)
         return item
-
-    def _is_for_app(self, version: int) -> bool:
-        """Whether only a process that registered the kind can do its jobs; read again, because it
-        may have changed since the claim."""
-        return any(c.app for c in self.store.collections() if c.version == version)
 
     def calls(self, batch: Batch) -> list[range]:
         """The provider calls that a batch needs, as row ranges of its texts. A call holds as many
@@ -384,13 +260,13 @@ class Pipeline:
         self._cache(batch)
         finishes, failures, waiting = [], [], []
         for item in batch.items:
-            self._settle(item, batch)
+            batch.settle(item)
             if item.waits is not None:
                 written.released += self.queue.postpone(item.job, item.waits)
             elif item.error is not None:
                 failures.append((item.job, item.error, item.permanent))
             elif batch.is_embedded(item):
-                finishes.append(self._finish(item, batch))
+                finishes.append(batch.make_finish(item, self.queue.worker))
             else:
                 waiting.append(item.job)
         while finishes:
@@ -401,7 +277,7 @@ class Pipeline:
                 if not refused:
                     raise
                 finishes = [f for f in finishes if f.job.version != error.version]
-                self._refuse(error)
+                self.served.refuse(error)
                 written.released += sum(self.queue.release_many(refused, str(error)))
                 written.errors += [(job.job_id, str(error)) for job in refused]
                 continue
@@ -426,6 +302,16 @@ class Pipeline:
         batch.mark("write", began)
         self._trace(batch, waiting)
         return written
+
+    def _account(self, batch: Batch) -> None:
+        """Record the cost of the calls; only once, however often the batch is written."""
+        spent, tokens = batch.share_costs()
+        batch.model.provider.record(spent)
+        batch.costs.clear()
+        if tokens:
+            self._used_up |= self.store.hold_spent({tenant for tenant, _ in spent})
+        for row, count in tokens.items():
+            batch.tokens[row] = batch.tokens.get(row, 0) + count
 
     def _cache(self, batch: Batch) -> None:
         """Store vectors in the cache for other records; a failure is only logged."""
@@ -456,62 +342,6 @@ class Pipeline:
             FRESHNESS.observe(max(0.0, now - due.timestamp()), times=sum(1 for _ in same))
         CHUNKS.add(sum(map(attrgetter("embedded"), good)), "embedded")
         CHUNKS.add(sum(map(attrgetter("reused"), good)), "reused")
-
-    def _account(self, batch: Batch) -> None:
-        """Share the cost of the calls among their texts, by length; only once, however often the
-        batch is written."""
-        spent: dict[tuple[str, str], tuple[float, float]] = {}
-        share: dict[int, int] = {}
-        for cost in batch.costs:
-            if not cost.tokens:
-                continue
-            lengths = [len(batch.texts[row]) for row in cost.rows]
-            each, whole, upto, shared = cost.calls / len(lengths), sum(lengths), 0, 0
-            for row, length in zip(cost.rows, lengths, strict=True):
-                upto += length
-                # rounded so that the shares add up to the total
-                tokens = round(cost.tokens * upto / whole) - shared
-                shared += tokens
-                share[row] = share.get(row, 0) + tokens
-                calls, so_far = spent.get(batch.owners[row], (0.0, 0.0))
-                spent[batch.owners[row]] = (calls + each, so_far + tokens)
-        batch.model.provider.record(spent)
-        batch.costs.clear()
-        if share:
-            self._used_up |= self.store.hold_spent({tenant for tenant, _ in spent})
-        for row, tokens in share.items():
-            batch.tokens[row] = batch.tokens.get(row, 0) + tokens
-
-    def _settle(self, item: Item, batch: Batch) -> None:
-        """Fail a record with the error of its first chunk that failed."""
-        for hash, (place, _) in item.fresh.items():
-            error = batch.errors.get(batch.rows[hash])
-            if error is not None:
-                where = f"chunk {place + 1} of {len(item.chunks)}: " if len(item.chunks) > 1 else ""
-                item.error = where + describe(error)
-                item.permanent = isinstance(error, InvalidInput)
-                return
-
-    def _finish(self, item: Item, batch: Batch) -> Finish:
-        job = item.job
-        points = [
-            Point(hash, place, text, batch.vectors[batch.rows[hash]])
-            for hash, (place, text) in item.fresh.items()
-        ]
-        embedded = sum(batch.rows[hash] >= 0 for hash in item.fresh)
-        # a text shared by several records is counted for the first of them
-        mine = {batch.rows[hash] for hash in item.fresh} - batch.counted
-        batch.counted |= mine
-        change = Change(
-            job.record, job.version, job.tenant, job.kind, job.record_id, item.seq,
-            points, item.kept, item.metadata, item.weight, item.updated_at,
-        )  # fmt: skip
-        return Finish(
-            job, change, item.chunks, item.reveal, item.gone,
-            embedded=embedded, reused=len(item.kept) + len(points) - embedded,
-            tokens=sum(batch.tokens.get(row, 0) for row in mine),
-            worker=self.queue.worker,
-        )  # fmt: skip
 
 
 def _length(loaded: Loaded | Unreadable | None) -> int:

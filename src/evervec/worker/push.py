@@ -86,7 +86,7 @@ class Dispatcher:
         from evervec.worker.courier import Courier  # imported late: its HTTP client is slow to load
 
         self._tend()
-        if not self._pipeline.ready():
+        if not self._pipeline.probe_providers():
             return Dispatched()
         with (
             Courier(url, self._settings) as courier,
@@ -171,12 +171,12 @@ class Dispatcher:
 
     def _work(self, job: Job) -> Delivered:
         pipeline = self._pipeline
-        if job.version not in pipeline.serves():
+        if job.version not in pipeline.served.refresh():
             raise ProviderUnavailable(
                 f"this process cannot make vectors of {job.embedding_version!r}: open the store "
                 "with the embedder of that version"
             )
-        if not pipeline.ready():
+        if not pipeline.probe_providers():
             raise ProviderUnavailable("embedding is paused: see `evervec status`")
         with self._heartbeat() as heartbeat:
             heartbeat.hold([job])

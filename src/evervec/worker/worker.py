@@ -275,7 +275,7 @@ class Worker:
         if not self._claimed:
             if self._forever and self._debounce.left > 0:
                 return False
-            if not self._pipeline.ready(self._stopping.is_set):
+            if not self._pipeline.probe_providers(self._stopping.is_set):
                 return False
             # a job that may kill this process must not share it with other jobs
             alone = not self._has_work_in_hand() and self._take_suspects_lock()

@@ -268,7 +268,7 @@ def _claimed(ev: Evervec, planned: Attachment, rows: Sequence[Row]) -> tuple[lis
         there += len(drafts) - len(missing)
         wanted += len(missing)
         ev.store.enqueue(tenant, planned.kind, missing, loaded=True)
-    served = set(ev.pipeline.serves())
+    served = set(ev.pipeline.served.refresh())
     mine = [c.version for c in ev.store.collections() if c.kind == planned.kind]
     versions = [version for version in mine if version in served]
     return (ev.queue.claim(wanted, versions=versions) if wanted and versions else []), there
