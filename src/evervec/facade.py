@@ -47,6 +47,7 @@ from evervec.worker.push import Dispatcher
 from evervec.worker.reader import RecordReader
 from evervec.worker.served import ServedVersions
 from evervec.worker.signals import run_until_signalled
+from evervec.worker.upkeep import Upkeep
 from evervec.worker.worker import Worker
 
 log = logging.getLogger("evervec")
@@ -122,10 +123,7 @@ class Evervec:
         self.housekeeping = Housekeeping(
             store, index, self.queue, self.tables, self.models, settings
         )
-        self.dispatcher = Dispatcher(
-            self.pipeline, self.housekeeping, self._backfiller.at_start(), self.migrations.step,
-            settings,
-        )  # fmt: skip
+        self.dispatcher = Dispatcher(self.pipeline, self._upkeep(), settings)
         self._search = Search(store, index, self.models, self._kinds, settings, tenant)
         self._waiting = TicketWaiter(store, settings.poll_seconds)
 
@@ -447,11 +445,11 @@ class Evervec:
     def _worker(self, concurrency: int | None) -> Worker:
         if concurrency is not None and concurrency < 1:
             raise InvalidArgument(f"concurrency must be at least 1, not {concurrency}")
+        return Worker(self.pipeline, self._upkeep(), self.settings, concurrency)
+
+    def _upkeep(self) -> Upkeep:
         starting = self._backfiller.at_start()
-        return Worker(
-            self.pipeline, self.housekeeping, starting, self.migrations.step, self.settings,
-            concurrency,
-        )  # fmt: skip
+        return Upkeep(self.housekeeping, starting, self.migrations.step, self.settings)
 
     def backfill(
         self,

@@ -221,8 +221,7 @@ def test_a_part_of_a_batch_is_paid_for_once(memory: World) -> None:
     first, *others = pipeline.calls(batch)
     batch.take(pipeline.call(batch, first))
     batch.costs = [batch.costs[0]._replace(tokens=5)]
-    part = batch.split()
-    assert part is not None
+    (part,) = batch.split()
     assert [item.job.record_id for item in part.items] == ["0"]
     assert pipeline.write(part).succeeded == 1
     for rows in others:

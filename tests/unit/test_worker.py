@@ -19,7 +19,7 @@ from evervec import (
     StoreError,
 )
 from evervec.worker.calls import Calls
-from evervec.worker.debounce import Debounce
+from evervec.worker.claims import Debounce
 from evervec.worker.endurance import Endurance
 from support.world import (
     KIND,
@@ -279,11 +279,11 @@ def test_a_worker_holds_a_bounded_number_of_jobs(memory: World, gate: Gate) -> N
 def test_what_comes_alone_is_claimed_at_once_and_a_trickle_is_gathered() -> None:
     gathering = Debounce()
     for found in (1, 0, 1, 0, 3, 0):  # each claim that finds something is followed by idleness
-        gathering.claimed(found, 256)
+        gathering.record_claim(found, 256)
         assert gathering.left <= 0
     waits = []
     for found in (1, 2, 5, 1, 1, 2, 16, 1, 256, 1, 1, 0, 1):
-        gathering.claimed(found, 256)
+        gathering.record_claim(found, 256)
         waits.append(gathering.left > 0)
     # after a wait one alone ends the trickle, and so does much, or nothing
     assert waits == [
@@ -294,7 +294,7 @@ def test_what_comes_alone_is_claimed_at_once_and_a_trickle_is_gathered() -> None
 def test_full_claims_are_no_trickle_however_small() -> None:
     gathering = Debounce()
     for _ in range(5):
-        gathering.claimed(4, 4)
+        gathering.record_claim(4, 4)
         assert gathering.left <= 0
 
 
@@ -514,7 +514,7 @@ def test_no_error_of_its_care_ends_a_worker(
     memory: World, monkeypatch: pytest.MonkeyPatch, error: Exception, part: str
 ) -> None:
     worker = memory.ev.worker()
-    monkeypatch.setattr(worker._housekeeping, part, failing(4, error))
+    monkeypatch.setattr(worker._upkeep.housekeeping, part, failing(4, error))
     worker._endurance = Endurance(0.001)
     process = threading.Thread(target=worker.run)  # as `evervec worker` does
     process.start()
@@ -562,7 +562,7 @@ def test_jobs_that_meet_a_mistake_are_left_for_their_leases_and_do_not_stop_othe
     memory.ev.add(KIND, "bad", id="bad")
     with worker:
         until(memory.ev, lambda: job_of(memory.ev, "bad").status is Status.PROCESSING and not any(
-            (worker._claimed, worker._flying, worker._embedded)))  # fmt: skip
+            (worker._claims.jobs, worker._flying, worker._embedded)))  # fmt: skip
         memory.ev.add(KIND, "good", id="good")
         until(memory.ev, lambda: job_of(memory.ev, "good").status is Status.DONE)
         assert job_of(memory.ev, "bad").status is Status.PROCESSING

@@ -208,12 +208,12 @@ class Batch:
             worker=worker,
         )  # fmt: skip
 
-    def split(self) -> Batch | None:
-        """Split off the records that can be written while others are still being embedded. The new
-        batch shares texts and vectors with this one; None when no record is ready."""
+    def split(self) -> list[Batch]:
+        """Split off the records that can be written while others are still being embedded. Their
+        batch shares texts and vectors with this one; none when no record is ready."""
         ready = [item for item in self.items if self._is_settled(item)]
         if not ready:
-            return None
+            return []
         characters = sum(len(text) for item in ready for _, text in item.fresh.values())
         part = replace(
             self, items=ready, counted=set(), gone=[], calls_left=0, outage=None,
@@ -222,7 +222,7 @@ class Batch:
         self.items = [item for item in self.items if not self._is_settled(item)]
         self.costs = []
         self.characters = max(0, self.characters - characters)
-        return part
+        return [part]
 
 
 @dataclass(slots=True)

@@ -13,8 +13,6 @@ import hmac
 import logging
 import secrets
 import threading
-import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,12 +20,12 @@ from typing import TYPE_CHECKING
 
 from evervec.errors import EmbedderError, IndexUnavailable, ProviderUnavailable, StoreError
 from evervec.indexes.base import patience
-from evervec.maintenance.housekeeping import Housekeeping
 from evervec.model.jobs import Job, Status
 from evervec.settings import Settings
 from evervec.telemetry.counters import DELIVERIES, DISPATCHED
 from evervec.worker.heartbeat import Heartbeat
 from evervec.worker.pipeline import Pipeline
+from evervec.worker.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from evervec.worker.courier import Courier
@@ -64,20 +62,15 @@ class Dispatcher:
     def __init__(
         self,
         pipeline: Pipeline,
-        housekeeping: Housekeeping,
-        starting: Iterator[int],
-        migrate: Callable[[], int],
+        upkeep: Upkeep,
         settings: Settings,
     ) -> None:
         self._pipeline = pipeline
         self._store = pipeline.store
         self._queue = pipeline.queue
-        self._housekeeping = housekeeping
-        self._starting = starting
-        self._migrate = migrate
+        self._upkeep = upkeep
         self._settings = settings
         self._tending = threading.Lock()
-        self._next_sweep = 0.0
 
     # sending
     def dispatch(self, limit: int, url: str) -> Dispatched:
@@ -126,13 +119,9 @@ class Dispatcher:
         if not self._tending.acquire(blocking=False):
             return
         try:
-            if self._housekeeping.anything_lost():
-                self._housekeeping.recover()
-            if next(self._starting, None) is None and not self._housekeeping.backfill_tables():
-                self._migrate()
-            if time.monotonic() >= self._next_sweep:
-                self._next_sweep = time.monotonic() + self._settings.housekeeping_seconds
-                self._housekeeping.sweep()
+            self._upkeep.recover()
+            self._upkeep.backfill()
+            self._upkeep.sweep()
         finally:
             self._tending.release()
 

@@ -18,7 +18,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 
@@ -26,19 +26,21 @@ from evervec.embedders.base import describe
 from evervec.embedding.gate import NOBODYS_FAULT
 from evervec.errors import IndexBusy, StoreClosed, StoreError
 from evervec.indexes.base import patience
-from evervec.maintenance.housekeeping import Housekeeping
 from evervec.model.jobs import Job
 from evervec.model.reports import ProcessResult
 from evervec.settings import Settings
 from evervec.worker.batch import Batch, Call, Written
 from evervec.worker.calls import Calls
-from evervec.worker.debounce import Debounce
+from evervec.worker.claims import Claims
 from evervec.worker.endurance import AROUND, PASSING, Endurance
 from evervec.worker.heartbeat import Heartbeat
 from evervec.worker.pipeline import Pipeline
+from evervec.worker.upkeep import Upkeep
 
 log = logging.getLogger("evervec")
 
+_BACKFILL_SECONDS = 1.0
+"""pause between two checks for backfill work, while there is none"""
 _BEAT_SECONDS = 10.0
 _PATIENCE = 0.5
 """seconds that the main thread waits at a time for other writers of the index"""
@@ -46,12 +48,7 @@ _PROGRESS_SECONDS = 3.0
 """after this time the complete records of a batch are written, while others are still embedded"""
 _BUSY_SECONDS = 0.1
 """delay before the worker retries an index that another process is writing to"""
-_FEW_BATCHES = 4
-"""number of batches in a claim, when one batch holds fewer jobs than a claim"""
 _JOIN_SECONDS = 1.0
-_suspects_lock = threading.Lock()
-"""Only one worker of a process at a time runs jobs that have killed a worker. Two such jobs would
-die together, and neither could be identified as the cause."""
 
 
 class Worker:
@@ -60,41 +57,28 @@ class Worker:
     def __init__(
         self,
         pipeline: Pipeline,
-        housekeeping: Housekeeping,
-        starting: Iterator[int],
-        migrate: Callable[[], int],
+        upkeep: Upkeep,
         settings: Settings,
         concurrency: int | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._store = pipeline.store
-        self._housekeeping = housekeeping
-        self._starting = starting  # backfill iterator: one slice per step
-        self._migrate = migrate
+        self._upkeep = upkeep
         self._settings = settings
         self._concurrency = concurrency or settings.concurrency
         self._stopping = threading.Event()
         self._renew_threads()
-        self._claimed: Sequence[Job] = ()
-        self._claim_limit = settings.batch_size
+        self._claims = Claims(pipeline, settings.batch_size)
         self._flying: list[Batch] = []
         """batches with provider calls in progress"""
         self._embedded: list[Batch] = []
         """batches to write, in order; a batch stays here until its write succeeds"""
         self._write_at = 0.0
-        self._debounce = Debounce()
-        self._may_have_suspects = False
-        """there may be jobs that killed their worker; such a job runs alone"""
-        self._has_suspects_lock = False
         self._total = Written()
         self._forever = False
         self._progress: Callable[[int], object] | None = None
         self._stop_at = float("inf")
-        self._backfilled = 0
-        self._backfill_batches = 0
-        self._next_backfill = 0.0
         self._next_recovery = 0.0
-        self._next_sweep = 0.0
         self._next_beat = 0.0
         self._thread: threading.Thread | None = None
         self._crash: BaseException | None = None
@@ -186,7 +170,7 @@ class Worker:
         finally:
             self._calls.close()
             self._release_rest()
-            self._release_suspects_lock()
+            self._claims.release_suspects_lock()
             if forever:
                 with suppress(StoreError):
                     self._store.leave(self._pipeline.queue.worker)
@@ -208,11 +192,13 @@ class Worker:
                 if not self._forever or isinstance(error, StoreClosed):
                     raise
                 self._pause(error)
-                if self.stopping and not (self._has_work_in_hand() and self._may_drain()):
+                if self.stopping and not (self._in_hand and self._may_drain()):
                     return
 
-    def _has_work_in_hand(self) -> bool:
-        return bool(self._flying or self._embedded)
+    @property
+    def _in_hand(self) -> list[Batch]:
+        """The batches that are prepared and not written yet."""
+        return self._flying + self._embedded
 
     def _may_drain(self) -> bool:
         """Whether time is left to finish the claimed jobs."""
@@ -229,40 +215,24 @@ class Worker:
     def _step(self) -> bool:
         """Make one step: housekeeping, start a batch, or finish one. False: nothing to do now."""
         self._tend()
-        enqueued = not self.stopping and self._backfill()
-        self._note_ended_calls()
+        enqueued = not self.stopping and self._upkeep.backfill(_BACKFILL_SECONDS)
+        self._collect_ended_calls()  # embedded batches are written before new ones start
         if self._embedded and time.monotonic() >= self._write_at:
-            return self._bring_in()
+            return self._write_batch()
         if self._has_room() and self._start_batch():
             return True
-        if self._has_work_in_hand():
+        if self._in_hand:
             return self._await_call()
-        self._log_backfilled()
+        self._upkeep.log_backfilled()
         self._pipeline.check_followed()
         return enqueued
 
-    def _backfill(self) -> bool:
-        """Enqueue one slice of backfill work, behind live work; False when none is left."""
-        if next(self._starting, None) is not None:
-            return True
-        now = time.monotonic()
-        if now < self._next_backfill:
-            return False
-        try:
-            filled = self._housekeeping.backfill_tables() or self._migrate()
-        except IndexBusy:
-            filled = 0
-        self._next_backfill = now if filled else now + 1.0
-        return filled > 0
-
     # stages
     def _has_room(self) -> bool:
-        held = self._flying + self._embedded
-        if self._may_have_suspects and held and not self._claimed:
+        held = self._in_hand
+        if not self._claims.jobs and (self.stopping or (held and self._claims.may_have_suspects)):
             return False
         if any(batch.suspect for batch in held):
-            return False
-        if self._stopping.is_set() and not self._claimed:
             return False
         calls = sum(1 if batch.oversize else batch.calls_left for batch in self._flying)
         return (
@@ -272,33 +242,24 @@ class Worker:
         )
 
     def _start_batch(self) -> bool:
-        if not self._claimed:
-            if self._forever and self._debounce.left > 0:
+        """Claim jobs unless some are left, prepare a batch of them, and submit its calls."""
+        if not self._claims.jobs:
+            if self._forever and self._claims.debounce.left > 0:
                 return False
             if not self._pipeline.probe_providers(self._stopping.is_set):
                 return False
-            # a job that may kill this process must not share it with other jobs
-            alone = not self._has_work_in_hand() and self._take_suspects_lock()
-            limit = self._claim_limit
-            self._claimed = self._pipeline.claim(limit, suspects=alone)
-            if alone:
-                self._may_have_suspects = any(job.crashes for job in self._claimed)
-                if not self._may_have_suspects:
-                    self._release_suspects_lock()
-            if self._claimed or alone:
-                self._debounce.claimed(len(self._claimed), limit)
-            self._heartbeat.hold(self._claimed)
-        if not self._claimed:
+            self._claims.claim(alone=not self._in_hand)
+            self._heartbeat.hold(self._claims.jobs)
+        claimed = self._claims.jobs
+        if not claimed:
             return False
-        claimed = self._claimed
         try:
-            batch, self._claimed = self._pipeline.prepare(claimed)
+            batch = self._claims.next_batch()
             self._heartbeat.drop(batch.gone)
-            self._size_claims(len(batch.items))
             calls = self._pipeline.calls(batch)
         except Exception as error:
             if self._forever and not isinstance(error, AROUND):
-                self._claimed = ()
+                self._claims.jobs = ()
                 self._abandon(claimed)
             raise
         if calls:
@@ -314,27 +275,12 @@ class Worker:
         self._heartbeat.drop(jobs)
         log.error("%d jobs wait until their leases expire", len(jobs), extra={"count": len(jobs)})
 
-    def _take_suspects_lock(self) -> bool:
-        self._has_suspects_lock = self._has_suspects_lock or _suspects_lock.acquire(blocking=False)
-        return self._has_suspects_lock
-
-    def _release_suspects_lock(self) -> None:
-        if self._has_suspects_lock:
-            self._has_suspects_lock = False
-            _suspects_lock.release()
-
-    def _size_claims(self, taken: int) -> None:
-        """Size the next claim to what is done soon; other workers and more urgent jobs get the
-        rest."""
-        wanted = _FEW_BATCHES * taken if self._claimed else 2 * self._claim_limit
-        self._claim_limit = max(1, min(wanted, self._settings.batch_size))
-
     def _await_call(self) -> bool:
         """Wait until a provider call ends, the debounce is over, or the index may be retried; False
         when the drain deadline comes first."""
         left = self._stop_at - time.monotonic()
-        if (gathering := self._debounce.left) > 0:
-            left = min(left, gathering)
+        if (delay := self._claims.debounce.left) > 0:
+            left = min(left, delay)
         if left <= 0:
             return False
         if self._embedded:
@@ -343,14 +289,13 @@ class Worker:
             self._collect_call(self._calls.done.get(timeout=min(left, 1.0)))
         return True
 
-    def _note_ended_calls(self) -> None:
-        """Collect ended calls first, so that embedded batches are written before new ones start."""
+    def _collect_ended_calls(self) -> None:
         with suppress(queue.Empty):
             while True:
                 self._collect_call(self._calls.done.get_nowait())
 
     def _collect_call(self, ended: tuple[Batch, Call | None] | None) -> None:
-        if ended is None:
+        if ended is None:  # woken by `stop`
             return
         batch, call = ended
         batch.calls_left -= 1
@@ -361,15 +306,9 @@ class Worker:
             self._embedded.append(batch)
         elif (now := time.monotonic()) >= batch.look_at:
             batch.look_at = now + _PROGRESS_SECONDS
-            self._take_out(batch)
+            self._embedded += batch.split()
 
-    def _take_out(self, batch: Batch) -> None:
-        """Queue the complete records of a batch for writing, while others are still being
-        embedded."""
-        if (part := batch.split()) is not None:
-            self._embedded.append(part)
-
-    def _bring_in(self) -> bool:
+    def _write_batch(self) -> bool:
         """Write the first embedded batch. If the write fails, the batch stays first; while the
         index is busy, other batches are embedded behind it."""
         batch = self._embedded[0]
@@ -398,20 +337,7 @@ class Worker:
         self._total.add(written)
         if self._progress is not None:
             self._progress(written.processed)
-        low = self._settings.backfill_priority
-        count = min(written.succeeded, sum(item.job.priority == low for item in batch.items))
-        if count:
-            self._backfilled += count
-            self._backfill_batches += 1
-            fields = {"count": count, "batch": self._backfill_batches}
-            log.info("backfill: embedded records", extra=fields)
-
-    def _log_backfilled(self) -> None:
-        """Log the end of a backfill: nothing is due, so the jobs with the lowest priority are done
-        too."""
-        if self._backfilled:
-            log.info("embedding backfill complete", extra={"count": self._backfilled})
-            self._backfilled = self._backfill_batches = 0
+        self._upkeep.count_backfilled(batch, written.succeeded)
 
     # idling
     def _tend(self) -> None:
@@ -421,32 +347,25 @@ class Worker:
         if now >= self._next_recovery:
             self._next_recovery = now + min(1.0, self._settings.lease_seconds / 4)
             self._store.fold_usage()
-            if self._housekeeping.anything_lost():
-                # renew own leases first: a starved heartbeat is not a lost worker
-                self._heartbeat.beat()
-                self._may_have_suspects |= self._housekeeping.recover() > 0
+            self._claims.may_have_suspects |= self._upkeep.recover(self._heartbeat.beat)
         if self._forever and now >= self._next_beat:
             self._next_beat = now + _BEAT_SECONDS
-            batches = self._flying + self._embedded
-            held = len(self._claimed) + sum(len(batch.items) for batch in batches)
+            held = len(self._claims.jobs) + sum(len(batch.items) for batch in self._in_hand)
             self._store.beat(
                 self._pipeline.queue.worker,
                 version=self._version,
                 held=held,
                 done=self._total.processed,
             )
-        if now >= self._next_sweep:
-            self._next_sweep = now + self._settings.housekeeping_seconds
-            self._housekeeping.sweep()
+        self._upkeep.sweep()
 
     def _sleep(self, seen: int) -> None:
         """Sleep until woken, a job falls due, or the poll interval ends."""
-        if (left := self._debounce.left) > 0:
-            self._stopping.wait(left)
-            return
-        paused = self._pipeline.waits
-        if paused > 0:
-            self._stopping.wait(min(paused, 1.0))
+        pause = self._claims.debounce.left
+        if pause <= 0:
+            pause = min(self._pipeline.waits, 1.0)
+        if pause > 0:
+            self._stopping.wait(pause)
             return
         due, now = self._store.next_due(), self._store.now()
         wait = self._settings.poll_seconds or self._store.poll_seconds
@@ -457,19 +376,18 @@ class Worker:
     def _write_complete(self) -> None:
         """At the end of a drain, write the records that are embedded, even if their batch is
         incomplete."""
-        self._note_ended_calls()
+        self._collect_ended_calls()
         for batch in self._flying:
-            self._take_out(batch)
+            self._embedded += batch.split()
         try:
-            while self._embedded and self._bring_in():
+            while self._embedded and self._write_batch():
                 pass
         except PASSING as error:
             log.warning("embedded records cannot be written: %s", describe(error))
 
     def _release_rest(self) -> None:
-        batches = self._flying + self._embedded
-        jobs = [job for batch in batches for job in batch.jobs] + list(self._claimed)
-        self._flying, self._embedded, self._claimed = [], [], ()
+        jobs = [job for batch in self._in_hand for job in batch.jobs] + list(self._claims.jobs)
+        self._flying, self._embedded, self._claims.jobs = [], [], ()
         self._heartbeat.drop(jobs)
         if not jobs:
             return
