@@ -37,7 +37,6 @@ if _typing.TYPE_CHECKING:
     from evervec.errors import VersionMismatch as VersionMismatch
     from evervec.errors import WaitTimeout as WaitTimeout
     from evervec.facade import Evervec as Evervec
-    from evervec.facade import open as open
     from evervec.model.deadlines import deadline as deadline
     from evervec.model.jobs import Attempt as Attempt
     from evervec.model.jobs import EnqueueResult as EnqueueResult
@@ -61,6 +60,7 @@ if _typing.TYPE_CHECKING:
     from evervec.model.reports import Stats as Stats
     from evervec.model.reports import Usage as Usage
     from evervec.model.reports import VerifyReport as VerifyReport
+    from evervec.opening import open as open
     from evervec.queue.queue import Queue as Queue
     from evervec.records.kinds import Kind as Kind
     from evervec.records.kinds import Rescore as Rescore
@@ -79,12 +79,13 @@ _HOMES = {
     "IndexUnavailable InvalidArgument InvalidInput InvalidRecord InvalidTransition JobFailed "
     "LeaseLost ProviderUnavailable QuotaExceeded RateLimited SettingsError StoreError "
     "VersionMismatch WaitTimeout",
-    "facade": "Evervec open",
+    "facade": "Evervec",
     "model.deadlines": "deadline",
     "model.jobs": "Attempt EnqueueResult Job Outcome Status Ticket",
     "model.records": "Content Hit Hits Record Version",
     "model.reports": "Backfill Comparison Estimate Gate Limits MigrationStatus ProcessResult "
     "Spend Stats Usage VerifyReport",
+    "opening": "open",
     "queue.queue": "Queue",
     "records.kinds": "Kind Rescore",
     "settings": "Settings",

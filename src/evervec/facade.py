@@ -1,85 +1,44 @@
-"""Evervec: open a store, add and delete records, search, run workers."""
+"""Evervec: add and delete records, search, run workers, change the model."""
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from evervec.embedders.base import Embedder
 from evervec.embedding.provider import Provider
 from evervec.embedding.registry import EmbedderRegistry
-from evervec.errors import InvalidArgument, InvalidRecord, JobFailed, VersionMismatch, WaitTimeout
+from evervec.errors import InvalidArgument
 from evervec.indexes.base import Index
-from evervec.maintenance.housekeeping import Housekeeping
-from evervec.model.basics import as_datetime
 from evervec.model.bounds import check_limit
 from evervec.model.filters import check_filter
-from evervec.model.jobs import Job, Op, Status, Ticket
+from evervec.model.jobs import Job, Ticket
 from evervec.model.records import Hits, Record, Version
 from evervec.model.reports import Backfill, Estimate, Limits, ProcessResult, Usage, VerifyReport
-from evervec.opening import open_embedder, open_index, open_model, open_source, open_store
+from evervec.opening import open_embedder, open_model, open_source
 from evervec.queue.queue import Queue
 from evervec.queue.ticket_waiter import TicketWaiter
-from evervec.records.drafts import LONGEST_ID, check_name, record_id
+from evervec.records.drafts import LONGEST_ID, check_given, check_name, existing_id
 from evervec.records.kinds import Kind
 from evervec.records.writer import RecordWriter
 from evervec.search.search import Search
 from evervec.settings import Settings
-from evervec.stores import notes
 from evervec.stores.base import Store
+from evervec.stores.notes import Episode
 from evervec.stores.values import Draft
 from evervec.tables.base import Attachment, attachment
 from evervec.tables.tables import Tables
-from evervec.telemetry.counters import SEARCHES
 from evervec.telemetry.visible import guard_logs
 from evervec.verify.verify import verify
-from evervec.versions.backfill import Backfiller
 from evervec.versions.estimate import estimate
-from evervec.versions.lifecycle import VersionLifecycle
 from evervec.versions.migration import Migration
-from evervec.worker.pipeline import Pipeline
-from evervec.worker.push import Dispatcher
+from evervec.worker.background import Background
 from evervec.worker.reader import RecordReader
-from evervec.worker.served import ServedVersions
 from evervec.worker.signals import run_until_signalled
-from evervec.worker.upkeep import Upkeep
 from evervec.worker.worker import Worker
 
-log = logging.getLogger("evervec")
 guard_logs()
-
-
-def open(
-    store: Any = None,
-    *,
-    index: str | None = None,
-    embedder: str | Embedder = "auto",
-    tenant: str = "default",
-    reindex: bool = False,
-    **settings: Any,
-) -> Evervec:
-    """Open a store; create it if it does not exist. No worker is started.
-
-    `store`: a path or URL; default `$EVERVEC_STORE`, else `./evervec.db`; `memory:` for a store in
-    memory. `index`: an index URL, or `own` for the store's own database; default
-    `$EVERVEC_INDEX`, else the index that holds the store's vectors. `reindex`: change to that
-    index and make all vectors again there. `settings`: any field of `evervec.Settings`.
-    """
-    loaded = Settings.load(settings)
-    check_name("tenant", tenant)
-    opened = open_store(store, loaded)
-    try:
-        made, why = open_embedder(embedder, opened, loaded)
-        found = open_index(index, opened, loaded, reindex=reindex)
-        return Evervec(opened, found, made, tenant, loaded, why, isinstance(embedder, str))
-    except BaseException:
-        opened.close()
-        raise
 
 
 class Evervec:
@@ -95,7 +54,6 @@ class Evervec:
         embedder_because: str = "",
         opened_embedder: bool = False,
     ) -> None:
-        self.tenant = tenant
         self.settings = settings
         self.store = store
         self.index = index
@@ -105,47 +63,26 @@ class Evervec:
         self._kinds: dict[str, Kind] = {}
         self.provider = Provider(embedder, store, settings)
         self.models = EmbedderRegistry(self.provider, store, settings, open_model)
-        self._check_versions()
         self.tables = Tables(open_source(store), settings)
         self._reader = RecordReader(self._kinds, self.tables, settings, store.now)
-        self.queue = self.queue_of(tenant)
-        self._writing = RecordWriter(store, settings, tenant, self._kinds, self.models, self.tables)
-        self._served = ServedVersions(store, index, self.models, self._kinds)
-        self.pipeline = Pipeline(
-            store, index, self.models, self._served, self.queue, self.tables, self._reader,
-            settings,
-        )  # fmt: skip
-        self._backfiller = Backfiller(store, self.pipeline, self._kinds, settings)
-        self.migrations = VersionLifecycle(
-            store, index, self.models, self._backfiller, self._served.cutter_of,
-            self.queue.worker, settings,
-        )  # fmt: skip
-        self.housekeeping = Housekeeping(
-            store, index, self.queue, self.tables, self.models, settings
+        self._use_tenant(tenant)
+        self._background = Background(
+            store, index, self.models, self._kinds, self.tables, self._reader, self.queue, settings
         )
-        self.dispatcher = Dispatcher(self.pipeline, self._upkeep(), settings)
-        self._search = Search(store, index, self.models, self._kinds, settings, tenant)
-        self._waiting = TicketWaiter(store, settings.poll_seconds)
+        self._background.served.check_model()
+        self.pipeline = self._background.pipeline
+        self.dispatcher = self._background.dispatcher
+        self._waiter = TicketWaiter(store, settings)
 
-    def _check_versions(self) -> None:
-        """Reject a model that serves no kind of the store: it may be a mistake, or another process
-        may have migrated the store."""
-        collections, main = self.store.collections(), self.models.main
-        if main is None:
-            return
-        served = [c for c in collections if c.state == "serving" and c.spec]
-        if served and not any(c.spec and main.makes(c.spec) for c in served):
-            spec = served[-1].spec
-            assert spec is not None
-            raise VersionMismatch(
-                f"{self.store.url} serves {served[-1].kind!r} with vectors of {spec.provider} "
-                f"{spec.model!r} ({spec.dimensions} dimensions, version {spec.name!r}), but was "
-                f"opened with {main.spec.provider} {main.spec.model!r} ({main.spec.dimensions}); "
-                "vectors of different models cannot be compared: open it with the first, then "
-                "migrate without downtime with ev.migrate(embedder=...) or `evervec migrate`"
-            )
-        if any(c.spec is None for c in collections) and not self.store.read_only:
-            self.store.adopt(main.spec)
+    def _use_tenant(self, tenant: str) -> None:
+        self.tenant = tenant
+        self.queue = self.queue_of(tenant)
+        self._writer = RecordWriter(
+            self.store, self.settings, tenant, self._kinds, self.models, self.tables
+        )
+        self._search = Search(
+            self.store, self.index, self.models, self._kinds, self.settings, tenant
+        )
 
     def __enter__(self) -> Evervec:
         return self
@@ -154,7 +91,7 @@ class Evervec:
         self.close()
 
     def close(self) -> None:
-        self.housekeeping.alerts.wait()
+        self._background.housekeeping.alerts.wait()
         self.index.close()
         self.store.close()
         self.models.close()
@@ -166,14 +103,7 @@ class Evervec:
         not this view."""
         check_name("tenant", tenant)
         view = copy(self)
-        view.tenant = tenant
-        view.queue = self.queue_of(tenant)
-        view._writing = RecordWriter(
-            self.store, self.settings, tenant, self._kinds, self.models, self.tables
-        )
-        view._search = Search(
-            self.store, self.index, self.models, self._kinds, self.settings, tenant
-        )
+        view._use_tenant(tenant)
         return view
 
     def queue_of(self, tenant: str | None) -> Queue:
@@ -226,7 +156,7 @@ class Evervec:
             "boxed": boxed,
         }  # fmt: skip
         _check_wait(wait, conn)
-        ticket = self._writing.save(kind, self.draft(kind, data, options), conn)
+        ticket = self._writer.save(kind, self.draft(kind, data, options), conn)
         if wait is not None:
             self.wait(ticket, wait)
         return ticket
@@ -234,13 +164,13 @@ class Evervec:
     def draft(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
         """A record as `add` would save it, checked and rendered; `options`: the other arguments of
         `add`."""
-        return self._writing.draft(kind, data, options)
+        return self._writer.draft(kind, data, options)
 
     def add_many(self, kind: str, records: Iterable[Any], *, conn: Any = None) -> Iterator[Ticket]:
         """Save many records as a stream: yields tickets in order, and saves one batch per
         transaction. An invalid record raises `InvalidRecord` with its position, after all records
         before it were saved and their tickets yielded."""
-        return self._writing.many(kind, records, conn)
+        return self._writer.many(kind, records, conn)
 
     def delete(
         self, kind: str, id: str | int, *, wait: float | None = None, conn: Any = None
@@ -248,9 +178,7 @@ class Evervec:
         """Delete a record: searches no longer return it, and its vectors are removed soon after.
         If it did not exist, the ticket is not `accepted`."""
         _check_wait(wait, conn)
-        check_name("kind", kind)
-        self.tables.check_writable(kind)
-        ticket = self.store.delete(self.tenant, kind, [_id(id)], conn)[0]
+        ticket = self._writer.delete(kind, id, conn)
         if wait is not None and ticket.accepted:
             self.wait(ticket, wait)
         return ticket
@@ -259,7 +187,7 @@ class Evervec:
     def get(self, kind: str, id: str | int) -> Record | None:
         """The current record; None if it does not exist or is boxed."""
         check_name("kind", kind)
-        return self.store.get(self.tenant, kind, _id(id))
+        return self.store.get(self.tenant, kind, existing_id(id))
 
     def records(
         self,
@@ -274,8 +202,7 @@ class Evervec:
         `embedded=False`: only those without current vectors."""
         check_limit(limit)
         check_filter(filter, self.settings)
-        if kind is not None:
-            check_name("kind", kind)
+        check_given(kind=kind)
         place = (after.kind, after.id) if isinstance(after, Record) else after
         for part in place or ():
             check_name("after", part, LONGEST_ID)
@@ -299,13 +226,9 @@ class Evervec:
         `wait` seconds until that change is in the index. `rows`: set `hit.row` to the current row
         of an attached table; hits whose row is deleted, or now belongs to another tenant, are
         omitted."""
-        if kind is not None:
-            check_name("kind", kind)
         if after is not None:
             self.wait(after, wait)
-        began = time.perf_counter()
         hits = self._search.search(query, k, kind, mode, filter)
-        SEARCHES.observe(time.perf_counter() - began, hits.via)
         if not rows:
             return hits
         shown = self.tables.with_rows(self.tenant, hits)
@@ -314,57 +237,12 @@ class Evervec:
     def wait(self, ticket: Ticket, timeout: float | None = None) -> Job:
         """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""
         seconds = self.settings.wait_seconds if timeout is None else timeout
-        end = self._waiting.settled(self.tenant, ticket, seconds)
-        if end is None:
-            raise self.timed_out(
-                ticket, seconds,
-                "check that a worker is running (ev.worker(), or ev.run_worker() in another "
-                "process)",
-            )  # fmt: skip
-        job = self.store.serving_job(self.tenant, ticket.kind, ticket.id)
-        if end is Status.FAILED:
-            raise job_failed(ticket, job, "ev.queue.retry({})")
-        return job or self._long_done(ticket)
-
-    def timed_out(self, ticket: Ticket, seconds: float, advice: str) -> WaitTimeout:
-        """The error for a change that was not in the index in time."""
-        what = f"{ticket.kind} {ticket.id!r}"
-        if self.store.is_saved(self.tenant, ticket):
-            return WaitTimeout(
-                f"{what} was not embedded within {seconds:g} s; it is saved and waiting: {advice}"
-            )
-        return WaitTimeout(
-            f"this change of {what} is not in the store: its transaction is not committed or was "
-            "rolled back, or its boxed record was cancelled, or deleted and purged"
-        )
-
-    def _long_done(self, ticket: Ticket) -> Job:
-        """A stand-in for a job that is done and purged."""
-        now = datetime.fromtimestamp(self.store.now(), UTC)
-        return Job(
-            ticket.job_id, self.tenant, ticket.kind, ticket.id, "", Op.EMBED, ticket.seq,
-            ticket.seq, Status.DONE, 0, 0, self.settings.max_attempts, None, None, now, now,
-            None, None, None,
-        )  # fmt: skip
+        return self._waiter.wait(self.tenant, ticket, seconds)
 
     def versions(self, *, all_tenants: bool = False) -> list[Version]:
         """The embedding versions of the tenant's kinds, with counts of its records; `all_tenants`:
         of all kinds, with counts of the whole store."""
-        collections = self.store.collections()
-        tables = {(c.kind, c.spec.name): self.index.table(c) for c in collections if c.spec}
-        templates = {c.kind: notes.template(c.kind).get(self.store) for c in collections}
-        found = []
-        for v in self.store.versions():
-            table = tables.get((v.kind, v.name), "")
-            found.append(replace(v, table=table, template=templates.get(v.kind) or ""))
-        if all_tenants:
-            return found
-        held = self.store.holdings(self.tenant)
-        return [
-            replace(version, items=mine.items, last_sync_at=as_datetime(mine.last_sync_at))
-            for version in found
-            if (mine := held.get((version.kind, version.name))) is not None
-        ]
+        return self._background.lifecycle.list_versions(None if all_tenants else self.tenant)
 
     # usage and limits
     def usage(self) -> Usage:
@@ -393,18 +271,15 @@ class Evervec:
         ones. They serve after `migration.switch()`, or with `switch=True` as soon as they are
         complete and verified. The same call again continues the same migration. `version`: name
         of the new version; `kind`: only this kind."""
-        if version is not None:
-            check_name("version", version)
-        if kind is not None:
-            check_name("kind", kind)
+        check_given(version=version, kind=kind)
         made, _ = open_embedder(embedder, self.store, self.settings)
-        name = self.migrations.begin(made, version, kind, switch=switch)
-        return Migration(self.migrations, name)
+        name = self._background.lifecycle.begin(made, version, kind, switch=switch)
+        return Migration(self._background.lifecycle, name)
 
     def migration(self) -> Migration | None:
         """The migration that is in progress or can still be rolled back."""
-        name = self.migrations.current()
-        return None if name is None else Migration(self.migrations, name)
+        name = self._background.lifecycle.current()
+        return None if name is None else Migration(self._background.lifecycle, name)
 
     def estimate(
         self, embedder: str | Embedder, *, kind: str | None = None, all_tenants: bool = False
@@ -415,41 +290,30 @@ class Evervec:
         if made.dimensions == 0:
             raise InvalidArgument("the noop embedder makes no vectors: choose another one")
         return estimate(
-            self.store,
-            self.models.add(made),
-            [
-                c
-                for c in self.store.collections()
-                if c.state == "serving" and kind in (None, c.kind)
-            ],
-            self._kinds,
-            self.settings.concurrency,
+            self.store, self.models.add(made), self._kinds, self.settings.concurrency, kind,
             None if all_tenants else self.tenant,
-        )
+        )  # fmt: skip
+
+    def drop_retired(self) -> None:
+        """Drop the vectors of retired versions now, not when a worker gets to it."""
+        self._background.lifecycle.drop_retired()
 
     # working
     def process_all(self, progress: Callable[[int], object] | None = None) -> ProcessResult:
         """Process jobs until none is due. Jobs that are scheduled for later or claimed by other
         workers remain; in an outage, or without an embedder, jobs stay pending. `progress` is
         called with the number of ended jobs."""
-        return self._worker(None).process_all(progress)
+        return self.worker().process_all(progress)
 
     def worker(self, concurrency: int | None = None) -> Worker:
         """A worker for a `with` block: it runs in the background and is drained at the end."""
-        return self._worker(concurrency)
+        if concurrency is not None and concurrency < 1:
+            raise InvalidArgument(f"concurrency must be at least 1, not {concurrency}")
+        return self._background.worker(concurrency)
 
     def run_worker(self, concurrency: int | None = None) -> None:
         """Process jobs until SIGTERM or SIGINT, then drain; a second signal stops at once."""
-        run_until_signalled(self._worker(concurrency))
-
-    def _worker(self, concurrency: int | None) -> Worker:
-        if concurrency is not None and concurrency < 1:
-            raise InvalidArgument(f"concurrency must be at least 1, not {concurrency}")
-        return Worker(self.pipeline, self._upkeep(), self.settings, concurrency)
-
-    def _upkeep(self) -> Upkeep:
-        starting = self._backfiller.at_start()
-        return Upkeep(self.housekeeping, starting, self.migrations.step, self.settings)
+        run_until_signalled(self.worker(concurrency))
 
     def backfill(
         self,
@@ -461,9 +325,12 @@ class Evervec:
         """Enqueue records without current vectors, behind all live work: after a change of chunker
         or template, or a cancelled job. It covers all tenants, as workers do. `dry_run`: only
         estimate; `progress` is called with the number of records checked."""
-        if kind is not None:
-            check_name("kind", kind)
-        return self._backfiller.run(kind, dry_run=dry_run, progress=progress)
+        check_given(kind=kind)
+        return self._background.backfiller.run(kind, dry_run=dry_run, progress=progress)
+
+    def alerts(self) -> list[Episode]:
+        """The raised alerts as of the last housekeeping of any process."""
+        return self._background.housekeeping.alerts.lasting()
 
     # tables of the application
     def attach(
@@ -519,17 +386,9 @@ class Evervec:
         number of records checked.
         """
         return verify(
-            self.store, self.index, self.tables, self._served.cutter_of,
+            self.store, self.index, self.tables, self._background.served.cutter_of,
             None if all_tenants else self.tenant, repair=repair, quick=quick, progress=progress,
         )  # fmt: skip
-
-
-def job_failed(ticket: Ticket, job: Job | None, retry: str) -> JobFailed:
-    """The error for a change whose job failed; `retry`: how to retry the job."""
-    what = f"{ticket.kind} {ticket.id!r} could not be embedded"
-    if job is None:
-        return JobFailed(f"{what}: its job was cancelled, or purged after it failed; add it again")
-    return JobFailed(f"{what}: {job.error}; fix the cause, then {retry.format(job.job_id)}")
 
 
 def _check_wait(wait: float | None, conn: Any) -> None:
@@ -538,9 +397,3 @@ def _check_wait(wait: float | None, conn: Any) -> None:
             "wait= cannot be used with conn=: nothing is embedded before you commit; "
             "commit, then ev.wait(ticket)"
         )
-
-
-def _id(given: str | int) -> str:
-    if given is None:
-        raise InvalidRecord("id: is missing")
-    return record_id(given)

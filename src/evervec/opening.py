@@ -1,4 +1,7 @@
-"""Maps names and URLs to adapters; the only module that knows all of them."""
+"""Opens a store with its index and embedder, given as names and URLs.
+
+This is the only module that knows all adapters.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,57 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evervec.embedders.base import Embedder
 from evervec.errors import InvalidArgument, SettingsError
 from evervec.indexes.base import Index
 from evervec.indexes.location import open_located
 from evervec.model.records import ModelSpec
+from evervec.records.drafts import check_name
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.tables.base import Attachment, Source
 from evervec.telemetry.visible import without_secrets
+
+if TYPE_CHECKING:
+    from evervec.facade import Evervec
 
 log = logging.getLogger("evervec")
 
 _IN_MEMORY = ("memory:", ":memory:")
 _EMBEDDERS = ("ollama", "openai", "local", "hashing", "noop")
 _OPENAI = "https://api.openai.com/v1"
+
+
+def open(
+    store: Any = None,
+    *,
+    index: str | None = None,
+    embedder: str | Embedder = "auto",
+    tenant: str = "default",
+    reindex: bool = False,
+    **settings: Any,
+) -> Evervec:
+    """Open a store; create it if it does not exist. No worker is started.
+
+    `store`: a path or URL; default `$EVERVEC_STORE`, else `./evervec.db`; `memory:` for a store in
+    memory. `index`: an index URL, or `own` for the store's own database; default
+    `$EVERVEC_INDEX`, else the index that holds the store's vectors. `reindex`: change to that
+    index and make all vectors again there. `settings`: any field of `evervec.Settings`.
+    """
+    from evervec.facade import Evervec
+
+    loaded = Settings.load(settings)
+    check_name("tenant", tenant)
+    opened = open_store(store, loaded)
+    try:
+        made, why = open_embedder(embedder, opened, loaded)
+        found = open_index(index, opened, loaded, reindex=reindex)
+        return Evervec(opened, found, made, tenant, loaded, why, isinstance(embedder, str))
+    except BaseException:
+        opened.close()
+        raise
 
 
 def open_store(given: Any, settings: Settings) -> Store:
@@ -93,11 +130,9 @@ def plan_attachment(given: Any, wanted: Attachment, settings: Settings) -> tuple
         with closing(Connections(path, settings.busy_seconds, read_only=True)) as file:
             return sqlite.plan(file, wanted), sqlite.count(file, wanted)
     if _url(given).startswith(("postgresql://", "postgres://")):
-        try:
+        with _extra("a PostgreSQL store", "postgres"):
             from evervec.stores.postgres.connections import Connections as Pool
             from evervec.tables import postgres
-        except ImportError as error:
-            raise _without_postgres(error) from error
         with closing(Pool(_url(given), settings)) as pool:
             return postgres.plan(pool, wanted), postgres.count(pool, wanted)
     raise InvalidArgument(
@@ -106,27 +141,26 @@ def plan_attachment(given: Any, wanted: Attachment, settings: Settings) -> tuple
 
 
 def _postgres(url: str, settings: Settings) -> Store:
-    try:
+    with _extra("a PostgreSQL store", "postgres"):
         from evervec.stores.postgres import PostgresStore
-    except ImportError as error:
-        raise _without_postgres(error) from error
     return PostgresStore(url, settings)
 
 
-def _without_postgres(error: ImportError) -> SettingsError:
-    return SettingsError(
-        f"a PostgreSQL store needs the package {error.name}: pip install 'evervec[postgres]'"
-    )
-
-
 def _duckdb(path: Path, settings: Settings) -> Store:
-    try:
+    with _extra("a DuckDB store", "duckdb"):
         from evervec.stores.duckdb import DuckdbStore
+    return DuckdbStore(path, settings)
+
+
+@contextmanager
+def _extra(what: str, extra: str) -> Iterator[None]:
+    """Name the extra to install if a package is missing."""
+    try:
+        yield
     except ImportError as error:
         raise SettingsError(
-            f"a DuckDB store needs the package {error.name}: pip install 'evervec[duckdb]'"
+            f"{what} needs the package {error.name}: pip install 'evervec[{extra}]'"
         ) from error
-    return DuckdbStore(path, settings)
 
 
 def open_index(
@@ -176,7 +210,7 @@ def _own_index(store: Store, settings: Settings) -> Index:
 def _separate_index(url: str, store: Store, settings: Settings) -> Index:
     scheme, _, place = url.partition("://")
     place = str(_folder_of(url) or place)
-    try:
+    with _extra(f"a {scheme} index", scheme.rstrip("s")):
         if scheme == "lancedb" and place:
             from evervec.indexes.lancedb import LanceIndex
 
@@ -193,11 +227,6 @@ def _separate_index(url: str, store: Store, settings: Settings) -> Index:
 
             engine = open_folder(place, settings.qdrant_quantization)
             return QdrantIndex(engine, store, settings)
-    except ImportError as error:
-        raise SettingsError(
-            f"a {scheme} index needs the package {error.name}: pip install "
-            f"'evervec[{scheme.rstrip('s')}]'"
-        ) from error
     raise SettingsError(
         f"unknown index URL {without_secrets(url)}: give lancedb://path, qdrant://host:6333 or "
         "qdrant-edge://path, or omit index to use the store's own database"
@@ -297,11 +326,11 @@ def _openai_key(settings: Settings) -> str:
 def _automatic(store: Store, settings: Settings) -> Chosen:
     """The model whose vectors the store serves, even if it is unavailable: no other model can
     replace it. For a new store, the first available provider."""
-    served = [c.spec for c in store.collections() if c.state == "serving" and c.spec]
-    if not served:
+    served = _serving_model(store)
+    if served is None:
         return _first(settings)
     try:
-        return _chosen(open_model(served[-1], settings), "the store serves its vectors")
+        return _chosen(open_model(served, settings), "the store serves its vectors")
     except SettingsError as error:
         return _waiting(str(error))
 
@@ -319,31 +348,32 @@ def open_model(spec: ModelSpec, settings: Settings) -> Embedder:
 
 def needs_program(store: Store) -> ModelSpec | None:
     """The serving model of a store, if only the application can provide its embedder."""
+    served = _serving_model(store)
+    return served if served and served.provider not in _EMBEDDERS else None
+
+
+def _serving_model(store: Store) -> ModelSpec | None:
     served = [c.spec for c in store.collections() if c.state == "serving" and c.spec]
-    return served[-1] if served and served[-1].provider not in _EMBEDDERS else None
+    return served[-1] if served else None
 
 
 def _first(settings: Settings) -> Chosen:
     """The embedder for a new store: Ollama, else OpenAI, else the local model, else none."""
     from evervec.embedders.ollama import answers
 
-    reasons = []
     trouble = answers(_ollama_url(settings))
     if trouble is None:
         return _chosen(_named("ollama", "", settings), "an Ollama server is running")
-    reasons.append(trouble)
     if _openai_key(settings):
         return _chosen(
             _named("openai", "", settings), "an OpenAI key is set, and no Ollama server is running"
         )
-    reasons.append("no OpenAI key is set (OPENAI_API_KEY)")
     try:
         return _chosen(
             _named("local", "", settings), "no Ollama server is running, and no OpenAI key is set"
         )
     except SettingsError as error:
-        reasons.append(str(error))
-    return _waiting("; ".join(reasons))
+        return _waiting(f"{trouble}; no OpenAI key is set (OPENAI_API_KEY); {error}")
 
 
 def _chosen(embedder: Embedder, why: str) -> Chosen:

@@ -36,7 +36,7 @@ def drop(world: World, ev: Evervec) -> Callable[[], None]:
 
 
 def _is_gone(ev: Evervec) -> bool:
-    ev.migrations.finish()
+    ev._background.lifecycle.drop_retired()
     return len(ev.store.collections()) == 1
 
 

@@ -137,7 +137,7 @@ def test_a_worker_that_slept_for_weeks_brings_no_forgotten_record_back(apart_wor
         ev.delete(KIND, "1")
         work(ev)
         world.clock.move(30 * DAY)
-        ev.housekeeping.sweep()
+        ev._background.housekeeping.sweep()
         assert ev.store.expected(None, version_of(world), 0, 10) == []
         return apply(changes, conn)
 

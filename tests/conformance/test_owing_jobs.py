@@ -112,7 +112,7 @@ def test_a_version_being_built_gets_what_waits(owing: Owing, moment: str) -> Non
     (new,) = [c.version for c in ev.store.collections() if c.state == "building"]
     until(lambda: ev.store.track_unaware(new, "building"), "older transactions to end")
     with before(ev.store, moment, lambda: change(owing, other)):
-        while ev.migrations.step():
+        while ev._background.lifecycle.step():
             pass
     ev.pipeline.served.refresh()
     while jobs := ev.queue.claim(256, versions=[new]):

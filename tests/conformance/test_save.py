@@ -363,7 +363,7 @@ def test_add_many_ends_at_a_record_that_the_store_refuses(
     def checked(draft: Draft) -> Draft:
         return refused_draft(draft.id) if draft.text == "bad" else draft
 
-    monkeypatch.setattr(world.ev._writing, "_checked", checked)
+    monkeypatch.setattr(world.ev._writer, "_checked", checked)
     tickets = world.ev.add_many(KIND, ["a", "b", "c", "bad", "d"])
     assert [next(tickets).kind for _ in range(3)] == [KIND] * 3
     with pytest.raises(InvalidRecord, match="position 3") as refused:

@@ -124,7 +124,7 @@ class Stage:
             _settle(p)
             if scope.built and (scope.before or scope.table):
                 actors.begin_migration(p, switch=False)
-                p.ev.migrations.step()
+                p.ev._background.lifecycle.step()
                 _settle(p)
             for op in scope.waiting:
                 apply(judge, p, p.ev, op)
@@ -181,7 +181,7 @@ class Stage:
 
 def _settle(p: Process) -> None:
     """Do all work that there is."""
-    while work_once(p.ev, 256) or p.ev.housekeeping.backfill_tables():
+    while work_once(p.ev, 256) or p.ev._background.housekeeping.backfill_tables():
         pass
 
 

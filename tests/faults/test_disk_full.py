@@ -197,10 +197,10 @@ def test_23_housekeeping_works_again_after_a_full_disk(
     disk.fill()
     if disk.stops_every_write:
         with pytest.raises(StoreError, match=FULL):
-            ev.housekeeping.sweep()
+            ev._background.housekeeping.sweep()
     assert_true_to(ev, path, NOTES)
     disk.clear()
-    assert ev.housekeeping.sweep()
+    assert ev._background.housekeeping.sweep()
     assert_true_to(ev, path, NOTES)
 
 

@@ -97,11 +97,11 @@ def test_tombstones_go_with_the_history_and_not_before(make: Make) -> None:
     world = make("lancedb")
     version, index = version_of(world), world.ev.index
     index.apply([change(version, RECORD, SEQ + 5)])
-    world.ev.housekeeping.sweep()
+    world.ev._background.housekeeping.sweep()
     index.apply([change(version, RECORD, SEQ, ["late"])])
     assert index.held(version, None, 0, None) == []
     world.clock.move(8 * DAY)
-    assert world.ev.housekeeping.sweep()
+    assert world.ev._background.housekeeping.sweep()
     table = lancedb.connect(world.folder / "vectors").open_table("note_vectors_hashing_64")
     assert table.count_rows() == 0
 

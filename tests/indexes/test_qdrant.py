@@ -138,11 +138,11 @@ def test_tombstones_go_with_the_history_and_not_before(make: Make) -> None:
     world = make("qdrant")
     version, index = version_of(world), world.ev.index
     index.apply([change(version, RECORD, SEQ + 5)])
-    world.ev.housekeeping.sweep()
+    world.ev._background.housekeeping.sweep()
     index.apply([change(version, RECORD, SEQ, ["late"])])
     assert words_in(world) == set()
     world.clock.move(8 * DAY)
-    assert world.ev.housekeeping.sweep()
+    assert world.ev._background.housekeeping.sweep()
     assert server_of(world).collections.payloads("evervec_hashing-64") == []
 
 
@@ -216,7 +216,7 @@ def test_the_embedded_engine_keeps_what_was_written(make: Make) -> None:
     work(world.ev)
     other = world.open()
     assert [h.id for h in other.search("alpha", mode="semantic")] == ["1"]
-    world.ev.housekeeping.sweep()
+    world.ev._background.housekeeping.sweep()
     world.ev.close()
     other.close()
     again = world.open()

@@ -258,8 +258,8 @@ def test_care_of_a_busy_index_is_put_off(make: Make, caplog: pytest.LogCaptureFi
     world = make("lancedb")
     token = hold(world)
     with caplog.at_level(logging.INFO, logger="evervec"), patience(0):
-        world.ev.housekeeping.tend_index()
+        world.ev._background.housekeeping.tend_index()
     assert "postponed to the next housekeeping" in caplog.text
-    assert not world.ev.housekeeping._index_away, "busy is not away"
+    assert not world.ev._background.housekeeping._index_away, "busy is not away"
     world.ev.store.unlock(f"writer {world.ev.index.url}", token)
     work(world.ev)

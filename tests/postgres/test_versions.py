@@ -16,7 +16,7 @@ from support.world import KIND, World, assert_in_step, work
 def drive(ev: Evervec, times: int = 5) -> None:
     """What workers do, some rounds of it."""
     for _ in range(times):
-        while ev.migrations.step() or work(ev).processed:
+        while ev._background.lifecycle.step() or work(ev).processed:
             pass
 
 
@@ -31,7 +31,7 @@ def new_version(ev: Evervec) -> Collection:
 def built(ev: Evervec) -> None:
     def done() -> bool:
         drive(ev, 1)
-        return ev.migrations.is_filled(new_version(ev))
+        return ev._background.lifecycle.is_filled(new_version(ev))
 
     until(done, "the version to be built")
 
@@ -44,7 +44,7 @@ def test_a_version_is_not_filled_before_those_who_do_not_know_it_have_ended(worl
         ev.add(KIND, "late", id="late", conn=conn)
         migration = begun(world)
         drive(ev)
-        assert not ev.migrations.is_filled(new_version(ev))
+        assert not ev._background.lifecycle.is_filled(new_version(ev))
         conn.commit()
     built(ev)
     migration.switch()
@@ -70,7 +70,7 @@ def test_a_version_waits_for_prepared_transactions(silent: World) -> None:
         conn.tpc_prepare()
         migration = begun(silent)
         drive(ev)
-        filled = ev.migrations.is_filled(new_version(ev))
+        filled = ev._background.lifecycle.is_filled(new_version(ev))
         conn.tpc_commit()
     assert not filled
     built(ev)
@@ -89,7 +89,7 @@ def test_a_version_waits_for_what_is_prepared_while_it_waits(silent: World) -> N
         drive(ev)
         conn.tpc_prepare()
         drive(ev)
-        filled = ev.migrations.is_filled(new_version(ev))
+        filled = ev._background.lifecycle.is_filled(new_version(ev))
         conn.tpc_commit()
     assert not filled
     built(ev)

@@ -10,7 +10,7 @@ from support.world import DAY, KIND, World, add_all, assert_in_step, claim_one, 
 
 
 def sweep(world: World) -> bool:
-    return world.ev.housekeeping.sweep()
+    return world.ev._background.housekeeping.sweep()
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -107,16 +107,16 @@ def test_one_process_at_a_time_sweeps(shared_world: World) -> None:
     other = shared_world.open()
     other.queue.worker = "another:1"
     assert sweep(shared_world)
-    assert not other.housekeeping.sweep()
+    assert not other._background.housekeeping.sweep()
     shared_world.clock.move(61)
-    assert other.housekeeping.sweep()
+    assert other._background.housekeeping.sweep()
 
 
 def test_recovery_is_a_part_of_it(memory: World) -> None:
     add_all(memory.ev, KIND, "alpha")
     claim_one(memory.ev)
     memory.clock.move(61)
-    assert memory.ev.housekeeping.recover() == 1
+    assert memory.ev._background.housekeeping.recover() == 1
 
 
 def test_more_than_a_sweep_may_do_at_once_is_left_for_the_next(memory: World) -> None:
@@ -136,14 +136,14 @@ def test_every_step_can_be_taken_by_itself(memory: World) -> None:
     add_all(memory.ev, KIND, "alpha")
     work(memory.ev)
     memory.clock.move(8 * DAY)
-    for step in memory.ev.housekeeping.steps:
+    for step in memory.ev._background.housekeeping.steps:
         step()
     assert memory.ev.queue.stats().done == 0
     assert not sweep(memory)
 
 
 def test_who_loses_the_lead_on_the_way_leaves_the_rest_to_his_follower(memory: World) -> None:
-    housekeeping, store = memory.ev.housekeeping, memory.ev.store
+    housekeeping, store = memory.ev._background.housekeeping, memory.ev.store
     taken: list[str] = []
 
     def slow() -> None:

@@ -66,8 +66,7 @@ class Where:
                 f"store {path} does not exist: create it with `evervec init` or `evervec add`, or "
                 "give another one with --store"
             )
-        from evervec.facade import open
-        from evervec.opening import leaving_no_empty_store
+        from evervec.opening import leaving_no_empty_store, open
 
         with (
             leaving_no_empty_store(path) if make else nullcontext(),

@@ -62,7 +62,7 @@ def status(where: Where, watch: bool, as_json: bool) -> None:
                     "embedder": ev.embedder.name,
                     "workers": ev.store.workers(),
                     "tables": [_table_facts(ev, *attached) for attached in ev.tables.attached()],
-                    "alerts": [_alert_facts(alert) for alert in ev.housekeeping.alerts.lasting()],
+                    "alerts": [_alert_facts(alert) for alert in ev.alerts()],
                 }
             )
             return
@@ -116,7 +116,7 @@ def _show_status(ev: Evervec) -> None:
             f"{spent.model}{money}"
         )
     _show_quotas(ev.usage())
-    for alert in ev.housekeeping.alerts.lasting():
+    for alert in ev.alerts():
         since = duration(max(0.0, ev.store.now() - alert.since))
         say(styled(f"alert      {alert.text}", "red") + f"  (for {since})")
     for version in ev.versions(all_tenants=True):

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from evervec.cli.output import passage, progress, say, say_text, styled
-from evervec.facade import Evervec, open
+from evervec.facade import Evervec
+from evervec.opening import open
 
 MODULES = [
     "argparse",

@@ -149,7 +149,7 @@ def _queue(ev: Evervec) -> Iterator[Finding]:
 
 def _alerts(ev: Evervec) -> Iterator[Finding]:
     """Alerts of the last housekeeping, and long transactions that the store has now."""
-    lasting = {alert.name: alert.text for alert in ev.housekeeping.alerts.lasting()}
+    lasting = {alert.name: alert.text for alert in ev.alerts()}
     if limit := ev.settings.alert_transaction_seconds:
         lasting.update(("transaction", text) for text in ev.store.troubles(limit))
     for text in lasting.values():

@@ -122,7 +122,7 @@ def _take(ev: Evervec, step: str | None, as_json: bool) -> int:
         getattr(migration, step)()
         note(ev, f"migration.{step}", everyone=True)
     if step in ("retire", "cancel"):
-        ev.migrations.finish()
+        ev.drop_retired()
     status = migration.status()
     if as_json:
         print_json(status)

@@ -25,7 +25,7 @@ from evervec.model.jobs import Attempt, EnqueueResult, Job, Op, Status
 from evervec.model.records import Content
 from evervec.model.reports import Stats
 from evervec.queue.backoff import backoff
-from evervec.records.drafts import LONGEST_ID, are_plain_ids, check_name, check_when, record_id
+from evervec.records.drafts import LONGEST_ID, are_plain_ids, check_name, check_when, existing_id
 from evervec.records.kinds import Kind
 from evervec.settings import Settings
 from evervec.stores.base import Store
@@ -81,9 +81,7 @@ class Queue:
         """Enqueue a job for a record as it is now: for rows that the kind's loader fetches, or to
         embed a record again."""
         check_name("kind", kind)
-        return self._enqueue(kind, [record_id(_required(id))], priority, delay, max_attempts, conn)[
-            0
-        ]
+        return self._enqueue(kind, [existing_id(id)], priority, delay, max_attempts, conn)[0]
 
     def enqueue_many(
         self,
@@ -248,13 +246,13 @@ class Queue:
     def status(self, kind: str, id: str | int) -> Job | None:
         """The record's job, or None when it has none."""
         check_name("kind", kind)
-        found = self._store.jobs(self._tenant, kind=kind, id=record_id(_required(id)), limit=1)
+        found = self._store.jobs(self._tenant, kind=kind, id=existing_id(id), limit=1)
         return found[0] if found else None
 
     def history(self, kind: str, id: str | int) -> list[Attempt]:
         """The attempts for a record, oldest first."""
         check_name("kind", kind)
-        return self._store.history(self._one_tenant(), kind, record_id(_required(id)))
+        return self._store.history(self._one_tenant(), kind, existing_id(id))
 
     def _one_tenant(self) -> str:
         if self._tenant is None:
@@ -399,7 +397,7 @@ def _check_ids(ids: list[Any]) -> tuple[list[str], dict[int, EnqueueResult]]:
     good, errors = [], {}
     for place, given in enumerate(ids):
         try:
-            good.append(record_id(_required(given)))
+            good.append(existing_id(given))
         except InvalidRecord as error:
             errors[place] = EnqueueResult(None, False, str(error))
     return good, errors
@@ -412,9 +410,3 @@ def _storable(error: str) -> str:
 
 def _job_id(given: Any) -> int:
     return check_whole("a job's number", given, 0, BIGGEST)
-
-
-def _required(id: Any) -> Any:
-    if id is None:
-        raise InvalidRecord("id: is missing")
-    return id

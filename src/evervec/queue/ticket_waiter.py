@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import UTC, datetime
 
-from evervec.model.jobs import Status, Ticket
+from evervec.errors import JobFailed, WaitTimeout
+from evervec.model.jobs import Job, Op, Status, Ticket
+from evervec.settings import Settings
 from evervec.stores.base import Store
+
+_ADVICE = "check that a worker is running (ev.worker(), or ev.run_worker() in another process)"
 
 
 class _Waiter:
@@ -24,15 +29,34 @@ class _Waiter:
 class TicketWaiter:
     """All waiters for changes of one store in this process."""
 
-    def __init__(self, store: Store, poll_seconds: float | None) -> None:
+    def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
-        self._poll = poll_seconds or store.poll_seconds
+        self._settings = settings
+        self._poll = settings.poll_seconds or store.poll_seconds
         self._lock = threading.Lock()
         self._waiters: list[_Waiter] = []
         self._poller: _Waiter | None = None
         """the waiter that polls for all"""
 
-    def settled(self, tenant: str, ticket: Ticket, seconds: float) -> Status | None:
+    def wait(self, tenant: str, ticket: Ticket, seconds: float) -> Job:
+        """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""
+        end = self._await_end(tenant, ticket, seconds)
+        if end is None:
+            raise timed_out(self._store, tenant, ticket, seconds, _ADVICE)
+        job = self._store.serving_job(tenant, ticket.kind, ticket.id)
+        if end is Status.FAILED:
+            raise job_failed(ticket, job, "ev.queue.retry({})")
+        return job or self._purged_job(tenant, ticket)
+
+    def _purged_job(self, tenant: str, ticket: Ticket) -> Job:
+        """A stand-in for a job that is done and purged."""
+        now = datetime.fromtimestamp(self._store.now(), UTC)
+        return Job(
+            ticket.job_id, tenant, ticket.kind, ticket.id, "", Op.EMBED, ticket.seq, ticket.seq,
+            Status.DONE, 0, 0, self._settings.max_attempts, None, None, now, now, None, None, None,
+        )  # fmt: skip
+
+    def _await_end(self, tenant: str, ticket: Ticket, seconds: float) -> Status | None:
         """The final status of a change; None when it did not end in time."""
         deadline = time.monotonic() + seconds
         me = _Waiter(tenant, ticket)
@@ -72,3 +96,26 @@ class TicketWaiter:
                 self._poller = self._waiters[0] if self._waiters else None
                 if self._poller:
                     self._poller.called.set()
+
+
+def timed_out(
+    store: Store, tenant: str, ticket: Ticket, seconds: float, advice: str
+) -> WaitTimeout:
+    """The error for a change that was not in the index in time."""
+    what = f"{ticket.kind} {ticket.id!r}"
+    if store.is_saved(tenant, ticket):
+        return WaitTimeout(
+            f"{what} was not embedded within {seconds:g} s; it is saved and waiting: {advice}"
+        )
+    return WaitTimeout(
+        f"this change of {what} is not in the store: its transaction is not committed or was "
+        "rolled back, or its boxed record was cancelled, or deleted and purged"
+    )
+
+
+def job_failed(ticket: Ticket, job: Job | None, retry: str) -> JobFailed:
+    """The error for a change whose job failed; `retry`: how to retry the job."""
+    what = f"{ticket.kind} {ticket.id!r} could not be embedded"
+    if job is None:
+        return JobFailed(f"{what}: its job was cancelled, or purged after it failed; add it again")
+    return JobFailed(f"{what}: {job.error}; fix the cause, then {retry.format(job.job_id)}")

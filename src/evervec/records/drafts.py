@@ -127,6 +127,13 @@ def record_id(given: Any) -> str:
     return _check_length("id", check_text("id", given), LONGEST_ID)
 
 
+def existing_id(given: Any) -> str:
+    """The id of a record that exists, as text."""
+    if given is None:
+        raise InvalidRecord("id: is missing")
+    return record_id(given)
+
+
 def are_plain_ids(ids: list[Any]) -> bool:
     """Whether all ids are valid without conversion: a fast check of a whole batch."""
     if set(map(type, ids)) != {str} or not all(ids) or any(map(str.isspace, ids)):
@@ -169,6 +176,13 @@ def check_name(what: str, name: Any, longest: int = LONGEST_NAME) -> str:
         return _check_length(what, check_text(what, name), longest)
     except InvalidRecord as error:
         raise InvalidArgument(str(error)) from None
+
+
+def check_given(**names: str | None) -> None:
+    """Check the names that are given, each called as its argument is."""
+    for what, name in names.items():
+        if name is not None:
+            check_name(what, name)
 
 
 def _check_size(settings: Settings, what: str, text: str) -> None:

@@ -16,7 +16,7 @@ from evervec.errors import (
     ValueRefused,
 )
 from evervec.model.jobs import Ticket
-from evervec.records.drafts import check_name, make_draft, read_envelope
+from evervec.records.drafts import check_name, existing_id, make_draft, read_envelope
 from evervec.records.kinds import Kind
 from evervec.settings import Settings
 from evervec.stores.base import Store
@@ -103,6 +103,11 @@ class RecordWriter:
     def save(self, kind: str, draft: Draft, conn: Any) -> Ticket:
         self._tables.check_writable(kind)
         return self._store.save(self._tenant, kind, [draft], conn)[0]
+
+    def delete(self, kind: str, id: Any, conn: Any) -> Ticket:
+        check_name("kind", kind)
+        self._tables.check_writable(kind)
+        return self._store.delete(self._tenant, kind, [existing_id(id)], conn)[0]
 
     def many(self, kind: str, records: Iterable[Any], conn: Any) -> Iterator[Ticket]:
         """Save records lazily, while the result is iterated."""

@@ -8,6 +8,7 @@ provider or index unavailable), full text answers and `via` says so.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -22,7 +23,7 @@ from evervec.model.bounds import check_bound, shown
 from evervec.model.deadlines import check
 from evervec.model.filters import check_filter, parse_filter
 from evervec.model.records import Hit, Hits
-from evervec.records.drafts import check_text
+from evervec.records.drafts import check_given, check_text
 from evervec.records.kinds import Kind
 from evervec.search.cache import Scope, SearchCache, Serving
 from evervec.search.ranking import fuse, share_of_best
@@ -31,6 +32,7 @@ from evervec.stores.base import Store
 from evervec.stores.ledger import find_chunk
 from evervec.stores.sql.words import terms
 from evervec.stores.values import Collection, Found
+from evervec.telemetry.counters import SEARCHES
 
 log = logging.getLogger("evervec")
 
@@ -75,9 +77,11 @@ class Search:
         mode: str = "hybrid",
         filter: Mapping[str, Any] | None = None,
     ) -> Hits:
+        """The best `k` records; the time is counted by how they were found."""
         _check(query, k, mode, self._settings)
+        check_given(kind=kind)
         check_filter(filter, self._settings)
-        limit = k * self._settings.overfetch
+        began, limit = time.perf_counter(), k * self._settings.overfetch
         recall, scope, matches = self._nearest(query, limit, kind, mode, filter)
         via = "text" if matches is None else mode
         words: dict[int, float] = {}
@@ -86,6 +90,7 @@ class Search:
         found = _candidates(via, matches or Matches(), words)
         ranked = self._rank(recall, *found)[:k]
         hits = self._hits(query, recall, ranked, matches or Matches(), words, scope)
+        SEARCHES.observe(time.perf_counter() - began, via)
         return Hits(hits, via=via, version=None if matches is None else scope.names)
 
     def _nearest(

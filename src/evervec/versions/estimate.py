@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from evervec.chunking import chunk, parse_chunker
 from evervec.embedders.base import count_tokens, embed
@@ -11,21 +11,24 @@ from evervec.embedding.registry import Model
 from evervec.model.reports import Estimate
 from evervec.records.kinds import Kind
 from evervec.stores.base import Store
-from evervec.stores.values import Collection, Found
+from evervec.stores.values import Found
 from evervec.versions.sample import Sample, live_records
 
 
 def estimate(
     store: Store,
     model: Model,
-    collections: Sequence[Collection],
     kinds: Mapping[str, Kind],
     concurrency: int,
+    kind: str | None,
     tenant: str | None,
 ) -> Estimate:
-    """The cost of embedding all records of some collections with a model, or only a tenant's. A
-    sample is chunked and counted, and part of it is embedded to measure the speed."""
+    """The cost of embedding all records with a model, or only those of a kind or tenant. A sample
+    is chunked and counted, and part of it is embedded to measure the speed."""
     size = 0
+    collections = [
+        c for c in store.collections() if c.state == "serving" and kind in (None, c.kind)
+    ]
     sample = Sample[int]()
     for slice_ in live_records(store, collections, tenant):
         size += store.sizes([e.record for e in slice_])

@@ -20,7 +20,8 @@ from evervec.embedders.base import Embedder, spec_of
 from evervec.embedding.registry import EmbedderRegistry, Model
 from evervec.errors import IndexUnavailable, InvalidArgument, InvalidTransition
 from evervec.indexes.base import Index
-from evervec.model.records import ModelSpec
+from evervec.model.basics import as_datetime
+from evervec.model.records import ModelSpec, Version
 from evervec.model.reports import MigrationStatus
 from evervec.settings import Settings
 from evervec.stores import notes
@@ -179,6 +180,26 @@ class VersionLifecycle:
         return _Turn(self.store, self._worker, self.settings.busy_seconds)
 
     # reading
+    def list_versions(self, tenant: str | None) -> list[Version]:
+        """The versions of a tenant's kinds, with counts of its records; None: of all kinds, with
+        counts of the whole store."""
+        found, names = [], self._index_tables()
+        for v in self.store.versions():
+            template = notes.template(v.kind).get(self.store) or ""
+            found.append(replace(v, table=names.get((v.kind, v.name), ""), template=template))
+        if tenant is None:
+            return found
+        held = self.store.holdings(tenant)
+        return [
+            replace(version, items=mine.items, last_sync_at=as_datetime(mine.last_sync_at))
+            for version in found
+            if (mine := held.get((version.kind, version.name))) is not None
+        ]
+
+    def _index_tables(self) -> dict[tuple[str, str], str]:
+        collections = self.store.collections()
+        return {(c.kind, c.spec.name): self.index.table(c) for c in collections if c.spec}
+
     def current(self) -> str | None:
         """The new version of the migration that is unfinished, or that can still be rolled back."""
         names = [
@@ -307,7 +328,7 @@ class VersionLifecycle:
         self.store.retire_versions([c.version for c in gone])
         self.store.wake()
 
-    def finish(self) -> None:
+    def drop_retired(self) -> None:
         """Drop retired versions now."""
         for c in self.store.collections():
             if c.state == "retired" and self.store.track_unaware(c.version, c.state):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from evervec.chunking import Chunker, Cutter, parse_chunker
 from evervec.embedding.registry import EmbedderRegistry, Model
-from evervec.errors import IndexUnavailable, WrongCollection
+from evervec.errors import IndexUnavailable, VersionMismatch, WrongCollection
 from evervec.indexes.base import Index
 from evervec.records.kinds import Kind
 from evervec.stores.base import Store
@@ -44,6 +44,25 @@ class ServedVersions:
         """`_versions` is valid until then, for these collections, models and kinds"""
         self._refused: dict[int, float] = {}
         """versions whose collection in the index is wrong, and when to check again"""
+
+    def check_model(self) -> None:
+        """Raise `VersionMismatch` if the model of this process serves no kind of the store: it may
+        be a mistake, or another process may have migrated the store."""
+        collections, main = self._store.collections(), self._models.main
+        if main is None:
+            return
+        served = [(c.kind, c.spec) for c in collections if c.state == "serving" and c.spec]
+        if served and not any(main.makes(spec) for _, spec in served):
+            kind, spec = served[-1]
+            raise VersionMismatch(
+                f"{self._store.url} serves {kind!r} with vectors of {spec.provider} "
+                f"{spec.model!r} ({spec.dimensions} dimensions, version {spec.name!r}), but was "
+                f"opened with {main.spec.provider} {main.spec.model!r} ({main.spec.dimensions}); "
+                "vectors of different models cannot be compared: open it with the first, then "
+                "migrate without downtime with ev.migrate(embedder=...) or `evervec migrate`"
+            )
+        if any(c.spec is None for c in collections) and not self._store.read_only:
+            self._store.adopt(main.spec)
 
     def refresh(self) -> list[int]:
         """Describe this process's models and chunkers to the store, if it does not have them yet;

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from evervec.facade import job_failed
 from evervec.model.jobs import Status, Ticket
+from evervec.queue.ticket_waiter import job_failed, timed_out
 from evervec.server.access import ReadingKind, View
 from evervec.server.answers import answer
 from evervec.server.discretion import told
@@ -56,7 +56,7 @@ async def _settled(view: View, given: TicketIn, seconds: float) -> Ticket:
         end = await view.service.settle(view.tenant, ticket, seconds)
     if end is None:  # unknown tickets fail at once, without a wait
         advice = "try again later, and check that a worker is running"
-        raise await view.run(view.ev.timed_out, ticket, seconds, advice)
+        raise await view.run(timed_out, view.ev.store, view.tenant, ticket, seconds, advice)
     if end is Status.FAILED:
         job = await view.run(view.ev.store.serving_job, view.tenant, ticket.kind, ticket.id)
         if job is not None:
