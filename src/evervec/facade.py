@@ -64,7 +64,7 @@ class Evervec:
         self.provider = Provider(embedder, store, settings)
         self.models = EmbedderRegistry(self.provider, store, settings, open_model)
         self.tables = Tables(open_source(store), settings)
-        self._reader = RecordReader(self._kinds, self.tables, settings, store.now)
+        self._reader = RecordReader(store, self._kinds, self.tables, settings)
         self._use_tenant(tenant)
         self._background = Background(
             store, index, self.models, self._kinds, self.tables, self._reader, self.queue, settings
@@ -109,7 +109,7 @@ class Evervec:
     def queue_of(self, tenant: str | None) -> Queue:
         """The queue of one tenant, or, with None, of all tenants."""
         return Queue(
-            self.store, self.settings, tenant, self._kinds, self.models, self._reader.unread
+            self.store, self.settings, tenant, self._kinds, self.models, self._reader.content
         )
 
     def connection(self) -> Any:

@@ -7,7 +7,6 @@ the same, in batches. Only the holder of a job's token may end it; any other cal
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -29,7 +28,7 @@ from evervec.records.drafts import LONGEST_ID, are_plain_ids, check_name, check_
 from evervec.records.kinds import Kind
 from evervec.settings import Settings
 from evervec.stores.base import Store
-from evervec.stores.values import Draft, Failure, Finish, Loaded, Unreadable
+from evervec.stores.values import Draft, Failure, Finish
 from evervec.telemetry.counters import ATTEMPTS, DEAD_LETTERS
 
 log = logging.getLogger("evervec")
@@ -57,14 +56,14 @@ class Queue:
         tenant: str | None,
         kinds: Mapping[str, Kind],
         models: EmbedderRegistry,
-        read: Callable[[Job, Loaded], Draft | None],
+        content: Callable[[Job], Content | None],
     ) -> None:
         self._store = store
         self._settings = settings
         self._tenant = tenant
         self._kinds = kinds
         self._models = models
-        self._read = read
+        self._content = content
         self.worker = worker_name()
 
     # enqueueing
@@ -146,20 +145,7 @@ class Queue:
     def content(self, job: Job) -> Content | None:
         """The current content of a claimed job: the record, the boxed record that the job carries,
         or the row that it has to load. None: the record's points are to be removed."""
-        loaded = self._store.load([job], 0)[0]
-        if loaded is None:
-            raise LeaseLost(f"job {job.job_id} no longer exists: it was cancelled")
-        if isinstance(loaded, Unreadable):
-            raise InvalidRecord(f"record is unreadable ({loaded.error}): add it again")
-        if loaded.op in (Op.OPEN, Op.LOAD):
-            draft = self._read(job, loaded)
-            if draft is None:
-                return None
-            metadata = json.loads(draft.metadata)
-            return Content(draft.title, draft.text, metadata, draft.weight, draft)
-        if not loaded.live:
-            return None
-        return Content(loaded.title, loaded.text, loaded.metadata, loaded.weight)
+        return self._content(job)
 
     def finish(self, job: Job, content: Content | None = NOT_READ) -> None:
         """Mark a claimed job done, for callers that keep their own index. A boxed or loaded record
@@ -331,10 +317,10 @@ class Queue:
         return self._purge(Status.FAILED, older_than, boxed=boxed)
 
     def _purge(self, status: Status, older_than: timedelta | datetime, boxed: bool = False) -> int:
-        before = moment(older_than, self._store.now)
-        return _all_batches(
-            lambda: self._store.purge(status, before, tenant=self._tenant, boxed=boxed)
-        )
+        before, total = moment(older_than, self._store.now), 0
+        while count := self._store.purge(status, before, tenant=self._tenant, boxed=boxed):
+            total += count
+        return total
 
     def cancel(self, job_id: int) -> None:
         """Remove a pending or failed job; its history stays."""
@@ -360,19 +346,12 @@ def report_dead(job: Job, error: str) -> None:
     DEAD_LETTERS.add(1)
     log.error(
         "Embedding failed permanently: %s %r after %d attempts: %s",
-        job.kind,
-        job.record_id,
-        job.attempts,
-        error,
+        job.kind, job.record_id, job.attempts, error,
         extra={
-            "job_id": job.job_id,
-            "tenant": job.tenant,
-            "kind": job.kind,
-            "record_id": job.record_id,
-            "attempts": job.attempts,
-            "error": error,
+            "job_id": job.job_id, "tenant": job.tenant, "kind": job.kind,
+            "record_id": job.record_id, "attempts": job.attempts, "error": error,
         },
-    )
+    )  # fmt: skip
 
 
 def moment(older_than: timedelta | datetime, now: Callable[[], float]) -> float:
@@ -381,13 +360,6 @@ def moment(older_than: timedelta | datetime, now: Callable[[], float]) -> float:
     if isinstance(older_than, datetime):
         return as_seconds(older_than)
     raise InvalidArgument(f"older_than must be a timedelta or a datetime, not {older_than!r}")
-
-
-def _all_batches(purge: Callable[[], int]) -> int:
-    total = 0
-    while count := purge():
-        total += count
-    return total
 
 
 def _check_ids(ids: list[Any]) -> tuple[list[str], dict[int, EnqueueResult]]:

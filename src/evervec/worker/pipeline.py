@@ -30,7 +30,7 @@ from evervec.telemetry.counters import ATTEMPTS, CHUNKS, FRESHNESS, STAGES
 from evervec.telemetry.traces import tell
 from evervec.worker.batch import Batch, Call, Item, Written
 from evervec.worker.index_writer import IndexWriter
-from evervec.worker.reader import RecordReader, Refused
+from evervec.worker.reader import RecordReader, Refused, unreadable
 from evervec.worker.served import ServedVersions
 
 log = logging.getLogger("evervec")
@@ -179,8 +179,7 @@ class Pipeline:
 
     def _prepare(self, job: Job, loaded: Loaded | Unreadable, row: FoundRow | None) -> Item:
         if isinstance(loaded, Unreadable):
-            error = f"record is unreadable ({loaded.error}): add it again"
-            return Item(job, job.seq, error=error, permanent=True)
+            return Item(job, job.seq, error=unreadable(loaded), permanent=True)
         item = Item(job, loaded.seq, trace=loaded.trace)
         try:
             title, text = self._reader.read(item, loaded, row)

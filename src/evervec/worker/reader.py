@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from evervec.embedders.base import describe
-from evervec.errors import InvalidRecord
+from evervec.errors import InvalidRecord, LeaseLost
 from evervec.model.jobs import Job, Op
+from evervec.model.records import Content
 from evervec.records.drafts import make_draft
 from evervec.records.kinds import Kind
 from evervec.settings import Settings
+from evervec.stores.base import Store
 from evervec.stores.values import Draft, Loaded, Unreadable
 from evervec.tables.base import Attachment, Row, TableChanged
 from evervec.tables.tables import UNFIT, FoundRow, Tables
@@ -28,7 +30,11 @@ class Refused(InvalidRecord):
         self.wait = wait
 
 
-def _read(
+def unreadable(loaded: Unreadable) -> str:
+    return f"record is unreadable ({loaded.error}): add it again"
+
+
+def _draft_of_row(
     settings: Settings, attachment: Attachment, row: Row | TableChanged | None
 ) -> Draft | None:
     """The record made from a row of an attached table."""
@@ -48,16 +54,12 @@ class RecordReader:
     loader or attached table."""
 
     def __init__(
-        self,
-        kinds: Mapping[str, Kind],
-        tables: Tables,
-        settings: Settings,
-        now: Callable[[], float],
+        self, store: Store, kinds: Mapping[str, Kind], tables: Tables, settings: Settings
     ) -> None:
+        self._store = store
         self._kinds = kinds
-        self._settings = settings
         self._tables = tables
-        self._now = now
+        self._settings = settings
 
     def rows(
         self, loaded: Iterable[tuple[Job, Loaded | Unreadable | None]]
@@ -74,30 +76,39 @@ class RecordReader:
         self, item: Item, loaded: Loaded, row: FoundRow | None
     ) -> tuple[str | None, str | None]:
         """Title and text to embed; a text of None means that the points are to be removed."""
-        draft = None
-        if loaded.op is Op.OPEN:
-            draft = self._open(item.job, loaded)
-        elif loaded.op is Op.LOAD:
-            draft = self._fetch(item.job) if row is None else _read(self._settings, *row)
-            item.gone = draft is None
-        elif loaded.live:
-            item.metadata, item.weight = loaded.metadata, loaded.weight
-            item.updated_at = loaded.updated_at
-            return loaded.title, loaded.text
-        if draft is None:
+        content = self._read(item.job, loaded, row)
+        if content is None:
+            item.gone = loaded.op is Op.LOAD
             return None, None
-        item.reveal = draft
-        item.metadata, item.weight = json.loads(draft.metadata), draft.weight
-        item.updated_at = self._now() if draft.updated_at is None else draft.updated_at
-        return draft.title, draft.text
+        item.metadata, item.weight, item.reveal = content.metadata, content.weight, content.draft
+        changed_at = loaded.updated_at if item.reveal is None else item.reveal.updated_at
+        item.updated_at = self._store.now() if changed_at is None else changed_at
+        return content.title, content.text
 
-    def unread(self, job: Job, loaded: Loaded) -> Draft | None:
-        """The record that becomes visible when the job is done; None: its row is gone. Raises
-        `Refused` if it cannot be read."""
+    def content(self, job: Job) -> Content | None:
+        """The current content of a claimed job; None: the record's points are to be removed."""
+        loaded = self._store.load([job], 0)[0]
+        if loaded is None:
+            raise LeaseLost(f"job {job.job_id} no longer exists: it was cancelled")
+        if isinstance(loaded, Unreadable):
+            raise InvalidRecord(unreadable(loaded))
+        return self._read(job, loaded, self.rows([(job, loaded)]).get(job.job_id))
+
+    def _read(self, job: Job, loaded: Loaded, row: FoundRow | None) -> Content | None:
+        """The content of the record, of its box, or of its row in an attached table or from the
+        kind's loader."""
         if loaded.op is Op.OPEN:
-            return self._open(job, loaded)
-        row = None if self._loader(job.kind) else self._tables.rows_of([job]).get(job.job_id)
-        return self._fetch(job) if row is None else _read(self._settings, *row)
+            draft: Draft | None = self._open(job, loaded)
+        elif loaded.op is Op.LOAD:
+            draft = self._fetch(job) if row is None else _draft_of_row(self._settings, *row)
+        elif loaded.live:
+            return Content(loaded.title, loaded.text, loaded.metadata, loaded.weight)
+        else:
+            return None
+        if draft is None:
+            return None
+        metadata = json.loads(draft.metadata)
+        return Content(draft.title, draft.text, metadata, draft.weight, draft)
 
     def _open(self, job: Job, loaded: Loaded) -> Draft:
         try:
