@@ -24,7 +24,7 @@ class Budget:
         self, store: Store, name: str, requests_per_minute: int, tokens_per_minute: int
     ) -> None:
         self._store = store
-        self._note = notes.budget(name)
+        self._note = notes.BUDGET.of(name)
         self._limits = (requests_per_minute, tokens_per_minute)
 
     @property

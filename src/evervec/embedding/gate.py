@@ -47,7 +47,7 @@ class Gatekeeper:
         self._store = store
         self._on_shut = on_shut
         self._name = name
-        self._note = notes.gate(name)
+        self._note = notes.GATE.of(name)
         self._settings = settings
         self._seen = (0, 0.0)  # revision of the note, and when this worker may resume
         self._known: Gate | None = None

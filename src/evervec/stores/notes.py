@@ -1,8 +1,8 @@
 """The notes of a store: the name of each, and the type of its value.
 
 A note is a small value that all processes of a store share. It is changed by compare-and-set: `read`
-returns its value with a revision, and `swap` writes only if the revision is still the same. Notes of
-versions are named by the version's number, those of kinds and providers by their names.
+returns its value with a revision, and `swap` writes only if the revision is still the same. A name
+with `{}` is that of many notes: `FILLED.of(12)` is the note of version 12.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import json
 import math
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Generic, Protocol, TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Generic, Protocol, TypeVar
 
 from evervec.model.reports import Gate
 from evervec.stores.values import Note
@@ -33,7 +33,11 @@ class NoteKey(Generic[T]):
 
     name: str
     parse: Callable[[str], T]
-    write: Callable[[T], str]
+    write: Callable[[T], str] = str
+
+    def of(self, *parts: object) -> NoteKey[T]:
+        """The note of one version, kind or provider."""
+        return replace(self, name=self.name.format(*parts))
 
     def read(self, notes: Notes) -> tuple[T | None, int | None]:
         """The value and its revision, for `swap`; both None if there is no such note."""
@@ -56,89 +60,6 @@ class NoteKey(Generic[T]):
                 return
 
 
-# of a version
-
-
-def filled(version: int) -> NoteKey[float]:
-    """The last record that was checked while the version is filled; infinite: all are enqueued."""
-    return NoteKey(
-        f"filled {version}",
-        lambda text: math.inf if text == "all" else int(text),
-        lambda upto: "all" if upto == math.inf else str(int(upto)),
-    )
-
-
-def retired(version: int) -> NoteKey[float]:
-    """When the version was retired."""
-    return NoteKey(f"retired {version}", float, repr)
-
-
-def backfilled(version: int) -> NoteKey[int]:
-    """The change of chunker up to which the version's records were backfilled."""
-    return NoteKey(f"backfilled {version}", int, str)
-
-
-def unaware(version: int, state: str) -> NoteKey[set[str]]:
-    """The open transactions that may not see that the version is in this state."""
-    return NoteKey(
-        f"unaware that {version} is {state}",
-        lambda text: set(text.split("|")),
-        lambda transactions: "|".join(sorted(transactions)),
-    )
-
-
-def forget_version(store: Notes, version: int) -> None:
-    """Delete the notes that a migration made of a version."""
-    for key in (filled(version), retired(version), backfilled(version)):
-        key.put(store, None)
-
-
-def switch_to(name: str) -> NoteKey[str]:
-    """Set while the version of this name is to serve as soon as it is complete."""
-    return NoteKey(f"switch to {name}", str, str)
-
-
-# of a kind
-
-
-def template(kind: str) -> NoteKey[str]:
-    """The fingerprint of the template with which the kind's records were last rendered."""
-    return NoteKey(f"template {kind}", str, str)
-
-
-def kept(kind: str) -> NoteKey[int]:
-    """The last record that was kept when the kind's table was detached."""
-    return NoteKey(f"kept {kind}", int, str)
-
-
-# of a provider
-
-
-def gate(provider: str) -> NoteKey[Gate]:
-    """Why the provider is paused for all workers."""
-    return NoteKey(
-        f"gate {provider}",
-        lambda text: Gate(**json.loads(text)),
-        lambda gate: json.dumps(asdict(gate)),
-    )
-
-
-SentInSecond = tuple[float, int, int]
-"""the latest time within a second, and the requests and tokens that were sent in that second"""
-
-
-def budget(provider: str) -> NoteKey[list[SentInSecond]]:
-    """What was sent to the provider in the last minute, second by second."""
-    return NoteKey(
-        f"budget {provider}",
-        lambda text: [(time, requests, tokens) for time, requests, tokens in json.loads(text)],
-        json.dumps,
-    )
-
-
-# of the index
-
-
 @dataclass(frozen=True, slots=True)
 class Location:
     """Which index holds the store's vectors."""
@@ -149,26 +70,6 @@ class Location:
     """changes when vectors are made for another index: writers of the previous one must stop"""
     rebuild: bool = False
     """the ledger still has entries of the previous index"""
-
-
-INDEX: NoteKey[Location] = NoteKey(
-    "index",
-    lambda text: Location(**json.loads(text)),
-    lambda location: json.dumps(asdict(location)),
-)
-
-
-def head(table: str) -> NoteKey[int]:
-    """The current version of a LanceDB table."""
-    return NoteKey(f"head of {table}", int, str)
-
-
-# of the store
-
-
-JOBLESS: NoteKey[int] = NoteKey("records without jobs", int, str)
-"""The lowest number of the records whose dead letters were purged since a worker last checked for
-them."""
 
 
 @dataclass(slots=True)
@@ -191,6 +92,56 @@ class Episode:
         return self.raised and self.told < (1 if self.ended is None else 2)
 
 
+SentInSecond = tuple[float, int, int]
+"""the latest time within a second, and the requests and tokens that were sent in that second"""
+
+
+def _json(value: Any) -> str:
+    return json.dumps(asdict(value))
+
+
+# of a version, by its number or name
+FILLED: NoteKey[float] = NoteKey(
+    "filled {}",
+    lambda text: math.inf if text == "all" else int(text),
+    lambda upto: "all" if upto == math.inf else str(int(upto)),
+)
+"""the last record that was checked while the version is filled; infinite: all are enqueued"""
+RETIRED: NoteKey[float] = NoteKey("retired {}", float, repr)
+"""when it was retired"""
+BACKFILLED: NoteKey[int] = NoteKey("backfilled {}", int)
+"""the change of chunker up to which its records were backfilled"""
+UNAWARE: NoteKey[set[str]] = NoteKey(
+    "unaware that {} is {}", lambda text: set(text.split("|")), lambda ids: "|".join(sorted(ids))
+)
+"""the open transactions that may not see that the version is in this state"""
+SWITCH_TO: NoteKey[str] = NoteKey("switch to {}", str)
+"""set while the version of this name is to serve as soon as it is complete"""
+
+# of a kind
+TEMPLATE: NoteKey[str] = NoteKey("template {}", str)
+"""the fingerprint of the template with which its records were last rendered"""
+KEPT: NoteKey[int] = NoteKey("kept {}", int)
+"""the last record that was kept when its table was detached"""
+
+# of a provider
+GATE: NoteKey[Gate] = NoteKey("gate {}", lambda text: Gate(**json.loads(text)), _json)
+"""why it is paused for all workers"""
+BUDGET: NoteKey[list[SentInSecond]] = NoteKey(
+    "budget {}",
+    lambda text: [(when, n, tokens) for when, n, tokens in json.loads(text)],
+    json.dumps,
+)
+"""what was sent to it in the last minute, second by second"""
+
+# of the index
+INDEX: NoteKey[Location] = NoteKey("index", lambda text: Location(**json.loads(text)), _json)
+HEAD: NoteKey[int] = NoteKey("head of {}", int)
+"""the current version of a LanceDB table"""
+
+# of the store
+JOBLESS: NoteKey[int] = NoteKey("records without jobs", int)
+"""the lowest number of the records whose dead letters were purged since a worker last checked"""
 ALERTS: NoteKey[list[Episode]] = NoteKey(
     "alerts",
     lambda text: [Episode(**episode) for episode in json.loads(text)],

@@ -57,7 +57,7 @@ class Tables:
         if not dry_run:
             self._forget()
             source.attach(planned)
-            notes.kept(wanted.kind).put(store, None)
+            notes.KEPT.of(wanted.kind).put(store, None)
         return planned
 
     def check_free(self, store: Store, kind: str) -> None:
@@ -65,7 +65,7 @@ class Tables:
         that are not rows of the table."""
         if kind in self.by_kind():
             return
-        behind = notes.kept(kind).get(store) or 0
+        behind = notes.KEPT.of(kind).get(store) or 0
         for collection in store.collections():
             after = behind
             while collection.kind == kind and (
@@ -108,7 +108,7 @@ class Tables:
             deleted, last = self.let_go(store, one.kind, keep=keep)
             gone += deleted
             if keep:  # remember that they came from a table, so that one can be attached again
-                notes.kept(one.kind).put(store, last)
+                notes.KEPT.of(one.kind).put(store, last)
         return gone
 
     def _required(self) -> Source:

@@ -149,15 +149,15 @@ class Backfiller:
         return self._store.reopen(collection.version, records, forget=False, priority=priority)
 
     def _backfilled(self, collection: Collection) -> int:
-        return notes.backfilled(collection.version).get(self._store) or 0
+        return notes.BACKFILLED.of(collection.version).get(self._store) or 0
 
     def _note_done(self, collection: Collection) -> None:
-        notes.backfilled(collection.version).put(self._store, collection.cut_since)
+        notes.BACKFILLED.of(collection.version).put(self._store, collection.cut_since)
 
     # templates
     def _template_changed(self, kind: Kind) -> bool:
         rendered = kind.model is not None or kind.text is not None
-        return rendered and notes.template(kind.name).get(self._store) != kind.fingerprint()
+        return rendered and notes.TEMPLATE.of(kind.name).get(self._store) != kind.fingerprint()
 
     def _render(self, name: str | None, *, dry_run: bool) -> Iterator[list[Draft]]:
         """Render typed records again, slice by slice; yields those whose text has changed."""
@@ -178,7 +178,7 @@ class Backfiller:
                     changed += drafts
                 yield changed
             if not dry_run:
-                notes.template(kind.name).put(self._store, kind.fingerprint())
+                notes.TEMPLATE.of(kind.name).put(self._store, kind.fingerprint())
 
     def _rendered(self, kind: Kind, typed: Typed) -> Draft | None:
         """The record with its newly rendered text; None if that is unchanged or cannot be

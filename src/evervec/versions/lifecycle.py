@@ -185,7 +185,7 @@ class VersionLifecycle:
         counts of the whole store."""
         found, names = [], self._index_tables()
         for v in self.store.versions():
-            template = notes.template(v.kind).get(self.store) or ""
+            template = notes.TEMPLATE.of(v.kind).get(self.store) or ""
             found.append(replace(v, table=names.get((v.kind, v.name), ""), template=template))
         if tenant is None:
             return found
@@ -248,7 +248,7 @@ class VersionLifecycle:
 
     def _fill(self, c: Collection) -> int:
         """Enqueue a slice of the records that a version lacks."""
-        note = notes.filled(c.version)
+        note = notes.FILLED.of(c.version)
         position = note.get(self.store)
         if position == math.inf:
             return 0
@@ -264,13 +264,13 @@ class VersionLifecycle:
 
     def is_filled(self, c: Collection) -> bool:
         """Whether all records that it lacked are enqueued."""
-        return notes.filled(c.version).get(self.store) == math.inf
+        return notes.FILLED.of(c.version).get(self.store) == math.inf
 
     def ask_to_switch(self, name: str, *, wanted: bool) -> None:
-        notes.switch_to(name).put(self.store, "yes" if wanted else None)
+        notes.SWITCH_TO.of(name).put(self.store, "yes" if wanted else None)
 
     def will_switch(self, name: str) -> bool:
-        return notes.switch_to(name).get(self.store) is not None
+        return notes.SWITCH_TO.of(name).get(self.store) is not None
 
     def _switch_if_asked(self, name: str) -> None:
         if not (self.will_switch(name) and self.status(name).complete and self.check(name)):
@@ -324,7 +324,7 @@ class VersionLifecycle:
     def retire(self, gone: Sequence[Collection]) -> None:
         """Retire versions: changes no longer reach them, and workers drop them a little later."""
         for c in gone:
-            notes.retired(c.version).put(self.store, self.store.now())
+            notes.RETIRED.of(c.version).put(self.store, self.store.now())
         self.store.retire_versions([c.version for c in gone])
         self.store.wake()
 
@@ -336,7 +336,7 @@ class VersionLifecycle:
                 self._drop(c)
 
     def _retired_for(self, c: Collection) -> float:
-        return self.store.now() - (notes.retired(c.version).get(self.store) or 0.0)
+        return self.store.now() - (notes.RETIRED.of(c.version).get(self.store) or 0.0)
 
     def _drop_after_grace(self, c: Collection) -> None:
         if self._retired_for(c) >= _GRACE and self.store.track_unaware(c.version, "retired"):
@@ -351,7 +351,8 @@ class VersionLifecycle:
             return
         self.index.drop(c.version)
         self.store.forget_version(c.version)
-        notes.forget_version(self.store, c.version)
+        for key in (notes.FILLED, notes.RETIRED, notes.BACKFILLED):
+            key.of(c.version).put(self.store, None)
         log.info("migration: removed the rest of version %d of %s", c.version, c.kind)
 
 

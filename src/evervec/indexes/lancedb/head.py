@@ -21,7 +21,7 @@ class Head:
 
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
-        self._note = notes.head(name)
+        self._note = notes.HEAD.of(name)
         self._revision: int | None = None
 
     def read(self) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evervec.stores.notes import unaware
+from evervec.stores.notes import UNAWARE
 from evervec.stores.postgres.engine import SQL
 from evervec.stores.postgres.leases import Leases
 from evervec.stores.sql import versions
@@ -17,7 +17,7 @@ class Versions(Leases, versions.Versions, Sharing):
         """The first call in a state saves a list of the open transactions; later transactions see
         the new state. A transaction that is prepared meanwhile gets a new identity. Therefore, when
         the last listed transaction has ended, the call waits for those that are prepared then."""
-        note = unaware(version, state)
+        note = UNAWARE.of(version, state)
         with (
             self.db.reading() as conn
         ):  # in this order: a transaction is prepared, never unprepared
@@ -40,7 +40,7 @@ class Versions(Leases, versions.Versions, Sharing):
     def forget_version(self, version: int) -> None:
         super().forget_version(version)
         for state in ("building", "retired"):
-            unaware(version, state).put(self, None)
+            UNAWARE.of(version, state).put(self, None)
 
     def halt_finishes(self, conn: Connection) -> None:
         conn.execute(SQL.halt_finishes)
