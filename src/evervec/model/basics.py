@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field, fields, make_dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    pass
-
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 

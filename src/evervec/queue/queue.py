@@ -79,8 +79,12 @@ class Queue:
     ) -> EnqueueResult:
         """Enqueue a job for a record as it is now: for rows that the kind's loader fetches, or to
         embed a record again."""
-        check_name("kind", kind)
-        return self._enqueue(kind, [existing_id(id)], priority, delay, max_attempts, conn)[0]
+        (result,) = self.enqueue_many(
+            kind, [id], priority=priority, delay=delay, max_attempts=max_attempts, conn=conn
+        )
+        if result.error is not None:
+            raise InvalidRecord(result.error)
+        return result
 
     def enqueue_many(
         self,
@@ -94,41 +98,21 @@ class Queue:
     ) -> list[EnqueueResult]:
         """Enqueue many, in batches; one result or error per input, in order."""
         check_name("kind", kind)
+        tenant, known = self._one_tenant(), self._kinds.get(kind)
+        has_loader = known is not None and known.load is not None
+        when = check_when(Draft("", "", b""), priority, delay, max_attempts)
         found: list[EnqueueResult] = []
         inputs = iter(ids)
         while batch := list(islice(inputs, _BATCH)):
             good, errors = _check_ids(batch)
-            results = self._enqueue(kind, good, priority, delay, max_attempts, conn) if good else []
-            if errors:
-                rest = iter(results)
-                results = [errors[p] if p in errors else next(rest) for p in range(len(batch))]
-            found += results
+            enqueued = iter(
+                self._store.enqueue(
+                    tenant, kind, good, loaded=has_loader, app=has_loader, priority=when.priority,
+                    delay=when.delay, max_attempts=when.max_attempts, bounded=True, conn=conn,
+                ) if good else ()
+            )  # fmt: skip
+            found += [errors[n] if n in errors else next(enqueued) for n in range(len(batch))]
         return found
-
-    def _enqueue(
-        self,
-        kind: str,
-        ids: list[str],
-        priority: int,
-        delay: float,
-        max_attempts: int | None,
-        conn: Any,
-    ) -> list[EnqueueResult]:
-        known = self._kinds.get(kind)
-        has_loader = known is not None and known.load is not None
-        when = check_when(Draft("", "", b""), priority, delay, max_attempts)
-        return self._store.enqueue(
-            self._one_tenant(),
-            kind,
-            ids,
-            loaded=has_loader,
-            app=has_loader,
-            priority=when.priority,
-            delay=when.delay,
-            max_attempts=when.max_attempts,
-            bounded=True,
-            conn=conn,
-        )
 
     # claiming and ending
     def claim(

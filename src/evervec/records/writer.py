@@ -92,13 +92,7 @@ class RecordWriter:
     def draft(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
         """A checked and rendered draft; `options`: the record's other parts by name."""
         check_name("kind", kind)
-        return self._checked(self._made(kind, data, options))
-
-    def _made(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
-        known = self._kinds.get(kind)
-        if known is not None:
-            return known.draft(data, options, self._settings)
-        return make_draft(data, options, self._settings)
+        return self._draft(self._kinds.get(kind), data, options)
 
     def save(self, kind: str, draft: Draft, conn: Any) -> Ticket:
         self._tables.check_writable(kind)
@@ -149,10 +143,14 @@ class RecordWriter:
     def _one_of_many(self, kind: str, item: Any) -> Draft:
         known = self._kinds.get(kind)
         if known is not None and (known.model is not None or known.text is not None):
-            return self._checked(known.draft(item, {}, self._settings))
-        return self._checked(self._made(kind, *read_envelope(item)))
+            return self._draft(known, item, {})
+        return self._draft(known, *read_envelope(item))
 
-    def _checked(self, draft: Draft) -> Draft:
+    def _draft(self, kind: Kind | None, data: Any, options: Mapping[str, Any]) -> Draft:
+        if kind is None:
+            draft = make_draft(data, options, self._settings)
+        else:
+            draft = kind.draft(data, options, self._settings)
         draft.trace = current_trace()
         if draft.boxed and self._models.main is None:
             raise InvalidArgument(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from evervec.chunking import Cutter
@@ -62,13 +62,10 @@ def verify(
     """Compare tables, records and index, of one tenant or (None) of all. `repair` fixes only what
     is wrong: it removes surplus points and enqueues the other records. `quick` trusts the ledger
     without reading the texts. `progress` is called with the number of records checked."""
-    findings = Findings()
-    tables.compare(store, tenant, findings, repair=repair)
-    walk = _Walk(store, index, cutter_of, tenant, findings, progress, repair, quick)
+    walk = _Walk(store, index, cutter_of, tenant, progress, repair, quick)
+    tables.compare(store, tenant, walk.findings, repair=repair)
     walk.strays()
-    for collection in _used(store.collections()):
-        walk.collection(collection)
-    return findings.report()
+    return walk.collections()
 
 
 def verify_versions(
@@ -80,12 +77,7 @@ def verify_versions(
     repair: bool = False,
 ) -> VerifyReport:
     """Compare the index with the records for some versions only, of all tenants."""
-    findings = Findings()
-    walk = _Walk(store, index, cutter_of, None, findings, lambda _: None, repair, quick=False)
-    for collection in _used(store.collections()):
-        if collection.version in versions:
-            walk.collection(collection)
-    return findings.report()
+    return _Walk(store, index, cutter_of, repair=repair).collections(versions)
 
 
 def _used(collections: Iterable[Collection]) -> list[Collection]:
@@ -99,13 +91,20 @@ class _Walk:
     store: Store
     index: Index
     cutter_of: CutterOf
-    tenant: str | None
-    findings: Findings
-    progress: Callable[[int], object]
-    repair: bool
-    quick: bool
+    tenant: str | None = None
+    progress: Callable[[int], object] = lambda _: None
+    repair: bool = False
+    quick: bool = False
+    findings: Findings = field(default_factory=Findings)
 
-    def collection(self, collection: Collection) -> None:
+    def collections(self, versions: Container[int] | None = None) -> VerifyReport:
+        """Walk all versions that are in use, or only these; returns the report."""
+        for collection in _used(self.store.collections()):
+            if versions is None or collection.version in versions:
+                self._collection(collection)
+        return self.findings.report()
+
+    def _collection(self, collection: Collection) -> None:
         unread = 0
         for part in _slices(self.store, collection, self.tenant):
             seen = self._look(collection, part)

@@ -11,10 +11,9 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 from evervec.embedders.base import Embedder, spec_of
 from evervec.embedding.registry import EmbedderRegistry, Model
@@ -85,15 +84,21 @@ class VersionLifecycle:
                 where = f"of kind {kind!r}" if kind else "in this store"
                 raise InvalidArgument(f"nothing to migrate: there are no records {where}")
             spec = self._named(model, version, found)
-            begun = [c for c in serving if self._must_begin(c, spec, found)]
+            begun = [c for c in serving if _lacks_version(c, spec, found)]
+            kinds = {c.kind for c in begun}
+            for c in found:
+                if c.state == "retired" and c.kind in kinds and c.spec and c.spec.name == spec.name:
+                    self._free_name(c)
             self._check_index(begun, spec)
             if any(c.spec is None for c in begun):
                 self.store.adopt(spec)  # they have no vectors to keep
                 begun = [c for c in begun if c.spec is not None]
             if begun:
                 self.store.begin_versions(spec, [c.kind for c in begun])
-                kinds = ", ".join(c.kind for c in begun)
-                log.info("migration: building %s beside the serving version (%s)", spec.name, kinds)
+                log.info(
+                    "migration: building %s beside the serving version (%s)",
+                    spec.name, ", ".join(c.kind for c in begun),
+                )  # fmt: skip
         self.ask_to_switch(spec.name, wanted=switch)
         self.store.wake()
         return spec.name
@@ -126,33 +131,6 @@ class VersionLifecycle:
         names += [f"{names[1]}-{number}" for number in range(2, len(taken) + 3)]
         return replace(model.spec, name=next(name for name in names if name not in taken))
 
-    def _must_begin(self, c: Collection, spec: ModelSpec, found: Sequence[Collection]) -> bool:
-        """Whether a kind has no version of that name yet; raises an error if it cannot have one."""
-        if c.spec and c.spec.name == spec.name:
-            if not c.spec.makes_as(spec):
-                raise InvalidArgument(
-                    f"{c.kind!r} is already served by a version named {spec.name!r}, of "
-                    f"{c.spec.provider} {c.spec.model}: give the new one another name with version="
-                )
-            return False
-        for other in found:
-            if other.kind != c.kind or other is c or other.spec is None:
-                continue
-            if other.state == "retired":
-                if other.spec.name == spec.name:
-                    self._free_name(other)
-            elif other.spec.name != spec.name or not other.spec.makes_as(spec):
-                raise InvalidTransition(
-                    f"{c.kind!r} is already being migrated to {other.spec.name!r}: retire or "
-                    "cancel that migration first"
-                    if other.version > c.version
-                    else f"{c.kind!r} still keeps {other.spec.name!r} for a rollback: retire that "
-                    "first"
-                )
-            else:
-                return False
-        return True
-
     def _check_index(self, begun: Sequence[Collection], spec: ModelSpec) -> None:
         """Refuse a version whose vectors the index cannot hold beside the serving ones."""
         with suppress(IndexUnavailable):  # it is checked again once the index is available
@@ -176,8 +154,19 @@ class VersionLifecycle:
             time.sleep(_LOOK_AGAIN)
         self._drop(c, even_held=True)
 
-    def _turn(self) -> _Turn:
-        return _Turn(self.store, self._worker, self.settings.busy_seconds)
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Hold the lock for creating and dropping versions."""
+        holder = f"{self._worker} {time.monotonic_ns()}"
+        deadline = time.monotonic() + self.settings.busy_seconds
+        while (token := self.store.lock(_LOCK, holder, _LOCK_SECONDS)) is None:
+            if time.monotonic() > deadline:
+                raise InvalidTransition("another process is changing a migration: try again")
+            time.sleep(_LOOK_AGAIN)
+        try:
+            yield
+        finally:
+            self.store.unlock(_LOCK, token)
 
     # reading
     def list_versions(self, tenant: str | None) -> list[Version]:
@@ -273,7 +262,7 @@ class VersionLifecycle:
         return notes.SWITCH_TO.of(name).get(self.store) is not None
 
     def _switch_if_asked(self, name: str) -> None:
-        if not (self.will_switch(name) and self.status(name).complete and self.check(name)):
+        if not (self.will_switch(name) and self.status(name).complete and self.repair(name)):
             return
         if behind := self.switch(name, force=False, timeout=1.0):
             log.info("migration: not switched to %s yet: it lacks %d records", name, behind)
@@ -312,8 +301,8 @@ class VersionLifecycle:
         log.info("migration: switched to %s", name, extra={"version": name})
         return behind
 
-    def check(self, name: str) -> bool:
-        """Whether the index holds all of a version correctly; faults are repaired."""
+    def repair(self, name: str) -> bool:
+        """Verify a version in the index and repair its faults; returns whether there were none."""
         versions = {pair.new.version for pair in self.pairs(name)}
         report = verify_versions(self.store, self.index, self.cutter_of, versions, repair=True)
         if not report.clean:
@@ -356,27 +345,27 @@ class VersionLifecycle:
         log.info("migration: removed the rest of version %d of %s", c.version, c.kind)
 
 
-class _Turn:
-    """The lock for creating and dropping versions."""
-
-    def __init__(self, store: Store, holder: str, patience: float) -> None:
-        self._store = store
-        self._holder = f"{holder} {time.monotonic_ns()}"
-        self._patience = patience
-        self._token: str | None = None
-
-    def __enter__(self) -> None:
-        deadline = time.monotonic() + self._patience
-        while self._token is None:
-            self._token = self._store.lock(_LOCK, self._holder, _LOCK_SECONDS)
-            if self._token is None:
-                if time.monotonic() > deadline:
-                    raise InvalidTransition("another process is changing a migration: try again")
-                time.sleep(_LOOK_AGAIN)
-
-    def __exit__(self, *_: Any) -> None:
-        assert self._token is not None
-        self._store.unlock(_LOCK, self._token)
+def _lacks_version(c: Collection, spec: ModelSpec, found: Sequence[Collection]) -> bool:
+    """Whether a kind has no version of that name yet; raises an error if it cannot have one."""
+    if c.spec and c.spec.name == spec.name:
+        if not c.spec.makes_as(spec):
+            raise InvalidArgument(
+                f"{c.kind!r} is already served by a version named {spec.name!r}, of "
+                f"{c.spec.provider} {c.spec.model}: give the new one another name with version="
+            )
+        return False
+    for other in found:
+        if other.kind != c.kind or other is c or other.spec is None or other.state == "retired":
+            continue
+        if other.spec.name != spec.name or not other.spec.makes_as(spec):
+            raise InvalidTransition(
+                f"{c.kind!r} is already being migrated to {other.spec.name!r}: retire or "
+                "cancel that migration first"
+                if other.version > c.version
+                else f"{c.kind!r} still keeps {other.spec.name!r} for a rollback: retire that first"
+            )
+        return False
+    return True
 
 
 def _state(pairs: Sequence[Pair], states: set[str]) -> str:
