@@ -60,6 +60,19 @@ class Call(NamedTuple):
     outage: Exception | None = None
 
 
+class Settled(NamedTuple):
+    """What becomes of the records of a batch."""
+
+    finishes: list[Finish]
+    """all chunks are embedded"""
+    failures: list[tuple[Job, str, bool]]
+    """the error, and whether it is permanent"""
+    postponed: list[tuple[Job, str]]
+    """why it is left for another process"""
+    waiting: list[Job]
+    """some chunks are not embedded, because of an outage"""
+
+
 @dataclass(slots=True)
 class Batch:
     """Records that pass through the stages together, all for one model.
@@ -156,8 +169,24 @@ class Batch:
         failed = any(self.rows[h] in self.errors for h in item.fresh)
         return failed or self.is_embedded(item)
 
-    def settle(self, item: Item) -> None:
-        """Fail a record with the error of its first chunk that failed."""
+    def settle(self, worker: str) -> Settled:
+        """Decide what becomes of each record."""
+        settled = Settled([], [], [], [])
+        self.counted.clear()
+        for item in self.items:
+            self._fail(item)
+            if item.waits is not None:
+                settled.postponed.append((item.job, item.waits))
+            elif item.error is not None:
+                settled.failures.append((item.job, item.error, item.permanent))
+            elif self.is_embedded(item):
+                settled.finishes.append(self.make_finish(item, worker))
+            else:
+                settled.waiting.append(item.job)
+        return settled
+
+    def _fail(self, item: Item) -> None:
+        """Fail a record with the error of its first chunk that failed, if one did."""
         for hash, (place, _) in item.fresh.items():
             error = self.errors.get(self.rows[hash])
             if error is not None:

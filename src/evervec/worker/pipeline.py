@@ -255,23 +255,37 @@ class Pipeline:
         If the store or index cannot be written, the same batch can be written again."""
         written, began = Written(), time.time_ns()
         self._account(batch)
-        batch.counted.clear()
         self._cache(batch)
-        finishes, failures, waiting = [], [], []
-        for item in batch.items:
-            batch.settle(item)
-            if item.waits is not None:
-                written.released += self.queue.postpone(item.job, item.waits)
-            elif item.error is not None:
-                failures.append((item.job, item.error, item.permanent))
-            elif batch.is_embedded(item):
-                finishes.append(batch.make_finish(item, self.queue.worker))
-            else:
-                waiting.append(item.job)
+        settled = batch.settle(self.queue.worker)
+        for job, why in settled.postponed:
+            written.released += self.queue.postpone(job, why)
+        if settled.finishes:
+            self._finish(settled.finishes, written)
+        if settled.failures:
+            ends = self.queue.fail_many(settled.failures)
+            written.failed = sum(end is Status.FAILED for end in ends)
+            written.retried = sum(end is Status.PENDING for end in ends)
+            written.lost += sum(end is None for end in ends)
+            written.errors += [(job.job_id, error) for job, error, _ in settled.failures]
+        if settled.waiting:
+            reason = describe(batch.outage) if batch.outage else None
+            written.released += sum(self.queue.release_many(settled.waiting, reason))
+        # tokens count once: other records with the same text cost nothing more
+        for row in batch.counted:
+            batch.tokens.pop(row, None)
+        for outcome, count in written.by_outcome().items():
+            ATTEMPTS.add(count, outcome)
+        batch.mark("write", began)
+        self._trace(batch, settled.waiting)
+        return written
+
+    def _finish(self, finishes: list[Finish], written: Written) -> None:
+        """Write the points of embedded records and finish their jobs. A collection that cannot hold
+        a version's vectors concerns that version only: the others are written."""
         while finishes:
             try:
                 done = self._writer.finish(finishes)
-            except WrongCollection as error:  # concerns one version: the others are written
+            except WrongCollection as error:
                 refused = [f.job for f in finishes if f.job.version == error.version]
                 if not refused:
                     raise
@@ -280,27 +294,10 @@ class Pipeline:
                 written.released += sum(self.queue.release_many(refused, str(error)))
                 written.errors += [(job.job_id, str(error)) for job in refused]
                 continue
-            self._tell(finishes, done)
+            self._count_finished(finishes, done)
             written.succeeded = sum(done)
             written.lost += len(done) - sum(done)
-            break
-        if failures:
-            ends = self.queue.fail_many(failures)
-            written.failed = sum(end is Status.FAILED for end in ends)
-            written.retried = sum(end is Status.PENDING for end in ends)
-            written.lost += sum(end is None for end in ends)
-            written.errors += [(job.job_id, error) for job, error, _ in failures]
-        if waiting:
-            reason = describe(batch.outage) if batch.outage else None
-            written.released += sum(self.queue.release_many(waiting, reason))
-        # tokens count once: other records with the same text cost nothing more
-        for row in batch.counted:
-            batch.tokens.pop(row, None)
-        for outcome, count in written.by_outcome().items():
-            ATTEMPTS.add(count, outcome)
-        batch.mark("write", began)
-        self._trace(batch, waiting)
-        return written
+            return
 
     def _account(self, batch: Batch) -> None:
         """Record the cost of the calls; only once, however often the batch is written."""
@@ -332,7 +329,7 @@ class Pipeline:
                     error = describe(batch.outage)
                 tell(item.trace, batch.marks, error, job_id=job.job_id, kind=job.kind)
 
-    def _tell(self, finishes: list[Finish], done: list[bool]) -> None:
+    def _count_finished(self, finishes: list[Finish], done: list[bool]) -> None:
         """Count the records that became searchable."""
         good = finishes if all(done) else list(compress(finishes, done))
         now = self.store.now()
