@@ -187,7 +187,7 @@ class Evervec:
     def get(self, kind: str, id: str | int) -> Record | None:
         """The current record; None if it does not exist or is boxed."""
         check_name("kind", kind)
-        return self.store.get(self.tenant, kind, existing_id(id))
+        return self.store.records.get(self.tenant, kind, existing_id(id))
 
     def records(
         self,
@@ -206,7 +206,7 @@ class Evervec:
         place = (after.kind, after.id) if isinstance(after, Record) else after
         for part in place or ():
             check_name("after", part, LONGEST_ID)
-        return self.store.records(
+        return self.store.records.page(
             self.tenant, kind=kind, embedded=embedded, filter=filter, after=place, limit=limit
         )
 
@@ -248,15 +248,15 @@ class Evervec:
     def usage(self) -> Usage:
         """The tenant's usage, including today's, and its limits. This is cheap: the sums are
         maintained with every change."""
-        return self.store.usage(self.tenant)
+        return self.store.tenants.usage(self.tenant)
 
     def limits(self) -> Limits:
         """The limits set for this tenant; None where the settings `tenant_…` apply."""
-        return self.store.own_limits(self.tenant)
+        return self.store.tenants.own_limits(self.tenant)
 
     def set_limits(self, limits: Limits) -> None:
         """Replace the limits of the tenant. Existing data is kept, even beyond the limits."""
-        self.store.set_limits(self.tenant, limits)
+        self.store.tenants.set_limits(self.tenant, limits)
 
     # another model
     def migrate(

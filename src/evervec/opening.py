@@ -353,7 +353,7 @@ def needs_program(store: Store) -> ModelSpec | None:
 
 
 def _serving_model(store: Store) -> ModelSpec | None:
-    served = [c.spec for c in store.collections() if c.state == "serving" and c.spec]
+    served = [c.spec for c in store.versions.collections() if c.state == "serving" and c.spec]
     return served[-1] if served else None
 
 

@@ -81,7 +81,7 @@ def test_a_repair_leaves_what_waits_as_it_is(owing: Owing) -> None:
     """The index has lost a record, which changes between the look of `verify` and its repair."""
     ev = owing.world.ev
     other = owing.introduce(another(owing.world))
-    for c in ev.store.collections():
+    for c in ev.store.versions.collections():
         ev.index.remove(c.version, ev.index.held(c.version, None, 0, None))
     with before(ev.store, "reopen", lambda: change(owing, other)):
         assert ev.verify(repair=True).missing
@@ -109,8 +109,8 @@ def test_a_version_being_built_gets_what_waits(owing: Owing, moment: str) -> Non
     world, ev = owing.world, owing.world.ev
     other = owing.introduce(another(world))
     migration = ev.migrate("hashing:32")
-    (new,) = [c.version for c in ev.store.collections() if c.state == "building"]
-    until(lambda: ev.store.track_unaware(new, "building"), "older transactions to end")
+    (new,) = [c.version for c in ev.store.versions.collections() if c.state == "building"]
+    until(lambda: ev.store.versions.track_unaware(new, "building"), "older transactions to end")
     with before(ev.store, moment, lambda: change(owing, other)):
         while ev._background.lifecycle.step():
             pass
@@ -140,7 +140,7 @@ def test_a_version_being_built_gets_a_live_record_while_its_box_is_closed(
     migration = ev.migrate("hashing:32")
     build(ev)
     migration.switch()
-    (serving,) = [c for c in ev.store.collections() if c.state == "serving"]
+    (serving,) = [c for c in ev.store.versions.collections() if c.state == "serving"]
     assert serving.spec is not None
     assert serving.spec.dimensions == 32
     (record,) = ev.records("note")
@@ -176,7 +176,7 @@ def test_a_repair_beside_a_killed_worker_leaves_its_job_as_it_is(owing: Owing) -
     """The worker died with the jobs in its hands; the index lost the record; both are mended."""
     world, ev = owing.world, owing.world.ev
     worker = owing.introduce(another(world))
-    for c in ev.store.collections():
+    for c in ev.store.versions.collections():
         ev.index.remove(c.version, ev.index.held(c.version, None, 0, None))
 
     def meanwhile() -> None:

@@ -108,7 +108,7 @@ def build(ev: Evervec) -> None:
     def built() -> bool:
         while ev._background.lifecycle.step() or work(ev).processed:
             pass
-        building = [c for c in ev.store.collections() if c.state == "building"]
+        building = [c for c in ev.store.versions.collections() if c.state == "building"]
         return all(map(ev._background.lifecycle.is_filled, building))
 
     until(built, "the version to be built")

@@ -70,7 +70,7 @@ class Budget:
         return entries[-1][0] + _MINUTE - now + _JUST
 
     def _read(self) -> tuple[int | None, float, list[SentInSecond]]:
-        (entries, revision), now = self._note.read(self._store), self._store.now()
+        (entries, revision), now = self._note.read(self._store.shared), self._store.now()
         return revision, now, [e for e in entries or () if e[0] >= now - _MINUTE]
 
     def _put(
@@ -84,4 +84,4 @@ class Budget:
         if entries and int(entries[-1][0]) == int(now):
             _, before_requests, before_tokens = entries.pop()
             requests, tokens = requests + before_requests, tokens + before_tokens
-        return self._note.swap(self._store, [*entries, (now, requests, tokens)], revision)
+        return self._note.swap(self._store.shared, [*entries, (now, requests, tokens)], revision)

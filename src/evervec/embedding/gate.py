@@ -54,7 +54,7 @@ class Gatekeeper:
 
     def gate(self) -> Gate | None:
         """The shut gate with its reason; None when the gate is open."""
-        gate, revision = self._note.read(self._store)
+        gate, revision = self._note.read(self._store.shared)
         self._known = gate
         if gate is None or revision is None:
             return None
@@ -99,7 +99,7 @@ class Gatekeeper:
         """Whether this is the only probe at the moment. The lock is renewed while the block runs,
         for as long as the provider takes to answer."""
         lock, holder = f"probe {self._name}", secrets.token_hex(8)  # a new holder for each probe
-        token = self._store.lock(lock, holder, _HELD)
+        token = self._store.shared.lock(lock, holder, _HELD)
         if token is None:
             yield False
             return
@@ -108,7 +108,7 @@ class Gatekeeper:
         def renew() -> None:
             while not over.wait(_HELD / 3):
                 with suppress(StoreError):
-                    if renewed := self._store.lock(lock, holder, _HELD):
+                    if renewed := self._store.shared.lock(lock, holder, _HELD):
                         tokens.append(renewed)
 
         thread = threading.Thread(target=renew, name="evervec-probe-lock", daemon=True)
@@ -119,15 +119,15 @@ class Gatekeeper:
             over.set()
             thread.join()  # a renewal after the release would take the lock again
             with suppress(StoreError):  # the lock expires anyway
-                self._store.unlock(lock, tokens[-1])
+                self._store.shared.unlock(lock, tokens[-1])
 
     def shut(self, error: EmbedderError, *, again: bool = False) -> None:
         """Keep all workers away for as long as the provider asks; otherwise for a pause that
         doubles with each failed probe (`again`)."""
         while True:
-            old, revision = self._note.read(self._store)
+            old, revision = self._note.read(self._store.shared)
             new = self._shut(old, error, again)
-            if self._note.swap(self._store, new, revision):
+            if self._note.swap(self._store.shared, new, revision):
                 break
         self._known = new
         self._on_shut()
@@ -150,8 +150,8 @@ class Gatekeeper:
         return Gate(state, str(error), old.since if old else now, until, tries)
 
     def open(self) -> None:
-        _, revision = self._note.read(self._store)
-        if revision is not None and self._note.swap(self._store, None, revision):
+        _, revision = self._note.read(self._store.shared)
+        if revision is not None and self._note.swap(self._store.shared, None, revision):
             log.warning("%s is available again: embedding resumes", self._name)
         self._known = None
         self._store.wake()

@@ -27,14 +27,14 @@ _SAMPLE = 100
 
 def generation(store: Store) -> int:
     """The generation of the index that is written to now."""
-    noted = INDEX.get(store)
+    noted = INDEX.get(store.shared)
     return noted.generation if noted else 0
 
 
 def check_generation(store: Store, mine: int) -> None:
     """Raise `IndexMismatch` when the store has another index than when this process opened it."""
     if generation(store) != mine:
-        noted = INDEX.get(store)
+        noted = INDEX.get(store.shared)
         raise IndexMismatch(
             f"another process moved the vectors of {store.url} to "
             f"{_shown(noted.url if noted else OWN)}: open the store again"
@@ -54,7 +54,7 @@ def open_located(
     vectors, unless `reindex` has them made again there. A store that never had vectors accepts any
     index."""
     while True:
-        noted, revision = INDEX.read(store)
+        noted, revision = INDEX.read(store.shared)
         wanted = given or (noted.url if noted else None)
         lost = given is None and noted is not None and not is_there(noted.url)
         index = open(None if wanted == OWN else wanted)
@@ -63,7 +63,7 @@ def open_located(
             now = noted or Location(url)
             if now.url != url or lost or url.endswith(":memory:"):
                 now = _relocated(store, index, now, url, reindex=reindex)
-            if now == noted or INDEX.swap(store, now, revision):
+            if now == noted or INDEX.swap(store.shared, now, revision):
                 if now.rebuild:
                     _rebuild(store, priority)
                 return index
@@ -127,7 +127,7 @@ def _holds(store: Store, index: Index) -> bool | None:
 
 def _sample(store: Store, collection: Collection) -> list[Expected]:
     after = 0
-    while found := store.expected(None, collection.version, after, _SAMPLE):
+    while found := store.records.expected(None, collection.version, after, _SAMPLE):
         after = found[-1].record
         if known := [record for record in found if record.live and record.hashes]:
             return known
@@ -135,7 +135,7 @@ def _sample(store: Store, collection: Collection) -> list[Expected]:
 
 
 def _used(store: Store) -> list[Collection]:
-    return [c for c in store.collections() if c.state != "retired"]
+    return [c for c in store.versions.collections() if c.state != "retired"]
 
 
 def _rebuild(store: Store, priority: int) -> None:
@@ -145,11 +145,13 @@ def _rebuild(store: Store, priority: int) -> None:
     count = 0
     for collection in _used(store):
         after = 0
-        while found := store.expected(None, collection.version, after, _SLICE):
+        while found := store.records.expected(None, collection.version, after, _SLICE):
             after = found[-1].record
             if known := [record.record for record in found if record.hashes]:
-                count += store.reopen(collection.version, known, forget=True, priority=priority)
-    noted, revision = INDEX.read(store)
+                count += store.changes.reopen(
+                    collection.version, known, forget=True, priority=priority
+                )
+    noted, revision = INDEX.read(store.shared)
     if noted:
-        INDEX.swap(store, replace(noted, rebuild=False), revision)
+        INDEX.swap(store.shared, replace(noted, rebuild=False), revision)
     log.info("reindex: enqueued %d records", count, extra={"count": count})

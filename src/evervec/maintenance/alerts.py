@@ -135,15 +135,17 @@ class Alerts:
 
     # the note
     def _episodes(self) -> list[Episode]:
-        return ALERTS.get(self._store) or []
+        return ALERTS.get(self._store.shared) or []
 
     def _change(self, change: Callable[[list[Episode]], T]) -> T:
         """Change the episodes by compare-and-set, with retries."""
         while True:
-            before, revision = ALERTS.read(self._store)
+            before, revision = ALERTS.read(self._store.shared)
             episodes = deepcopy(before or [])
             answer = change(episodes)
-            if episodes == (before or []) or ALERTS.swap(self._store, episodes or None, revision):
+            if episodes == (before or []) or ALERTS.swap(
+                self._store.shared, episodes or None, revision
+            ):
                 return answer
 
 

@@ -43,7 +43,7 @@ class TicketWaiter:
         end = self._await_end(tenant, ticket, seconds)
         if end is None:
             raise timed_out(self._store, tenant, ticket, seconds, _ADVICE)
-        job = self._store.serving_job(tenant, ticket.kind, ticket.id)
+        job = self._store.jobs.serving_job(tenant, ticket.kind, ticket.id)
         if end is Status.FAILED:
             raise job_failed(ticket, job, "ev.queue.retry({})")
         return job or self._purged_job(tenant, ticket)
@@ -78,7 +78,7 @@ class TicketWaiter:
 
     def _look(self, waiters: list[_Waiter]) -> None:
         ask = [waiter for waiter in waiters if waiter.end is None]
-        ends = self._store.settled([waiter.asks for waiter in ask]) if ask else []
+        ends = self._store.jobs.settled([waiter.asks for waiter in ask]) if ask else []
         for waiter, end in zip(ask, ends, strict=True):
             if end is not None:
                 waiter.end = end
@@ -103,7 +103,7 @@ def timed_out(
 ) -> WaitTimeout:
     """The error for a change that was not in the index in time."""
     what = f"{ticket.kind} {ticket.id!r}"
-    if store.is_saved(tenant, ticket):
+    if store.jobs.is_saved(tenant, ticket):
         return WaitTimeout(
             f"{what} was not embedded within {seconds:g} s; it is saved and waiting: {advice}"
         )

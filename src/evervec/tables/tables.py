@@ -57,7 +57,7 @@ class Tables:
         if not dry_run:
             self._forget()
             source.attach(planned)
-            notes.KEPT.of(wanted.kind).put(store, None)
+            notes.KEPT.of(wanted.kind).put(store.shared, None)
         return planned
 
     def check_free(self, store: Store, kind: str) -> None:
@@ -65,11 +65,11 @@ class Tables:
         that are not rows of the table."""
         if kind in self.by_kind():
             return
-        behind = notes.KEPT.of(kind).get(store) or 0
-        for collection in store.collections():
+        behind = notes.KEPT.of(kind).get(store.shared) or 0
+        for collection in store.versions.collections():
             after = behind
             while collection.kind == kind and (
-                found := store.expected(None, collection.version, after, _FILLED_AT_ONCE)
+                found := store.records.expected(None, collection.version, after, _FILLED_AT_ONCE)
             ):
                 if any(record.live for record in found):
                     raise InvalidArgument(
@@ -108,7 +108,7 @@ class Tables:
             deleted, last = self.let_go(store, one.kind, keep=keep)
             gone += deleted
             if keep:  # remember that they came from a table, so that one can be attached again
-                notes.KEPT.of(one.kind).put(store, last)
+                notes.KEPT.of(one.kind).put(store.shared, last)
         return gone
 
     def _required(self) -> Source:
@@ -263,10 +263,10 @@ class Tables:
         the records whose rows were still to be read. Returns how many were deleted, and the last
         record's number."""
         gone = last = 0
-        for collection in store.collections():
+        for collection in store.versions.collections():
             after = 0
             while collection.kind == kind and (
-                found := store.expected(None, collection.version, after, _FILLED_AT_ONCE)
+                found := store.records.expected(None, collection.version, after, _FILLED_AT_ONCE)
             ):
                 after = found[-1].record
                 last = max(last, after)
@@ -276,9 +276,11 @@ class Tables:
                         ids[record.tenant, keep and record.live].append(record.id)
                 for (tenant, stays), mine in ids.items():
                     if stays:
-                        store.enqueue(tenant, kind, mine, loaded=False, owing=False)
+                        store.changes.enqueue(tenant, kind, mine, loaded=False, owing=False)
                     else:
-                        gone += sum(ticket.accepted for ticket in store.delete(tenant, kind, mine))
+                        gone += sum(
+                            ticket.accepted for ticket in store.changes.delete(tenant, kind, mine)
+                        )
         return (0 if keep else gone), last
 
     # verify
@@ -332,7 +334,7 @@ class Tables:
                 continue
             findings.counts[owner, attachment.kind, fault] += len(ids)
             if repair:
-                store.enqueue(owner, attachment.kind, ids, loaded=True)
+                store.changes.enqueue(owner, attachment.kind, ids, loaded=True)
                 findings.repaired += len(ids)
 
     def _wrong(self, store: Store, attachment: Attachment) -> Iterator[tuple[str, str, list[str]]]:
@@ -364,10 +366,10 @@ class Tables:
     ) -> Iterator[tuple[str, list[str]]]:
         """By tenant, the ids of live records whose rows are gone or have no text."""
         assert self.source is not None
-        for collection in store.collections():
+        for collection in store.versions.collections():
             after = 0
             while collection.kind == attachment.kind and (
-                found := store.expected(None, collection.version, after, _COMPARED_AT_ONCE)
+                found := store.records.expected(None, collection.version, after, _COMPARED_AT_ONCE)
             ):
                 after = found[-1].record
                 live = [record for record in found if record.live and not record.busy]
@@ -377,7 +379,7 @@ class Tables:
                     again = self._look_again(attachment, ids)
                     suspects = [r for r in live if r.tenant == tenant and r.id in again]
                     still = _gone(attachment, suspects, again, self._settings).get(tenant, [])
-                    known = store.digests(tenant, attachment.kind, still)
+                    known = store.records.digests(tenant, attachment.kind, still)
                     yield tenant, [id for id in still if id in known and not known[id].busy]
 
     def _look_again(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row | None]:
@@ -447,7 +449,7 @@ def _is_blank(attachment: Attachment, row: Row, settings: Settings) -> bool:
 def _differing(
     store: Store, kind: str, tenant: str, drafts: Mapping[str, Draft]
 ) -> tuple[list[str], list[str]]:
-    known = store.digests(tenant, kind, list(drafts))
+    known = store.records.digests(tenant, kind, list(drafts))
     lost = [id for id in drafts if id not in known]
     old = [
         id

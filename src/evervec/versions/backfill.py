@@ -53,7 +53,7 @@ class Backfiller:
         self._pipeline.served.refresh()
         recut = self._changed_chunkers(kind)
         if recut and not dry_run:
-            self._store.describe(recut)
+            self._store.versions.describe(recut)
             recut = {}  # the ledger entries are now older than the change of chunker
         records = rendered = size = enqueued = 0
         for slice_ in self._render(kind, dry_run=dry_run):
@@ -62,7 +62,7 @@ class Backfiller:
         for collection in self._serving(kind):
             for looked_at, lacking in self._lacking(collection, recut=collection.version in recut):
                 records += len(lacking)
-                size += self._store.sizes(lacking)
+                size += self._store.records.sizes(lacking)
                 if not dry_run:
                     enqueued += self._enqueue(collection, lacking)
                 if progress is not None:
@@ -82,10 +82,10 @@ class Backfiller:
         self._pipeline.served.refresh()
         changed = [c for c in self._serving(None) if self._backfilled(c) != c.cut_since]
         kinds = [name for name, kind in self._kinds.items() if self._template_changed(kind)]
-        jobless, revision = notes.JOBLESS.read(self._store)
+        jobless, revision = notes.JOBLESS.read(self._store.shared)
         if not changed and not kinds and jobless is None:
             return
-        lock = self._store.lock("backfill", self._pipeline.queue.worker, _LOCK_SECONDS)
+        lock = self._store.shared.lock("backfill", self._pipeline.queue.worker, _LOCK_SECONDS)
         if lock is None:
             return
         for name in kinds:
@@ -101,14 +101,14 @@ class Backfiller:
                 if collection not in changed:
                     for _, lacking in self._lacking(collection, recut=False, after=before):
                         yield self._enqueue(collection, lacking)
-            notes.JOBLESS.swap(self._store, None, revision)
-        self._store.unlock("backfill", lock)
+            notes.JOBLESS.swap(self._store.shared, None, revision)
+        self._store.shared.unlock("backfill", lock)
 
     # for a version that is being built
     def fill(self, collection: Collection, after: int) -> tuple[int, int | None]:
         """Enqueue the next slice of records after number `after` that the version lacks. Returns
         how many, and the last record checked: None at the end."""
-        while found := self._store.expected(None, collection.version, after, _SLICE):
+        while found := self._store.records.expected(None, collection.version, after, _SLICE):
             after = found[-1].record
             lacking = [e.record for e in found if _lacks(e, False)]
             if lacking:
@@ -119,7 +119,7 @@ class Backfiller:
     def _serving(self, kind: str | None) -> list[Collection]:
         return [
             c
-            for c in self._store.collections()
+            for c in self._store.versions.collections()
             if c.state != "retired" and c.spec is not None and kind in (None, c.kind)
         ]
 
@@ -138,7 +138,7 @@ class Backfiller:
         self, collection: Collection, *, recut: bool, after: int = 0
     ) -> Iterator[tuple[int, list[int]]]:
         """Slices: the number of records checked, and those of them that lack current vectors."""
-        while found := self._store.expected(None, collection.version, after, _SLICE):
+        while found := self._store.records.expected(None, collection.version, after, _SLICE):
             yield len(found), [e.record for e in found if _lacks(e, recut)]
             after = found[-1].record
 
@@ -146,18 +146,22 @@ class Backfiller:
         if not records:
             return 0
         priority = self._settings.backfill_priority
-        return self._store.reopen(collection.version, records, forget=False, priority=priority)
+        return self._store.changes.reopen(
+            collection.version, records, forget=False, priority=priority
+        )
 
     def _backfilled(self, collection: Collection) -> int:
-        return notes.BACKFILLED.of(collection.version).get(self._store) or 0
+        return notes.BACKFILLED.of(collection.version).get(self._store.shared) or 0
 
     def _note_done(self, collection: Collection) -> None:
-        notes.BACKFILLED.of(collection.version).put(self._store, collection.cut_since)
+        notes.BACKFILLED.of(collection.version).put(self._store.shared, collection.cut_since)
 
     # templates
     def _template_changed(self, kind: Kind) -> bool:
         rendered = kind.model is not None or kind.text is not None
-        return rendered and notes.TEMPLATE.of(kind.name).get(self._store) != kind.fingerprint()
+        return (
+            rendered and notes.TEMPLATE.of(kind.name).get(self._store.shared) != kind.fingerprint()
+        )
 
     def _render(self, name: str | None, *, dry_run: bool) -> Iterator[list[Draft]]:
         """Render typed records again, slice by slice; yields those whose text has changed."""
@@ -165,7 +169,7 @@ class Backfiller:
             if name not in (None, kind.name) or (kind.model is None and kind.text is None):
                 continue
             after = 0
-            while found := self._store.typed(kind.name, after, _SLICE):
+            while found := self._store.records.typed(kind.name, after, _SLICE):
                 after = found[-1].record
                 by_tenant: dict[str, list[Draft]] = {}
                 for typed in found:
@@ -174,11 +178,11 @@ class Backfiller:
                 changed = []
                 for tenant, drafts in by_tenant.items():
                     if not dry_run:
-                        self._store.save(tenant, kind.name, drafts)
+                        self._store.changes.save(tenant, kind.name, drafts)
                     changed += drafts
                 yield changed
             if not dry_run:
-                notes.TEMPLATE.of(kind.name).put(self._store, kind.fingerprint())
+                notes.TEMPLATE.of(kind.name).put(self._store.shared, kind.fingerprint())
 
     def _rendered(self, kind: Kind, typed: Typed) -> Draft | None:
         """The record with its newly rendered text; None if that is unchanged or cannot be

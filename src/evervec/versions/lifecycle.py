@@ -78,7 +78,7 @@ class VersionLifecycle:
         """Begin a migration, or continue one to the same model; returns the new version's name."""
         model = self._model(embedder, version)
         with self._turn():
-            found = self.store.collections()
+            found = self.store.versions.collections()
             serving = [c for c in found if c.state == "serving" and kind in (None, c.kind)]
             if not serving:
                 where = f"of kind {kind!r}" if kind else "in this store"
@@ -91,10 +91,10 @@ class VersionLifecycle:
                     self._free_name(c)
             self._check_index(begun, spec)
             if any(c.spec is None for c in begun):
-                self.store.adopt(spec)  # they have no vectors to keep
+                self.store.versions.adopt(spec)  # they have no vectors to keep
                 begun = [c for c in begun if c.spec is not None]
             if begun:
-                self.store.begin_versions(spec, [c.kind for c in begun])
+                self.store.versions.begin(spec, [c.kind for c in begun])
                 log.info(
                     "migration: building %s beside the serving version (%s)",
                     spec.name, ", ".join(c.kind for c in begun),
@@ -143,7 +143,7 @@ class VersionLifecycle:
         cannot wait for leases: a worker that is about to write may leave points, which `verify`
         removes."""
         deadline = time.monotonic() + _MAKES_WAY
-        while not self.store.track_unaware(c.version, "retired"):
+        while not self.store.versions.track_unaware(c.version, "retired"):
             if time.monotonic() > deadline:
                 assert c.spec is not None
                 raise InvalidTransition(
@@ -159,26 +159,26 @@ class VersionLifecycle:
         """Hold the lock for creating and dropping versions."""
         holder = f"{self._worker} {time.monotonic_ns()}"
         deadline = time.monotonic() + self.settings.busy_seconds
-        while (token := self.store.lock(_LOCK, holder, _LOCK_SECONDS)) is None:
+        while (token := self.store.shared.lock(_LOCK, holder, _LOCK_SECONDS)) is None:
             if time.monotonic() > deadline:
                 raise InvalidTransition("another process is changing a migration: try again")
             time.sleep(_LOOK_AGAIN)
         try:
             yield
         finally:
-            self.store.unlock(_LOCK, token)
+            self.store.shared.unlock(_LOCK, token)
 
     # reading
     def list_versions(self, tenant: str | None) -> list[Version]:
         """The versions of a tenant's kinds, with counts of its records; None: of all kinds, with
         counts of the whole store."""
         found, names = [], self._index_tables()
-        for v in self.store.versions():
-            template = notes.TEMPLATE.of(v.kind).get(self.store) or ""
+        for v in self.store.versions.all():
+            template = notes.TEMPLATE.of(v.kind).get(self.store.shared) or ""
             found.append(replace(v, table=names.get((v.kind, v.name), ""), template=template))
         if tenant is None:
             return found
-        held = self.store.holdings(tenant)
+        held = self.store.versions.holdings(tenant)
         return [
             replace(version, items=mine.items, last_sync_at=as_datetime(mine.last_sync_at))
             for version in found
@@ -186,7 +186,7 @@ class VersionLifecycle:
         ]
 
     def _index_tables(self) -> dict[tuple[str, str], str]:
-        collections = self.store.collections()
+        collections = self.store.versions.collections()
         return {(c.kind, c.spec.name): self.index.table(c) for c in collections if c.spec}
 
     def current(self) -> str | None:
@@ -201,7 +201,7 @@ class VersionLifecycle:
     def pairs(self, name: str | None) -> list[Pair]:
         """The kinds' newest versions (of that name), each with the version it replaces."""
         by_kind: dict[str, list[Collection]] = {}
-        for c in self.store.collections():
+        for c in self.store.versions.collections():
             if c.state != "retired":
                 by_kind.setdefault(c.kind, []).append(c)
         found = [Pair(cs[-1], cs[-2] if len(cs) > 1 else None) for cs in by_kind.values()]
@@ -211,14 +211,14 @@ class VersionLifecycle:
     def step(self) -> int:
         """Do a slice of the work for versions that are being built or retired; returns how many
         records were enqueued. Workers call it when they have nothing more urgent to do."""
-        if not any(self._has_work(c) for c in self.store.collections()):
+        if not any(self._has_work(c) for c in self.store.versions.collections()):
             return 0
-        token = self.store.lock(_LOCK, self._worker, _LOCK_SECONDS)
+        token = self.store.shared.lock(_LOCK, self._worker, _LOCK_SECONDS)
         if token is None:
             return 0
         try:
             # read again: another process may have held the lock until now
-            found = self.store.collections()
+            found = self.store.versions.collections()
             for c in found:
                 if c.state == "building" and (count := self._fill(c)):
                     return count
@@ -227,7 +227,7 @@ class VersionLifecycle:
             for name in {c.spec.name for c in found if c.state == "building" and c.spec}:
                 self._switch_if_asked(name)
         finally:
-            self.store.unlock(_LOCK, token)
+            self.store.shared.unlock(_LOCK, token)
         return 0
 
     def _has_work(self, c: Collection) -> bool:
@@ -238,28 +238,28 @@ class VersionLifecycle:
     def _fill(self, c: Collection) -> int:
         """Enqueue a slice of the records that a version lacks."""
         note = notes.FILLED.of(c.version)
-        position = note.get(self.store)
+        position = note.get(self.store.shared)
         if position == math.inf:
             return 0
         if position is None:
-            if not self.store.track_unaware(c.version, "building"):
+            if not self.store.versions.track_unaware(c.version, "building"):
                 return 0
-            while self.store.join_version(c.version):
+            while self.store.versions.join(c.version):
                 pass
             position = 0
         enqueued, upto = self._backfiller.fill(c, int(position))
-        note.put(self.store, math.inf if upto is None else upto)
+        note.put(self.store.shared, math.inf if upto is None else upto)
         return enqueued
 
     def is_filled(self, c: Collection) -> bool:
         """Whether all records that it lacked are enqueued."""
-        return notes.FILLED.of(c.version).get(self.store) == math.inf
+        return notes.FILLED.of(c.version).get(self.store.shared) == math.inf
 
     def ask_to_switch(self, name: str, *, wanted: bool) -> None:
-        notes.SWITCH_TO.of(name).put(self.store, "yes" if wanted else None)
+        notes.SWITCH_TO.of(name).put(self.store.shared, "yes" if wanted else None)
 
     def will_switch(self, name: str) -> bool:
-        return notes.SWITCH_TO.of(name).get(self.store) is not None
+        return notes.SWITCH_TO.of(name).get(self.store.shared) is not None
 
     def _switch_if_asked(self, name: str) -> None:
         if not (self.will_switch(name) and self.status(name).complete and self.repair(name)):
@@ -272,7 +272,7 @@ class VersionLifecycle:
         asked = self.will_switch(name)  # read first: a switch in between clears it
         pairs = self.pairs(name)
         states = {pair.new.state for pair in pairs}
-        progress = [self.store.progress(pair.new.version) for pair in pairs]
+        progress = [self.store.versions.progress(pair.new.version) for pair in pairs]
         return MigrationStatus(
             version=name,
             state=_state(pairs, states),
@@ -291,7 +291,7 @@ class VersionLifecycle:
         many records it lacks."""
         serve = [pair.new.version for pair in self.pairs(name) if pair.new.state != "serving"]
         deadline = time.monotonic() + timeout
-        while behind := self.store.switch_versions(serve, force=force):
+        while behind := self.store.versions.switch(serve, force=force):
             if force:
                 break
             if time.monotonic() > deadline:
@@ -313,35 +313,37 @@ class VersionLifecycle:
     def retire(self, gone: Sequence[Collection]) -> None:
         """Retire versions: changes no longer reach them, and workers drop them a little later."""
         for c in gone:
-            notes.RETIRED.of(c.version).put(self.store, self.store.now())
-        self.store.retire_versions([c.version for c in gone])
+            notes.RETIRED.of(c.version).put(self.store.shared, self.store.now())
+        self.store.versions.retire([c.version for c in gone])
         self.store.wake()
 
     def drop_retired(self) -> None:
         """Drop retired versions now."""
-        for c in self.store.collections():
-            if c.state == "retired" and self.store.track_unaware(c.version, c.state):
+        for c in self.store.versions.collections():
+            if c.state == "retired" and self.store.versions.track_unaware(c.version, c.state):
                 time.sleep(min(_GRACE, max(0.0, _GRACE - self._retired_for(c))))
                 self._drop(c)
 
     def _retired_for(self, c: Collection) -> float:
-        return self.store.now() - (notes.RETIRED.of(c.version).get(self.store) or 0.0)
+        return self.store.now() - (notes.RETIRED.of(c.version).get(self.store.shared) or 0.0)
 
     def _drop_after_grace(self, c: Collection) -> None:
-        if self._retired_for(c) >= _GRACE and self.store.track_unaware(c.version, "retired"):
+        if self._retired_for(c) >= _GRACE and self.store.versions.track_unaware(
+            c.version, "retired"
+        ):
             self._drop(c)
 
     def _drop(self, c: Collection, *, even_held: bool = False) -> None:
         """Drop jobs first: without jobs no worker writes for the version. While a worker holds one
         of them, nothing is dropped: a later step does it."""
-        while gone := self.store.drop_version(c.version, even_held=even_held):
+        while gone := self.store.versions.drop(c.version, even_held=even_held):
             pass
         if gone is None:
             return
         self.index.drop(c.version)
-        self.store.forget_version(c.version)
+        self.store.versions.forget(c.version)
         for key in (notes.FILLED, notes.RETIRED, notes.BACKFILLED):
-            key.of(c.version).put(self.store, None)
+            key.of(c.version).put(self.store.shared, None)
         log.info("migration: removed the rest of version %d of %s", c.version, c.kind)
 
 

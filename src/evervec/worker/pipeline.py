@@ -164,7 +164,7 @@ class Pipeline:
         """Load the first records, up to about `characters`, into a batch; returns how many. A
         record that is larger by itself gets its own batch, because the others, of any tenant, would
         wait for it."""
-        loaded = self.store.load(jobs, characters)
+        loaded = self.store.leases.load(jobs, characters)
         if batch.items and len(loaded) == 1 and _length(loaded[0]) > characters:
             return 0
         rows = self._reader.rows(zip(jobs, loaded, strict=False))
@@ -305,7 +305,7 @@ class Pipeline:
         batch.model.provider.record(spent)
         batch.costs.clear()
         if tokens:
-            self._used_up |= self.store.hold_spent({tenant for tenant, _ in spent})
+            self._used_up |= self.store.tenants.hold_spent({tenant for tenant, _ in spent})
         for row, count in tokens.items():
             batch.tokens[row] = batch.tokens.get(row, 0) + count
 

@@ -87,7 +87,7 @@ class RecordReader:
 
     def content(self, job: Job) -> Content | None:
         """The current content of a claimed job; None: the record's points are to be removed."""
-        loaded = self._store.load([job], 0)[0]
+        loaded = self._store.leases.load([job], 0)[0]
         if loaded is None:
             raise LeaseLost(f"job {job.job_id} no longer exists: it was cancelled")
         if isinstance(loaded, Unreadable):

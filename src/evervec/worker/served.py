@@ -48,7 +48,7 @@ class ServedVersions:
     def check_model(self) -> None:
         """Raise `VersionMismatch` if the model of this process serves no kind of the store: it may
         be a mistake, or another process may have migrated the store."""
-        collections, main = self._store.collections(), self._models.main
+        collections, main = self._store.versions.collections(), self._models.main
         if main is None:
             return
         served = [(c.kind, c.spec) for c in collections if c.state == "serving" and c.spec]
@@ -62,12 +62,12 @@ class ServedVersions:
                 "migrate without downtime with ev.migrate(embedder=...) or `evervec migrate`"
             )
         if any(c.spec is None for c in collections) and not self._store.read_only:
-            self._store.adopt(main.spec)
+            self._store.versions.adopt(main.spec)
 
     def refresh(self) -> list[int]:
         """Describe this process's models and chunkers to the store, if it does not have them yet;
         returns the versions that this process serves."""
-        found, known = self._store.collections(), (*self._models, *self._kinds.values())
+        found, known = self._store.versions.collections(), (*self._models, *self._kinds.values())
         if (
             found is self._collections
             and known == self._models_and_kinds
@@ -92,8 +92,8 @@ class ServedVersions:
     def _describe(self, found: list[Collection]) -> list[Collection]:
         spec = self._models.for_new_kinds(found)
         if spec and any(c.spec is None for c in found):
-            self._store.adopt(spec)
-            found = self._store.collections()
+            self._store.versions.adopt(spec)
+            found = self._store.versions.collections()
         undescribed = {
             c.version: way
             for c in found
@@ -102,8 +102,8 @@ class ServedVersions:
             and (way.chunker, way.app) != (c.chunker, c.app)
         }
         if undescribed:
-            self._store.describe(undescribed)
-            found = self._store.collections()
+            self._store.versions.describe(undescribed)
+            found = self._store.versions.collections()
         return found
 
     def way_of(self, c: Collection) -> KindSpec | None:
@@ -130,7 +130,7 @@ class ServedVersions:
     def needs_app(self, version: int) -> bool:
         """Whether only a process that registered the kind can do its jobs; read again, because it
         may have changed since the claim."""
-        return any(c.app for c in self._store.collections() if c.version == version)
+        return any(c.app for c in self._store.versions.collections() if c.version == version)
 
     # versions that the index cannot hold
     def refuse(self, error: WrongCollection) -> None:
@@ -152,7 +152,7 @@ class ServedVersions:
         return set(self._refused)
 
     def _cannot_hold(self, version: int) -> bool:
-        found = next((c for c in self._store.collections() if c.version == version), None)
+        found = next((c for c in self._store.versions.collections() if c.version == version), None)
         try:
             return bool(found and found.spec and self._index.refuses(found.kind, found.spec))
         except IndexUnavailable:

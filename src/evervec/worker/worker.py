@@ -173,7 +173,7 @@ class Worker:
             self._claims.release_suspects_lock()
             if forever:
                 with suppress(StoreError):
-                    self._store.leave(self._pipeline.queue.worker)
+                    self._store.workers.leave(self._pipeline.queue.worker)
 
     def _work(self) -> None:
         """Step until nothing is left to do."""
@@ -346,12 +346,12 @@ class Worker:
         self._heartbeat.tend()
         if now >= self._next_recovery:
             self._next_recovery = now + min(1.0, self._settings.lease_seconds / 4)
-            self._store.fold_usage()
+            self._store.tenants.fold_usage()
             self._claims.may_have_suspects |= self._upkeep.recover(self._heartbeat.beat)
         if self._forever and now >= self._next_beat:
             self._next_beat = now + _BEAT_SECONDS
             held = len(self._claims.jobs) + sum(len(batch.items) for batch in self._in_hand)
-            self._store.beat(
+            self._store.workers.beat(
                 self._pipeline.queue.worker,
                 version=self._version,
                 held=held,
@@ -367,7 +367,7 @@ class Worker:
         if pause > 0:
             self._stopping.wait(pause)
             return
-        due, now = self._store.next_due(), self._store.now()
+        due, now = self._store.leases.next_due(), self._store.now()
         wait = self._settings.poll_seconds or self._store.poll_seconds
         if due is not None and due > now:  # a job that is already due is not for this worker
             wait = min(wait, due - now)

@@ -26,19 +26,19 @@ class Head:
 
     def read(self) -> int | None:
         """The head for a writer; None: nothing was written yet."""
-        version, self._revision = self._note.read(self._store)
+        version, self._revision = self._note.read(self._store.shared)
         return version
 
     def current(self) -> int | None:
         """The head for readers, who never move it."""
-        return self._note.get(self._store)
+        return self._note.get(self._store.shared)
 
     def move(self, version: int) -> None:
         """Move the head; raises `Overtaken`, and leaves it, if another writer moved it since it was
         read."""
-        if not self._note.swap(self._store, version, self._revision):
+        if not self._note.swap(self._store.shared, version, self._revision):
             raise Overtaken("another writer wrote after this lock expired")
 
     def forget(self) -> None:
         if self.read() is not None:
-            self._note.swap(self._store, None, self._revision)
+            self._note.swap(self._store.shared, None, self._revision)

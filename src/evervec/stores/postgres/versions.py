@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from evervec.stores.notes import UNAWARE
 from evervec.stores.postgres.engine import SQL
-from evervec.stores.postgres.leases import Leases
 from evervec.stores.sql import versions
 from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.sharing import Sharing
 
 
-class Versions(Leases, versions.Versions, Sharing):
+class Versions(versions.Versions):
     """The part of the store that knows which model made which vectors."""
 
     def track_unaware(self, version: int, state: str = "building") -> bool:
@@ -18,31 +16,30 @@ class Versions(Leases, versions.Versions, Sharing):
         the new state. A transaction that is prepared meanwhile gets a new identity. Therefore, when
         the last listed transaction has ended, the call waits for those that are prepared then."""
         note = UNAWARE.of(version, state)
-        with (
-            self.db.reading() as conn
-        ):  # in this order: a transaction is prepared, never unprepared
-            opened = {row[0] for row in conn.execute(SQL.open_transactions)}
-            prepared = {row[0] for row in conn.execute(SQL.prepared_transactions)}
+        with self.db.reading() as conn:
+            # in this order: a transaction is prepared, never unprepared
+            opened = {id for (id,) in conn.execute(SQL.open_transactions)}
+            prepared = {id for (id,) in conn.execute(SQL.prepared_transactions)}
         there = opened | prepared
-        awaited, revision = note.read(self)
+        awaited, revision = note.read(self._shared)
         if awaited is None:
             if there:
-                note.swap(self, there, None)
+                note.swap(self._shared, there, None)
             return not there
         if not awaited.isdisjoint(there):
             return False
         if prepared and not all(map(_is_prepared, awaited)):
-            note.swap(self, prepared, revision)
+            note.swap(self._shared, prepared, revision)
             return False
-        note.swap(self, None, revision)
+        note.swap(self._shared, None, revision)
         return True
 
-    def forget_version(self, version: int) -> None:
-        super().forget_version(version)
+    def forget(self, version: int) -> None:
+        super().forget(version)
         for state in ("building", "retired"):
-            UNAWARE.of(version, state).put(self, None)
+            UNAWARE.of(version, state).put(self._shared, None)
 
-    def halt_finishes(self, conn: Connection) -> None:
+    def _halt_finishes(self, conn: Connection) -> None:
         conn.execute(SQL.halt_finishes)
 
 
