@@ -92,7 +92,7 @@ def test_a_repair_that_looked_before_the_drop_leaves_none_behind(
     build(app.ev)
     (new,) = [c.version for c in app.ev.store.versions.collections() if c.state == "building"]
     other.index.remove(new, other.index.held(new, None, 0, None))
-    with before(other.store, "reopen", drop(world, app.ev)):
+    with before(other.store.changes, "reopen", drop(world, app.ev)):
         other.verify(repair=True)
     check(world, app)
 
@@ -120,7 +120,7 @@ def test_a_backfill_that_looked_before_the_drop_leaves_none_behind(
         lambda: other.store.versions.track_unaware(_building(other), "building"),
         "older transactions to end",
     )
-    with before(other.store, "reopen", drop(world, app.ev)):
+    with before(other.store.changes, "reopen", drop(world, app.ev)):
         other.backfill()
     check(world, app)
 

@@ -16,7 +16,7 @@ from evervec import (
 )
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.model.jobs import Op
-from evervec.stores.sql.boxes import NextJob
+from evervec.stores.sql.job_writer import NextJob
 from evervec.stores.values import Draft
 from support.processes import until
 from support.world import (
@@ -504,7 +504,8 @@ def test_a_box_of_a_version_that_serves_no_longer_is_opened_by_the_one_that_does
     ev.add(KIND, "box text", id="b", boxed=True, created_at=5.0)
     ev.add(KIND, "boxed change", id="0", boxed=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ev.store, "pass_boxes_on", lambda: 0)
+        writer = ev.store.versions._writer  # type: ignore[attr-defined]
+        patch.setattr(writer, "pass_boxes_on", lambda: 0)
         migration.switch()
     ev.add(KIND, "later change", id="0", boxed=True)
     claim_for(ev, "hashing-64")
@@ -525,7 +526,7 @@ def test_jobs_of_a_version_that_is_gone_are_listed_and_swept(filled: World) -> N
     plan = Draft("", "", b"")
     with ev.store.db.writing(durable=True) as conn:  # type: ignore[attr-defined]
         job = NextJob(ev.tenant, 987654, record, Op.EMBED, None, plan)
-        ev.store.put_next(conn, [job], ev.store.now())  # type: ignore[attr-defined]
+        ev.store.versions._writer.put_next(conn, [job], ev.store.now())  # type: ignore[attr-defined]
     assert "987654" in {job.embedding_version for job in ev.queue.jobs()}
     (claimed,) = ev.queue.claim(1)
     assert claimed.embedding_version == "987654"

@@ -86,8 +86,8 @@ def write(ev: Evervec, batch: Batch, point: str, meanwhile: Callable[[], object]
         return
     hooks = {
         "applying": lambda: before(ev.index, "apply", meanwhile),
-        "applied": lambda: before(ev.store, "finish", meanwhile),
-        "finished": lambda: after(ev.store, "finish", meanwhile),
+        "applied": lambda: before(ev.store.leases, "finish", meanwhile),
+        "finished": lambda: after(ev.store.leases, "finish", meanwhile),
     }
     with hooks[point]():
         ev.pipeline.write(batch)

@@ -189,11 +189,11 @@ def test_of_two_that_notice_at_the_same_moment_one_tells(
 
     def overtaken(name: str) -> Note | None:
         note = read(name)
-        monkeypatch.setattr(store, "note", read)
+        monkeypatch.setattr(store.shared, "note", read)
         rival.update([SLOW])
         return note
 
-    monkeypatch.setattr(store, "note", overtaken)
+    monkeypatch.setattr(store.shared, "note", overtaken)
     alerts.update([SLOW])
     assert said(caplog) == ["[ALERT] it is slow"]
 

@@ -27,7 +27,7 @@ def test_a_retired_version_is_not_served(memory: World, monkeypatch: pytest.Monk
     memory.ev.pipeline.served.refresh()
     (known,) = memory.ev.store.versions.collections()
     retired = replace(known, state="retired", version=known.version + 1)
-    monkeypatch.setattr(memory.ev.store, "collections", lambda: [retired, known])
+    monkeypatch.setattr(memory.ev.store.versions, "collections", lambda: [retired, known])
     assert memory.ev.pipeline.served.refresh() == [known.version]
 
 
@@ -65,7 +65,7 @@ def test_the_store_is_told_how_a_kind_is_cut_only_when_it_does_not_know(
         told.append(ways)
         describe(ways)
 
-    monkeypatch.setattr(memory.ev.store, "describe", watched)
+    monkeypatch.setattr(memory.ev.store.versions, "describe", watched)
     add_all(memory.ev, KIND, "alpha")
     memory.ev.pipeline.served.refresh()
     (first,) = told
