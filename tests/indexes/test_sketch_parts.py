@@ -64,6 +64,9 @@ def check(ev: Evervec, truth: dict[str, str]) -> None:
     assert found.keys() == truth.keys()
     for id, text in truth.items():
         assert found[id] == pytest.approx(float(vector(text) @ asked), abs=1e-5)
+    # removed points are never found, because they cannot be read, but would displace others
+    block = ev.index._blocks._blocks[version_of(ev), ev.tenant]  # type: ignore[attr-defined]
+    assert len(block.matrix) == len(truth)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -117,6 +120,19 @@ def test_only_what_has_no_sketch_is_read_when_a_process_begins(world: World) -> 
     (block,) = ev.index._blocks._blocks.values()  # type: ignore[attr-defined]
     assert not block.matrix.keeps_vectors
     assert len(block.matrix) == 30
+
+
+def test_tenants_have_sketches_of_their_own(world: World) -> None:
+    truth = full(world)
+    other = world.tenant("other")
+    theirs = {str(n): f"{WORDS[n % 8]} iota" for n in range(20)}
+    for id, text in theirs.items():
+        other.add(KIND, text, id=id)
+    work(other)
+    other.index.tend(0)
+    assert parts_of(world) == 5
+    check(reopened(world), truth)
+    check(world.tenant("other"), theirs)
 
 
 def test_damaged_sketches_are_not_used_and_are_made_again(
