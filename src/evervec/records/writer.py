@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -70,24 +71,16 @@ _OF_A_DRAFT = (ValueRefused, ValueError, TypeError, ArithmeticError)
 """what a store or its driver raises for a value that it does not accept"""
 
 
+@dataclass(eq=False)
 class RecordWriter:
     """The writes of one tenant."""
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        tenant: str,
-        kinds: Mapping[str, Kind],
-        models: EmbedderRegistry,
-        tables: Tables,
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._tenant = tenant
-        self._kinds = kinds
-        self._models = models
-        self._tables = tables
+    _store: Store
+    _settings: Settings
+    _tenant: str
+    _kinds: Mapping[str, Kind]
+    _models: EmbedderRegistry
+    _tables: Tables
 
     def draft(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
         """A checked and rendered draft; `options`: the record's other parts by name."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from evervec.errors import InvalidRecord
@@ -29,20 +30,14 @@ _SLICE = 1000
 _LOCK_SECONDS = 60.0
 
 
+@dataclass(eq=False)
 class Backfiller:
     """The backfills of one process over its store, for all tenants."""
 
-    def __init__(
-        self,
-        store: Store,
-        pipeline: Pipeline,
-        kinds: Mapping[str, Kind],
-        settings: Settings,
-    ) -> None:
-        self._store = store
-        self._pipeline = pipeline
-        self._kinds = kinds
-        self._settings = settings
+    _store: Store
+    _pipeline: Pipeline
+    _kinds: Mapping[str, Kind]
+    _settings: Settings
 
     # by command
     def run(

@@ -50,26 +50,17 @@ class Pair:
     old: Collection | None
 
 
+@dataclass(eq=False)
 class VersionLifecycle:
     """All migrations of a store, as one process sees and drives them."""
 
-    def __init__(
-        self,
-        store: Store,
-        index: Index,
-        models: EmbedderRegistry,
-        backfiller: Backfiller,
-        cutter_of: CutterOf,
-        worker: str,
-        settings: Settings,
-    ) -> None:
-        self.store = store
-        self.index = index
-        self.models = models
-        self.settings = settings
-        self.cutter_of = cutter_of
-        self._backfiller = backfiller
-        self._worker = worker
+    store: Store
+    index: Index
+    models: EmbedderRegistry
+    _backfiller: Backfiller
+    cutter_of: CutterOf
+    _worker: str
+    settings: Settings
 
     # beginning
     def begin(

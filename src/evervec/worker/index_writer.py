@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from evervec.indexes.base import Index
 from evervec.model.records import Change
@@ -27,14 +27,14 @@ _HIGHEST_SEQ = 1 << 53
 here"""
 
 
+@dataclass(eq=False)
 class IndexWriter:
     """Writes the points of finished jobs to the index, and finishes the jobs in the store."""
 
-    def __init__(self, store: Store, index: Index, queue: Queue, lease: float) -> None:
-        self._store = store
-        self._index = index
-        self._queue = queue
-        self._lease = lease
+    _store: Store
+    _index: Index
+    _queue: Queue
+    _lease: float
 
     def finish(self, finishes: Sequence[Finish]) -> list[bool]:
         """Write points and ledger and finish the jobs; False where the lease was lost, or the

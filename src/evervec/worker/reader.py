@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from evervec.embedders.base import describe
@@ -49,17 +50,15 @@ def _draft_of_row(
         ) from error
 
 
+@dataclass(eq=False)
 class RecordReader:
     """Reads the current content of records: from the store, from their box, or through the kind's
     loader or attached table."""
 
-    def __init__(
-        self, store: Store, kinds: Mapping[str, Kind], tables: Tables, settings: Settings
-    ) -> None:
-        self._store = store
-        self._kinds = kinds
-        self._tables = tables
-        self._settings = settings
+    _store: Store
+    _kinds: Mapping[str, Kind]
+    _tables: Tables
+    _settings: Settings
 
     def rows(
         self, loaded: Iterable[tuple[Job, Loaded | Unreadable | None]]
