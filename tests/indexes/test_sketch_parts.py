@@ -78,9 +78,9 @@ def test_a_search_is_right_whatever_happened(world: World, seed: int) -> None:
         act = draw.choice(("add", "add", "delete", "tend", "purge", "reopen", "search"))
         ev = world.ev
         if act == "add":
-            for id in draw.sample(range(60), 12):
-                truth[str(id)] = " ".join(draw.choices(WORDS, k=3))
-                ev.add(KIND, truth[str(id)], id=id)
+            for id in map(str, draw.sample(range(60), 12)):
+                truth[id] = " ".join(draw.choices(WORDS, k=3))
+                ev.add(KIND, truth[id], id=id)
             work(ev)
         elif act == "delete" and truth:
             gone = draw.sample(sorted(truth), min(5, len(truth)))
