@@ -16,10 +16,10 @@ from evervec.records.kinds import Kind, Rescore
 from evervec.stores.base import Store
 from evervec.stores.values import Candidate, Found
 
-Standing = tuple[float, float, float]
+Factors = tuple[float, float, float]
 """a record's strength, the age in seconds that halves it, and when it was updated"""
 _PLAIN = Rescore()
-_MOST_STANDING = 100_000
+_MOST_FACTORS = 100_000
 _MOST_CHARACTERS = 16_000_000
 _FIRST_PORTION = 16
 _LONG_PORTION = 1_000_000
@@ -78,33 +78,33 @@ class SearchCache:
         self._kinds = kinds
         self._whole = {s.kind: s.whole for s in all}
         self._all = _scope(all)
-        self._standing: dict[int, Standing | None] = {}
+        self._factors: dict[int, Factors | None] = {}
         self._alike: dict[tuple[str, float], tuple[float, float]] = {}
         self._read: dict[int, Read | None] = {}
         self._characters = 0
 
     @property
     def is_full(self) -> bool:
-        return len(self._standing) > _MOST_STANDING or self._characters > _MOST_CHARACTERS
+        return len(self._factors) > _MOST_FACTORS or self._characters > _MOST_CHARACTERS
 
     def scope(self, kind: str | None) -> Scope:
         if kind is None:
             return self._all
         return _scope([s for s in self._all.serving if s.kind == kind])
 
-    def standing(self, records: Iterable[int]) -> list[Standing | None]:
+    def factors(self, records: Iterable[int]) -> list[Factors | None]:
         """The parts of the records' relevance that do not depend on the query; None for a record
         that is not live."""
-        known = self._standing
+        known = self._factors
         try:
             return list(map(known.__getitem__, records))
         except KeyError:
             unknown = [record for record in records if record not in known]
         alive = self._store.records.candidates(self._tenant, unknown)
-        known.update((record, self._stands(alive.get(record))) for record in unknown)
+        known.update((record, self._factors_of(alive.get(record))) for record in unknown)
         return [known[record] for record in records]
 
-    def _stands(self, candidate: Candidate | None) -> Standing | None:
+    def _factors_of(self, candidate: Candidate | None) -> Factors | None:
         if candidate is None:
             return None
         alike = (candidate.kind, candidate.weight)

@@ -187,10 +187,10 @@ class Search:
         """The live records, best first."""
         now = self._store.now()
         ranked = []
-        alive = recall.standing(records)
-        for record, score, near, standing in zip(records, scores, similarity, alive, strict=True):
-            if standing is not None:  # otherwise it was deleted after its vector was written
-                strength, decay, updated_at = standing
+        alive = recall.factors(records)
+        for record, score, near, factors in zip(records, scores, similarity, alive, strict=True):
+            if factors is not None:  # otherwise it was deleted after its vector was written
+                strength, decay, updated_at = factors
                 age = now - updated_at if now > updated_at else 0.0
                 ranked.append((-score * strength / (1.0 + age / decay), record, near))
         ranked.sort()

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from evervec.errors import InvalidTransition, WaitTimeout
 from evervec.model.reports import Comparison, MigrationStatus
+from evervec.stores.values import Collection
 from evervec.verify.verify import verify_versions
 from evervec.versions.comparison import compare
 from evervec.versions.lifecycle import VersionLifecycle
@@ -84,10 +85,7 @@ class Migration:
 
     def rollback(self) -> None:
         """Make the old version serve again, at once; the new one is kept up to date."""
-        pairs = self._all.pairs(self.version)
-        old = [p.old for p in pairs if p.old and p.new.state == "serving"]
-        if not old:
-            self._refuse("there is nothing to roll back to", {"serving"})
+        old = self._replaced("there is nothing to roll back to")
         self._all.ask_to_switch(self.version, wanted=False)
         self._store.versions.switch([c.version for c in old], force=True)
         log.info("migration: rolled back from %s", self.version, extra={"version": self.version})
@@ -104,11 +102,15 @@ class Migration:
     def retire(self) -> None:
         """Give up the old version: a rollback is no longer possible, and its vectors are
         dropped."""
+        self._all.retire(self._replaced("there is nothing to retire"))
+
+    def _replaced(self, otherwise: str) -> list[Collection]:
+        """The versions that the new one has replaced."""
         pairs = self._all.pairs(self.version)
         old = [p.old for p in pairs if p.old and p.new.state == "serving"]
         if not old:
-            self._refuse("there is nothing to retire", {"serving"})
-        self._all.retire(old)
+            self._refuse(otherwise, {"serving"})
+        return old
 
     def _refuse(self, what: str, needs: set[str]) -> NoReturn:
         state = self.status().state

@@ -270,11 +270,13 @@ class Written:
         return self.succeeded + self.failed + self.retried
 
     def by_outcome(self) -> dict[str, int]:
-        """The number of attempts by outcome, with the names used in metrics."""
-        return {
+        """The number of attempts by outcome, where there were any, with the names used in
+        metrics."""
+        counts = {
             "done": self.succeeded, "failed": self.failed, "retry": self.retried,
             "released": self.released, "lost": self.lost,
         }  # fmt: skip
+        return {outcome: count for outcome, count in counts.items() if count}
 
     def add(self, other: Written) -> None:
         for name in ("succeeded", "failed", "retried", "released", "lost"):

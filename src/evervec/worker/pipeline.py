@@ -95,12 +95,7 @@ class Pipeline:
         opened."""
         check_generation(self.store, self._generation)
         self._tables.attempt(self._tables.follow)
-        refused, served = self.served.recheck_refused(), self.served.refresh()
-        served = [
-            version
-            for version in served
-            if version not in refused and self.served.models.get(version) not in self._unavailable
-        ]
+        served = self.served.refresh_claimable(self._unavailable)
         if not served:
             return []
         began = time.perf_counter()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from evervec.chunking import Chunker, Cutter, parse_chunker
 from evervec.embedding.registry import EmbedderRegistry, Model
@@ -139,9 +139,11 @@ class ServedVersions:
             log.error("jobs of an embedding version are waiting: %s", error)
         self._refused[error.version] = time.monotonic() + _ASK_AGAIN
 
-    def recheck_refused(self) -> set[int]:
-        """Ask the index again about versions that were refused a while ago; returns those that it
-        still cannot hold."""
+    def refresh_claimable(self, unavailable: Container[Model]) -> list[int]:
+        """The versions whose jobs may be claimed, after a `refresh`: not those of these models, nor
+        those that the index cannot hold. It is asked again about versions that were refused a while
+        ago."""
+        served = self.refresh()
         for version, again_at in list(self._refused.items()):
             if time.monotonic() < again_at:
                 continue
@@ -149,7 +151,11 @@ class ServedVersions:
                 self._refused[version] = time.monotonic() + _ASK_AGAIN
             else:
                 del self._refused[version]
-        return set(self._refused)
+        return [
+            version
+            for version in served
+            if version not in self._refused and self.models.get(version) not in unavailable
+        ]
 
     def _cannot_hold(self, version: int) -> bool:
         found = next((c for c in self._store.versions.collections() if c.version == version), None)
