@@ -26,9 +26,9 @@ _FIELDS = (
 def damage(ev: Evervec, id: str, name: str) -> None:
     """Add points of the text with that name to those of a record."""
     index: Any = getattr(ev.index, "_index", ev.index)
-    for version in [c.version for c in ev.store.collections() if c.kind == KIND]:
+    for version in [c.version for c in ev.store.versions.collections() if c.kind == KIND]:
         held = ev.index.held(version, ev.tenant, 0, None)
-        records = ev.store.found([point.record for point in held])
+        records = ev.store.records.found([point.record for point in held])
         mine = [point for point in held if records[point.record].id == id]
         if mine and name == TWICE:
             _add_again(ev, index, version, mine)
