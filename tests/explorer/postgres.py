@@ -363,7 +363,8 @@ class CallersTransaction:
     def __init__(self, disk: PostgresDisk, process: Actor) -> None:
         self._disk = disk
         self._conn = disk.connect(process, "in a transaction of the application")
-        self._name = f"explorer {process.name}"
+        # names are the server's, which the databases of all processes of the explorer share
+        self._name = f"explorer {os.getpid()} {process.name}"
         self._is_prepared = False
         self._execute("begin")
 
