@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from evervec import DeadlineExceeded, InvalidArgument, deadline
+from evervec.chunking import SizeChunker
 from evervec.errors import Cancelled
 from evervec.model.deadlines import (
     Deadline,
@@ -95,17 +96,16 @@ def test_pieces_of_a_text_are_not_looked_at_past_the_deadline(
 ) -> None:
     """The loop over the pieces of a long text reads nothing, so it must look itself."""
     memory.ev.add(KIND, "tea " + " ".join(paragraph(f"w{n}") for n in range(20)), id="1")
-    clock, chunker = Clock(0.0), memory.ev._search._chunker
-    split, pieces = chunker.split, 0
+    clock, split, pieces = Clock(0.0), SizeChunker.split, 0
 
-    def slow(text: str) -> object:
+    def slow(chunker: SizeChunker, text: str) -> object:
         nonlocal pieces
-        for piece in split(text):
+        for piece in split(chunker, text):
             pieces += 1
             clock.move(1)
             yield piece
 
-    monkeypatch.setattr(chunker, "split", slow, raising=False)
+    monkeypatch.setattr(SizeChunker, "split", slow)
     with pytest.raises(DeadlineExceeded), deadline(3, clock):
         memory.ev.search("tea w19", mode="text")  # which are in different pieces
     assert pieces == 3

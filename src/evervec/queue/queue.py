@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -45,26 +45,18 @@ def worker_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
+@dataclass(eq=False, repr=False)
 class Queue:
     """The jobs of one store, limited to one tenant (or all tenants, with None). Claims always serve
     all tenants."""
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        tenant: str | None,
-        kinds: Mapping[str, Kind],
-        models: EmbedderRegistry,
-        content: Callable[[Job], Content | None],
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._tenant = tenant
-        self._kinds = kinds
-        self._models = models
-        self._content = content
-        self.worker = worker_name()
+    _store: Store
+    _settings: Settings
+    _tenant: str | None
+    _kinds: Mapping[str, Kind]
+    _models: EmbedderRegistry
+    _content: Callable[[Job], Content | None]
+    worker: str = field(default_factory=worker_name, init=False)
 
     # enqueueing
     def enqueue(

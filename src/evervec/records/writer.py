@@ -71,7 +71,7 @@ _OF_A_DRAFT = (ValueRefused, ValueError, TypeError, ArithmeticError)
 """what a store or its driver raises for a value that it does not accept"""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class RecordWriter:
     """The writes of one tenant."""
 

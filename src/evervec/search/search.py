@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -48,26 +49,17 @@ Ranked = tuple[float, int, float | None]
 """negated relevance, record, similarity"""
 
 
+@dataclass(eq=False, repr=False)
 class Search:
     """Searches of one tenant."""
 
-    def __init__(
-        self,
-        store: Store,
-        index: Index,
-        models: EmbedderRegistry,
-        kinds: Mapping[str, Kind],
-        settings: Settings,
-        tenant: str,
-    ) -> None:
-        self._store = store
-        self._index = index
-        self._models = models
-        self._kinds = kinds
-        self._settings = settings
-        self._tenant = tenant
-        self._chunker = SizeChunker(4 * settings.chunk_tokens)
-        self._recall: SearchCache | None = None
+    _store: Store
+    _index: Index
+    _models: EmbedderRegistry
+    _kinds: Mapping[str, Kind]
+    _settings: Settings
+    _tenant: str
+    _recall: SearchCache | None = field(default=None, init=False)
 
     def search(
         self,
@@ -245,7 +237,7 @@ class Search:
         """The piece that contains most of the query's full-text terms, which are few."""
         words = {term.lower() for term in terms(query)}
         best, most = "", -1
-        for start, end in self._chunker.split(found.text):
+        for start, end in SizeChunker(4 * self._settings.chunk_tokens).split(found.text):
             check()
             piece = found.text[start:end]
             lowered = piece.lower()

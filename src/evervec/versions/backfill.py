@@ -30,7 +30,7 @@ _SLICE = 1000
 _LOCK_SECONDS = 60.0
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Backfiller:
     """The backfills of one process over its store, for all tenants."""
 

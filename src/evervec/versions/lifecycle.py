@@ -50,7 +50,7 @@ class Pair:
     old: Collection | None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class VersionLifecycle:
     """All migrations of a store, as one process sees and drives them."""
 

@@ -27,7 +27,7 @@ _HIGHEST_SEQ = 1 << 53
 here"""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class IndexWriter:
     """Writes the points of finished jobs to the index, and finishes the jobs in the store."""
 

@@ -50,7 +50,7 @@ def _draft_of_row(
         ) from error
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class RecordReader:
     """Reads the current content of records: from the store, from their box, or through the kind's
     loader or attached table."""
