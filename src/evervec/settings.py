@@ -151,10 +151,7 @@ class Settings:
     )
     filter_conditions: int = _setting(64, "conditions in a filter, at most", least=1, most=200)
     filter_values: int = _setting(
-        1000,
-        "values in a filter, all lists together, at most",
-        least=1,
-        most=10_000,
+        1000, "values in a filter, all lists together, at most", least=1, most=10_000
     )
     filter_chars: int = _setting(
         65_536,
@@ -243,9 +240,7 @@ class Settings:
         1_000_000, "Idempotency-Keys kept per tenant, at most", least=1
     )
     server_connections: int = _setting(
-        2048,
-        "open connections; never more than half of the process's limit of open files",
-        least=1,
+        2048, "open connections; never more than half of the process's limit of open files", least=1
     )
     server_client_connections: int = _setting(
         512,

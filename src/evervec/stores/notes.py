@@ -1,8 +1,8 @@
 """The notes of a store: the name of each, and the type of its value.
 
-A note is a small value that all processes of a store share. It is changed by compare-and-set: `read`
-returns its value with a revision, and `swap` writes only if the revision is still the same. A name
-with `{}` is that of many notes: `FILLED.of(12)` is the note of version 12.
+A note is a small value that all processes of a store share (`store.shared`). It is changed by
+compare-and-set: `read` returns its value with a revision, and `swap` writes only if the revision is
+still the same. A name with `{}` is that of many notes: `FILLED.of(12)` is the note of version 12.
 """
 
 from __future__ import annotations
@@ -12,19 +12,12 @@ import math
 import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from evervec.model.reports import Gate
-from evervec.stores.values import Note
+from evervec.stores.base import Shared
 
 T = TypeVar("T")
-
-
-class Notes(Protocol):
-    """The part of a store that keeps notes."""
-
-    def note(self, name: str) -> Note | None: ...
-    def put_note(self, name: str, value: str | None, revision: int | None) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +32,24 @@ class NoteKey(Generic[T]):
         """The note of one version, kind or provider."""
         return replace(self, name=self.name.format(*parts))
 
-    def read(self, notes: Notes) -> tuple[T | None, int | None]:
+    def read(self, shared: Shared) -> tuple[T | None, int | None]:
         """The value and its revision, for `swap`; both None if there is no such note."""
-        note = notes.note(self.name)
+        note = shared.note(self.name)
         return (self.parse(note.value), note.revision) if note else (None, None)
 
-    def get(self, notes: Notes) -> T | None:
-        return self.read(notes)[0]
+    def get(self, shared: Shared) -> T | None:
+        return self.read(shared)[0]
 
-    def swap(self, notes: Notes, value: T | None, revision: int | None) -> bool:
+    def swap(self, shared: Shared, value: T | None, revision: int | None) -> bool:
         """Set the note, or delete it with None. False: another process changed it since it was
         read; nothing is changed."""
-        return notes.put_note(self.name, None if value is None else self.write(value), revision)
+        return shared.put_note(self.name, None if value is None else self.write(value), revision)
 
-    def put(self, notes: Notes, value: T | None) -> None:
+    def put(self, shared: Shared, value: T | None) -> None:
         """Set the note, or delete it with None, whatever it is now."""
         while True:
-            now, revision = self.read(notes)
-            if now == value or self.swap(notes, value, revision):
+            now, revision = self.read(shared)
+            if now == value or self.swap(shared, value, revision):
                 return
 
 
