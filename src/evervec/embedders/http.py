@@ -19,7 +19,6 @@ from typing import Any
 import orjson
 
 from evervec.embedders.base import PROBE, BadAnswer
-from evervec.embedders.connections import BrokenOff, CannotConnect, Connections, TooLong
 from evervec.errors import (
     EmbedderError,
     InvalidInput,
@@ -28,6 +27,7 @@ from evervec.errors import (
     SettingsError,
 )
 from evervec.model.deadlines import check, exceeded, left
+from evervec.runtime.http import BrokenOff, CannotConnect, Connections, TooLong
 
 _DURATION = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)(ms|us|µs|ns|h|m|s)")
 _UNIT = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}

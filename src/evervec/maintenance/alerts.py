@@ -13,15 +13,12 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from http.client import HTTPException
 from typing import Any, NamedTuple, TypeVar
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from evervec.errors import StoreError
 from evervec.settings import Settings
@@ -210,22 +207,16 @@ def _moment(seconds: float | None) -> str | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """Messages must not be sent to another address."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
 def _post(url: str, message: Mapping[str, Any]) -> str | None:
-    """Post a message; return the error without the URL, or None."""
-    headers = {"Content-Type": "application/json", "User-Agent": "evervec"}
-    request = Request(url, json.dumps(message).encode(), headers)
+    """Post a message; return the error without the URL, or None. A redirect is an error: messages
+    must not be sent to another address."""
+    from evervec.runtime import http  # imported late: it is slow to load
+
     try:
-        with build_opener(_NoRedirects).open(request, timeout=_POST_SECONDS):
-            return None
-    except HTTPError as error:
-        error.close()
-        return f"status {error.code}"
-    except (OSError, HTTPException, ValueError) as error:
-        return type(getattr(error, "reason", error)).__name__
+        with closing(http.Connections(url, {})) as webhook:
+            status = webhook.exchange(
+                "POST", "", json.dumps(message).encode(), _POST_SECONDS
+            ).status
+    except (http.CannotConnect, http.BrokenOff, http.TooLong, TimeoutError, ValueError) as error:
+        return type(error.__cause__ or error).__name__
+    return None if 200 <= status < 300 else f"status {status}"
