@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 
 from evervec import errors
 from evervec.errors import AccessDenied, EvervecError, InvalidArgument, RateLimited, StoreError
+from evervec.runtime.backoff import backoff
 from evervec.runtime.http import BrokenOff, CannotConnect, Connections, Response, TooLong
 from evervec.telemetry.traces import current
 
@@ -117,8 +118,7 @@ def _plain(value: Any) -> Any:
 
 
 def _pause(tries: int) -> float:
-    longest: float = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries)
-    return longest * random.uniform(0.5, 1.0)
+    return backoff(tries + 1, _FIRST_PAUSE, _LONGEST_PAUSE) * random.uniform(0.5, 1.0)
 
 
 def _retry_after(response: Response) -> float:

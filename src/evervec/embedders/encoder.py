@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from evervec.embedders.native import native
 from evervec.embedders.once import Once
-from evervec.embedders.spread import Spread, processors
 from evervec.errors import SettingsError
+from evervec.runtime.threads import Pool, processors
 
 Pooling = Literal["mean", "cls"]
 
@@ -50,7 +50,7 @@ class Encoder:
         outputs = {made.name: made for made in self._session.get_outputs()}
         self._output = outputs.get(_SENTENCE) or next(iter(outputs.values()))
         self._pooling = pooling
-        self._processors = Spread(processors())
+        self._processors = Pool(processors())
         self._counter = Once(lambda: _counter(tokenizer))
 
     @property

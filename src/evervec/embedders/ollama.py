@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from evervec.embedders.base import Answer, BadAnswer
 from evervec.embedders.http import Http, Reply
-from evervec.embedders.spread import Spread
 from evervec.errors import EmbedderError, InvalidInput, RateLimited
+from evervec.runtime.threads import Pool
 
 DEFAULT_MODEL = "mxbai-embed-large"
 _NATIVE = {
@@ -46,7 +46,7 @@ class OllamaEmbedder:
         self._asked = dimensions
         self._singly = False
         self._oldest = False  # the server only has /api/embeddings
-        self._singles = Spread(_SINGLE_CALLS)
+        self._singles = Pool(_SINGLE_CALLS)
         self.dimensions = (
             dimensions
             or _NATIVE.get(self.model.partition(":")[0])

@@ -20,6 +20,8 @@ from dataclasses import asdict, dataclass
 
 from evervec.errors import EmbedderError, ProviderUnavailable, RateLimited, StoreError
 from evervec.model.reports import Gate
+from evervec.runtime.backoff import backoff
+from evervec.runtime.threads import repeating
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Note
@@ -105,21 +107,17 @@ class Gatekeeper:
         if token is None:
             yield False
             return
-        tokens, over = [token], threading.Event()
+        tokens = [token]
 
         def renew() -> None:
-            while not over.wait(_HELD / 3):
-                with suppress(StoreError):
-                    if renewed := self._store.lock(lock, holder, _HELD):
-                        tokens.append(renewed)
+            with suppress(StoreError):
+                if renewed := self._store.lock(lock, holder, _HELD):
+                    tokens.append(renewed)
 
-        thread = threading.Thread(target=renew, name="evervec-probe-lock", daemon=True)
-        thread.start()
         try:
-            yield True
+            with repeating("evervec-probe-lock", _HELD / 3, renew):
+                yield True
         finally:
-            over.set()
-            thread.join()  # a renewal after the release would take the lock again
             with suppress(StoreError):  # the lock expires anyway
                 self._store.unlock(lock, tokens[-1])
 
@@ -144,7 +142,7 @@ class Gatekeeper:
     def _shut(self, old: Gate | None, error: EmbedderError, again: bool) -> Gate:
         now = self._store.now()
         tries = (old.tries + again) if old else 1
-        pause = min(self._settings.backoff_seconds * 2.0 ** min(tries - 1, 60), _LONGEST_PAUSE)
+        pause = backoff(tries, self._settings.backoff_seconds, _LONGEST_PAUSE)
         if isinstance(error, RateLimited) and error.retry_after is not None:
             pause = error.retry_after
         until = now + pause

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ from evervec.errors import (
 )
 from evervec.model.deadlines import check, current, deadline, left
 from evervec.model.reports import Gate
+from evervec.runtime.breaker import Breaker
+from evervec.runtime.threads import submit
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.telemetry.counters import CALLS, TOKENS
@@ -51,8 +54,7 @@ class Provider:
         self.spending = Spending(store, embedder.model or embedder.name, settings)
         self._counting = threading.Lock()
         self._said: str | None = None
-        self._avoid_until = 0.0
-        self._avoid_seconds = settings.backoff_seconds
+        self._queries = Breaker(settings.backoff_seconds, settings.backoff_seconds)
 
     # for workers
     def ready(self, stopping: Callable[[], bool] = lambda: False) -> bool:
@@ -60,22 +62,10 @@ class Provider:
         `stopping`."""
         if self._gates.gate() is None and not self._gates.waits:
             return not self._is_capped()
-        passed: list[bool] = []
-        errors: list[Exception] = []
-
-        def try_it() -> None:
-            try:
-                passed.append(self._gates.passes(self._probe))
-            except Exception as error:  # noqa: BLE001 - re-raised in the waiting thread
-                errors.append(error)
-
-        trial = threading.Thread(target=try_it, name="evervec-probe", daemon=True)
-        trial.start()
-        while trial.is_alive() and not stopping():
-            trial.join(0.05)
-        if errors:
-            raise errors[0]
-        return passed == [True] and not self._is_capped()
+        trial = submit("evervec-probe", lambda: self._gates.passes(self._probe))
+        while not trial.done() and not stopping():
+            wait([trial], 0.05)
+        return trial.done() and trial.result() and not self._is_capped()
 
     def _is_capped(self) -> bool:
         """Whether a daily cap is reached; logged once."""
@@ -95,10 +85,10 @@ class Provider:
         budget ends when `stopping`."""
         if self._budget.set:
             tokens = sum(count_tokens(self.embedder, text) for text in texts)
-            while wait := self._budget.take(tokens):
+            while seconds := self._budget.take(tokens):
                 if stopping():
-                    raise RateLimited(wait, "the budget of this minute is used up")
-                time.sleep(min(wait, 1.0))
+                    raise RateLimited(seconds, "the budget of this minute is used up")
+                time.sleep(min(seconds, 1.0))
         with self._ramp.call():
             gate = self._gates.gate()
             if gate is not None:
@@ -158,7 +148,7 @@ class Provider:
         gate = self._gates.gate() if self._is_remote else self._gates.known()
         if gate is not None and gate.until > self._store.now():
             raise error_of(gate, self._store.now())
-        if time.monotonic() < self._avoid_until:
+        if self._queries.open:
             raise ProviderUnavailable(f"{self.embedder.name} did not respond to the last query")
         try:
             # leaves time to answer from full text
@@ -178,7 +168,7 @@ class Provider:
             raise
         except Exception as error:
             self._tell("query", error)
-            self._avoid_until = time.monotonic() + self._avoid_seconds
+            self._queries.failed(str(error))
             raise
         CALLS.add(1, self.name, "query", "ok")
         return vector
