@@ -52,13 +52,13 @@ def test_a_process_may_end_in_the_middle_of_a_call() -> None:
     """A daemon thread in native code would otherwise abort it."""
     program = """
 import threading
-from evervec.embedders import native
+from evervec.embedders import loading
 from evervec.embedders.local import local
 
 embedder = local()
 embedder.embed(["text"])
 threading.Thread(target=embedder.embed, args=(["word " * 200] * 64,), daemon=True).start()
-while not native._inside:
+while not loading._inside:
     pass
 """
     ended = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 from evervec import errors
 from evervec.errors import AccessDenied, EvervecError, InvalidArgument, RateLimited, StoreError
 from evervec.runtime.backoff import backoff
-from evervec.runtime.http import BrokenOff, CannotConnect, Connections, Response, TooLong
+from evervec.runtime.http import Connections, HttpFailure, Response
 from evervec.telemetry.traces import current
 
 _AGAIN = frozenset({429, 502, 503, 504})
@@ -72,7 +72,7 @@ class Connection:
                 response = self._http.exchange(
                     method, target, content, self._timeout + waits, given, streamed=True
                 )
-            except (CannotConnect, BrokenOff, TooLong, TimeoutError) as error:
+            except (HttpFailure, TimeoutError) as error:
                 if tries == self._retries:
                     raise StoreError(
                         f"the service {self.url} is unreachable ({type(error).__name__}): check "

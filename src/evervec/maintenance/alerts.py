@@ -217,6 +217,6 @@ def _post(url: str, message: Mapping[str, Any]) -> str | None:
             status = webhook.exchange(
                 "POST", "", json.dumps(message).encode(), _POST_SECONDS
             ).status
-    except (http.CannotConnect, http.BrokenOff, http.TooLong, TimeoutError, ValueError) as error:
+    except (http.HttpFailure, TimeoutError, ValueError) as error:
         return type(error.__cause__ or error).__name__
     return None if 200 <= status < 300 else f"status {status}"

@@ -37,15 +37,19 @@ _PART = 1 << 18
 _MOST_BYTES = 1 << 28
 
 
-class CannotConnect(Exception):
+class HttpFailure(Exception):
+    """A request got no answer."""
+
+
+class CannotConnect(HttpFailure):
     """The server cannot be reached."""
 
 
-class BrokenOff(Exception):
+class BrokenOff(HttpFailure):
     """The connection ended, or the answer is not HTTP."""
 
 
-class TooLong(Exception):
+class TooLong(HttpFailure):
     """The answer is longer than any valid one."""
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from evervec.errors import SettingsError
 from evervec.model.jobs import Job
-from evervec.runtime.http import BrokenOff, CannotConnect, Connections, TooLong
+from evervec.runtime.http import Connections, HttpFailure
 from evervec.settings import Settings
 from evervec.telemetry.visible import without_secrets
 
@@ -65,10 +65,9 @@ class Courier:
         body = json.dumps({"job_id": job.job_id, "token": job.token}).encode()
         try:
             status = at.exchange("POST", "", body, self._seconds, headers).status
-        except TimeoutError as error:
-            return late or _log_undelivered(whom, job, type(error).__name__)
-        except (CannotConnect, BrokenOff, TooLong) as error:
-            return _log_undelivered(whom, job, type(error).__name__)
+        except (HttpFailure, TimeoutError) as error:
+            in_doubt = late and isinstance(error, TimeoutError)
+            return in_doubt or _log_undelivered(whom, job, type(error).__name__)
         return 200 <= status < 300 or _log_undelivered(whom, job, f"status {status}")
 
 
