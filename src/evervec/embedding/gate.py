@@ -28,7 +28,8 @@ from evervec.stores.values import Note
 
 log = logging.getLogger("evervec")
 
-NOBODYS_FAULT = (ProviderUnavailable, RateLimited)
+OUTAGES = (ProviderUnavailable, RateLimited)
+"""errors of the provider that no text caused"""
 _LONGEST_PAUSE = 60.0
 _LONGEST_SPREAD = 10.0
 _PROVIDER_LIMIT_SECONDS = 60.0
@@ -93,7 +94,7 @@ class Gatekeeper:
             try:
                 probe()
                 self.open()  # before the lock is released, so that no other worker probes
-            except NOBODYS_FAULT as error:
+            except OUTAGES as error:
                 self.shut(error, again=True)
                 return False
         return True

@@ -23,7 +23,7 @@ from contextlib import suppress
 from importlib.metadata import version
 
 from evervec.embedders.base import describe
-from evervec.embedding.gate import NOBODYS_FAULT
+from evervec.embedding.gate import OUTAGES
 from evervec.errors import IndexBusy, StoreClosed, StoreError
 from evervec.indexes.base import patience
 from evervec.maintenance.housekeeping import Housekeeping
@@ -385,7 +385,7 @@ class Worker:
         del self._embedded[0]
         self._heartbeat.drop(batch.jobs)
         self._count(batch, written)
-        if batch.outage is not None and not isinstance(batch.outage, NOBODYS_FAULT):
+        if batch.outage is not None and not isinstance(batch.outage, OUTAGES):
             if not self._forever:
                 raise batch.outage
             self._pause(batch.outage)
