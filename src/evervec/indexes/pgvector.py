@@ -24,7 +24,6 @@ from evervec.errors import EvervecError, IndexUnavailable, StoreError
 from evervec.indexes.base import Held, Match, Matches, Stray
 from evervec.model.filters import parse_filter
 from evervec.model.records import Change, ModelSpec
-from evervec.runtime.threads import start
 from evervec.settings import Settings
 from evervec.stores.named import Queries
 from evervec.stores.postgres.connections import Connections, Session
@@ -302,7 +301,10 @@ class PgvectorIndex:
         if not self._hnsw_rows or not self._refresh(table, conn) or not self._can_be_indexed(table):
             return
         if self._builder is None or not self._builder.is_alive():
-            self._builder = start("evervec-hnsw", self._build_quietly, table)
+            self._builder = threading.Thread(
+                target=self._build_quietly, args=(table,), name="evervec-hnsw", daemon=True
+            )
+            self._builder.start()
 
     def _can_be_indexed(self, table: _Table) -> bool:
         kind, _, size = table.type.rstrip(")").partition("(")

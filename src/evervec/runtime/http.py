@@ -45,7 +45,7 @@ class CannotConnect(HttpFailure):
     """The server cannot be reached."""
 
 
-class BrokenOff(HttpFailure):
+class ConnectionLost(HttpFailure):
     """The connection ended, or the answer is not HTTP."""
 
 
@@ -107,7 +107,7 @@ class Connections:
         streamed: bool = False,
     ) -> Response:
         """Send one request and read its answer, within so many seconds; if it is `streamed`, they
-        limit each silence of the server instead. Raises `CannotConnect`, `BrokenOff`, `TooLong` or
+        limit each silence of the server instead. Raises `CannotConnect`, `ConnectionLost`, `TooLong` or
         TimeoutError."""
         if self._closed:
             raise RuntimeError("the connections are closed")
@@ -139,7 +139,9 @@ class Connections:
             raise TimeoutError from None
         except (HTTPError, OSError) as error:
             cause = _cause(error)
-            raise cause if isinstance(cause, TimeoutError) else BrokenOff(_words(cause)) from None
+            raise (
+                cause if isinstance(cause, TimeoutError) else ConnectionLost(_words(cause))
+            ) from None
         finally:
             _thread.requesting = False
         return Response(response.status, response.headers, content)
