@@ -36,7 +36,7 @@ class Leases(leases.Leases):
         ids = in_turns(shared)
         if not ids:
             return []
-        rows: list[JobRow] = conn.execute(self.sql.due_jobs, (ids,)).fetchall()
+        rows: list[JobRow] = conn.execute(self.select_due + self.sql.due_jobs, (ids,)).fetchall()
         return rows
 
     def _finish_claimed(self, conn: Connection, token: str, finishes: Sequence[Finish]) -> set[int]:

@@ -82,6 +82,10 @@ class Leases(Part):
             conn.execute(self.sql.lease, (*held, self.engine.listed(job.job_id for job in jobs)))
         return jobs
 
+    @property
+    def select_due(self) -> str:
+        return f"select {self.sql.claim_columns}\n"
+
     def _anything_due(self, conn: Connection, now: float) -> bool:
         """Whether a claim may find a job, of any version."""
         raise NotImplementedError
@@ -116,7 +120,9 @@ class Leases(Part):
         return min((m for m in moments if m is not None), default=None)
 
     def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | Unreadable | None]:
-        return list(map(loaded, self.read(self.sql.load, [job.job_id for job in jobs], budget)))
+        ids = [job.job_id for job in jobs]
+        places = list(range(1, len(ids) + 1))
+        return list(map(loaded, self.read(self.sql.load, ids, places, budget)))
 
     # about to be written
     @retried

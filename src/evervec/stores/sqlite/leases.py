@@ -18,8 +18,6 @@ from evervec.stores.sql.turns import PROMOTED_AT_ONCE, in_turns, share_out
 from evervec.stores.sqlite.engine import SQL, listed
 from evervec.stores.values import Finish, Loaded, Unreadable
 
-SELECT_DUE = f"select {SQL.claim_columns}\n"
-
 
 class Leases(leases.Leases):
     """The part of the store that workers use."""
@@ -44,7 +42,7 @@ class Leases(leases.Leases):
 
         def first_of(tenant: str, count: int) -> list[JobRow]:
             asked = (tenant, now, crashes, left_out, count)
-            rows: list[JobRow] = conn.execute(SELECT_DUE + SQL.due_of_tenant, asked).fetchall()
+            rows: list[JobRow] = conn.execute(self.select_due + SQL.due_of_tenant, asked).fetchall()
             return rows
 
         turns = self.turns.tenants(lambda after: _tenants_behind(conn, after, skipped), limit)
