@@ -34,8 +34,8 @@ class SqliteIndex(RowsIndex):
     def listed(self, values: Iterable[Any]) -> str:
         return listed(values)
 
-    def filter_clause(self, conditions: tuple[Condition, ...]) -> tuple[str, list[Any]]:
-        given = Filter(conditions, taken=2)
+    def filter_clause(self, conditions: tuple[Condition, ...], taken: int) -> tuple[str, list[Any]]:
+        given = Filter(conditions, taken)
         return given.clause, given.values
 
     def mark(self) -> int:
