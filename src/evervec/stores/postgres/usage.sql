@@ -1,34 +1,7 @@
 -- Limits and usage of tenants.
 
-create table evervec.tenants (      -- limits of single tenants; null: the default limit applies
-    tenant text collate "C" primary key,
-    weight integer,                 -- share of its turn in a claim; other tenants have 1
-    kinds bigint,
-    records bigint,
-    bytes bigint,
-    chunks bigint,
-    tokens bigint,                  -- per day
-    money double precision          -- per day
-);
-
--- Usage of tenants, counted by triggers in the transaction of each change. Each trigger inserts a
--- row in `usage_changes`, so that transactions do not wait for each other. Workers add these rows
--- to the totals.
-create table evervec.usage (
-    tenant text collate "C" not null,
-    kind text collate "C" not null,
-    records bigint not null,        -- records that are not deleted
-    bytes bigint not null,          -- size of their titles, texts, metadata and typed data
-    primary key (tenant, kind)
-) with (fillfactor = 50);
-
-create table evervec.chunks (
-    tenant text collate "C" not null,
-    version bigint not null,
-    chunks bigint not null,         -- chunks in the ledger: each takes 24 bytes of an entry
-    primary key (tenant, version)
-) with (fillfactor = 50);
-
+-- Triggers count usage. Each inserts a row here, so that transactions do not wait for each other;
+-- workers add these rows to the totals.
 create table evervec.usage_changes (
     tenant text collate "C" not null,
     kind text collate "C",
