@@ -35,8 +35,5 @@ def upgrade(db: Connections) -> None:
 
 
 def _version(conn: Session) -> int:
-    known = "select 1 from duckdb_tables() where table_name = 'evervec_meta' and not internal"
-    if conn.execute(known).fetchone() is None:
-        return 0
-    row = conn.execute("select value from evervec_meta where key = 'schema'").fetchone()
-    return int(row[0]) if row else 0
+    exists = "select 1 from duckdb_tables() where table_name = 'evervec_meta' and not internal"
+    return SCHEMA.found(conn, exists, "evervec_meta")

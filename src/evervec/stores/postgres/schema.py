@@ -46,7 +46,5 @@ def upgrade(db: Connections) -> None:
 
 def _version(conn: Session) -> int:
     # query the catalogue itself: the session's cache of names may be stale
-    if conn.execute("select 1 from pg_tables where schemaname = 'evervec'").fetchone() is None:
-        return 0
-    row = conn.execute("select value from evervec.meta where key = 'schema'").fetchone()
-    return int(row[0]) if row else 0
+    exists = "select 1 from pg_tables where schemaname = 'evervec'"
+    return SCHEMA.found(conn, exists, "evervec.meta")

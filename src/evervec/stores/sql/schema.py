@@ -34,6 +34,15 @@ class Schema:
             for statement in self.statements(number):
                 conn.execute(statement)
 
+    @staticmethod
+    def found(conn: Connection, exists: str, meta: str) -> int:
+        """The schema of a store: 0 if `exists` finds no table `meta`."""
+        if conn.execute(exists).fetchone() is None:
+            return 0
+        query = f"select value from {meta} where key = 'schema'"
+        (value,) = conn.execute(query).fetchone() or (0,)
+        return int(value)
+
     def check(self, found: int, store: str) -> None:
         """Reject a store that was created by a newer evervec."""
         if found > self.latest:

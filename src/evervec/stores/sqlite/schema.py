@@ -44,8 +44,5 @@ def upgrade(db: Connections) -> None:
 
 
 def _version(conn: sqlite3.Connection) -> int:
-    known = "select 1 from sqlite_schema where type = 'table' and name = 'evervec_meta'"
-    if conn.execute(known).fetchone() is None:
-        return 0
-    row = conn.execute("select value from evervec_meta where key = 'schema'").fetchone()
-    return int(row[0]) if row else 0
+    exists = "select 1 from sqlite_schema where type = 'table' and name = 'evervec_meta'"
+    return SCHEMA.found(conn, exists, "evervec_meta")
