@@ -7,6 +7,8 @@ import pytest
 from evervec import InvalidArgument
 from support.world import KIND, World, work
 
+pytestmark = pytest.mark.every_index
+
 CONDITIONS, VALUES, CHARS = 64, 1000, 65_536
 
 

@@ -10,6 +10,8 @@ from evervec.chunking import hash_text
 from support.vectors import change, vector
 from support.world import DAY, KIND, World, add_all, paragraph, work
 
+pytestmark = pytest.mark.every_index
+
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta")
 
 
