@@ -1,5 +1,6 @@
 """Fixtures that every folder of tests can use."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,6 +57,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (kept if usual or item.get_closest_marker("every_pair") else spared).append(item)
     config.hook.pytest_deselected(items=spared)
     items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # modules and tests stay until the end: no collection need look at them again
 
 
 _OWN, _USUAL = frozenset(OWN_PAIRS), frozenset(USUAL_PAIRS)

@@ -112,7 +112,6 @@ def test_an_option_that_is_wrong_is_named(
         {None: "a"},
         {"a": {(1, 2): "x"}},
         CYCLE,
-        nested(100_000),
         [1, 2],
         "text",
         7,
@@ -123,6 +122,12 @@ def test_an_option_that_is_wrong_is_named(
 def test_metadata_that_is_not_json_is_refused(memory: World, metadata: Any) -> None:
     with pytest.raises(InvalidRecord, match="metadata"):
         memory.ev.add(KIND, "text", id="1", metadata=metadata)
+    assert_untouched(memory)
+
+
+def test_metadata_of_any_depth_is_refused(memory: World) -> None:
+    with pytest.raises(InvalidRecord, match="metadata_depth"):
+        memory.ev.add(KIND, "text", id="1", metadata=nested(100_000))
     assert_untouched(memory)
 
 
