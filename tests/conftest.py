@@ -42,6 +42,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-pair", action="store_true", help="every store with every index")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Modules and tests stay until the end: the garbage collector need not look at them."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave to `make pairs` what others of the same store or of the same index check.
 
@@ -57,11 +66,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (kept if usual or item.get_closest_marker("every_pair") else spared).append(item)
     config.hook.pytest_deselected(items=spared)
     items[:] = kept
-
-
-def pytest_collection_finish() -> None:
-    gc.collect()
-    gc.freeze()  # modules and tests stay until the end: no collection need look at them again
 
 
 _OWN, _USUAL = frozenset(OWN_PAIRS), frozenset(USUAL_PAIRS)
