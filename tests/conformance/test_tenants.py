@@ -66,8 +66,8 @@ def test_scores_do_not_depend_on_what_others_have(world: World, other: Evervec) 
     other.add(KIND, "one alpha alpha", id="b")
     work(other)
     before = other.search("alpha one", mode="semantic")
-    for n in range(30):
-        world.ev.add(KIND, "one two three four", id=f"noise {n}")
+    noise = ({"id": f"noise {n}", "text": "one two three four"} for n in range(30))
+    list(world.ev.add_many(KIND, noise))
     work(world.ev)
     after = other.search("alpha one", mode="semantic")
     assert [(h.id, h.similarity, h.relevance) for h in before] == [
