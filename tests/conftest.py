@@ -1,7 +1,7 @@
 """Fixtures that every folder of tests can use."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,12 +43,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection() -> Generator[None, object, object]:
     """Modules and tests stay until the end: the garbage collector need not look at them."""
     gc.disable()
-    yield
+    result = yield
     gc.freeze()
     gc.enable()
+    return result
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -59,16 +60,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("every_pair"):
         return
     on_own = {_function(item) for item in items if _pairs(item) & _OWN}
-    spared, kept = [], []
-    for item in items:
-        about_index = item.get_closest_marker("every_index") or _function(item) not in on_own
-        usual = _pairs(item) <= (_USUAL if about_index else _OWN)
-        (kept if usual or item.get_closest_marker("every_pair") else spared).append(item)
-    config.hook.pytest_deselected(items=spared)
-    items[:] = kept
+    spared = {item for item in items if not _is_usual(item, _function(item) in on_own)}
+    config.hook.pytest_deselected(items=list(spared))
+    items[:] = [item for item in items if item not in spared]
 
 
 _OWN, _USUAL = frozenset(OWN_PAIRS), frozenset(USUAL_PAIRS)
+
+
+def _is_usual(item: pytest.Item, on_own: bool) -> bool:
+    if item.get_closest_marker("every_pair"):
+        return True
+    about_index = not on_own or item.get_closest_marker("every_index")
+    return _pairs(item) <= (_USUAL if about_index else _OWN)
 
 
 def _function(item: pytest.Item) -> str:

@@ -21,7 +21,7 @@ from evervec.embedders.hashing import HashingEmbedder
 from support.oracle import Key, Oracle, Problem
 
 TESTS = Path(__file__).parents[1]
-SECONDS = 4.0
+SECONDS = 6.0
 KEY = Key("default", "note", "1")
 
 
