@@ -10,8 +10,7 @@ from evervec.model.filters import Condition
 from evervec.stores.duckdb.connections import Connections
 from evervec.stores.duckdb.filters import Filter
 from evervec.stores.named import Queries
-from evervec.stores.sql.batches import columns
-from evervec.stores.sql.engine import Connection
+from evervec.stores.sql.engine import Connection, columns
 
 
 class DuckdbIndex(RowsIndex):
@@ -33,8 +32,8 @@ class DuckdbIndex(RowsIndex):
     def listed(self, values: Iterable[Any]) -> list[Any]:
         return list(values)
 
-    def filter_clause(self, conditions: tuple[Condition, ...]) -> tuple[str, list[Any]]:
-        given = Filter(conditions, taken=2)
+    def filter_clause(self, conditions: tuple[Condition, ...], taken: int) -> tuple[str, list[Any]]:
+        given = Filter(conditions, taken)
         return given.clause, given.values
 
     def mark(self) -> int:
