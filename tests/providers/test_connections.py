@@ -170,10 +170,19 @@ def test_nobody_there_and_no_such_name_are_told(to: Callable[..., Connections]) 
 
 
 @pytest.mark.parametrize(
-    "url", ["", "127.0.0.1:80", "ftp://host", "http://", "http://host:port", "http://a b/", "http://[::1"]
-)  # fmt: skip
-def test_what_is_no_url_says_so(url: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
+    ("url", "words"),
+    [
+        ("", "must begin with http"),
+        ("127.0.0.1:80", "must begin with http"),
+        ("ftp://host", "must begin with http"),
+        ("http://", "must begin with http"),
+        ("http://host:port", "Port could not be cast"),
+        ("http://a b/", "invalid characters"),
+        ("http://[::1", "Invalid IPv6"),
+    ],
+)
+def test_what_is_no_url_says_so(url: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         Connections(url, {})
 
 
