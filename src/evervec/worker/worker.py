@@ -23,18 +23,17 @@ from contextlib import suppress
 from importlib.metadata import version
 
 from evervec.embedders.base import describe
-from evervec.embedding.gate import NOBODYS_FAULT
+from evervec.embedding.gate import OUTAGES
 from evervec.errors import IndexBusy, StoreClosed, StoreError
 from evervec.indexes.base import patience
 from evervec.model.jobs import Job
 from evervec.model.reports import ProcessResult
 from evervec.settings import Settings
 from evervec.worker.batch import Batch, Call, Written
-from evervec.worker.calls import Calls
 from evervec.worker.claims import Claims
-from evervec.worker.endurance import AROUND, PASSING, Endurance
-from evervec.worker.heartbeat import Heartbeat
+from evervec.worker.failures import AROUND, PASSING, Failures
 from evervec.worker.pipeline import Pipeline
+from evervec.worker.threads import Calls, Heartbeat
 from evervec.worker.upkeep import Upkeep
 
 log = logging.getLogger("evervec")
@@ -82,7 +81,7 @@ class Worker:
         self._next_beat = 0.0
         self._thread: threading.Thread | None = None
         self._crash: BaseException | None = None
-        self._endurance = Endurance(settings.backoff_seconds)
+        self._endurance = Failures(settings.backoff_seconds)
         self._version = version("evervec")  # read from a file, once
 
     def _renew_threads(self) -> None:
@@ -325,7 +324,7 @@ class Worker:
         del self._embedded[0]
         self._heartbeat.drop(batch.jobs)
         self._count(batch, written)
-        if batch.outage is not None and not isinstance(batch.outage, NOBODYS_FAULT):
+        if batch.outage is not None and not isinstance(batch.outage, OUTAGES):
             if not self._forever:
                 raise batch.outage
             self._pause(batch.outage)
