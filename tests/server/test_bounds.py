@@ -21,7 +21,7 @@ from evervec.server import requests
 from evervec.server.problems import Problem
 from evervec.server.rate_limits import MemoryLimiter
 from evervec.server.repeats import Names
-from evervec.server.schemas.records import RecordIn
+from evervec.server.routes.records import RecordIn
 from evervec.server.service import Save, Service
 from support.service import Serve, Served
 from support.world import Clock

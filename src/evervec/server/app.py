@@ -39,7 +39,6 @@ from evervec.server.routes import (
     tenants,
     versions,
 )
-from evervec.server.schemas.records import RecordIn
 from evervec.server.service import Service
 
 _ROUTERS = (
@@ -103,7 +102,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             title=app.title, version=app.version, summary=app.summary, routes=app.routes
         )
         parts = made["components"]
-        for shape in (ProblemDocument, RecordIn):
+        for shape in (ProblemDocument, records.RecordIn):
             parts["schemas"][shape.__name__] = shape.model_json_schema()
         for unused in ("HTTPValidationError", "ValidationError"):
             parts["schemas"].pop(unused, None)

@@ -170,12 +170,15 @@ async def answer_problem(request: Request, error: Exception) -> Response:
     return found.response(request.scope.get("request_id"))
 
 
-def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The error responses of a route for OpenAPI: `statuses`, and those of every route."""
+def documented(
+    shape: type[BaseModel] | None, *errors: int, status: int = 200
+) -> dict[int | str, dict[str, Any]]:
+    """The responses of a route for OpenAPI: its body, its `errors`, and those of every route."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
-    return {
-        status: {"description": _MEANING[status], "content": content}
-        for status in sorted({*statuses, *_ANYWHERE})
+    good: dict[int | str, dict[str, Any]] = {} if shape is None else {status: {"model": shape}}
+    return good | {
+        error: {"description": _MEANING[error], "content": content}
+        for error in sorted({*errors, *_ANYWHERE})
     }
 
 

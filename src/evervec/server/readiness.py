@@ -42,6 +42,8 @@ class State:
 
     ok: bool
     reason: str
+    """`ok`, or why not: `timeout`, `unreachable`, `unwritable`, `full`, `low`, `stopped`,
+    `failing`, `stuck`, `paused`, `none` or `error`"""
     detail: str
 
 

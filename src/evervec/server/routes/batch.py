@@ -27,8 +27,7 @@ from evervec.server.deadlines import current_call
 from evervec.server.problems import Problem, documented, problem_of
 from evervec.server.repeats import IdempotencyKey, made_id
 from evervec.server.requests import CheckedRoute, Receive, Scope, Send, check_encoding
-from evervec.server.routes.records import draft_of, read_record
-from evervec.server.schemas.records import RecordIn, TicketOut
+from evervec.server.routes.records import RecordIn, TicketOut, draft_of, read_record
 from evervec.server.streams import Incoming, Spool
 from evervec.stores.values import Draft
 
@@ -53,7 +52,7 @@ class LineIn(RecordIn):
             "description": "A ticket for each line, in order; after an error, a problem document.",
             "content": {LINES: {"schema": TicketOut.model_json_schema()}},
         },
-        **documented(415),
+        **documented(None, 415),
     },
     openapi_extra={
         "requestBody": {

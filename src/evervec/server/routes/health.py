@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec.server.access import Reading
-from evervec.server.answers import answer
+from evervec.server.answers import Shown, answer, showing
 from evervec.server.metrics import exposition
 from evervec.server.problems import documented
-from evervec.server.readiness import as_shown
-from evervec.server.schemas.health import AliveOut, ReadyOut
+from evervec.server.readiness import State, as_shown
 
 router = APIRouter(tags=["health"])
+
+
+class AliveOut(Shown):
+    """The process responds."""
+
+    status: Literal["ok"]
+
+
+@showing(State)
+class PartOut(Shown):
+    """The state of one part of the service."""
+
+
+class ReadyOut(Shown):
+    """The state of the service by part. Without index or provider, the service saves records and
+    searches text, so it is degraded, not down. It is down when records cannot be saved, because of
+    the store or the disk, or when one of its own workers does not work."""
+
+    status: Literal["ready", "degraded", "down"]
+    store: PartOut
+    disk: PartOut
+    index: PartOut
+    provider: PartOut
+    workers: PartOut
 
 
 @router.get("/healthz", summary="Liveness check", responses={200: {"model": AliveOut}})
@@ -44,7 +69,10 @@ async def readyz(request: Request) -> Response:
     "/metrics",
     summary="Metrics for Prometheus",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **documented()},
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+        **documented(None),
+    },
 )
 async def metrics(request: Request, view: Reading) -> Response:
     """Of the key's tenant; for a platform admin, of all tenants."""

@@ -12,11 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec.model.jobs import Status
-from evervec.server.answers import answer
+from evervec.server.answers import Shown, answer
 from evervec.server.credentials import check_scheduler, public_url, read_delivery
 from evervec.server.problems import documented
 from evervec.server.requests import CheckedRoute, read_json
-from evervec.server.schemas.base import Shown
 from evervec.server.service import Service
 
 router = APIRouter(prefix="/internal", tags=["push"], route_class=CheckedRoute)
@@ -51,11 +50,7 @@ class DeliveredOut(Shown):
     error: str | None = Field(description="why the record failed, if it did")
 
 
-@router.post(
-    "/dispatch",
-    summary="Dispatch due jobs",
-    responses={200: {"model": DispatchedOut}, **documented()},
-)
+@router.post("/dispatch", summary="Dispatch due jobs", responses=documented(DispatchedOut))
 async def dispatch(request: Request, limit: Limit = 10) -> Response:
     """For a scheduler: claims jobs and sends each to the worker endpoint, through QStash or by a
     direct request. Requires `CRON_SECRET`."""
@@ -72,7 +67,7 @@ async def dispatch(request: Request, limit: Limit = 10) -> Response:
 @router.post(
     "/worker",
     summary="Run a dispatched job",
-    responses={200: {"model": DeliveredOut}, **documented()},
+    responses=documented(DeliveredOut),
     openapi_extra={
         "requestBody": {
             "required": True,

@@ -5,25 +5,59 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec.model.jobs import Job, Status
+from evervec.records.drafts import HIGHEST_PRIORITY
 from evervec.server.access import Reading, View, Writing
-from evervec.server.answers import answer, make_cursor, read_cursor
+from evervec.server.answers import (
+    MOST_AT_ONCE,
+    Given,
+    More,
+    Shown,
+    answer,
+    make_cursor,
+    read_cursor,
+    showing,
+)
 from evervec.server.discretion import told
 from evervec.server.problems import Problem, documented
 from evervec.server.repeats import IdempotencyKey, once
 from evervec.server.requests import CheckedRoute
-from evervec.server.schemas.base import MOST_AT_ONCE
-from evervec.server.schemas.jobs import CancelledOut, JobOut, JobsOut, PriorityIn
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=CheckedRoute)
+
+
+class PriorityIn(Given):
+    """The changeable fields of a job."""
+
+    priority: int = Field(ge=-HIGHEST_PRIORITY, le=HIGHEST_PRIORITY, examples=[10])
+
+
+@showing(Job, "token")
+class JobOut(Shown):
+    """The sync state of one record."""
+
+
+class JobsOut(Shown):
+    """A page of jobs."""
+
+    jobs: list[JobOut]
+    cursor: More
+
+
+class CancelledOut(Shown):
+    """The id of the cancelled job."""
+
+    cancelled: int
+
 
 JobId = Annotated[int, Path(ge=0, lt=1 << 63)]
 
 
-@router.get("", summary="List jobs", responses={200: {"model": JobsOut}, **documented()})
+@router.get("", summary="List jobs", responses=documented(JobsOut))
 async def jobs(
     view: Reading,
     status: Status | None = None,
@@ -43,16 +77,12 @@ async def jobs(
     return answer(JobsOut, {"jobs": shown, "cursor": last})
 
 
-@router.get("/{id}", summary="Get a job", responses={200: {"model": JobOut}, **documented(404)})
+@router.get("/{id}", summary="Get a job", responses=documented(JobOut, 404))
 async def job(view: Reading, id: JobId) -> Response:
     return answer(JobOut, await _find(view, id))
 
 
-@router.patch(
-    "/{id}",
-    summary="Change a job's priority",
-    responses={200: {"model": JobOut}, **documented(404, 415)},
-)
+@router.patch("/{id}", summary="Change a job's priority", responses=documented(JobOut, 404, 415))
 async def reorder(view: Writing, id: JobId, body: PriorityIn) -> Response:
     """Jobs of a higher priority are claimed first."""
     await _find(view, id)
@@ -61,11 +91,7 @@ async def reorder(view: Writing, id: JobId, body: PriorityIn) -> Response:
     return answer(JobOut, await _find(view, id))
 
 
-@router.post(
-    "/{id}/retry",
-    summary="Retry a failed job",
-    responses={200: {"model": JobOut}, **documented(404, 409)},
-)
+@router.post("/{id}/retry", summary="Retry a failed job", responses=documented(JobOut, 404, 409))
 async def retry(
     request: Request, view: Writing, id: JobId, idempotency_key: IdempotencyKey = None
 ) -> Response:
@@ -83,7 +109,7 @@ async def retry(
 @router.post(
     "/{id}/cancel",
     summary="Remove a pending or failed job",
-    responses={200: {"model": CancelledOut}, **documented(404, 409)},
+    responses=documented(CancelledOut, 404, 409),
 )
 async def cancel(
     request: Request, view: Writing, id: JobId, idempotency_key: IdempotencyKey = None

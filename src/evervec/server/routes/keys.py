@@ -7,34 +7,128 @@ create a permanent key.
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from evervec.errors import InvalidArgument
 from evervec.server.access import Reading, Running, View
-from evervec.server.answers import answer, make_cursor, read_cursor
-from evervec.server.audit import Audit
+from evervec.server.answers import (
+    MOST_AT_ONCE,
+    Given,
+    More,
+    Shown,
+    answer,
+    make_cursor,
+    read_cursor,
+    showing,
+)
+from evervec.server.audit import Audit, Entry
 from evervec.server.keys import Key, NewKey, Role, TooManyTokens
 from evervec.server.problems import Problem, documented
 from evervec.server.requests import CheckedRoute
-from evervec.server.schemas.base import MOST_AT_ONCE
-from evervec.server.schemas.keys import (
-    DEFAULT_OVERLAP,
-    AuditOut,
-    KeyIn,
-    KeysOut,
-    NewKeyOut,
-    RevokedOut,
-    RotateIn,
-    TokenIn,
-    TokenOut,
-)
 from evervec.stores.values import AuditChoice
 
 router = APIRouter(prefix="/v1", tags=["keys"], route_class=CheckedRoute)
+
+
+_LONGEST = 100 * 365 * 86400
+"""seconds; such a date can still be represented"""
+_DEFAULT_OVERLAP = 86400.0
+
+
+class KeyIn(Given):
+    """A key to create."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"tenant": "acme", "agent": "crawler", "role": "writer"}]}
+    )
+
+    tenant: str = Field(min_length=1)
+    agent: str = Field("default", min_length=1, description="name of the key's user")
+    role: Role = Role.WRITER
+    expires_in: float | None = Field(
+        None, gt=0, le=_LONGEST, description="lifetime in seconds; null: until revoked"
+    )
+
+
+@showing(Key, "parent", "kinds")
+class KeyOut(Shown):
+    """A key without its secret."""
+
+
+class KeysOut(Shown):
+    """Keys, oldest first, including revoked and expired ones."""
+
+    keys: list[KeyOut]
+
+
+class NewKeyOut(KeyOut):
+    """A new key."""
+
+    key: str = Field(description="the key itself, shown only once")
+
+
+class RotateIn(Given):
+    """Options of a rotation."""
+
+    overlap: float = Field(
+        _DEFAULT_OVERLAP, ge=0, le=_LONGEST, description="seconds that the old key stays valid"
+    )
+
+
+class RevokedOut(Shown):
+    """The id of the revoked key."""
+
+    revoked: str
+
+
+class TokenIn(Given):
+    """A token to create from the request's key."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"role": "reader", "kinds": ["note"], "expires_in": 600}]}
+    )
+
+    role: Role = Field(Role.READER, description="not higher than the key's role")
+    tenant: str | None = Field(
+        None, min_length=1, description="only for platform admins; default: the key's tenant"
+    )
+    kinds: list[str] | None = Field(
+        None, min_length=1, max_length=100,
+        description="the kinds that it gives access to; null: all",
+    )  # fmt: skip
+    expires_in: float = Field(
+        900.0, gt=0, description="lifetime in seconds, at most `token_seconds`"
+    )
+
+
+class TokenOut(Shown):
+    """A new token."""
+
+    token: str = Field(description="the token itself, shown only once; used like a key")
+    id: str
+    tenant: str
+    agent: str
+    role: Role
+    kinds: list[str] | None
+    expires_at: datetime
+
+
+@showing(Entry)
+class EntryOut(Shown):
+    """An entry of the audit log."""
+
+
+class AuditOut(Shown):
+    """Entries of the audit log, newest first."""
+
+    entries: list[EntryOut]
+    cursor: More
+
 
 KeyId = Annotated[
     str, Path(pattern=r"^(ev_)?[0-9a-f]{12}$", description="as listed, or the beginning of the key")
@@ -45,7 +139,7 @@ KeyId = Annotated[
     "/keys",
     summary="Create a key",
     status_code=201,
-    responses={201: {"model": NewKeyOut}, **documented(409, 415)},
+    responses=documented(NewKeyOut, 409, 415, status=201),
 )
 async def create(view: Running, body: KeyIn) -> Response:
     """The key is shown only once: only its hash is stored."""
@@ -62,7 +156,7 @@ async def create(view: Running, body: KeyIn) -> Response:
     return _shown(made)
 
 
-@router.get("/keys", summary="List keys", responses={200: {"model": KeysOut}, **documented()})
+@router.get("/keys", summary="List keys", responses=documented(KeysOut))
 async def keys(
     view: Running, tenant: Annotated[str | None, Query(min_length=1)] = None
 ) -> Response:
@@ -74,7 +168,7 @@ async def keys(
 @router.post(
     "/keys/{id}/revoke",
     summary="Revoke a key, or a token",
-    responses={200: {"model": RevokedOut}, **documented(404)},
+    responses=documented(RevokedOut, 404),
 )
 async def revoke(view: Running, id: KeyId) -> Response:
     """The key and its tokens become invalid at once; requests in progress with them end within two
@@ -92,13 +186,13 @@ async def revoke(view: Running, id: KeyId) -> Response:
     "/keys/{id}/rotate",
     summary="Replace a key without downtime",
     status_code=201,
-    responses={201: {"model": NewKeyOut}, **documented(404, 415)},
+    responses=documented(NewKeyOut, 404, 415, status=201),
 )
 async def rotate(view: Running, id: KeyId, body: RotateIn | None = None) -> Response:
     """Creates a key with the same tenant, agent and role. The old key stays valid for `overlap`
     seconds."""
     _must_have_key(view)
-    overlap = timedelta(seconds=body.overlap if body else DEFAULT_OVERLAP)
+    overlap = timedelta(seconds=body.overlap if body else _DEFAULT_OVERLAP)
     try:
         made = await view.run(view.service.keys.rotate, id, overlap)
     except InvalidArgument as error:
@@ -111,7 +205,7 @@ async def rotate(view: Running, id: KeyId, body: RotateIn | None = None) -> Resp
     "/tokens",
     summary="Create a token from your key",
     status_code=201,
-    responses={201: {"model": TokenOut}, **documented(409, 415)},
+    responses=documented(TokenOut, 409, 415, status=201),
 )
 async def token(view: Reading, body: TokenIn) -> Response:
     """For a program that should have fewer permissions than the key, for a limited time. A token is
@@ -141,11 +235,7 @@ async def token(view: Reading, body: TokenIn) -> Response:
     return answer(TokenOut, {"token": made.key, **asdict(made.info)}, 201)
 
 
-@router.get(
-    "/audit",
-    summary="Read the audit log",
-    responses={200: {"model": AuditOut}, **documented()},
-)
+@router.get("/audit", summary="Read the audit log", responses=documented(AuditOut))
 async def audit(
     view: Running,
     tenant: Annotated[

@@ -5,24 +5,48 @@ from __future__ import annotations
 from typing import Literal
 
 from fastapi import APIRouter
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from evervec.model.reports import MigrationStatus
 from evervec.server.access import Running, View
-from evervec.server.answers import answer
+from evervec.server.answers import Given, Shown, answer, showing
 from evervec.server.problems import Problem, documented
 from evervec.server.requests import CheckedRoute
-from evervec.server.schemas.migrations import MigrationIn, MigrationOut, StepIn
 from evervec.versions.migration import Migration
 
 router = APIRouter(prefix="/v1/migrations", tags=["versions"], route_class=CheckedRoute)
+
+
+class MigrationIn(Given):
+    """The model to migrate to."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"embedder": "openai:text-embedding-3-large"}]}
+    )
+
+    embedder: str = Field(min_length=1, description="its name, as for `evervec.open`")
+    version: str | None = Field(None, description="name of the new version")
+    kind: str | None = Field(None, description="only this kind")
+    switch: bool = Field(False, description="switch automatically when it is complete and verified")
+
+
+class StepIn(Given):
+    """Options of a step."""
+
+    force: bool = Field(False, description="switch even if the new version is incomplete")
+
+
+@showing(MigrationStatus)
+class MigrationOut(Shown):
+    """The progress of a migration."""
 
 
 @router.post(
     "",
     summary="Start a migration to another model",
     status_code=202,
-    responses={202: {"model": MigrationOut}, **documented(409, 415)},
+    responses=documented(MigrationOut, 409, 415, status=202),
 )
 async def begin(view: Running, body: MigrationIn) -> Response:
     """Workers build the new version beside the old one, while searches and writes continue. The
@@ -41,7 +65,7 @@ async def begin(view: Running, body: MigrationIn) -> Response:
 @router.get(
     "",
     summary="Get the migration that is in progress or can still be rolled back",
-    responses={200: {"model": MigrationOut}, **documented(404)},
+    responses=documented(MigrationOut, 404),
 )
 async def current(view: Running) -> Response:
     return answer(MigrationOut, await view.run(lambda: _current(view).status()))
@@ -50,7 +74,7 @@ async def current(view: Running) -> Response:
 @router.post(
     "/{step}",
     summary="Switch, roll back, retire or cancel",
-    responses={200: {"model": MigrationOut}, **documented(404, 409, 415)},
+    responses=documented(MigrationOut, 404, 409, 415),
 )
 async def take(
     view: Running,

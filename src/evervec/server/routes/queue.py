@@ -4,36 +4,92 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Literal
 
 from fastapi import APIRouter
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from evervec.model.reports import Gate, Spend, Stats
 from evervec.server.access import Reading, View, Writing
-from evervec.server.answers import answer
+from evervec.server.answers import Given, Shown, answer, showing
 from evervec.server.discretion import told
 from evervec.server.problems import documented
 from evervec.server.repeats import IdempotencyKey, once
 from evervec.server.requests import CheckedRoute
-from evervec.server.schemas.queue import (
-    PausedOut,
-    PurgedOut,
-    PurgeIn,
-    RecoveredOut,
-    RecoverIn,
-    RetriedOut,
-    RetryFailedIn,
-    StatsOut,
-)
 
 router = APIRouter(prefix="/v1/queue", tags=["queue"], route_class=CheckedRoute)
 
 
-@router.get(
-    "/stats",
-    summary="Get statistics of the queue",
-    responses={200: {"model": StatsOut}, **documented()},
-)
+@showing(Gate)
+class GateOut(Shown):
+    """Why the provider is paused."""
+
+
+@showing(Spend)
+class SpendOut(Shown):
+    """Provider calls, tokens and cost of a day."""
+
+
+@showing(Stats)
+class StatsOut(Shown):
+    """Statistics of the queue."""
+
+
+class RetryFailedIn(Given):
+    """Which failed jobs to retry."""
+
+    max_retries: int | None = Field(
+        None, ge=0, lt=1 << 31, description="only those with fewer attempts"
+    )
+
+
+class RetriedOut(Shown):
+    """Number of retried jobs."""
+
+    retried: int
+
+
+class RecoverIn(Given):
+    """Which jobs to recover."""
+
+    threshold: float | None = Field(
+        None, ge=0, lt=1e10, allow_inf_nan=False,
+        description="also those claimed more than so many seconds ago",
+    )  # fmt: skip
+
+
+class RecoveredOut(Shown):
+    """Number of recovered jobs."""
+
+    recovered: int
+
+
+class PurgeIn(Given):
+    """Which done or failed jobs to purge."""
+
+    status: Literal["done", "failed"]
+    older_than: float = Field(
+        7 * 86400.0, ge=0, lt=1e10, allow_inf_nan=False,
+        description="minimum seconds since their end",
+    )  # fmt: skip
+    boxed: bool = Field(False, description="with failed: also those that hold a boxed record")
+
+
+class PurgedOut(Shown):
+    """Number of purged jobs."""
+
+    purged: int
+
+
+class PausedOut(Shown):
+    """Whether the queue is paused."""
+
+    paused: bool
+
+
+@router.get("/stats", summary="Get statistics of the queue", responses=documented(StatsOut))
 async def stats(view: Reading) -> Response:
     """Jobs of the tenant by status; for a platform admin of all tenants, or of one with
     `?tenant=`."""
@@ -47,7 +103,7 @@ async def stats(view: Reading) -> Response:
 @router.post(
     "/retry-failed",
     summary="Retry all failed jobs",
-    responses={200: {"model": RetriedOut}, **documented(415)},
+    responses=documented(RetriedOut, 415),
 )
 async def retry_failed(
     request: Request,
@@ -68,7 +124,7 @@ async def retry_failed(
 @router.post(
     "/recover-stuck",
     summary="Recover jobs whose worker died",
-    responses={200: {"model": RecoveredOut}, **documented(415)},
+    responses=documented(RecoveredOut, 415),
 )
 async def recover_stuck(view: Writing, body: RecoverIn | None = None) -> Response:
     """Those whose lease expired. Workers do this automatically."""
@@ -78,11 +134,7 @@ async def recover_stuck(view: Writing, body: RecoverIn | None = None) -> Respons
     return answer(RecoveredOut, {"recovered": count})
 
 
-@router.post(
-    "/purge",
-    summary="Purge done or failed jobs",
-    responses={200: {"model": PurgedOut}, **documented(415)},
-)
+@router.post("/purge", summary="Purge done or failed jobs", responses=documented(PurgedOut, 415))
 async def purge(
     request: Request, view: Writing, body: PurgeIn, idempotency_key: IdempotencyKey = None
 ) -> Response:
@@ -100,11 +152,7 @@ async def purge(
     return await once(request, view, idempotency_key, do)
 
 
-@router.post(
-    "/pause",
-    summary="Stop workers from claiming jobs",
-    responses={200: {"model": PausedOut}, **documented()},
-)
+@router.post("/pause", summary="Stop workers from claiming jobs", responses=documented(PausedOut))
 async def pause(view: Writing) -> Response:
     """Jobs of the tenant; for a platform admin of all tenants, or of one with `?tenant=`. Claimed
     jobs are finished."""
@@ -112,11 +160,7 @@ async def pause(view: Writing) -> Response:
         return await view.run(_set_paused, view, True)
 
 
-@router.post(
-    "/resume",
-    summary="Let workers claim jobs again",
-    responses={200: {"model": PausedOut}, **documented()},
-)
+@router.post("/resume", summary="Let workers claim jobs again", responses=documented(PausedOut))
 async def resume(view: Writing) -> Response:
     """Ends a pause of the same scope. While all tenants are paused, a tenant that resumes stays
     paused."""

@@ -5,27 +5,36 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, unquote
 
 from fastapi import APIRouter, Depends, Header, Path, Query
+from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec.errors import EvervecError
 from evervec.facade import Evervec
-from evervec.model.jobs import Status, Ticket
+from evervec.model.jobs import Attempt, Status, Ticket
 from evervec.model.records import Record
-from evervec.records.drafts import LONGEST_ID, OPTIONS, check_name
+from evervec.records.drafts import HIGHEST_PRIORITY, LONGEST_ID, LONGEST_NAME, OPTIONS, check_name
 from evervec.server.access import TENANT, ReadingKind, View, WritingKind, view_of
 from evervec.server.answers import (
+    MOST_AT_ONCE,
+    BigInt,
+    Given,
+    Json,
+    More,
+    Shown,
     answer,
     asked_seq,
     asked_wait,
     entity_tag,
     make_cursor,
     read_cursor,
+    showing,
 )
 from evervec.server.discretion import told
 from evervec.server.keys import Role
@@ -39,18 +48,91 @@ from evervec.server.requests import (
     check_values,
 )
 from evervec.server.routes.tenants import quota_headers
-from evervec.server.schemas.base import MOST_AT_ONCE
-from evervec.server.schemas.jobs import HistoryOut
-from evervec.server.schemas.records import RecordIn, RecordOut, RecordsOut, TicketOut
 from evervec.server.service import Save
 from evervec.settings import Settings
 from evervec.stores.values import Draft
 
-R = TypeVar("R", bound=RecordIn)
-
 _FIRST_PORTION = 16
 
 router = APIRouter(prefix="/v1/records", tags=["records"], route_class=CheckedRoute)
+
+
+class RecordIn(Given):
+    """A record to add: its text, or the object of a typed kind as `data`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "kind": "note",
+                    "id": "tea",
+                    "text": "Tea is grown on hills in Assam.",
+                    "metadata": {"topic": "plants"},
+                }
+            ]
+        }
+    )
+
+    kind: str = Field(min_length=1)
+    text: str | None = None
+    data: Json | None = Field(None, description="instead of `text`, for a kind with a model")
+    id: str | int | None = Field(None, description="default: a new UUIDv7")
+    title: str | None = None
+    metadata: Json | None = None
+    weight: float | None = Field(None, ge=0, le=1)
+    priority: int = Field(0, ge=-HIGHEST_PRIORITY, le=HIGHEST_PRIORITY)
+    delay: float = Field(0.0, ge=0, lt=1e10, allow_inf_nan=False)
+    max_attempts: int | None = Field(None, ge=1, lt=1 << 31)
+    version: int | None = Field(None, ge=-(1 << 63), lt=1 << 63)
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    boxed: bool = Field(False, description="hidden until it is embedded")
+
+
+class TicketIn(Given):
+    """A ticket from adding or deleting a record."""
+
+    kind: str = Field(min_length=1, max_length=LONGEST_NAME)
+    id: str = Field(min_length=1, max_length=LONGEST_ID)
+    job_id: BigInt
+    seq: BigInt
+    accepted: bool = True
+    is_new: bool = True
+    enqueued: bool = True
+    status: Status | None = None
+    error: str | None = None
+
+
+@showing(Ticket)
+class TicketOut(Shown):
+    """The receipt of a change, to wait for it or to search after it."""
+
+    status: Status | None = Field(None, description="status of the change when the wait ended")
+    error: str | None = Field(None, description="error of a failed change")
+
+
+@showing(Record)
+class RecordOut(Shown):
+    """A record."""
+
+
+class RecordsOut(Shown):
+    """A page of records."""
+
+    records: list[RecordOut]
+    cursor: More
+
+
+@showing(Attempt)
+class AttemptOut(Shown):
+    """One attempt of a job."""
+
+
+class HistoryOut(Shown):
+    """The attempts of a record, oldest first."""
+
+    attempts: list[AttemptOut]
+
 
 PREFER = "`wait=30`: respond when it is embedded, or after so many seconds."
 IF_MATCH = "The record's ETag: only if it has not changed since."
@@ -69,6 +151,9 @@ async def _id(id: Annotated[str, Path(min_length=1)]) -> str:
 
 Kind = Annotated[str, Depends(_kind)]
 Id = Annotated[str, Depends(_id)]
+
+
+R = TypeVar("R", bound=RecordIn)
 
 
 def read_record(shape: type[R], source: bytes, settings: Settings) -> R:
@@ -94,7 +179,7 @@ def draft_of(ev: Evervec, given: RecordIn) -> Draft:
     responses={
         201: {"model": TicketOut, "description": "The record is embedded (with `Prefer: wait=`)."},
         202: {"model": TicketOut, "description": "The record is saved, and will be embedded."},
-        **documented(409, 412, 415),
+        **documented(None, 409, 412, 415),
     },
     openapi_extra={
         "parameters": [
@@ -146,11 +231,7 @@ async def add(request: Request) -> Response:
     return await once(request, view, name, do)
 
 
-@router.get(
-    "",
-    summary="List records",
-    responses={200: {"model": RecordsOut}, **documented()},
-)
+@router.get("", summary="List records", responses=documented(RecordsOut))
 async def records(
     view: ReadingKind,
     kind: Annotated[str | None, Query(min_length=1)] = None,
@@ -177,7 +258,7 @@ async def records(
 @router.get(
     "/{kind}/{id:path}/history",
     summary="List the attempts of a record",
-    responses={200: {"model": HistoryOut}, **documented(404)},
+    responses=documented(HistoryOut, 404),
 )
 async def history(view: ReadingKind, kind: Kind, id: Id) -> Response:
     """Oldest first; empty for a record without attempts."""
@@ -195,7 +276,7 @@ async def history(view: ReadingKind, kind: Kind, id: Id) -> Response:
     responses={
         200: {"model": RecordOut},
         304: {"description": "The record still matches `If-None-Match`."},
-        **documented(404),
+        **documented(None, 404),
     },
 )
 async def get(view: ReadingKind, kind: Kind, id: Id, if_none_match: IfNoneMatch = None) -> Response:
@@ -217,7 +298,7 @@ async def get(view: ReadingKind, kind: Kind, id: Id, if_none_match: IfNoneMatch 
     responses={
         200: {"model": TicketOut, "description": "Its vectors are deleted too (`Prefer: wait=`)."},
         202: {"model": TicketOut, "description": "Searches no longer find it."},
-        **documented(404, 412),
+        **documented(None, 404, 412),
     },
 )
 async def delete(

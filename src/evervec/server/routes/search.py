@@ -2,27 +2,68 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from fastapi import APIRouter
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from evervec.facade import job_failed
 from evervec.model.jobs import Status, Ticket
+from evervec.model.records import Hit
 from evervec.server.access import ReadingKind, View
-from evervec.server.answers import answer
+from evervec.server.answers import LONGEST_WAIT, MOST_AT_ONCE, Given, Json, Shown, answer, showing
 from evervec.server.discretion import told
 from evervec.server.problems import documented
 from evervec.server.requests import CheckedRoute
-from evervec.server.schemas.jobs import JobOut
-from evervec.server.schemas.records import TicketIn, WaitIn
-from evervec.server.schemas.search import HitsOut, SearchIn
+from evervec.server.routes.jobs import JobOut
+from evervec.server.routes.records import TicketIn
 
 router = APIRouter(prefix="/v1", tags=["search"], route_class=CheckedRoute)
+
+
+class SearchIn(Given):
+    """A search."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"query": "where is tea grown", "k": 3, "filter": {"topic": "plants"}}]
+        }
+    )
+
+    query: str = Field(min_length=1)
+    k: int = Field(10, ge=1, le=MOST_AT_ONCE)
+    kind: str | None = Field(None, min_length=1)
+    mode: Literal["hybrid", "semantic", "text"] = "hybrid"
+    filter: Json | None = Field(None, examples=[{"topic": "plants", "year": {"gte": 2020}}])
+    after: TicketIn | None = Field(None, description="search only when this change is in the index")
+    wait: float = Field(5.0, ge=0, le=LONGEST_WAIT, description="seconds to wait for `after`")
+
+
+@showing(Hit, "row")
+class HitOut(Shown):
+    """A search result."""
+
+
+class HitsOut(Shown):
+    """Search results, best first, and how they were found."""
+
+    hits: list[HitOut]
+    via: str
+    version: str | None
+
+
+class WaitIn(Given):
+    """A change to wait for."""
+
+    ticket: TicketIn
+    wait: float = Field(30.0, ge=0, le=LONGEST_WAIT)
 
 
 @router.post(
     "/search",
     summary="Search by meaning and by words",
-    responses={200: {"model": HitsOut}, **documented(409, 415)},
+    responses=documented(HitsOut, 409, 415),
 )
 async def search(view: ReadingKind, body: SearchIn) -> Response:
     """`via` says how the hits were found: without vectors, only text search is used. With `after`,
@@ -39,7 +80,7 @@ async def search(view: ReadingKind, body: SearchIn) -> Response:
 @router.post(
     "/wait",
     summary="Wait until a change is in the index",
-    responses={200: {"model": JobOut}, **documented(409, 415)},
+    responses=documented(JobOut, 409, 415),
 )
 async def wait(view: ReadingKind, body: WaitIn) -> Response:
     """Returns the job when it is done; 409 if it failed, is not done in time, or is unknown."""

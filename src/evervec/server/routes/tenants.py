@@ -6,17 +6,43 @@ from typing import Annotated
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Path
+from pydantic import Field
 from starlette.responses import Response
 
-from evervec.model.reports import Limits, Usage
+from evervec.model.reports import MOST_WEIGHT, Limits, Usage
 from evervec.records.drafts import check_name
 from evervec.server.access import Reading, Running, View
-from evervec.server.answers import answer
+from evervec.server.answers import BigInt, Given, Shown, answer, showing
 from evervec.server.problems import documented
 from evervec.server.requests import CheckedRoute
-from evervec.server.schemas.tenants import LimitsIn, UsageOut
 
 router = APIRouter(prefix="/v1", tags=["tenants"], route_class=CheckedRoute)
+
+
+class LimitsIn(Given):
+    """The limits of one tenant; they replace all previous ones. Omitted or null: the service's
+    setting for all tenants; 0: no limit."""
+
+    weight: int | None = Field(
+        None, ge=1, le=MOST_WEIGHT,
+        description="share of the queue, relative to other tenants (1 by default)",
+    )  # fmt: skip
+    kinds: BigInt | None = None
+    records: BigInt | None = None
+    bytes: BigInt | None = Field(None, description="of titles, texts and metadata")
+    chunks: BigInt | None = None
+    tokens: BigInt | None = Field(None, description="per day (UTC)")
+    money: float | None = Field(None, ge=0, le=1e15, description="per day (UTC)")
+
+
+@showing(Limits)
+class LimitsOut(Shown):
+    """The limits of a tenant; 0: no limit."""
+
+
+@showing(Usage)
+class UsageOut(Shown):
+    """A tenant's usage, including today's (UTC), and its limits."""
 
 
 async def _tenant(tenant: Annotated[str, Path(min_length=1)]) -> str:
@@ -26,11 +52,7 @@ async def _tenant(tenant: Annotated[str, Path(min_length=1)]) -> str:
 Tenant = Annotated[str, Depends(_tenant)]
 
 
-@router.get(
-    "/usage",
-    summary="Get usage and limits of the tenant",
-    responses={200: {"model": UsageOut}, **documented()},
-)
+@router.get("/usage", summary="Get usage and limits of the tenant", responses=documented(UsageOut))
 async def usage(view: Reading) -> Response:
     """Current records, bytes and chunks, today's tokens and money, and the limits."""
     used = await view.run(view.ev.usage)
@@ -40,7 +62,7 @@ async def usage(view: Reading) -> Response:
 @router.get(
     "/tenants/{tenant}/limits",
     summary="Get usage and limits of a tenant",
-    responses={200: {"model": UsageOut}, **documented()},
+    responses=documented(UsageOut),
 )
 async def limits(view: Running, tenant: Tenant) -> Response:
     """For platform admins."""
@@ -50,7 +72,7 @@ async def limits(view: Running, tenant: Tenant) -> Response:
 @router.put(
     "/tenants/{tenant}/limits",
     summary="Set the limits of a tenant",
-    responses={200: {"model": UsageOut}, **documented(415)},
+    responses=documented(UsageOut, 415),
 )
 async def set_limits(view: Running, tenant: Tenant, body: LimitsIn) -> Response:
     """For platform admins. Other processes of the store apply it within a second. Existing data is

@@ -5,22 +5,46 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from evervec.model.reports import VerifyReport
+from evervec.model.records import Version
+from evervec.model.reports import Tally, VerifyReport
 from evervec.server.access import Reading, View
-from evervec.server.answers import answer
+from evervec.server.answers import Given, Shown, answer, showing
 from evervec.server.keys import Role
 from evervec.server.problems import documented
 from evervec.server.requests import CheckedRoute
-from evervec.server.schemas.versions import VerifyIn, VerifyOut, VersionsOut
 
 router = APIRouter(prefix="/v1", tags=["versions"], route_class=CheckedRoute)
 
 
-@router.get(
-    "/versions",
-    summary="List embedding versions",
-    responses={200: {"model": VersionsOut}, **documented()},
-)
+@showing(Version)
+class VersionOut(Shown):
+    """The vectors of one kind by one model; for a tenant, only those of its records."""
+
+
+class VersionsOut(Shown):
+    """The embedding versions of each kind."""
+
+    versions: list[VersionOut]
+
+
+class VerifyIn(Given):
+    """Whether to repair faults, and whether to skip the comparison with the records' texts."""
+
+    repair: bool = False
+    quick: bool = False
+
+
+@showing(Tally)
+class TallyOut(Shown):
+    """Faults of one tenant's records of one kind."""
+
+
+@showing(VerifyReport)
+class VerifyOut(Shown):
+    """Differences between the index and the records."""
+
+
+@router.get("/versions", summary="List embedding versions", responses=documented(VersionsOut))
 async def versions(view: Reading) -> Response:
     """Which model made which vectors, for the tenant's kinds and with counts of its records."""
     found = await view.run(view.ev.versions, all_tenants=view.everyone)
@@ -30,7 +54,7 @@ async def versions(view: Reading) -> Response:
 @router.post(
     "/verify",
     summary="Compare the index with the records",
-    responses={200: {"model": VerifyOut}, **documented(415)},
+    responses=documented(VerifyOut, 415),
 )
 async def verify(view: Reading, body: VerifyIn | None = None) -> Response:
     """`repair` (for writers) removes orphaned points and enqueues missing or stale records.
