@@ -17,8 +17,8 @@ from starlette.routing import Route
 
 import evervec
 from evervec.server import serve as running
-from evervec.server.connections import client_network
 from evervec.server.keys import Keys
+from evervec.server.trust import client_network
 from support.processes import until
 from support.service import Serve, Served, ServiceProcess
 

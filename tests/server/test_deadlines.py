@@ -15,7 +15,7 @@ import pytest
 import evervec
 from evervec import Evervec
 from evervec.server import deadlines
-from evervec.server.drain import Drain
+from evervec.server.background import Drain
 from support.processes import until
 from support.service import Serve, Served
 from support.world import PATIENCE
@@ -250,7 +250,7 @@ def test_a_service_that_stops_breaks_off_what_does_not_end(slow: Served, ev: Eve
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(slow.http().post, "/v1/search", json=SEARCH) for _ in range(4)]
         until(lambda: turns(slow).running == 4)
-        loop = slow.app.state.inside._tending[0].get_loop()
+        loop = slow.app.state.background._tasks[0].get_loop()
         loop.call_soon_threadsafe(service.break_off)
         answers = [one.result() for one in asked]
     assert {answer.status_code for answer in answers} == {503}
@@ -266,10 +266,10 @@ def test_the_process_ends_when_the_time_to_drain_is_over(slow: Served, ev: Everv
         left.set()
 
     app = slow.app
-    drain = Drain(app.state.service, app.state.inside, whole_process=True, leave=leave)
+    drain = Drain(app.state.service, app.state.background, whole_process=True, leave=leave)
     with asking(slow, slow.key(), 1):
         until(lambda: turns(slow).running == 1)
-        loop = slow.app.state.inside._tending[0].get_loop()
+        loop = slow.app.state.background._tasks[0].get_loop()
         loop.call_soon_threadsafe(drain.begin)
         loop.call_soon_threadsafe(drain.begin)  # the second signal: at once
         assert left.wait(PATIENCE)

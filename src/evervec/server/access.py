@@ -107,8 +107,7 @@ class Access:
         except Problem as problem:
             if problem.status_code == 429:
                 await self._hold()
-            await problem.response(scope["request_id"])(scope, receive, send)
-            return
+            raise
         if caller.key is None:
             await self._app(scope, receive, send)
         else:

@@ -16,10 +16,9 @@ from starlette.exceptions import HTTPException
 from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.server.access import Access, has_own_access
-from evervec.server.admission import Admission
-from evervec.server.clients import Clients
+from evervec.server.admission import Admission, Clients
+from evervec.server.background import Background
 from evervec.server.deadlines import Deadlines
-from evervec.server.inside import Inside, Starting
 from evervec.server.metrics import Counts
 from evervec.server.problems import ProblemDocument, answer_problem
 from evervec.server.rate_limits import Limiter
@@ -57,7 +56,7 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
     with the first request.
     """
     service = Service(ev, limiter)
-    inside = Inside(service, workers)
+    background = Background(service, workers)
     counts = Counts()
     app = FastAPI(
         title="evervec",
@@ -65,32 +64,32 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
         summary="Keeps a vector index in sync with your data.",
         docs_url=None,
         redoc_url=None,
-        lifespan=_lifespan(inside),
+        lifespan=_lifespan(background),
     )
-    app.state.service, app.state.counts, app.state.inside = service, counts, inside
-    app.state.readiness = Readiness(ev, inside)
+    app.state.service, app.state.counts, app.state.background = service, counts, background
+    app.state.readiness = Readiness(ev, background)
     for module in _ROUTERS:
         app.include_router(module.router)
     app.add_middleware(Admission, service=service)
     app.add_middleware(Access, service=service)
     app.add_middleware(Deadlines, settings=ev.settings, calls=service.calls)
     app.add_middleware(Clients, settings=ev.settings)
-    app.add_middleware(Requests, most_bytes=int(ev.settings.server_body_mb * 1e6), count=counts)
-    app.add_middleware(Starting, inside=inside)
+    most_bytes = int(ev.settings.server_body_mb * 1e6)
+    app.add_middleware(Requests, start=background.start, most_bytes=most_bytes, count=counts)
     for kind in (EvervecError, HTTPException, RequestValidationError, ValidationError):
         app.add_exception_handler(kind, answer_problem)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 
 
-def _lifespan(inside: Inside) -> Any:
+def _lifespan(background: Background) -> Any:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        inside.start()
+        background.start()
         try:
             yield
         finally:
-            await inside.close()
+            await background.close()
 
     return lifespan
 

@@ -7,17 +7,15 @@ first. Time limits are enforced by one sweep per second over all connections, wi
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import sys
 import time
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Protocol
 
 from evervec.server.problems import Problem
 from evervec.server.rate_limits import MemoryLimiter
-from evervec.server.trust import Proxies
+from evervec.server.trust import Proxies, client_network
 from evervec.settings import Settings
 
 log = logging.getLogger("evervec.server")
@@ -154,21 +152,6 @@ class Connections:
             f"{whose} {room.most:,} connections in use ({name}): try again later",
             headers={"Retry-After": "1"},
         )
-
-
-@lru_cache(4096)
-def client_network(address: str) -> str:
-    """The key by which connections are counted: an IPv4 address, or an IPv6 /64 network, which
-    usually belongs to one client."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    if found.ipv4_mapped:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.IPv6Network((int(found) >> 64 << 64, 64)))
 
 
 def most_connections(wanted: int) -> int:

@@ -166,11 +166,7 @@ class Deadlines:
             await self._app(scope, receive, send)
             return
         given = headers_of(scope).get(HEADER)
-        try:
-            seconds = self._usual if given is None else self._asked(given)
-        except Problem as problem:
-            await problem.response(scope["request_id"])(scope, receive, send)
-            return
+        seconds = self._usual if given is None else self._asked(given)
         call = Call(Deadline(seconds), receive, chosen=given is not None)
         self._calls.add(call)
         if not self._looking:

@@ -21,7 +21,7 @@ from typing import Any
 from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.model.deadlines import deadline
-from evervec.server.inside import Inside
+from evervec.server.background import Background
 
 log = logging.getLogger("evervec.server")
 
@@ -135,9 +135,9 @@ class Part:
 class Readiness:
     """All parts of one service."""
 
-    def __init__(self, ev: Evervec, inside: Inside) -> None:
+    def __init__(self, ev: Evervec, background: Background) -> None:
         self._ev = ev
-        self._inside = inside
+        self._background = background
         looks = (self._store, self._disk, self._index, self._provider, self._workers)
         self._parts = [Part(look.__name__.strip("_"), look) for look in looks]
 
@@ -172,7 +172,7 @@ class Readiness:
             raise NotReady("paused")
 
     def _workers(self) -> None:
-        if trouble := self._inside.trouble():
+        if trouble := self._background.trouble():
             raise NotReady(trouble)
 
 

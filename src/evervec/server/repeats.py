@@ -44,13 +44,11 @@ _TENANTS = 1000
 _KEPT_HEADERS = ("etag", "location")
 
 
-async def once(
-    request: Request, view: View, name: str | None, do: Callable[[], Awaitable[Response]]
-) -> Response:
+async def once(view: View, name: str | None, do: Callable[[], Awaitable[Response]]) -> Response:
     """Execute a request, or return its stored response. Error responses are not stored."""
     if name is None:
         return await do()
-    names, fingerprint = view.service.names, await _fingerprint(request)
+    names, fingerprint = view.service.names, await _fingerprint(view.request)
     name = f"{name} {view.caller.agent}"  # two agents may choose the same name
     known = await view.run(names.ask, view.tenant, name, fingerprint)
     if known.fingerprint != fingerprint:

@@ -50,10 +50,19 @@ SECURITY_HEADERS = (
 
 
 class Requests:
-    """The outermost middleware: request ids, body limits, and responses to unexpected errors."""
+    """The outermost middleware: request ids, body limits, and responses to errors, both to a
+    `Problem` of another middleware and to unexpected ones. It calls `start` before each request,
+    and `count` after it."""
 
-    def __init__(self, app: App, most_bytes: int, count: Callable[[Scope, int], None]) -> None:
+    def __init__(
+        self,
+        app: App,
+        start: Callable[[], None],
+        most_bytes: int,
+        count: Callable[[Scope, int], None],
+    ) -> None:
         self._app = app
+        self._start = start
         self._most_bytes = most_bytes
         self._count = count
 
@@ -61,6 +70,7 @@ class Requests:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        self._start()
         headers = headers_of(scope)
         given = headers.get("x-request-id", "")
         id = scope["request_id"] = given if _SANE_ID.fullmatch(given) else new_request_id()
@@ -86,16 +96,21 @@ class Requests:
 
         try:
             with traced(scope["method"], headers.get("traceparent")) as name:
-                await self._app(scope, self._bounded(scope, body.receive), sending)
+                try:
+                    await self._app(scope, self._bounded(scope, body.receive), sending)
+                except Problem as problem:
+                    if status:  # the response has started
+                        raise
+                    await problem.response(id)(scope, receive, sending)
                 name(getattr(scope.get("route"), "path_format", ""))
         except ClientDisconnect:
             log.info("request %s: the client disconnected before the request was complete", id)
-        except Exception as error:
+        except Exception:
             log.exception("request %s failed", id, extra={"request_id": id})
-            if status:  # the response has started: the connection is cut off
+            if status:  # the connection is cut off
                 raise
-            problem = _unforeseen(error)
-            await problem.response(id)(scope, receive, sending)
+            detail = "internal error: search the service's log for the request_id"
+            await Problem(500, detail).response(id)(scope, receive, sending)
         finally:
             self._count(scope, status)
             log.info(
@@ -185,12 +200,6 @@ class _Body:
             async with asyncio.timeout(_LINGER_SECONDS):
                 while self.may_go_on and most > 0:
                     most -= len((await self.receive()).get("body", b""))
-
-
-def _unforeseen(error: Exception) -> Problem:
-    if isinstance(error, Problem):
-        return error
-    return Problem(500, "internal error: search the service's log for the request_id")
 
 
 class CheckedRequest(Request):

@@ -8,6 +8,7 @@ request was forwarded, comes from a web page, or passed through another applicat
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -94,6 +95,18 @@ def own_address(scope: Scope) -> str | None:
         return None
     shown = f"[{found}]" if found.version == 6 else str(found)
     return f"{scope.get('scheme', 'http')}://{shown}:{port}{scope.get('root_path', '')}"
+
+
+@lru_cache(4096)
+def client_network(address: str) -> str:
+    """The key by which a client is counted: an IPv4 address, or an IPv6 /64 network, which
+    usually belongs to one client."""
+    found = _address(address)
+    if found is None:
+        return address
+    if found.version == 4:
+        return str(found)
+    return str(ipaddress.IPv6Network((int(found) >> 64 << 64, 64)))
 
 
 def _says_passed_on(name: str) -> bool:

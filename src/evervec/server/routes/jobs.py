@@ -6,7 +6,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
-from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec.model.jobs import Job, Status
@@ -92,9 +91,7 @@ async def reorder(view: Writing, id: JobId, body: PriorityIn) -> Response:
 
 
 @router.post("/{id}/retry", summary="Retry a failed job", responses=documented(JobOut, 404, 409))
-async def retry(
-    request: Request, view: Writing, id: JobId, idempotency_key: IdempotencyKey = None
-) -> Response:
+async def retry(view: Writing, id: JobId, idempotency_key: IdempotencyKey = None) -> Response:
     """Resets its attempts and its error."""
 
     async def do() -> Response:
@@ -103,7 +100,7 @@ async def retry(
             await view.run(view.queue.retry, id)
         return answer(JobOut, await _find(view, id))
 
-    return await once(request, view, idempotency_key, do)
+    return await once(view, idempotency_key, do)
 
 
 @router.post(
@@ -111,9 +108,7 @@ async def retry(
     summary="Remove a pending or failed job",
     responses=documented(CancelledOut, 404, 409),
 )
-async def cancel(
-    request: Request, view: Writing, id: JobId, idempotency_key: IdempotencyKey = None
-) -> Response:
+async def cancel(view: Writing, id: JobId, idempotency_key: IdempotencyKey = None) -> Response:
     """Its history is kept."""
 
     async def do() -> Response:
@@ -122,7 +117,7 @@ async def cancel(
             await view.run(view.queue.cancel, id)
         return answer(CancelledOut, {"cancelled": id})
 
-    return await once(request, view, idempotency_key, do)
+    return await once(view, idempotency_key, do)
 
 
 async def _find(view: View, id: int) -> Job:

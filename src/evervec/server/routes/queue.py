@@ -8,7 +8,6 @@ from typing import Literal
 
 from fastapi import APIRouter
 from pydantic import Field
-from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec.model.reports import Gate, Spend, Stats
@@ -106,7 +105,6 @@ async def stats(view: Reading) -> Response:
     responses=documented(RetriedOut, 415),
 )
 async def retry_failed(
-    request: Request,
     view: Writing,
     body: RetryFailedIn | None = None,
     idempotency_key: IdempotencyKey = None,
@@ -118,7 +116,7 @@ async def retry_failed(
             count = await view.run(view.queue.retry_failed, most)
         return answer(RetriedOut, {"retried": count})
 
-    return await once(request, view, idempotency_key, do)
+    return await once(view, idempotency_key, do)
 
 
 @router.post(
@@ -135,9 +133,7 @@ async def recover_stuck(view: Writing, body: RecoverIn | None = None) -> Respons
 
 
 @router.post("/purge", summary="Purge done or failed jobs", responses=documented(PurgedOut, 415))
-async def purge(
-    request: Request, view: Writing, body: PurgeIn, idempotency_key: IdempotencyKey = None
-) -> Response:
+async def purge(view: Writing, body: PurgeIn, idempotency_key: IdempotencyKey = None) -> Response:
     """Records and vectors are kept."""
     age = timedelta(seconds=body.older_than)
 
@@ -149,7 +145,7 @@ async def purge(
                 count = await view.run(view.queue.purge_dead, age, boxed=body.boxed)
         return answer(PurgedOut, {"purged": count})
 
-    return await once(request, view, idempotency_key, do)
+    return await once(view, idempotency_key, do)
 
 
 @router.post("/pause", summary="Stop workers from claiming jobs", responses=documented(PausedOut))

@@ -228,7 +228,7 @@ async def add(request: Request) -> Response:
             tags.update(quota_headers(await view.run(view.ev.usage)))
         return await _receipt(view, ticket, headers.get("prefer"), 201, tags)
 
-    return await once(request, view, name, do)
+    return await once(view, name, do)
 
 
 @router.get("", summary="List records", responses=documented(RecordsOut))
