@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pydantic import TypeAdapter
-
-from evervec.client.connection import Connection, record_path
-from evervec.errors import EvervecError, InvalidArgument
+from evervec.client.connection import Connection, read, record_path
 from evervec.model.jobs import Attempt, Job
 from evervec.model.reports import Stats
-
-_attempts = TypeAdapter(list[Attempt])
-_stats = TypeAdapter(Stats)
-_job = TypeAdapter(Job)
 
 
 def job_of(given: dict[str, Any]) -> Job:
     """A job without its token, which stays in the service."""
-    return _job.validate_python({**given, "token": None})
+    return read(Job, {**given, "token": None})
 
 
 class RemoteQueue:
@@ -31,7 +23,7 @@ class RemoteQueue:
 
     # reading
     def stats(self) -> Stats:
-        return _stats.validate_json(self._connection.ask("GET", "/v1/queue/stats").content)
+        return self._connection.get(Stats, "/v1/queue/stats")
 
     def jobs(self, *, status: str | None = None, limit: int = 100) -> list[Job]:
         """Ordered by job id."""
@@ -47,40 +39,18 @@ class RemoteQueue:
         return found[0] if found else None
 
     def _jobs(self, limit: int, **which: Any) -> list[Job]:
-        if limit < 1:
-            raise InvalidArgument(f"limit must be at least 1, not {limit}")
-        found: list[Job] = []
-        for page in self._pages({"limit": min(limit, 1000), **which}):
-            found += map(job_of, page)
-            if len(found) >= limit:
-                break
-        return found[:limit]
-
-    def _pages(self, which: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
-        cursor: str | None = None
-        while True:
-            asked = {**which, "cursor": cursor}
-            page = self._connection.ask("GET", "/v1/jobs", params=asked).json()
-            yield page["jobs"]
-            cursor = page["cursor"]
-            if cursor is None:
-                return
+        return list(map(job_of, self._connection.items("/v1/jobs", "jobs", limit, **which)))
 
     def get(self, job_id: int) -> Job | None:
-        try:
-            return job_of(self._connection.ask("GET", f"/v1/jobs/{int(job_id)}").json())
-        except EvervecError as error:
-            raise_unless_absent(error)
-            return None
+        found = self._connection.find("GET", f"/v1/jobs/{int(job_id)}")
+        return None if found is None else job_of(found.json())
 
     def history(self, kind: str, id: str | int) -> list[Attempt]:
         """The attempts of a record, oldest first."""
-        try:
-            found = self._connection.ask("GET", f"{record_path(kind, id)}/history").json()
-        except EvervecError as error:
-            raise_unless_absent(error)
+        found = self._connection.find("GET", f"{record_path(kind, id)}/history")
+        if found is None:
             return []
-        return _attempts.validate_python(found["attempts"])
+        return read(list[Attempt], found.json()["attempts"])
 
     # maintenance
     def retry(self, job_id: int) -> None:
@@ -125,12 +95,6 @@ class RemoteQueue:
 
     def resume(self) -> None:
         self._connection.ask("POST", "/v1/queue/resume")
-
-
-def raise_unless_absent(error: EvervecError) -> None:
-    """Raise the error again, unless its status is 404."""
-    if getattr(error, "status", None) != 404:
-        raise error
 
 
 def _age(older_than: timedelta | datetime) -> float:
