@@ -30,16 +30,13 @@ _COMMANDS = {
     "tables": ("attach", "detach", "import-pgai", "sync"),
     "jobs": ("jobs", "job", "history", "retry", "recover", "purge", "cancel", "pause", "resume"),
     "migrate": ("migrate", "versions"),
-    "care": ("init", "status", "worker", "backfill", "verify", "reindex", "doctor", "demo"),
-    "tenants": ("limits",),
+    "index": ("verify", "backfill", "reindex"),
+    "operation": ("init", "status", "worker", "doctor", "demo"),
     "service": ("serve", "dispatch"),
-    "access": ("keys", "audit"),
+    "access": ("keys", "audit", "limits"),
 }
-_TITLES = {
-    "records": "Records", "tables": "Existing data", "jobs": "Jobs", "migrate": "Models",
-    "care": "Operation", "tenants": "Tenants", "service": "Service",
-    "access": "Access",
-}  # fmt: skip
+_TITLES = {"tables": "Existing data", "migrate": "Models"}
+"""of the sections in the help, where it is not the module's name"""
 _HOMES = {name: home for home, names in _COMMANDS.items() for name in names}
 
 
@@ -150,13 +147,13 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for home, title in _TITLES.items():
+        for home, names in _COMMANDS.items():
             rows = [
                 (name, command.get_short_help_str(80))
-                for name in _COMMANDS[home]
+                for name in names
                 if (command := self.get_command(ctx, name)) is not None
             ]
-            with formatter.section(title):
+            with formatter.section(_TITLES.get(home, home.capitalize())):
                 formatter.write_dl(rows)
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import click
 
 from evervec.cli.app import Where, as_json, command, note
-from evervec.cli.output import ago, print_json, print_table, say
+from evervec.cli.output import print_json, print_table, say, show, show_list
 
 
 @command("jobs", "evervec jobs --status failed")
@@ -19,19 +19,11 @@ def jobs(where: Where, status: str | None, limit: int, as_json: bool) -> None:
     """List jobs."""
     with where.opened() as ev:
         found = ev.queue.jobs(status=status, limit=limit)
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("no jobs")
-    else:
-        print_table(
-            ("job", "kind", "id", "status", "attempts", "due", "error"),
-            [
-                (j.job_id, j.kind, j.record_id, j.status, f"{j.attempts}/{j.max_attempts}",
-                 j.scheduled_for, j.error)
-                for j in found
-            ],
-        )  # fmt: skip
+    show_list(as_json, found, "no jobs", {
+        "job": "job_id", "kind": "kind", "id": "record_id", "status": "status",
+        "attempts": lambda job: f"{job.attempts}/{job.max_attempts}", "due": "scheduled_for",
+        "error": "error",
+    })  # fmt: skip
 
 
 @command("job", "evervec job 42")
@@ -72,19 +64,11 @@ def history(where: Where, kind: str, id: str, as_json: bool) -> None:
     """Show the attempts of a record, oldest first."""
     with where.opened() as ev:
         found = ev.queue.history(kind, id)
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("no attempts yet")
-    else:
-        print_table(
-            ("attempt", "when", "outcome", "embedded", "reused", "worker", "error"),
-            [
-                (a.attempt, ago(a.finished_at), a.outcome, a.chunks_embedded, a.chunks_reused,
-                 a.worker, a.error)
-                for a in found
-            ],
-        )  # fmt: skip
+    show_list(as_json, found, "no attempts yet", {
+        "attempt": "attempt", "when": "finished_at", "outcome": "outcome",
+        "embedded": "chunks_embedded", "reused": "chunks_reused", "worker": "worker",
+        "error": "error",
+    })  # fmt: skip
 
 
 @command("retry", "evervec retry --all")
@@ -103,7 +87,7 @@ def retry(where: Where, job_id: int | None, everything: bool, as_json: bool) -> 
             ev.queue.retry(job_id)
             note(ev, "job.retry", str(job_id))
             count = 1
-    _say(as_json, "retried", count, "jobs will be retried")
+    show(as_json, {"retried": count}, f"{count} jobs will be retried")
 
 
 @command("recover", "evervec recover --older-than 10min")
@@ -114,7 +98,7 @@ def recover(where: Where, older_than: str | None, as_json: bool) -> None:
     with where.opened() as ev:
         count = ev.queue.recover_stuck(read_time(older_than) if older_than else None)
         note(ev, "queue.recover-stuck", everyone=True)
-    _say(as_json, "recovered", count, "jobs recovered")
+    show(as_json, {"recovered": count}, f"{count} jobs recovered")
     if not count and not as_json:
         say("(only jobs with an expired lease; --older-than TIME also takes jobs claimed before)")
 
@@ -137,7 +121,7 @@ def purge(
         count += ev.queue.purge_dead(age, boxed=boxed) if dead else 0
         what = " and ".join(name for name, asked in (("done", done), ("failed", dead)) if asked)
         note(ev, "queue.purge", f"{what}, older than {age.total_seconds():g} s")
-    _say(as_json, "purged", count, "jobs purged")
+    show(as_json, {"purged": count}, f"{count} jobs purged")
 
 
 @command("cancel", "evervec cancel 42")
@@ -148,7 +132,7 @@ def cancel(where: Where, job_id: int, as_json: bool) -> None:
     with where.opened() as ev:
         ev.queue.cancel(job_id)
         note(ev, "job.cancel", str(job_id))
-    _say(as_json, "cancelled", 1, "job cancelled")
+    show(as_json, {"cancelled": 1}, "1 job cancelled")
 
 
 @command("pause", "evervec --tenant acme pause")
@@ -159,7 +143,7 @@ def pause(where: Where, as_json: bool) -> None:
         ev.queue.pause(own=where.tenant is not None)
         note(ev, "queue.pause", everyone=where.tenant is None)
     goes_on = f"evervec --tenant {where.tenant} resume" if where.tenant else "evervec resume"
-    _say(as_json, "paused", True, f"paused; resume with `{goes_on}`")
+    show(as_json, {"paused": True}, f"paused; resume with `{goes_on}`")
 
 
 @command("resume", "evervec --tenant acme resume")
@@ -177,14 +161,7 @@ def resume(where: Where, as_json: bool) -> None:
         sentence = "resumed"
     else:
         sentence = f"{where.tenant or 'the store'} was not paused"
-    _say(as_json, "paused", paused, sentence)
-
-
-def _say(as_json: bool, name: str, value: int, sentence: str) -> None:
-    if as_json:
-        print_json({name: value})
-    else:
-        say(sentence if isinstance(value, bool) else f"{value} {sentence}")
+    show(as_json, {"paused": paused}, sentence)
 
 
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}

@@ -16,15 +16,20 @@ from evervec.cli.output import (
     embedder_advice,
     passage,
     print_json,
+    process_all,
     progress,
     say,
     say_text,
+    show,
     styled,
 )
 from evervec.errors import InvalidRecord
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
+
+
+COUNTED = ("added", "updated", "unchanged", "deleted", "skipped")
 
 
 @command("add", "evervec add doc docs/ README.md --sync")
@@ -50,7 +55,7 @@ def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: 
     if sync and (jsonl or not files or files == ("-",)):
         raise click.UsageError("--sync needs folders: it deletes records of removed files")
     with where.opened(make=True) as ev:
-        counts = {"added": 0, "updated": 0, "unchanged": 0, "deleted": 0, "skipped": 0}
+        counts = dict.fromkeys(COUNTED, 0)
         if jsonl:
             _save(ev, kind, _lines(jsonl), counts, None, as_json)
         elif files in ((), ("-",)):
@@ -65,19 +70,17 @@ def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: 
             _save(ev, kind, iter([record]), counts, 1, as_json)
         else:
             add_files(ev, kind, files, counts, sync=sync, quiet=as_json)
-        failed = 0
-        if not no_embed:
-            failed = embed(ev, quiet=as_json)
+        failed = 0 if no_embed else embed(ev, quiet=as_json)
         waiting = ev.queue.stats().pending
-        if as_json:
-            print_json({**counts, "failed": failed, "waiting": waiting})
-        else:
-            say(
-                ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-                or "nothing to add"
-            )
+        facts = {**counts, "failed": failed, "waiting": waiting}
+        show(as_json, facts, told(counts) or "nothing to add")
+        if not as_json:
             _say_what_waits(ev, waiting, failed)
         return 1 if failed else 0
+
+
+def told(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
 def add_files(ev: Evervec, kind: str, named: tuple[str, ...], counts: dict[str, int], *,
@@ -133,9 +136,7 @@ def _lines(path: str) -> Iterator[Any]:
 def embed(ev: Evervec, *, quiet: bool) -> int:
     if ev.embedder.dimensions == 0:
         return 0
-    waiting = ev.queue.stats().pending
-    with progress("embedding", waiting, quiet=quiet) as bar:
-        result = ev.process_all(progress=bar.advance)
+    result = process_all(ev, quiet=quiet)
     for job_id, error in result.errors[:10]:
         say(f"job {job_id}: {error}", err=True)
     return result.failed
@@ -195,10 +196,7 @@ def delete(where: Where, kind: str, ids: tuple[str, ...], as_json: bool) -> int:
                 note(ev, "record.delete", f"{kind}/{ticket.id}")
         ev.process_all()
     missing = [ticket.id for ticket in tickets if not ticket.accepted]
-    if as_json:
-        print_json(tickets)
-    else:
-        say(f"deleted {len(tickets) - len(missing)}")
+    show(as_json, tickets, f"deleted {len(tickets) - len(missing)}")
     for id in missing:
         say(f"evervec: {kind} {id!r} does not exist", err=True)
     return 1 if missing else 0

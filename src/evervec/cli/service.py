@@ -7,7 +7,7 @@ import logging
 import click
 
 from evervec.cli.app import Where, as_json, command
-from evervec.cli.output import print_json, say
+from evervec.cli.output import say, show
 from evervec.errors import SettingsError
 
 _HERE = "http://127.0.0.1:8080"
@@ -54,10 +54,8 @@ def dispatch(where: Where, to: str | None, limit: int, as_json: bool) -> int:
     with where.opened() as ev:
         done = ev.dispatcher.dispatch(limit, to or ev.settings.public_url or _HERE)
         why = ev.provider.pauses_because()
-    if as_json:
-        print_json(done)
-    else:
-        say(f"{done.claimed} claimed, {done.published} published, {done.released} released")
-        if why:
-            say(f"embedding is paused: {why}", err=True)
+    counts = f"{done.claimed} claimed, {done.published} published, {done.released} released"
+    show(as_json, done, counts)
+    if why and not as_json:
+        say(f"embedding is paused: {why}", err=True)
     return 1 if done.released else 0

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from evervec.cli.app import Where, as_json, command
-from evervec.cli.output import print_json, say
+from evervec.cli.output import print_json, say, show
 
 
 @command("attach", "evervec --store app.db attach articles --text title --text body")
@@ -51,14 +51,12 @@ def attach(where: Where, table: str, kind: str | None, key: tuple[str, ...],
         with where.opened(make=True) as ev:
             made = ev.attach(table, **given, replace=replace, dry_run=dry_run)
             rows = 0 if ev.tables.source is None else ev.tables.source.count(made)
-    if as_json:
-        print_json({"table": made.table, "kind": made.kind, "rows": rows, "sql": list(made.sql)})
-    elif dry_run:
-        for statement in made.sql:
-            say(f"{statement};")
+    facts = {"table": made.table, "kind": made.kind, "rows": rows, "sql": list(made.sql)}
+    if dry_run:
+        show(as_json, facts, *(f"{statement};" for statement in made.sql))
     else:
-        say(f"{table} is attached as {made.kind}; it has about {rows} rows")
-        say("`evervec worker` embeds them and keeps them in sync")
+        attached = f"{table} is attached as {made.kind}; it has about {rows} rows"
+        show(as_json, facts, attached, "`evervec worker` embeds them and keeps them in sync")
 
 
 @command("detach", "evervec --store app.db detach articles")
@@ -69,10 +67,8 @@ def detach(where: Where, table: str, keep_records: bool, as_json: bool) -> None:
     """Stop indexing a table; drops its triggers and deletes its records."""
     with where.opened() as ev:
         gone = ev.detach(table, keep_records=keep_records)
-    if as_json:
-        print_json({"table": table, "records": gone})
-    else:
-        say(f"{table} is detached; {gone} records are deleted")
+    facts = {"table": table, "records": gone}
+    show(as_json, facts, f"{table} is detached; {gone} records are deleted")
 
 
 @command("import-pgai", "evervec --store postgresql://localhost/app import-pgai --dry-run")
@@ -119,22 +115,18 @@ def import_pgai(where: Where, vectorizer: str | None, kind: str | None,
 def sync(where: Where, folder: str, kind: str, watch: bool, every: float, as_json: bool) -> int:
     """Sync a folder: changed, renamed and deleted files, once or continuously."""
     from evervec.cli.files import snapshot
-    from evervec.cli.records import add_files, embed
+    from evervec.cli.records import COUNTED, add_files, embed, told
 
     with where.opened(make=True) as ev:
         before: Any = None
         while True:
             now = snapshot(folder)
             if now != before:
-                counts = {"added": 0, "updated": 0, "unchanged": 0, "deleted": 0, "skipped": 0}
+                counts = dict.fromkeys(COUNTED, 0)
                 add_files(ev, kind, (folder,), counts, sync=True, quiet=as_json or watch)
                 failed = embed(ev, quiet=as_json or watch)
                 before = now
-                if as_json:
-                    print_json({**counts, "failed": failed})
-                else:
-                    told = ", ".join(f"{n} {what}" for what, n in counts.items() if n)
-                    say(told or "no files")
+                show(as_json, {**counts, "failed": failed}, told(counts) or "no files")
             if not watch:
                 return 1 if failed else 0
             try:
