@@ -24,6 +24,7 @@ from evervec.queue.queue import Queue
 from evervec.records.drafts import check_name
 from evervec.server.answers import LINES
 from evervec.server.audit import EVERY_TENANT
+from evervec.server.deadlines import current_call
 from evervec.server.keys import Key, Role
 from evervec.server.problems import Problem, is_known, problem_of
 from evervec.server.rate_limits import Allowance, Limiter
@@ -126,14 +127,16 @@ class Access:
             await send(message)
 
         scope["answer_headers"].update(limits)
-        watch = self._service.revocations.begin(key.id)
+        call = current_call()
+        assert call is not None
+        call.key_id = key.id
         try:
             await self._app(scope, receive, sending)
         except asyncio.CancelledError:
             lines = started and Headers(raw=started["headers"]).get("content-type") == LINES
-            if not watch.revoked or (started and not lines):
+            if not call.revoked or (started and not lines):
                 raise
-            watch.forgive()
+            call.forgive()
             problem = _unauthorized("the API key was revoked or has expired")
             if lines:
                 line = problem.encoded(scope["request_id"]) + b"\n"
@@ -141,7 +144,7 @@ class Access:
             else:
                 await problem.response(scope["request_id"])(scope, receive, send)
         finally:
-            self._service.revocations.end(watch)
+            call.key_id = None
 
     async def _limits(self, caller: Caller, cost: int) -> dict[str, str]:
         """The rate limit headers; raises a `Problem` if the limit is exceeded."""

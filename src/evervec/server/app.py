@@ -26,12 +26,12 @@ from evervec.server.readiness import Readiness
 from evervec.server.requests import Requests
 from evervec.server.routes import (
     batch,
+    docs,
     health,
     internal,
     jobs,
     keys,
     migrations,
-    pages,
     queue,
     records,
     search,
@@ -42,7 +42,7 @@ from evervec.server.service import Service
 
 _ROUTERS = (
     batch, records, search, jobs, queue, tenants, versions, migrations, health, internal, keys,
-    pages,
+    docs,
 )  # fmt: skip
 """in this order, so that `/v1/records/batch` is not taken for a record"""
 

@@ -1,23 +1,32 @@
-"""The deadline of a request, and its early end when the client disconnects or the service stops.
+"""The deadline of a request, and its early end: when the client disconnects, the service stops,
+or the key is revoked.
 
 `Request-Timeout: 2.5` sets it in seconds, at most `server_most_seconds`; the default is
 `server_seconds`. Threads that work for the request have the same deadline
 (`evervec.model.deadlines`), so database queries end with it.
+
+A key is checked at the start of a request. Longer requests (batches, waits, long searches) are
+checked again by one query per second for all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
+import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from evervec.errors import DeadlineExceeded
+from evervec.errors import DeadlineExceeded, EvervecError
 from evervec.model.deadlines import Deadline, bounded
+from evervec.server.keys import Keys
 from evervec.server.problems import Problem
 from evervec.server.requests import App, Message, Receive, Scope, Send, headers_of
 from evervec.settings import Settings
+
+log = logging.getLogger("evervec.server")
 
 T = TypeVar("T")
 
@@ -30,6 +39,9 @@ _SOON = 2 * _LOOK
 """a deadline with fewer seconds left gets a timer of its own"""
 _GRACE = 1.0
 """seconds that a thread has to finish after the deadline"""
+
+_KEYS_CHECKED = 1.0
+"""seconds between two checks of the keys of requests in progress"""
 
 _call: ContextVar[Call | None] = ContextVar("evervec_call", default=None)
 
@@ -44,6 +56,11 @@ class Call:
 
     def __init__(self, deadline: Deadline, receive: Receive, *, chosen: bool) -> None:
         self.deadline = deadline
+        self.began = time.monotonic()
+        self.key_id: str | None = None
+        """of the key or token, while it is checked"""
+        self.revoked = False
+        self._task = asyncio.current_task()
         self._chosen = chosen
         """the client set the deadline: then it applies to waits too"""
         self._receive = receive
@@ -75,6 +92,17 @@ class Call:
         self.deadline.cancel(why)
         self._ended.set()
         self._end()
+
+    def revoke(self) -> None:
+        """Cancel the request's task, because its key is no longer valid."""
+        self.revoked = True
+        if self._task is not None:
+            self._task.cancel("the key was revoked")
+
+    def forgive(self) -> None:
+        """Undo the task's cancellation, so that it can send a response."""
+        if self._task is not None:
+            self._task.uncancel()
 
     def close(self) -> None:
         if self._listening is not None:
@@ -201,3 +229,31 @@ class Deadlines:
                 422, f"Request-Timeout: must be a number of seconds above 0, not {given[:40]!r}"
             )
         return min(seconds, self._most)
+
+
+class Revocations:
+    """Ends requests in progress whose key is revoked or has expired, within two seconds."""
+
+    def __init__(self, keys: Keys, calls: set[Call]) -> None:
+        self._keys = keys
+        self._calls = calls
+
+    async def tend(self) -> None:
+        """Check keys periodically; runs until cancelled."""
+        while True:
+            await asyncio.sleep(_KEYS_CHECKED)
+            try:
+                await self.look()
+            except EvervecError as error:
+                log.warning("keys of running requests were not checked: %s", error)
+
+    async def look(self) -> None:
+        before = time.monotonic() - _KEYS_CHECKED
+        long = {call: call.key_id for call in self._calls if call.key_id and call.began <= before}
+        if not long:
+            return
+        # not in the threads of requests: all may be used by requests that must be cancelled
+        good = await asyncio.to_thread(self._keys.good, set(long.values()))
+        for call, key_id in long.items():
+            if key_id not in good and call.key_id == key_id and not call.revoked:
+                call.revoke()

@@ -74,6 +74,10 @@ class NewKey:
     info: Key
 
 
+class TokenNotAllowed(InvalidArgument):
+    """A key may not create this token."""
+
+
 class TooManyTokens(InvalidArgument):
     """Too many tokens were made from a key within an hour."""
 
@@ -136,13 +140,13 @@ class Keys:
         """Create a token with a part of a key's permissions. `most`: tokens per key and hour;
         beyond that, `TooManyTokens`."""
         if parent.parent is not None:
-            raise InvalidArgument("a token cannot create tokens: use its key")
+            raise TokenNotAllowed("a token cannot create tokens: use its key")
         if _role(role).rank > parent.role.rank:
-            raise InvalidArgument(
+            raise TokenNotAllowed(
                 f"a {parent.role}'s key cannot create a token with the role {role}"
             )
         if tenant != parent.tenant and parent.role is not Role.ADMIN:
-            raise InvalidArgument("a token must have the tenant of its key")
+            raise TokenNotAllowed("a token must have the tenant of its key: omit the tenant")
         if kinds is not None and (not kinds or _role(role) is Role.ADMIN):
             raise InvalidArgument(
                 "kinds must have at least one kind, and the role reader or writer"

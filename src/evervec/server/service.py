@@ -23,15 +23,13 @@ from evervec.facade import Evervec
 from evervec.model.deadlines import bounded, deadline
 from evervec.model.jobs import Status, Ticket
 from evervec.records.writer import save_each
-from evervec.server.deadlines import STOPPING, Call, current_call
+from evervec.server.deadlines import STOPPING, Call, Revocations, current_call
 from evervec.server.keys import TOKENS_COUNTED, Key, Keys
-from evervec.server.rate_limits import Limiter, MemoryLimiter
+from evervec.server.rate_limits import Limiter, make_limiter
 from evervec.server.repeats import Names
-from evervec.server.revocation import Revocations
 from evervec.server.shares import Shares
 from evervec.server.together import Together
 from evervec.server.turns import Turns
-from evervec.settings import Settings
 from evervec.stores.values import Draft, StoredEntry
 
 log = logging.getLogger("evervec.server")
@@ -81,7 +79,7 @@ class Service:
         """their number by tenant"""
         self.save = Together("save", self._save_all)
         self.audit = Together("audit", self._note_all)
-        self.revocations = Revocations(self.keys)
+        self.revocations = Revocations(self.keys, self.calls)
         self._find_key = Together("keys", self._find_all)
         self._settled = Together("settled", self._settled_all)
         self.turns = Turns(ev.settings.server_threads, ev.settings.server_tenant_threads)
@@ -288,12 +286,3 @@ class Service:
 def _tell(future: asyncio.Future[Any], set_it: Callable[[Any], None], value: Any) -> None:
     if not future.done():  # else its request has ended
         set_it(value)
-
-
-def make_limiter(settings: Settings) -> Limiter:
-    rate, burst = settings.rate_per_second, settings.rate_burst
-    if settings.redis_url:
-        from evervec.server.redis_rate_limits import RedisLimiter
-
-        return RedisLimiter(settings.redis_url, rate, burst)
-    return MemoryLimiter(rate, burst)

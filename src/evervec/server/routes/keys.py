@@ -27,7 +27,7 @@ from evervec.server.answers import (
     showing,
 )
 from evervec.server.audit import Audit, Entry
-from evervec.server.keys import Key, NewKey, Role, TooManyTokens
+from evervec.server.keys import Key, NewKey, Role, TokenNotAllowed, TooManyTokens
 from evervec.server.problems import Problem, documented
 from evervec.server.requests import CheckedRoute
 from evervec.stores.values import AuditChoice
@@ -213,22 +213,17 @@ async def token(view: Reading, body: TokenIn) -> Response:
     key, settings = view.caller.key, view.service.ev.settings
     if key is None:
         raise Problem(409, "no keys exist, so no token can be created: create a key first")
-    if key.parent is not None:
-        raise Problem(403, "a token cannot create tokens: use its key")
-    if body.role.rank > key.role.rank:
-        raise Problem(403, f"a {key.role}'s key cannot create a token with the role {body.role}")
-    tenant = body.tenant or view.tenant
-    if tenant != key.tenant and key.role is not Role.ADMIN:
-        raise Problem(403, "this key belongs to another tenant: omit tenant")
     if body.expires_in > settings.token_seconds:
         raise Problem(
             422, f"expires_in: at most {settings.token_seconds:g} seconds (token_seconds)"
         )
     try:
         made = await view.run(
-            view.service.keys.token, key, str(body.role), tenant, body.kinds,
+            view.service.keys.token, key, str(body.role), body.tenant or view.tenant, body.kinds,
             timedelta(seconds=body.expires_in), settings.tokens_per_key,
         )  # fmt: skip
+    except TokenNotAllowed as error:
+        raise Problem(403, str(error)) from None
     except TooManyTokens as error:
         raise Problem(429, str(error), headers={"Retry-After": "60"}) from None
     await view.note("token.create", _target(made.info))
