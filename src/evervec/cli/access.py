@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from evervec.cli.app import Where, as_json, command, note
+from evervec.cli.app import Where, as_json, command, write_audit
 from evervec.cli.jobs import read_time
 from evervec.cli.output import print_json, print_table, say, show, show_list
 from evervec.model.reports import MOST_WEIGHT, Limits
@@ -42,7 +42,7 @@ def create(where: Where, agent: str, role: str, expires: str | None, as_json: bo
     length = read_time(expires) if expires else None
     with where.opened(make=True) as ev:
         made = Keys(ev.store).create(ev.tenant, agent, role, length)
-        note(ev, "key.create", _target(made.info))
+        write_audit(ev, "key.create", _target(made.info))
     _show_made(made, as_json)
 
 
@@ -69,7 +69,7 @@ def revoke(where: Where, id: str, as_json: bool) -> None:
     """Revoke a key, effective immediately."""
     with where.opened() as ev:
         Keys(ev.store).revoke(id)
-        note(ev, "key.revoke", id[:15], everyone=True)
+        write_audit(ev, "key.revoke", id[:15], everyone=True)
     show(as_json, {"revoked": id}, "revoked")
 
 
@@ -85,7 +85,7 @@ def rotate(where: Where, id: str, overlap: str, as_json: bool) -> None:
     length = read_time(overlap)
     with where.opened() as ev:
         made = Keys(ev.store).rotate(id, length)
-        note(ev, "key.rotate", f"{id[:15]} by {_target(made.info)}", everyone=True)
+        write_audit(ev, "key.rotate", f"{id[:15]} by {_target(made.info)}", everyone=True)
     _show_made(made, as_json)
 
 

@@ -79,7 +79,7 @@ class Where:
             yield ev
 
 
-def note(ev: Evervec, action: str, target: str = "", *, everyone: bool = False) -> None:
+def write_audit(ev: Evervec, action: str, target: str = "", *, everyone: bool = False) -> None:
     """Write an entry to the audit log, under the name of the operating system's user."""
     from evervec.server.audit import EVERY_TENANT, Audit
 

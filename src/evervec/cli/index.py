@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evervec.cli.app import Where, as_json, command, note
+from evervec.cli.app import Where, as_json, command, write_audit
 from evervec.cli.output import (
     print_json,
     print_table,
@@ -75,7 +75,7 @@ def verify(where: Where, repair: bool, quick: bool, all_tenants: bool, as_json: 
 
         report, left, waits = look(repair), None, None
         if repair:
-            note(ev, "index.repair", everyone=all_tenants)
+            write_audit(ev, "index.repair", everyone=all_tenants)
         if repair and not report.clean:
             process_all(ev, quiet=as_json)
             left = look(False)

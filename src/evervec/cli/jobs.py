@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import click
 
-from evervec.cli.app import Where, as_json, command, note
+from evervec.cli.app import Where, as_json, command, write_audit
 from evervec.cli.output import print_json, print_table, say, show, show_list
 
 
@@ -82,10 +82,10 @@ def retry(where: Where, job_id: int | None, everything: bool, as_json: bool) -> 
     with where.opened() as ev:
         if job_id is None:
             count = ev.queue.retry_failed()
-            note(ev, "queue.retry-failed")
+            write_audit(ev, "queue.retry-failed")
         else:
             ev.queue.retry(job_id)
-            note(ev, "job.retry", str(job_id))
+            write_audit(ev, "job.retry", str(job_id))
             count = 1
     show(as_json, {"retried": count}, f"{count} jobs will be retried")
 
@@ -97,7 +97,7 @@ def recover(where: Where, older_than: str | None, as_json: bool) -> None:
     """Recover jobs whose worker died."""
     with where.opened() as ev:
         count = ev.queue.recover_stuck(read_time(older_than) if older_than else None)
-        note(ev, "queue.recover-stuck", everyone=True)
+        write_audit(ev, "queue.recover-stuck", everyone=True)
     show(as_json, {"recovered": count}, f"{count} jobs recovered")
     if not count and not as_json:
         say("(only jobs with an expired lease; --older-than TIME also takes jobs claimed before)")
@@ -120,7 +120,7 @@ def purge(
         count = ev.queue.purge_done(age) if done else 0
         count += ev.queue.purge_dead(age, boxed=boxed) if dead else 0
         what = " and ".join(name for name, asked in (("done", done), ("failed", dead)) if asked)
-        note(ev, "queue.purge", f"{what}, older than {age.total_seconds():g} s")
+        write_audit(ev, "queue.purge", f"{what}, older than {age.total_seconds():g} s")
     show(as_json, {"purged": count}, f"{count} jobs purged")
 
 
@@ -131,7 +131,7 @@ def cancel(where: Where, job_id: int, as_json: bool) -> None:
     """Remove a pending or failed job."""
     with where.opened() as ev:
         ev.queue.cancel(job_id)
-        note(ev, "job.cancel", str(job_id))
+        write_audit(ev, "job.cancel", str(job_id))
     show(as_json, {"cancelled": 1}, "1 job cancelled")
 
 
@@ -141,7 +141,7 @@ def pause(where: Where, as_json: bool) -> None:
     """Stop workers from claiming jobs, until resume; with --tenant, one tenant's jobs."""
     with where.opened() as ev:
         ev.queue.pause(own=where.tenant is not None)
-        note(ev, "queue.pause", everyone=where.tenant is None)
+        write_audit(ev, "queue.pause", everyone=where.tenant is None)
     goes_on = f"evervec --tenant {where.tenant} resume" if where.tenant else "evervec resume"
     show(as_json, {"paused": True}, f"paused; resume with `{goes_on}`")
 
@@ -153,7 +153,7 @@ def resume(where: Where, as_json: bool) -> None:
     with where.opened() as ev:
         was_paused = ev.store.paused(where.tenant)
         ev.queue.resume(own=where.tenant is not None)
-        note(ev, "queue.resume", everyone=where.tenant is None)
+        write_audit(ev, "queue.resume", everyone=where.tenant is None)
         paused = ev.store.paused(where.tenant)
     if paused:
         sentence = "the whole store is still paused: resume it with `evervec resume`"

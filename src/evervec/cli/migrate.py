@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evervec.cli.app import Where, as_json, command, note
+from evervec.cli.app import Where, as_json, command, write_audit
 from evervec.cli.output import duration, print_json, progress, say, show, show_list
 
 if TYPE_CHECKING:
@@ -64,15 +64,15 @@ def migrate(
             return _take(ev, asked[0] if asked else None, as_json)
         plan = ev.estimate(to, kind=kind, all_tenants=True)
         if not as_json:
-            say(_planned(plan))
+            say(_estimate_line(plan))
         if dry_run:
             if as_json:
                 print_json(plan)
             return 0
         migration = ev.migrate(to, version=version, kind=kind, switch=steps["switch"])
-        note(ev, "migration.begin", to, everyone=True)
+        write_audit(ev, "migration.begin", to, everyone=True)
         status = migration.status() if background else _build(ev, migration, as_json)
-    show(as_json, status, *_told(status))
+    show(as_json, status, *_status_lines(status))
     return 0 if background or status.complete or status.state in ("switched", "finished") else 1
 
 
@@ -100,19 +100,19 @@ def _take(ev: Evervec, step: str | None, as_json: bool) -> int:
         return 1
     if step == "compare":
         compared = migration.compare()
-        show(as_json, compared, *_compared(compared))
+        show(as_json, compared, *_comparison_lines(compared))
         return 0 if compared.report.clean else 1
     if step is not None:
         getattr(migration, step)()
-        note(ev, f"migration.{step}", everyone=True)
+        write_audit(ev, f"migration.{step}", everyone=True)
     if step in ("retire", "cancel"):
         ev.migrations.finish()
     status = migration.status()
-    show(as_json, status, *_told(status))
+    show(as_json, status, *_status_lines(status))
     return 0
 
 
-def _planned(plan: Estimate) -> str:
+def _estimate_line(plan: Estimate) -> str:
     money = f", {plan.money:.4f}" if plan.money else ""
     return (
         f"{plan.records:,} records, about {plan.chunks:,} chunks and {plan.tokens:,} "
@@ -120,7 +120,7 @@ def _planned(plan: Estimate) -> str:
     )
 
 
-def _compared(compared: Comparison) -> list[str]:
+def _comparison_lines(compared: Comparison) -> list[str]:
     if compared.overlap is None:
         told = "nothing to compare"
     else:
@@ -135,7 +135,7 @@ def _compared(compared: Comparison) -> list[str]:
     return [told, f"{report.checked} records checked: {faults}{waiting}"]
 
 
-def _told(status: MigrationStatus) -> list[str]:
+def _status_lines(status: MigrationStatus) -> list[str]:
     """The state, and what to do next."""
     kinds = ", ".join(status.kinds)
     head = f"{status.version} ({kinds}): {status.state}" if kinds else f"{status.version}: gone"

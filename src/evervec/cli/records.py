@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evervec.cli.app import Where, as_json, command, note
+from evervec.cli.app import Where, as_json, command, write_audit
 from evervec.cli.output import (
     embedder_advice,
     passage,
@@ -73,13 +73,13 @@ def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: 
         failed = 0 if no_embed else embed(ev, quiet=as_json)
         waiting = ev.queue.stats().pending
         facts = {**counts, "failed": failed, "waiting": waiting}
-        show(as_json, facts, told(counts) or "nothing to add")
+        show(as_json, facts, summary(counts) or "nothing to add")
         if not as_json:
             _say_what_waits(ev, waiting, failed)
         return 1 if failed else 0
 
 
-def told(counts: dict[str, int]) -> str:
+def summary(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
@@ -193,7 +193,7 @@ def delete(where: Where, kind: str, ids: tuple[str, ...], as_json: bool) -> int:
         tickets = [ev.delete(kind, id) for id in ids]
         for ticket in tickets:
             if ticket.accepted:
-                note(ev, "record.delete", f"{kind}/{ticket.id}")
+                write_audit(ev, "record.delete", f"{kind}/{ticket.id}")
         ev.process_all()
     missing = [ticket.id for ticket in tickets if not ticket.accepted]
     show(as_json, tickets, f"deleted {len(tickets) - len(missing)}")

@@ -115,7 +115,7 @@ def import_pgai(where: Where, vectorizer: str | None, kind: str | None,
 def sync(where: Where, folder: str, kind: str, watch: bool, every: float, as_json: bool) -> int:
     """Sync a folder: changed, renamed and deleted files, once or continuously."""
     from evervec.cli.files import snapshot
-    from evervec.cli.records import COUNTED, add_files, embed, told
+    from evervec.cli.records import COUNTED, add_files, embed, summary
 
     with where.opened(make=True) as ev:
         before: Any = None
@@ -126,7 +126,7 @@ def sync(where: Where, folder: str, kind: str, watch: bool, every: float, as_jso
                 add_files(ev, kind, (folder,), counts, sync=True, quiet=as_json or watch)
                 failed = embed(ev, quiet=as_json or watch)
                 before = now
-                show(as_json, {**counts, "failed": failed}, told(counts) or "no files")
+                show(as_json, {**counts, "failed": failed}, summary(counts) or "no files")
             if not watch:
                 return 1 if failed else 0
             try:

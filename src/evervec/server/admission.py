@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from evervec.server.origin import Proxies, client_network, is_mounted
 from evervec.server.problems import Problem
 from evervec.server.requests import App, Receive, Scope, Send
-from evervec.server.trust import Proxies, client_network, is_mounted
 from evervec.settings import Settings
 from evervec.telemetry.counters import REFUSED
 
@@ -24,14 +24,14 @@ _AGAIN = {"Retry-After": "1"}
 
 
 @contextmanager
-def _counted(under_way: Counter[str], name: str) -> Iterator[None]:
-    under_way[name] += 1
+def _counted(in_progress: Counter[str], name: str) -> Iterator[None]:
+    in_progress[name] += 1
     try:
         yield
     finally:
-        under_way[name] -= 1
-        if not under_way[name]:
-            del under_way[name]
+        in_progress[name] -= 1
+        if not in_progress[name]:
+            del in_progress[name]
 
 
 class Clients:
@@ -78,7 +78,7 @@ class Admission:
         settings = service.ev.settings
         self._most = settings.server_requests
         self._most_of_one = settings.server_tenant_requests
-        self._under_way = service.under_way
+        self._under_way = service.in_progress
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = scope.get("caller")

@@ -54,10 +54,10 @@ class Audit:
 
     def list(self, chosen: AuditChoice, limit: int = 100) -> list[Entry]:
         """Entries, newest first."""
-        return [_shown(stored) for stored in self._store.audit(chosen, limit)]
+        return [_public(stored) for stored in self._store.audit(chosen, limit)]
 
 
-def _shown(stored: StoredEntry) -> Entry:
+def _public(stored: StoredEntry) -> Entry:
     return Entry(
         stored.entry, as_datetime(stored.at), stored.key_id, stored.agent, stored.tenant,  # type: ignore[arg-type]
         stored.action, stored.target, stored.outcome, stored.request_id, stored.client,

@@ -44,8 +44,9 @@ class Background:
         for _ in range(self._count):
             self._workers.append(self._service.ev.worker().__enter__())
         loop = asyncio.get_running_loop()
-        for part in (self._service, self._service.revocations, self._service.shares):
-            self._tasks.append(loop.create_task(part.tend()))
+        service = self._service
+        for task in (service.maintain, service.revocations.watch, service.shares.measure_lag):
+            self._tasks.append(loop.create_task(task()))
         atexit.register(self._drain)  # if no lifespan does it
 
     def trouble(self) -> str | None:
@@ -133,7 +134,7 @@ class Drain:
         self._background.stop(seconds * _WORKERS)
         until(_REQUESTS)
         try:
-            loop.call_soon_threadsafe(self._break_off)
+            loop.call_soon_threadsafe(self._abort_requests)
         except RuntimeError:  # the loop is closed, so no requests are left
             log.debug("all requests ended in time")
         until(1.0)
@@ -143,8 +144,8 @@ class Drain:
             )
             self._leave(0)
 
-    def _break_off(self) -> None:
+    def _abort_requests(self) -> None:
         if count := len(self._service.calls):
             text = "drain_seconds is nearly over: aborting %d requests"
             log.warning(text, count, extra={"count": count})
-            self._service.break_off()
+            self._service.abort_requests()

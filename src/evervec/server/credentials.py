@@ -15,9 +15,9 @@ from typing import NoReturn
 import jwt
 from starlette.requests import Request
 
+from evervec.server.origin import is_local, own_address
 from evervec.server.problems import Problem
 from evervec.server.service import Service
-from evervec.server.trust import is_local, own_address
 from evervec.settings import Settings
 from evervec.worker.courier import WORKER_PATH, configured
 

@@ -33,9 +33,9 @@ T = TypeVar("T")
 HEADER = "request-timeout"
 GONE = "the client closed the connection before the response"
 STOPPING = "the service is stopping and aborted this request; nothing was changed: try again"
-_LOOK = 0.1
+_CHECK_SECONDS = 0.1
 """seconds between two checks of all requests in progress"""
-_SOON = 2 * _LOOK
+_SOON = 2 * _CHECK_SECONDS
 """a deadline with fewer seconds left gets a timer of its own"""
 _GRACE = 1.0
 """seconds that a thread has to finish after the deadline"""
@@ -65,12 +65,12 @@ class Call:
         """the client set the deadline: then it applies to waits too"""
         self._receive = receive
         self._read = False
-        self._waits = False
+        self._was_waiting = False
         """whether it waited for a thread at the last check: most requests end before the next"""
         self._listening: asyncio.Future[Message] | None = None
         self._ended = asyncio.Event()
         """set when the request is cancelled"""
-        self._awaited: dict[asyncio.Future[Any], Callable[[], bool]] = {}
+        self._pending: dict[asyncio.Future[Any], Callable[[], bool]] = {}
         """work of threads for this request, with functions that withdraw it"""
 
     async def receive(self) -> Message:
@@ -108,7 +108,7 @@ class Call:
         if self._listening is not None:
             self._listening.cancel()
 
-    def allow(self, seconds: float) -> None:
+    def extend(self, seconds: float) -> None:
         """Extend the deadline for a requested wait, unless the client set a timeout."""
         if not self._chosen:
             self.deadline.extend(seconds)
@@ -134,9 +134,9 @@ class Call:
 
     async def outcome(self, future: asyncio.Future[T], withdraw: Callable[[], bool]) -> T:
         """The result of a thread, or `DeadlineExceeded`. Work that has not begun is withdrawn."""
-        self._awaited[future] = withdraw
+        self._pending[future] = withdraw
         if (left := self.deadline.left) < _SOON:
-            asyncio.get_running_loop().call_later(left, self.look)
+            asyncio.get_running_loop().call_later(left, self.check)
         try:
             return await future
         except asyncio.CancelledError:
@@ -144,27 +144,27 @@ class Call:
             self.cancel(STOPPING)
             raise
         finally:
-            self._awaited.pop(future, None)
+            self._pending.pop(future, None)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Watch for a disconnect of a waiting client, or end the request after its deadline."""
         if self.deadline.over:
             self._end()
-        elif self._awaited:
-            if self._waits:
+        elif self._pending:
+            if self._was_waiting:
                 self.listen()
-            self._waits = True
+            self._was_waiting = True
 
     def _end(self) -> None:
         """Fail the request with `DeadlineExceeded`."""
-        for future, withdraw in list(self._awaited.items()):
+        for future, withdraw in list(self._pending.items()):
             if future.done():
                 continue
             if withdraw():
                 why = "nothing was done, because the service was busy with other requests"
                 future.set_exception(self._too_late(why))
             else:
-                del self._awaited[future]
+                del self._pending[future]
                 asyncio.get_running_loop().call_later(_GRACE, self._give_up, future)
 
     def _give_up(self, future: asyncio.Future[Any]) -> None:
@@ -187,18 +187,18 @@ class Deadlines:
         self._most = settings.server_most_seconds
         self._calls = calls
         """requests in progress; `Service` cancels them when it stops"""
-        self._looking = False
+        self._scheduled = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         given = headers_of(scope).get(HEADER)
-        seconds = self._usual if given is None else self._asked(given)
+        seconds = self._usual if given is None else self._timeout_in(given)
         call = Call(Deadline(seconds), receive, chosen=given is not None)
         self._calls.add(call)
-        if not self._looking:
-            self._look_later()
+        if not self._scheduled:
+            self._schedule_check()
         token = _call.set(call)
         try:
             with bounded(call.deadline):
@@ -208,17 +208,17 @@ class Deadlines:
             self._calls.discard(call)
             call.close()
 
-    def _look_later(self) -> None:
-        self._looking = bool(self._calls)
-        if self._looking:
-            asyncio.get_running_loop().call_later(_LOOK, self._look)
+    def _schedule_check(self) -> None:
+        self._scheduled = bool(self._calls)
+        if self._scheduled:
+            asyncio.get_running_loop().call_later(_CHECK_SECONDS, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         for call in list(self._calls):
-            call.look()
-        self._look_later()
+            call.check()
+        self._schedule_check()
 
-    def _asked(self, given: str) -> float:
+    def _timeout_in(self, given: str) -> float:
         """The seconds of `Request-Timeout`."""
         try:
             seconds = float(given)
@@ -238,16 +238,16 @@ class Revocations:
         self._keys = keys
         self._calls = calls
 
-    async def tend(self) -> None:
+    async def watch(self) -> None:
         """Check keys periodically; runs until cancelled."""
         while True:
             await asyncio.sleep(_KEYS_CHECKED)
             try:
-                await self.look()
+                await self.check()
             except EvervecError as error:
                 log.warning("keys of running requests were not checked: %s", error)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         before = time.monotonic() - _KEYS_CHECKED
         long = {call: call.key_id for call in self._calls if call.key_id and call.began <= before}
         if not long:

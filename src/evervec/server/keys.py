@@ -108,9 +108,9 @@ class Keys:
         expires_at = None if ends is None else as_seconds(ends)
         if expires_at is not None and expires_at <= now:
             raise InvalidArgument("the key's expiry is in the past: give a later time")
-        text, stored = _made(tenant, agent, _role(role), now, expires_at)
+        text, stored = _generate(tenant, agent, _role(role), now, expires_at)
         self._store.add_key(stored)
-        return NewKey(text, _shown(stored))
+        return NewKey(text, _public(stored))
 
     def rotate(self, id: str, overlap: timedelta = timedelta(days=1)) -> NewKey:
         """Create a key with the same permissions and lifetime. The old key stays valid for
@@ -123,10 +123,10 @@ class Keys:
             raise _no_key(id, "rotated")
         now = self._store.now()
         ends = None if old.expires_at is None else now + old.expires_at - old.created_at
-        text, stored = _made(old.tenant, old.agent, Role(old.role), now, ends)
+        text, stored = _generate(old.tenant, old.agent, Role(old.role), now, ends)
         if not self._store.rotate_key(old.id, now + overlap.total_seconds(), stored):
             raise _no_key(id, "rotated")
-        return NewKey(text, _shown(stored))
+        return NewKey(text, _public(stored))
 
     def token(
         self,
@@ -156,7 +156,7 @@ class Keys:
             check_name("kind", kind)
         now = self._store.now()
         ends = now + lasts.total_seconds()
-        text, stored = _made(tenant, parent.agent, _role(role), now, ends)
+        text, stored = _generate(tenant, parent.agent, _role(role), now, ends)
         listed = None if kinds is None else json.dumps(sorted(set(kinds)))
         stored = replace(stored, parent=parent.id, kinds=listed)
         if not self._store.add_token(stored, now - TOKENS_COUNTED, most):
@@ -164,11 +164,11 @@ class Keys:
                 f"{most:,} tokens were made from this key within an hour (tokens_per_key): reuse "
                 "tokens, or give them a longer lifetime"
             )
-        return NewKey(text, _shown(stored))
+        return NewKey(text, _public(stored))
 
     def list(self, tenant: str | None = None) -> list[Key]:
         """The keys of a tenant, or of all, including revoked and expired ones."""
-        return [_shown(stored) for stored in self._store.keys(tenant)]
+        return [_public(stored) for stored in self._store.keys(tenant)]
 
     def revoke(self, id: str) -> None:
         """Revoke a key at once. `id`: as listed, or the beginning of the key."""
@@ -187,7 +187,7 @@ class Keys:
         ids = [found[1] for found in parts.values() if found]
         good = self.good(ids)
         return {
-            text: _opened(good.get(found[1]), found[2]) if found else None
+            text: _verified(good.get(found[1]), found[2]) if found else None
             for text, found in parts.items()
         }
 
@@ -213,13 +213,13 @@ class Keys:
         self._store.use_keys(when)
 
 
-def _opened(stored: StoredKey | None, secret: str) -> Key | None:
+def _verified(stored: StoredKey | None, secret: str) -> Key | None:
     # always compare, so that timing does not reveal whether the id exists
     same = hmac.compare_digest(_hash(secret), stored.hash if stored else _NO_HASH)
-    return _shown(stored) if same and stored is not None else None
+    return _public(stored) if same and stored is not None else None
 
 
-def _made(
+def _generate(
     tenant: str, agent: str, role: Role, now: float, expires_at: float | None
 ) -> tuple[str, StoredKey]:
     id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
@@ -248,7 +248,7 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _shown(stored: StoredKey) -> Key:
+def _public(stored: StoredKey) -> Key:
     return Key(
         stored.id, f"ev_{stored.id}", stored.tenant, stored.agent, Role(stored.role),
         as_datetime(stored.created_at), as_datetime(stored.expires_at),  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("evervec.server")
 
 MEDIA_TYPE = "application/problem+json"
-_MOST_TOLD = 10
+_MOST_ERRORS = 10
 _LONGEST_STEP = 80
 """limits on the number of validation errors in a response, and on the length of their paths"""
 
@@ -153,9 +153,9 @@ def _hidden(error: Exception) -> str:
 
 
 def _sentences(parts: Sequence[Mapping[str, Any] | ErrorDetails]) -> str:
-    told = [_sentence(part) for part in parts[:_MOST_TOLD]]
-    if len(parts) > _MOST_TOLD:
-        told.append(f"and {len(parts) - _MOST_TOLD:,} more")
+    told = [_sentence(part) for part in parts[:_MOST_ERRORS]]
+    if len(parts) > _MOST_ERRORS:
+        told.append(f"and {len(parts) - _MOST_ERRORS:,} more")
     return "; ".join(told)
 
 

@@ -35,7 +35,7 @@ _LINGER_BODIES, _LINGER_SECONDS = 4, 2.0
 """how much of a body is read after the response, in multiples of the limit, and how long"""
 LARGE_BODY = 32_768
 """bodies from this size are parsed in a thread, in the tenant's turn, not in the event loop"""
-_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_VALID_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _BATCH = ("POST", "/v1/records/batch")
 _PUSH = "/internal/"
 _LARGEST_DELIVERY = 1 << 16
@@ -73,7 +73,7 @@ class Requests:
         self._start()
         headers = headers_of(scope)
         given = headers.get("x-request-id", "")
-        id = scope["request_id"] = given if _SANE_ID.fullmatch(given) else new_request_id()
+        id = scope["request_id"] = given if _VALID_ID.fullmatch(given) else new_request_id()
         added = scope["answer_headers"] = {}
         REQUEST_ID.set(id)
         # routes see the undecoded path, so that an id may contain a slash as %2F
@@ -227,7 +227,7 @@ class CheckedRoute(APIRoute):
 
         async def checked(request: Request) -> Response:
             for role in needed:  # before the body is read, which comes before dependencies
-                request.scope["caller"].must_be(role)
+                request.scope["caller"].require(role)
             for name in request.query_params:
                 if name not in known:
                     close = difflib.get_close_matches(name[:40], known, 1)

@@ -21,8 +21,8 @@ from evervec.server.app import make_app
 from evervec.server.background import Drain
 from evervec.server.connections import Connections, most_connections
 from evervec.server.keys import Keys
+from evervec.server.origin import is_loopback
 from evervec.server.protocol import BoundedProtocol
-from evervec.server.trust import is_loopback
 from evervec.settings import Settings
 
 log = logging.getLogger("evervec.server")

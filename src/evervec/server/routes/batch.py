@@ -21,11 +21,11 @@ from starlette.responses import Response
 from evervec.errors import EvervecError
 from evervec.model.jobs import Ticket
 from evervec.records.writer import save_each
-from evervec.server.access import View, WritingKind
+from evervec.server.access import KindWriterView, View
 from evervec.server.answers import LINES
 from evervec.server.deadlines import current_call
+from evervec.server.idempotency import IdempotencyKey, derived_id
 from evervec.server.problems import Problem, documented, problem_of
-from evervec.server.repeats import IdempotencyKey, made_id
 from evervec.server.requests import CheckedRoute, Receive, Scope, Send, check_encoding
 from evervec.server.routes.records import RecordIn, TicketOut, draft_of, read_record
 from evervec.server.streams import Incoming, Spool
@@ -70,7 +70,7 @@ class LineIn(RecordIn):
 )
 async def batch(
     request: Request,
-    view: WritingKind,
+    view: KindWriterView,
     kind: Annotated[
         str | None, Query(min_length=1, description="kind of lines without one")
     ] = None,
@@ -155,7 +155,7 @@ class _Batch:
                 problem = self._placed(self._too_long(), 0)
             if problem:
                 # the client may not read before it has sent everything: read on, up to a limit
-                await body.hear_out(self._longest)
+                await body.discard_rest(self._longest)
                 if not self._position:
                     raise problem
                 spool.write(problem.encoded(request.scope["request_id"]) + b"\n")
@@ -226,9 +226,9 @@ class _Batch:
         given.kind = kind = given.kind or self._kind
         if kind is None:
             raise Problem(422, "kind: is missing; set it in the line, or for all lines with ?kind=")
-        self._view.must_have(kind)
+        self._view.check_kind(kind)
         if given.id is None and self._name is not None:
-            given.id = made_id(self._view, kind, self._name, position)
+            given.id = derived_id(self._view, kind, self._name, position)
         return kind, draft_of(self._ev, given)
 
     def _too_long(self) -> Problem:

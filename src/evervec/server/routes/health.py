@@ -8,11 +8,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from evervec.server.access import Reading
+from evervec.server.access import ReaderView
 from evervec.server.answers import Shown, answer, showing
 from evervec.server.metrics import exposition
 from evervec.server.problems import documented
-from evervec.server.readiness import State, as_shown
+from evervec.server.readiness import State, summary
 
 router = APIRouter(tags=["health"])
 
@@ -61,7 +61,7 @@ async def healthz() -> Response:
 async def readyz(request: Request) -> Response:
     """Store, disk, index, provider and the service's workers, each with a reason. It is public, so
     the details are only in the service's log."""
-    shown = as_shown(await request.app.state.readiness.parts())
+    shown = summary(await request.app.state.readiness.parts())
     return answer(ReadyOut, shown, 503 if shown["status"] == "down" else 200)
 
 
@@ -74,7 +74,7 @@ async def readyz(request: Request) -> Response:
         **documented(None),
     },
 )
-async def metrics(request: Request, view: Reading) -> Response:
+async def metrics(request: Request, view: ReaderView) -> Response:
     """Of the key's tenant; for a platform admin, of all tenants."""
     counts = request.app.state.counts
     run = (

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from evervec.model.jobs import Job, Status
 from evervec.records.drafts import HIGHEST_PRIORITY
-from evervec.server.access import Reading, View, Writing
+from evervec.server.access import ReaderView, View, WriterView
 from evervec.server.answers import (
     MOST_AT_ONCE,
     Given,
@@ -21,9 +21,9 @@ from evervec.server.answers import (
     read_cursor,
     showing,
 )
-from evervec.server.discretion import told
+from evervec.server.idempotency import IdempotencyKey, once
 from evervec.server.problems import Problem, documented
-from evervec.server.repeats import IdempotencyKey, once
+from evervec.server.redaction import redacted
 from evervec.server.requests import CheckedRoute
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=CheckedRoute)
@@ -58,7 +58,7 @@ JobId = Annotated[int, Path(ge=0, lt=1 << 63)]
 
 @router.get("", summary="List jobs", responses=documented(JobsOut))
 async def jobs(
-    view: Reading,
+    view: ReaderView,
     status: Status | None = None,
     kind: Annotated[str | None, Query(min_length=1)] = None,
     id: Annotated[str | None, Query(min_length=1, description="id of the record")] = None,
@@ -72,31 +72,31 @@ async def jobs(
         view.queue.jobs, status=status, kind=kind, id=id, after=after, limit=limit
     )
     last = make_cursor(found[-1].job_id) if len(found) == limit else None
-    shown = [told(view.caller, job) for job in found]
+    shown = [redacted(view.caller, job) for job in found]
     return answer(JobsOut, {"jobs": shown, "cursor": last})
 
 
 @router.get("/{id}", summary="Get a job", responses=documented(JobOut, 404))
-async def job(view: Reading, id: JobId) -> Response:
+async def job(view: ReaderView, id: JobId) -> Response:
     return answer(JobOut, await _find(view, id))
 
 
 @router.patch("/{id}", summary="Change a job's priority", responses=documented(JobOut, 404, 415))
-async def reorder(view: Writing, id: JobId, body: PriorityIn) -> Response:
+async def reorder(view: WriterView, id: JobId, body: PriorityIn) -> Response:
     """Jobs of a higher priority are claimed first."""
     await _find(view, id)
-    async with view.noted("job.priority", f"{id} to {body.priority}"):
+    async with view.audited("job.priority", f"{id} to {body.priority}"):
         await view.run(view.queue.set_priority, id, body.priority)
     return answer(JobOut, await _find(view, id))
 
 
 @router.post("/{id}/retry", summary="Retry a failed job", responses=documented(JobOut, 404, 409))
-async def retry(view: Writing, id: JobId, idempotency_key: IdempotencyKey = None) -> Response:
+async def retry(view: WriterView, id: JobId, idempotency_key: IdempotencyKey = None) -> Response:
     """Resets its attempts and its error."""
 
     async def do() -> Response:
         await _find(view, id)
-        async with view.noted("job.retry", str(id)):
+        async with view.audited("job.retry", str(id)):
             await view.run(view.queue.retry, id)
         return answer(JobOut, await _find(view, id))
 
@@ -108,12 +108,12 @@ async def retry(view: Writing, id: JobId, idempotency_key: IdempotencyKey = None
     summary="Remove a pending or failed job",
     responses=documented(CancelledOut, 404, 409),
 )
-async def cancel(view: Writing, id: JobId, idempotency_key: IdempotencyKey = None) -> Response:
+async def cancel(view: WriterView, id: JobId, idempotency_key: IdempotencyKey = None) -> Response:
     """Its history is kept."""
 
     async def do() -> Response:
         await _find(view, id)
-        async with view.noted("job.cancel", str(id)):
+        async with view.audited("job.cancel", str(id)):
             await view.run(view.queue.cancel, id)
         return answer(CancelledOut, {"cancelled": id})
 
@@ -124,4 +124,4 @@ async def _find(view: View, id: int) -> Job:
     found = await view.run(view.queue.get, id)
     if found is None:
         raise Problem(404, f"job {id} does not exist in this tenant")
-    return told(view.caller, found)
+    return redacted(view.caller, found)

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from evervec.errors import InvalidArgument
-from evervec.server.access import Reading, Running, View
+from evervec.server.access import AdminView, ReaderView, View
 from evervec.server.answers import (
     MOST_AT_ONCE,
     Given,
@@ -141,9 +141,9 @@ KeyId = Annotated[
     status_code=201,
     responses=documented(NewKeyOut, 409, 415, status=201),
 )
-async def create(view: Running, body: KeyIn) -> Response:
+async def create(view: AdminView, body: KeyIn) -> Response:
     """The key is shown only once: only its hash is stored."""
-    _must_have_key(view)
+    _refuse_tokens(view)
     if view.caller.key is None and body.role is not Role.ADMIN:
         raise Problem(
             409,
@@ -152,16 +152,16 @@ async def create(view: Running, body: KeyIn) -> Response:
         )
     lasts = None if body.expires_in is None else timedelta(seconds=body.expires_in)
     made = await view.run(view.service.keys.create, body.tenant, body.agent, str(body.role), lasts)
-    await view.note("key.create", _target(made.info))
-    return _shown(made)
+    await view.audit("key.create", _target(made.info))
+    return _new_key(made)
 
 
 @router.get("/keys", summary="List keys", responses=documented(KeysOut))
 async def keys(
-    view: Running, tenant: Annotated[str | None, Query(min_length=1)] = None
+    view: AdminView, tenant: Annotated[str | None, Query(min_length=1)] = None
 ) -> Response:
     """Keys of all tenants, or of one."""
-    _must_have_key(view)
+    _refuse_tokens(view)
     return answer(KeysOut, {"keys": await view.run(view.service.keys.list, tenant)})
 
 
@@ -170,15 +170,15 @@ async def keys(
     summary="Revoke a key, or a token",
     responses=documented(RevokedOut, 404),
 )
-async def revoke(view: Running, id: KeyId) -> Response:
+async def revoke(view: AdminView, id: KeyId) -> Response:
     """The key and its tokens become invalid at once; requests in progress with them end within two
     seconds."""
-    _must_have_key(view)
+    _refuse_tokens(view)
     try:
         await view.run(view.service.keys.revoke, id)
     except InvalidArgument as error:
         raise Problem(404, str(error)) from None
-    await view.note("key.revoke", id)
+    await view.audit("key.revoke", id)
     return answer(RevokedOut, {"revoked": id.removeprefix("ev_")})
 
 
@@ -188,17 +188,17 @@ async def revoke(view: Running, id: KeyId) -> Response:
     status_code=201,
     responses=documented(NewKeyOut, 404, 415, status=201),
 )
-async def rotate(view: Running, id: KeyId, body: RotateIn | None = None) -> Response:
+async def rotate(view: AdminView, id: KeyId, body: RotateIn | None = None) -> Response:
     """Creates a key with the same tenant, agent and role. The old key stays valid for `overlap`
     seconds."""
-    _must_have_key(view)
+    _refuse_tokens(view)
     overlap = timedelta(seconds=body.overlap if body else _DEFAULT_OVERLAP)
     try:
         made = await view.run(view.service.keys.rotate, id, overlap)
     except InvalidArgument as error:
         raise Problem(404, str(error)) from None
-    await view.note("key.rotate", f"{id} by {_target(made.info)}")
-    return _shown(made)
+    await view.audit("key.rotate", f"{id} by {_target(made.info)}")
+    return _new_key(made)
 
 
 @router.post(
@@ -207,7 +207,7 @@ async def rotate(view: Running, id: KeyId, body: RotateIn | None = None) -> Resp
     status_code=201,
     responses=documented(TokenOut, 409, 415, status=201),
 )
-async def token(view: Reading, body: TokenIn) -> Response:
+async def token(view: ReaderView, body: TokenIn) -> Response:
     """For a program that should have fewer permissions than the key, for a limited time. A token is
     used like a key, and becomes invalid with its key."""
     key, settings = view.caller.key, view.service.ev.settings
@@ -226,13 +226,13 @@ async def token(view: Reading, body: TokenIn) -> Response:
         raise Problem(403, str(error)) from None
     except TooManyTokens as error:
         raise Problem(429, str(error), headers={"Retry-After": "60"}) from None
-    await view.note("token.create", _target(made.info))
+    await view.audit("token.create", _target(made.info))
     return answer(TokenOut, {"token": made.key, **asdict(made.info)}, 201)
 
 
 @router.get("/audit", summary="Read the audit log", responses=documented(AuditOut))
 async def audit(
-    view: Running,
+    view: AdminView,
     tenant: Annotated[
         str | None, Query(min_length=1, description="`*`: actions on all tenants")
     ] = None,
@@ -242,7 +242,7 @@ async def audit(
     limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
 ) -> Response:
     """Newest first. `cursor`: from the previous page."""
-    _must_have_key(view)
+    _refuse_tokens(view)
     place = read_cursor(cursor, int)
     chosen = AuditChoice(tenant, action, key_id, place[0] if place else None)
     found = await view.run(Audit(view.service.ev.store).list, chosen, limit)
@@ -250,7 +250,7 @@ async def audit(
     return answer(AuditOut, {"entries": found, "cursor": last})
 
 
-def _must_have_key(view: View) -> None:
+def _refuse_tokens(view: View) -> None:
     if view.caller.key is not None and view.caller.key.parent is not None:
         raise Problem(403, "a token gives no access to keys and the audit log: use an admin's key")
 
@@ -259,5 +259,5 @@ def _target(key: Key) -> str:
     return f"{key.id} ({key.role} of {key.tenant}, agent {key.agent})"
 
 
-def _shown(made: NewKey) -> Response:
+def _new_key(made: NewKey) -> Response:
     return answer(NewKeyOut, {"key": made.key, **asdict(made.info)}, 201)

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from evervec.model.reports import MigrationStatus
-from evervec.server.access import Running, View
+from evervec.server.access import AdminView, View
 from evervec.server.answers import Given, Shown, answer, showing
 from evervec.server.problems import Problem, documented
 from evervec.server.requests import CheckedRoute
@@ -48,7 +48,7 @@ class MigrationOut(Shown):
     status_code=202,
     responses=documented(MigrationOut, 409, 415, status=202),
 )
-async def begin(view: Running, body: MigrationIn) -> Response:
+async def begin(view: AdminView, body: MigrationIn) -> Response:
     """Workers build the new version beside the old one, while searches and writes continue. The
     same request again continues the migration."""
 
@@ -57,7 +57,7 @@ async def begin(view: Running, body: MigrationIn) -> Response:
             body.embedder, version=body.version, kind=body.kind, switch=body.switch
         ).status()
 
-    async with view.noted("migration.begin", body.embedder):
+    async with view.audited("migration.begin", body.embedder):
         begun = await view.run(do)
     return answer(MigrationOut, begun, 202)
 
@@ -67,7 +67,7 @@ async def begin(view: Running, body: MigrationIn) -> Response:
     summary="Get the migration that is in progress or can still be rolled back",
     responses=documented(MigrationOut, 404),
 )
-async def current(view: Running) -> Response:
+async def current(view: AdminView) -> Response:
     return answer(MigrationOut, await view.run(lambda: _current(view).status()))
 
 
@@ -77,7 +77,7 @@ async def current(view: Running) -> Response:
     responses=documented(MigrationOut, 404, 409, 415),
 )
 async def take(
-    view: Running,
+    view: AdminView,
     step: Literal["switch", "rollback", "retire", "cancel"],
     body: StepIn | None = None,
 ) -> Response:
@@ -90,7 +90,7 @@ async def take(
         getattr(migration, step)(**options)
         return migration.status()
 
-    async with view.noted(f"migration.{step}"):
+    async with view.audited(f"migration.{step}"):
         taken = await view.run(do)
     return answer(MigrationOut, taken)
 

@@ -11,11 +11,11 @@ from pydantic import Field
 from starlette.responses import Response
 
 from evervec.model.reports import Gate, Spend, Stats
-from evervec.server.access import Reading, View, Writing
+from evervec.server.access import ReaderView, View, WriterView
 from evervec.server.answers import Given, Shown, answer, showing
-from evervec.server.discretion import told
+from evervec.server.idempotency import IdempotencyKey, once
 from evervec.server.problems import documented
-from evervec.server.repeats import IdempotencyKey, once
+from evervec.server.redaction import redacted
 from evervec.server.requests import CheckedRoute
 
 router = APIRouter(prefix="/v1/queue", tags=["queue"], route_class=CheckedRoute)
@@ -89,14 +89,14 @@ class PausedOut(Shown):
 
 
 @router.get("/stats", summary="Get statistics of the queue", responses=documented(StatsOut))
-async def stats(view: Reading) -> Response:
+async def stats(view: ReaderView) -> Response:
     """Jobs of the tenant by status; for a platform admin of all tenants, or of one with
     `?tenant=`."""
     found = await view.run(view.queue.stats)
     if not view.everyone:
         # calls are shared by all tenants: show a tenant no more than it can have
         found = replace(found, in_flight=min(found.in_flight, found.processing))
-    return answer(StatsOut, told(view.caller, found))
+    return answer(StatsOut, redacted(view.caller, found))
 
 
 @router.post(
@@ -105,14 +105,14 @@ async def stats(view: Reading) -> Response:
     responses=documented(RetriedOut, 415),
 )
 async def retry_failed(
-    view: Writing,
+    view: WriterView,
     body: RetryFailedIn | None = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     most = body.max_retries if body else None
 
     async def do() -> Response:
-        async with view.noted("queue.retry-failed"):
+        async with view.audited("queue.retry-failed"):
             count = await view.run(view.queue.retry_failed, most)
         return answer(RetriedOut, {"retried": count})
 
@@ -124,21 +124,23 @@ async def retry_failed(
     summary="Recover jobs whose worker died",
     responses=documented(RecoveredOut, 415),
 )
-async def recover_stuck(view: Writing, body: RecoverIn | None = None) -> Response:
+async def recover_stuck(view: WriterView, body: RecoverIn | None = None) -> Response:
     """Those whose lease expired. Workers do this automatically."""
     threshold = body.threshold if body else None
-    async with view.noted("queue.recover-stuck"):
+    async with view.audited("queue.recover-stuck"):
         count = await view.run(view.queue.recover_stuck, threshold, own=True)
     return answer(RecoveredOut, {"recovered": count})
 
 
 @router.post("/purge", summary="Purge done or failed jobs", responses=documented(PurgedOut, 415))
-async def purge(view: Writing, body: PurgeIn, idempotency_key: IdempotencyKey = None) -> Response:
+async def purge(
+    view: WriterView, body: PurgeIn, idempotency_key: IdempotencyKey = None
+) -> Response:
     """Records and vectors are kept."""
     age = timedelta(seconds=body.older_than)
 
     async def do() -> Response:
-        async with view.noted("queue.purge", f"{body.status}, older than {body.older_than:g} s"):
+        async with view.audited("queue.purge", f"{body.status}, older than {body.older_than:g} s"):
             if body.status == "done":
                 count = await view.run(view.queue.purge_done, age)
             else:
@@ -149,18 +151,18 @@ async def purge(view: Writing, body: PurgeIn, idempotency_key: IdempotencyKey = 
 
 
 @router.post("/pause", summary="Stop workers from claiming jobs", responses=documented(PausedOut))
-async def pause(view: Writing) -> Response:
+async def pause(view: WriterView) -> Response:
     """Jobs of the tenant; for a platform admin of all tenants, or of one with `?tenant=`. Claimed
     jobs are finished."""
-    async with view.noted("queue.pause"):
+    async with view.audited("queue.pause"):
         return await view.run(_set_paused, view, True)
 
 
 @router.post("/resume", summary="Let workers claim jobs again", responses=documented(PausedOut))
-async def resume(view: Writing) -> Response:
+async def resume(view: WriterView) -> Response:
     """Ends a pause of the same scope. While all tenants are paused, a tenant that resumes stays
     paused."""
-    async with view.noted("queue.resume"):
+    async with view.audited("queue.resume"):
         return await view.run(_set_paused, view, False)
 
 

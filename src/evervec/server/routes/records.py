@@ -20,7 +20,7 @@ from evervec.facade import Evervec
 from evervec.model.jobs import Attempt, Status, Ticket
 from evervec.model.records import Record
 from evervec.records.drafts import HIGHEST_PRIORITY, LONGEST_ID, LONGEST_NAME, OPTIONS, check_name
-from evervec.server.access import TENANT, ReadingKind, View, WritingKind, view_of
+from evervec.server.access import TENANT, KindReaderView, KindWriterView, View, view_of
 from evervec.server.answers import (
     MOST_AT_ONCE,
     BigInt,
@@ -36,10 +36,10 @@ from evervec.server.answers import (
     read_cursor,
     showing,
 )
-from evervec.server.discretion import told
+from evervec.server.idempotency import IDEMPOTENCY_KEY, KEY_SHAPE, checked_name, derived_id, once
 from evervec.server.keys import Role
 from evervec.server.problems import Problem, described, documented
-from evervec.server.repeats import IDEMPOTENCY_KEY, KEY_SHAPE, checked_name, made_id, once
+from evervec.server.redaction import redacted
 from evervec.server.requests import (
     LARGE_BODY,
     CheckedRoute,
@@ -208,12 +208,12 @@ async def add(request: Request) -> Response:
         body = read_record(RecordIn, source, settings)
     else:
         body = await view.run(read_record, RecordIn, source, settings)
-    view.must_have(body.kind)
+    view.check_kind(body.kind)
     name = checked_name(headers.get("idempotency-key"))
 
     async def do() -> Response:
         if body.id is None and name is not None:
-            body.id = made_id(view, body.kind, name)
+            body.id = derived_id(view, body.kind, name)
         draft = draft_of(view.ev, body)
         if_match = headers.get("if-match")
         draft.if_seq = asked_seq(if_match)
@@ -224,7 +224,7 @@ async def add(request: Request) -> Response:
             raise _changed(ticket)
         place = f"/v1/records/{quote(ticket.kind, safe='')}/{quote(ticket.id, safe='')}"
         tags = {"ETag": entity_tag(ticket.seq), "Location": place}
-        if view.service.is_bounded(view.tenant):
+        if view.service.has_quotas(view.tenant):
             tags.update(quota_headers(await view.run(view.ev.usage)))
         return await _receipt(view, ticket, headers.get("prefer"), 201, tags)
 
@@ -233,7 +233,7 @@ async def add(request: Request) -> Response:
 
 @router.get("", summary="List records", responses=documented(RecordsOut))
 async def records(
-    view: ReadingKind,
+    view: KindReaderView,
     kind: Annotated[str | None, Query(min_length=1)] = None,
     embedded: Annotated[
         bool | None,
@@ -247,7 +247,7 @@ async def records(
 ) -> Response:
     """Ordered by kind and id. `cursor`: from the previous page. A page with long texts has fewer
     than `limit` records."""
-    view.must_have(kind)
+    view.check_kind(kind)
     listed = partial(view.ev.records, kind, embedded=embedded, filter=_filter(filter))
     most = int(view.ev.settings.server_page_mb * 1e6)
     found, more = await view.run(_page, listed, read_cursor(cursor, str, str), limit, most)
@@ -260,13 +260,13 @@ async def records(
     summary="List the attempts of a record",
     responses=documented(HistoryOut, 404),
 )
-async def history(view: ReadingKind, kind: Kind, id: Id) -> Response:
+async def history(view: KindReaderView, kind: Kind, id: Id) -> Response:
     """Oldest first; empty for a record without attempts."""
-    view.must_have(kind)
+    view.check_kind(kind)
     found = await view.run(view.ev.queue.history, kind, id)
     if not found and await view.run(view.ev.queue.status, kind, id) is None:
         raise _absent(kind, id)
-    shown = [told(view.caller, attempt) for attempt in found]
+    shown = [redacted(view.caller, attempt) for attempt in found]
     return answer(HistoryOut, {"attempts": shown})
 
 
@@ -279,9 +279,11 @@ async def history(view: ReadingKind, kind: Kind, id: Id) -> Response:
         **documented(None, 404),
     },
 )
-async def get(view: ReadingKind, kind: Kind, id: Id, if_none_match: IfNoneMatch = None) -> Response:
+async def get(
+    view: KindReaderView, kind: Kind, id: Id, if_none_match: IfNoneMatch = None
+) -> Response:
     """The current record, with its ETag; 404 while it is boxed."""
-    view.must_have(kind)
+    view.check_kind(kind)
     found = await view.run(view.ev.get, kind, id)
     if found is None:
         raise _absent(kind, id)
@@ -302,10 +304,10 @@ async def get(view: ReadingKind, kind: Kind, id: Id, if_none_match: IfNoneMatch 
     },
 )
 async def delete(
-    view: WritingKind, kind: Kind, id: Id, prefer: Prefer = None, if_match: IfMatch = None
+    view: KindWriterView, kind: Kind, id: Id, prefer: Prefer = None, if_match: IfMatch = None
 ) -> Response:
     """Searches no longer find it; its vectors are deleted soon after."""
-    view.must_have(kind)
+    view.check_kind(kind)
     if_seq = asked_seq(if_match)
     ev = view.service.ev
 
@@ -313,7 +315,7 @@ async def delete(
         ev.tables.check_writable(kind)
         return ev.store.delete(view.tenant, kind, [id], if_seq=if_seq)[0]
 
-    async with view.noted("record.delete", f"{kind}/{id}"):
+    async with view.audited("record.delete", f"{kind}/{id}"):
         ticket = await view.run(delete_it)
         if not ticket.accepted:
             raise _absent(kind, id) if if_match is None else _changed(ticket)

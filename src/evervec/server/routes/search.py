@@ -11,10 +11,10 @@ from starlette.responses import Response
 from evervec.facade import job_failed
 from evervec.model.jobs import Status, Ticket
 from evervec.model.records import Hit
-from evervec.server.access import ReadingKind, View
+from evervec.server.access import KindReaderView, View
 from evervec.server.answers import LONGEST_WAIT, MOST_AT_ONCE, Given, Json, Shown, answer, showing
-from evervec.server.discretion import told
 from evervec.server.problems import documented
+from evervec.server.redaction import redacted
 from evervec.server.requests import CheckedRoute
 from evervec.server.routes.jobs import JobOut
 from evervec.server.routes.records import TicketIn
@@ -65,10 +65,10 @@ class WaitIn(Given):
     summary="Search by meaning and by words",
     responses=documented(HitsOut, 409, 415),
 )
-async def search(view: ReadingKind, body: SearchIn) -> Response:
+async def search(view: KindReaderView, body: SearchIn) -> Response:
     """`via` says how the hits were found: without vectors, only text search is used. With `after`,
     the result includes that change, or the response is 409 after `wait` seconds."""
-    view.must_have(body.kind)
+    view.check_kind(body.kind)
     if body.after is not None:
         await _settled(view, body.after, body.wait)
     hits = await view.run(
@@ -82,15 +82,15 @@ async def search(view: ReadingKind, body: SearchIn) -> Response:
     summary="Wait until a change is in the index",
     responses=documented(JobOut, 409, 415),
 )
-async def wait(view: ReadingKind, body: WaitIn) -> Response:
+async def wait(view: KindReaderView, body: WaitIn) -> Response:
     """Returns the job when it is done; 409 if it failed, is not done in time, or is unknown."""
     ticket = await _settled(view, body.ticket, body.wait)
     job = await view.run(view.ev.wait, ticket, 0.0)
-    return answer(JobOut, told(view.caller, job))
+    return answer(JobOut, redacted(view.caller, job))
 
 
 async def _settled(view: View, given: TicketIn, seconds: float) -> Ticket:
-    view.must_have(given.kind)
+    view.check_kind(given.kind)
     ticket = Ticket(given.kind, given.id, given.job_id, given.seq)
     end = await view.service.settle(view.tenant, ticket, 0.0)
     if end is None and await view.run(view.ev.store.is_saved, view.tenant, ticket):
@@ -101,6 +101,6 @@ async def _settled(view: View, given: TicketIn, seconds: float) -> Ticket:
     if end is Status.FAILED:
         job = await view.run(view.ev.store.serving_job, view.tenant, ticket.kind, ticket.id)
         if job is not None:
-            job = told(view.caller, job)
+            job = redacted(view.caller, job)
         raise job_failed(ticket, job, "POST /v1/jobs/{}/retry")
     return ticket

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from evervec.model.reports import MOST_WEIGHT, Limits, Usage
 from evervec.records.drafts import check_name
-from evervec.server.access import Reading, Running, View
+from evervec.server.access import AdminView, ReaderView, View
 from evervec.server.answers import BigInt, Given, Shown, answer, showing
 from evervec.server.problems import documented
 from evervec.server.requests import CheckedRoute
@@ -53,7 +53,7 @@ Tenant = Annotated[str, Depends(_tenant)]
 
 
 @router.get("/usage", summary="Get usage and limits of the tenant", responses=documented(UsageOut))
-async def usage(view: Reading) -> Response:
+async def usage(view: ReaderView) -> Response:
     """Current records, bytes and chunks, today's tokens and money, and the limits."""
     used = await view.run(view.ev.usage)
     return answer(UsageOut, used, headers=quota_headers(used))
@@ -64,7 +64,7 @@ async def usage(view: Reading) -> Response:
     summary="Get usage and limits of a tenant",
     responses=documented(UsageOut),
 )
-async def limits(view: Running, tenant: Tenant) -> Response:
+async def limits(view: AdminView, tenant: Tenant) -> Response:
     """For platform admins."""
     return answer(UsageOut, await view.run(view.service.of(tenant).usage))
 
@@ -74,7 +74,7 @@ async def limits(view: Running, tenant: Tenant) -> Response:
     summary="Set the limits of a tenant",
     responses=documented(UsageOut, 415),
 )
-async def set_limits(view: Running, tenant: Tenant, body: LimitsIn) -> Response:
+async def set_limits(view: AdminView, tenant: Tenant, body: LimitsIn) -> Response:
     """For platform admins. Other processes of the store apply it within a second. Existing data is
     kept, even beyond the limits."""
     return answer(UsageOut, await view.run(_set, view, tenant, Limits(**body.model_dump())))

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from evervec.model.records import Version
 from evervec.model.reports import Tally, VerifyReport
-from evervec.server.access import Reading, View
+from evervec.server.access import ReaderView, View
 from evervec.server.answers import Given, Shown, answer, showing
 from evervec.server.keys import Role
 from evervec.server.problems import documented
@@ -45,7 +45,7 @@ class VerifyOut(Shown):
 
 
 @router.get("/versions", summary="List embedding versions", responses=documented(VersionsOut))
-async def versions(view: Reading) -> Response:
+async def versions(view: ReaderView) -> Response:
     """Which model made which vectors, for the tenant's kinds and with counts of its records."""
     found = await view.run(view.ev.versions, all_tenants=view.everyone)
     return answer(VersionsOut, {"versions": found})
@@ -56,15 +56,15 @@ async def versions(view: Reading) -> Response:
     summary="Compare the index with the records",
     responses=documented(VerifyOut, 415),
 )
-async def verify(view: Reading, body: VerifyIn | None = None) -> Response:
+async def verify(view: ReaderView, body: VerifyIn | None = None) -> Response:
     """`repair` (for writers) removes orphaned points and enqueues missing or stale records.
     `waiting` records were not compared, because they have a job; `unchecked` lists what else was
     not checked."""
     asked = body or VerifyIn()
     if not asked.repair:
         return answer(VerifyOut, await view.run(_verify, view, asked))
-    view.caller.must_be(Role.WRITER)
-    async with view.noted("index.repair"):
+    view.caller.require(Role.WRITER)
+    async with view.audited("index.repair"):
         repaired = await view.run(_verify, view, asked)
     return answer(VerifyOut, repaired)
 

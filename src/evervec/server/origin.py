@@ -16,14 +16,14 @@ from starlette.datastructures import Headers
 from evervec.errors import SettingsError
 from evervec.server.requests import Scope
 
-_PASSED_ON = frozenset({
+_PROXY_HEADERS = frozenset({
     "forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "client-ip",
     "true-client-ip", "fastly-client-ip", "fly-client-ip", "x-appengine-user-ip", "x-azure-clientip",
     "x-azure-socketip", "x-envoy-external-address", "x-proxyuser-ip", "x-original-host",
     "x-original-url", "x-rewrite-url", "x-originating-ip", "x-remote-ip", "x-remote-addr",
     "x-host", "x-amzn-trace-id", "x-cloud-trace-context", "cdn-loop", "cf-ray", "cf-visitor",
 })  # fmt: skip
-_PASSED_ON_PREFIXES = ("x-forwarded", "cf-connecting", "x-original-forwarded", "x-vercel-", "x-nf-")
+_PROXY_PREFIXES = ("x-forwarded", "cf-connecting", "x-original-forwarded", "x-vercel-", "x-nf-")
 
 
 class Proxies:
@@ -65,7 +65,7 @@ def is_local(scope: Scope) -> bool:
         return False
     if scope["mounted"] or scope["http_version"] == "1.0":  # 1.0: nginx's default
         return False
-    if any(_says_passed_on(name) for name in headers):
+    if any(_shows_a_proxy(name) for name in headers):
         return False
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return False
@@ -109,8 +109,8 @@ def client_network(address: str) -> str:
     return str(ipaddress.IPv6Network((int(found) >> 64 << 64, 64)))
 
 
-def _says_passed_on(name: str) -> bool:
-    return name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+def _shows_a_proxy(name: str) -> bool:
+    return name in _PROXY_HEADERS or name.startswith(_PROXY_PREFIXES)
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

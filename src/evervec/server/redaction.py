@@ -32,7 +32,7 @@ _PROVIDER = {
 }
 
 
-def told(caller: Caller, value: T) -> T:
+def redacted(caller: Caller, value: T) -> T:
     """A value with only what the caller may see."""
     if caller.role is Role.ADMIN:
         return value
