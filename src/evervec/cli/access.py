@@ -42,7 +42,7 @@ def create(where: Where, agent: str, role: str, expires: str | None, as_json: bo
     length = read_time(expires) if expires else None
     with where.opened(make=True) as ev:
         made = Keys(ev.store).create(ev.tenant, agent, role, length)
-        write_audit(ev, "key.create", _target(made.info))
+        write_audit(ev, "key.create", made.info.label)
     _show_made(made, as_json)
 
 
@@ -85,7 +85,7 @@ def rotate(where: Where, id: str, overlap: str, as_json: bool) -> None:
     length = read_time(overlap)
     with where.opened() as ev:
         made = Keys(ev.store).rotate(id, length)
-        write_audit(ev, "key.rotate", f"{id[:15]} by {_target(made.info)}", everyone=True)
+        write_audit(ev, "key.rotate", f"{id[:15]} by {made.info.label}", everyone=True)
     _show_made(made, as_json)
 
 
@@ -165,10 +165,6 @@ def _show_made(made: NewKey, as_json: bool) -> None:
 def _facts(key: Key) -> dict[str, object]:
     hidden = ("parent", "kinds")  # only tokens have these
     return {name: getattr(key, name) for name in type(key).__slots__ if name not in hidden}
-
-
-def _target(key: Key) -> str:
-    return f"{key.id} ({key.role} of {key.tenant}, agent {key.agent})"
 
 
 for each in (create, list_keys, rotate, revoke):

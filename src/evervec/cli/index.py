@@ -69,16 +69,16 @@ def verify(where: Where, repair: bool, quick: bool, all_tenants: bool, as_json: 
     """
     with where.opened() as ev:
 
-        def look(repair: bool) -> VerifyReport:
+        def check(repair: bool) -> VerifyReport:
             with progress("verifying", _held(ev, all_tenants), quiet=as_json) as bar:
                 return ev.verify(repair, quick=quick, all_tenants=all_tenants, progress=bar.advance)
 
-        report, left, waits = look(repair), None, None
+        report, left, waits = check(repair), None, None
         if repair:
             write_audit(ev, "index.repair", everyone=all_tenants)
         if repair and not report.clean:
             process_all(ev, quiet=as_json)
-            left = look(False)
+            left = check(False)
             if ev.queue.stats().pending:
                 waits = ev.provider.pauses_because() or ev.embedder_because
     if as_json:

@@ -122,9 +122,9 @@ def _estimate_line(plan: Estimate) -> str:
 
 def _comparison_lines(compared: Comparison) -> list[str]:
     if compared.overlap is None:
-        told = "nothing to compare"
+        overlap = "nothing to compare"
     else:
-        told = (
+        overlap = (
             f"{compared.overlap:.0%} of the top {compared.k} hits are the same, over "
             f"{compared.queries} queries taken from the records"
         )
@@ -132,7 +132,7 @@ def _comparison_lines(compared: Comparison) -> list[str]:
     wrong = [f"{count} {name}" for name, count in report.found.items()]
     waiting = f"; {report.waiting} waiting and not checked" if report.waiting else ""
     faults = ", ".join(wrong) or "no faults"
-    return [told, f"{report.checked} records checked: {faults}{waiting}"]
+    return [overlap, f"{report.checked} records checked: {faults}{waiting}"]
 
 
 def _status_lines(status: MigrationStatus) -> list[str]:

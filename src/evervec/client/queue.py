@@ -65,28 +65,27 @@ class RemoteQueue:
         self._connection.ask("PATCH", f"/v1/jobs/{int(job_id)}", json_body={"priority": n})
 
     def retry_failed(self, max_retries: int | None = None) -> int:
-        asked = {"max_retries": max_retries}
-        found = self._connection.once("POST", "/v1/queue/retry-failed", json_body=asked)
-        return int(found["retried"])
+        return self._count("retry-failed", "retried", {"max_retries": max_retries})
 
     def recover_stuck(self, threshold: float | timedelta | None = None) -> int:
         """Recover jobs whose lease expired: the tenant's, or all for a platform admin."""
         if isinstance(threshold, timedelta):
             threshold = threshold.total_seconds()
-        asked = {"threshold": threshold}
-        found = self._connection.ask("POST", "/v1/queue/recover-stuck", json_body=asked).json()
-        return int(found["recovered"])
+        found = self._connection.ask(
+            "POST", "/v1/queue/recover-stuck", json_body={"threshold": threshold}
+        )
+        return int(found.json()["recovered"])
 
     def purge_done(self, older_than: timedelta | datetime) -> int:
-        return self._purge({"status": "done", "older_than": _age(older_than)})
+        body = {"status": "done", "older_than": _age(older_than)}
+        return self._count("purge", "purged", body)
 
     def purge_dead(self, older_than: timedelta | datetime, boxed: bool = False) -> int:
-        asked = {"status": "failed", "older_than": _age(older_than), "boxed": boxed}
-        return self._purge(asked)
+        body = {"status": "failed", "older_than": _age(older_than), "boxed": boxed}
+        return self._count("purge", "purged", body)
 
-    def _purge(self, asked: dict[str, Any]) -> int:
-        found = self._connection.once("POST", "/v1/queue/purge", json_body=asked)
-        return int(found["purged"])
+    def _count(self, action: str, name: str, body: dict[str, Any]) -> int:
+        return int(self._connection.once("POST", f"/v1/queue/{action}", json_body=body)[name])
 
     def pause(self) -> None:
         """Stop claims of the tenant's jobs until `resume`; for a platform admin without `tenant`,

@@ -65,6 +65,11 @@ class Key:
     kinds: tuple[str, ...] | None = None
     """of a token: the kinds that it gives access to; None: all"""
 
+    @property
+    def label(self) -> str:
+        """How the audit log names it."""
+        return f"{self.id} ({self.role} of {self.tenant}, agent {self.agent})"
+
 
 @dataclass(frozen=True, slots=True)
 class NewKey:

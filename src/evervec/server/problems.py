@@ -153,10 +153,10 @@ def _hidden(error: Exception) -> str:
 
 
 def _sentences(parts: Sequence[Mapping[str, Any] | ErrorDetails]) -> str:
-    told = [_sentence(part) for part in parts[:_MOST_ERRORS]]
+    sentences = [_sentence(part) for part in parts[:_MOST_ERRORS]]
     if len(parts) > _MOST_ERRORS:
-        told.append(f"and {len(parts) - _MOST_ERRORS:,} more")
-    return "; ".join(told)
+        sentences.append(f"and {len(parts) - _MOST_ERRORS:,} more")
+    return "; ".join(sentences)
 
 
 def _sentence(part: Mapping[str, Any] | ErrorDetails) -> str:

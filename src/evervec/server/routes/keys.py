@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
@@ -130,6 +130,15 @@ class AuditOut(Shown):
     cursor: More
 
 
+async def _with_key(view: AdminView) -> View:
+    if view.caller.key is not None and view.caller.key.parent is not None:
+        raise Problem(403, "a token gives no access to keys and the audit log: use an admin's key")
+    return view
+
+
+_with_key.role = Role.ADMIN  # type: ignore[attr-defined]  # see `CheckedRoute`
+
+KeyAdminView = Annotated[View, Depends(_with_key)]
 KeyId = Annotated[
     str, Path(pattern=r"^(ev_)?[0-9a-f]{12}$", description="as listed, or the beginning of the key")
 ]
@@ -141,9 +150,8 @@ KeyId = Annotated[
     status_code=201,
     responses=documented(NewKeyOut, 409, 415, status=201),
 )
-async def create(view: AdminView, body: KeyIn) -> Response:
+async def create(view: KeyAdminView, body: KeyIn) -> Response:
     """The key is shown only once: only its hash is stored."""
-    _refuse_tokens(view)
     if view.caller.key is None and body.role is not Role.ADMIN:
         raise Problem(
             409,
@@ -152,16 +160,15 @@ async def create(view: AdminView, body: KeyIn) -> Response:
         )
     lasts = None if body.expires_in is None else timedelta(seconds=body.expires_in)
     made = await view.run(view.service.keys.create, body.tenant, body.agent, str(body.role), lasts)
-    await view.audit("key.create", _target(made.info))
+    await view.audit("key.create", made.info.label)
     return _new_key(made)
 
 
 @router.get("/keys", summary="List keys", responses=documented(KeysOut))
 async def keys(
-    view: AdminView, tenant: Annotated[str | None, Query(min_length=1)] = None
+    view: KeyAdminView, tenant: Annotated[str | None, Query(min_length=1)] = None
 ) -> Response:
     """Keys of all tenants, or of one."""
-    _refuse_tokens(view)
     return answer(KeysOut, {"keys": await view.run(view.service.keys.list, tenant)})
 
 
@@ -170,10 +177,9 @@ async def keys(
     summary="Revoke a key, or a token",
     responses=documented(RevokedOut, 404),
 )
-async def revoke(view: AdminView, id: KeyId) -> Response:
+async def revoke(view: KeyAdminView, id: KeyId) -> Response:
     """The key and its tokens become invalid at once; requests in progress with them end within two
     seconds."""
-    _refuse_tokens(view)
     try:
         await view.run(view.service.keys.revoke, id)
     except InvalidArgument as error:
@@ -188,16 +194,15 @@ async def revoke(view: AdminView, id: KeyId) -> Response:
     status_code=201,
     responses=documented(NewKeyOut, 404, 415, status=201),
 )
-async def rotate(view: AdminView, id: KeyId, body: RotateIn | None = None) -> Response:
+async def rotate(view: KeyAdminView, id: KeyId, body: RotateIn | None = None) -> Response:
     """Creates a key with the same tenant, agent and role. The old key stays valid for `overlap`
     seconds."""
-    _refuse_tokens(view)
     overlap = timedelta(seconds=body.overlap if body else _DEFAULT_OVERLAP)
     try:
         made = await view.run(view.service.keys.rotate, id, overlap)
     except InvalidArgument as error:
         raise Problem(404, str(error)) from None
-    await view.audit("key.rotate", f"{id} by {_target(made.info)}")
+    await view.audit("key.rotate", f"{id} by {made.info.label}")
     return _new_key(made)
 
 
@@ -226,13 +231,13 @@ async def token(view: ReaderView, body: TokenIn) -> Response:
         raise Problem(403, str(error)) from None
     except TooManyTokens as error:
         raise Problem(429, str(error), headers={"Retry-After": "60"}) from None
-    await view.audit("token.create", _target(made.info))
+    await view.audit("token.create", made.info.label)
     return answer(TokenOut, {"token": made.key, **asdict(made.info)}, 201)
 
 
 @router.get("/audit", summary="Read the audit log", responses=documented(AuditOut))
 async def audit(
-    view: AdminView,
+    view: KeyAdminView,
     tenant: Annotated[
         str | None, Query(min_length=1, description="`*`: actions on all tenants")
     ] = None,
@@ -242,21 +247,11 @@ async def audit(
     limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
 ) -> Response:
     """Newest first. `cursor`: from the previous page."""
-    _refuse_tokens(view)
     place = read_cursor(cursor, int)
     chosen = AuditChoice(tenant, action, key_id, place[0] if place else None)
     found = await view.run(Audit(view.service.ev.store).list, chosen, limit)
     last = make_cursor(found[-1].entry) if len(found) == limit else None
     return answer(AuditOut, {"entries": found, "cursor": last})
-
-
-def _refuse_tokens(view: View) -> None:
-    if view.caller.key is not None and view.caller.key.parent is not None:
-        raise Problem(403, "a token gives no access to keys and the audit log: use an admin's key")
-
-
-def _target(key: Key) -> str:
-    return f"{key.id} ({key.role} of {key.tenant}, agent {key.agent})"
 
 
 def _new_key(made: NewKey) -> Response:

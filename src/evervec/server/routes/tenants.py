@@ -88,10 +88,10 @@ def _set(view: View, tenant: str, limits: Limits) -> Usage:
 
 def quota_headers(used: Usage) -> dict[str, str]:
     """The remaining quotas, in the format of the RateLimit header."""
-    told = [
+    left = [
         f'"{name}";q={bound:g};r={max(0, bound - there):g}'
         if name == "money"
         else f'"{name}";q={bound};r={max(0, bound - there)}'
         for name, (there, bound) in used.bounds().items()
     ]
-    return {"X-Quota": ", ".join(told)} if told else {}
+    return {"X-Quota": ", ".join(left)} if left else {}
