@@ -23,13 +23,23 @@ from evervec.facade import Evervec
 from evervec.queue.queue import Queue
 from evervec.records.drafts import check_name
 from evervec.server.answers import LINES
-from evervec.server.audit import EVERY_TENANT
+from evervec.server.audit import EVERY_TENANT, LONGEST_TARGET
 from evervec.server.deadlines import current_call
 from evervec.server.keys import Key, Role
 from evervec.server.origin import is_local
 from evervec.server.problems import Problem, is_known, problem_of
 from evervec.server.rate_limits import Allowance, Limiter
-from evervec.server.requests import App, Message, Receive, Scope, Send, headers_of
+from evervec.server.requests import (
+    PUSH_PATHS,
+    App,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    bearer_of,
+    headers_of,
+    path_of,
+)  # fmt: skip
 from evervec.stores.values import StoredEntry
 from evervec.telemetry.counters import LIMITER, REFUSED
 
@@ -49,8 +59,6 @@ _UNKNOWN_LENGTH_COST = 16
 OPEN_PATHS = frozenset(
     {"/healthz", "/readyz", "/docs", "/docs/style.css", "/openapi.json", "/favicon.ico"}
 )
-PUSH_PATHS = "/internal/"
-"""these routes check their own credentials"""
 _NEEDED = {
     Role.WRITER: "use a writer's key",
     Role.ADMIN: "use a platform admin's key",
@@ -96,8 +104,7 @@ class Access:
         self._delayed = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # without the prefix under which another application has mounted this one
-        path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+        path = path_of(scope)
         if scope["type"] != "http" or has_own_access(path):
             await self._app(scope, receive, send)
             return
@@ -182,9 +189,8 @@ class Access:
         return 1 if size > self._most_bytes else 1 + size // _BYTES_PER_REQUEST
 
     async def _caller(self, scope: Scope, headers: Mapping[str, str]) -> Caller:
-        scheme, _, text = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and text:
-            key = await self._service.find_key(text.strip())
+        if text := bearer_of(headers):
+            key = await self._service.find_key(text)
             if key is not None:
                 return Caller(key.tenant, key.agent, key.role, key)
             if await self._service.has_keys():
@@ -292,7 +298,7 @@ class View:
         tenant = EVERY_TENANT if self.everyone else self.tenant
         entry = StoredEntry(
             self.service.ev.store.now(), key.id if key else None, self.caller.agent, tenant, action,
-            target[:1000], outcome, scope["request_id"], scope["client_address"],
+            target[:LONGEST_TARGET], outcome, scope["request_id"], scope["client_address"],
         )  # fmt: skip
         await self.service.audit(entry)
 

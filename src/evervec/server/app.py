@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -64,7 +62,7 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
         summary="Keeps a vector index in sync with your data.",
         docs_url=None,
         redoc_url=None,
-        lifespan=_lifespan(background),
+        lifespan=background.lifespan,
     )
     app.state.service, app.state.counts, app.state.background = service, counts, background
     app.state.readiness = Readiness(ev, background)
@@ -80,18 +78,6 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
         app.add_exception_handler(kind, answer_problem)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
-
-
-def _lifespan(background: Background) -> Any:
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        background.start()
-        try:
-            yield
-        finally:
-            await background.close()
-
-    return lifespan
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

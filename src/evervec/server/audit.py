@@ -13,7 +13,7 @@ from evervec.model.basics import as_datetime
 from evervec.stores.base import Store
 from evervec.stores.values import AuditChoice, StoredEntry
 
-_LONGEST = 1000
+LONGEST_TARGET = 1000
 EVERY_TENANT = "*"
 
 
@@ -49,7 +49,7 @@ class Audit:
         """Add an entry for an action outside the service."""
         now = self._store.now()
         self._store.add_audit(
-            [StoredEntry(now, None, agent, tenant, action, target[:_LONGEST], outcome)]
+            [StoredEntry(now, None, agent, tenant, action, target[:LONGEST_TARGET], outcome)]
         )
 
     def list(self, chosen: AuditChoice, limit: int = 100) -> list[Entry]:

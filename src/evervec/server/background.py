@@ -12,8 +12,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 
 from evervec.server.service import Service
 from evervec.worker.worker import Worker
@@ -48,6 +48,15 @@ class Background:
         for task in (service.maintain, service.revocations.watch, service.shares.measure_lag):
             self._tasks.append(loop.create_task(task()))
         atexit.register(self._drain)  # if no lifespan does it
+
+    @asynccontextmanager
+    async def lifespan(self, _: object) -> AsyncIterator[None]:
+        """The lifespan of the application."""
+        self.start()
+        try:
+            yield
+        finally:
+            await self.close()
 
     def trouble(self) -> str | None:
         """The state of a worker that does not work, such as `failing`; None: all work."""

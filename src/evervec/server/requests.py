@@ -37,7 +37,8 @@ LARGE_BODY = 32_768
 """bodies from this size are parsed in a thread, in the tenant's turn, not in the event loop"""
 _VALID_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _BATCH = ("POST", "/v1/records/batch")
-_PUSH = "/internal/"
+PUSH_PATHS = "/internal/"
+"""these routes check their own credentials, and have short bodies"""
 _LARGEST_DELIVERY = 1 << 16
 SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -121,10 +122,10 @@ class Requests:
 
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
         """Receive with a limit on the body. A batch has its own limits."""
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        path = path_of(scope)
         if (scope["method"], path) == _BATCH:
             return receive
-        most = _LARGEST_DELIVERY if path.startswith(_PUSH) else self._most_bytes
+        most = _LARGEST_DELIVERY if path.startswith(PUSH_PATHS) else self._most_bytes
         left = most
         declared = headers_of(scope).get("content-length", "")
 
@@ -149,6 +150,22 @@ def headers_of(scope: Scope) -> dict[str, str]:
         found = {k.decode("latin-1"): v.decode("latin-1") for k, v in reversed(scope["headers"])}
         scope["evervec.headers"] = found
     return found
+
+
+def path_of(scope: Scope) -> str:
+    """The path without the prefix under which another application has mounted this one."""
+    path: str = scope.get("path", "")
+    return path.removeprefix(scope.get("root_path", ""))
+
+
+def bearer_of(headers: Mapping[str, str]) -> str:
+    """The key or secret in `Authorization: Bearer`; empty if there is none."""
+    scheme, _, text = headers.get("authorization", "").partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else ""
+
+
+def media_type_of(headers: Mapping[str, str]) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def new_request_id() -> str:
@@ -249,7 +266,7 @@ def _parameters(dependant: Dependant) -> set[str]:
 def check_media_type(request: Request) -> None:
     """Reject a body whose media type is not JSON; an empty body is allowed."""
     headers = headers_of(request.scope)
-    given = headers.get("content-type", "").partition(";")[0].strip().lower()
+    given = media_type_of(headers)
     empty = headers.get("content-length", "0" if not given else "") == "0"
     if empty and "transfer-encoding" not in headers:
         return

@@ -26,7 +26,14 @@ from evervec.server.answers import LINES
 from evervec.server.deadlines import current_call
 from evervec.server.idempotency import IdempotencyKey, derived_id
 from evervec.server.problems import Problem, documented, problem_of
-from evervec.server.requests import CheckedRoute, Receive, Scope, Send, check_encoding
+from evervec.server.requests import (
+    CheckedRoute,
+    Receive,
+    Scope,
+    Send,
+    check_encoding,
+    media_type_of,
+)  # fmt: skip
 from evervec.server.routes.records import RecordIn, TicketOut, draft_of, read_record
 from evervec.server.streams import Incoming, Spool
 from evervec.stores.values import Draft
@@ -78,7 +85,7 @@ async def batch(
 ) -> Response:
     """Tickets are sent while lines are still being received. With an `Idempotency-Key`, lines
     without an id get the same id in each repetition of the batch."""
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    given = media_type_of(request.headers)
     if given not in _NDJSON:
         raise Problem(
             415, f"a batch must be NDJSON (Content-Type: {LINES}), not {given or 'untyped'}"
