@@ -168,39 +168,3 @@ async def answer_problem(request: Request, error: Exception) -> Response:
     """FastAPI's handler for the errors that `problem_of` handles."""
     found = problem_of(error, request.scope.get("caller"))
     return found.response(request.scope.get("request_id"))
-
-
-def documented(
-    shape: type[BaseModel] | None, *errors: int, status: int = 200
-) -> dict[int | str, dict[str, Any]]:
-    """The responses of a route for OpenAPI: its body, its `errors`, and those of every route."""
-    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
-    good: dict[int | str, dict[str, Any]] = {} if shape is None else {status: {"model": shape}}
-    return good | {
-        error: {"description": _MEANING[error], "content": content}
-        for error in sorted({*errors, *_ANYWHERE})
-    }
-
-
-def described(name: str, place: str, meaning: str, **shape: Any) -> dict[str, Any]:
-    """The OpenAPI description of a parameter that a route reads itself."""
-    text = {"type": "string", **(shape or ({"minLength": 1} if place == "query" else {}))}
-    return {"name": name, "in": place, "required": False, "description": meaning, "schema": text}
-
-
-_MEANING = {
-    400: "The body cannot be read: not JSON, not UTF-8, or nested too deep.",
-    401: "The key is missing or invalid.",
-    403: "The key lacks permission for this, or for that tenant.",
-    404: "It does not exist in the tenant.",
-    409: "The current state does not allow this, or the change is not done yet.",
-    412: "The record no longer matches `If-Match`.",
-    413: "The body is larger than `server_body_mb`.",
-    415: "The body is neither JSON nor, for a batch, NDJSON.",
-    422: "The request has an invalid value; `detail` names it.",
-    429: "A limit of the agent, client or tenant is exceeded; `Retry-After` says when to retry.",
-    500: "Internal error; the service's log has the `request_id`.",
-    503: "The store is unavailable, or there are too many requests; nothing was done.",
-    504: "It took longer than `Request-Timeout` or `server_seconds`; `detail` says what was done.",
-}
-_ANYWHERE = (400, 401, 403, 413, 422, 429, 500, 503, 504)

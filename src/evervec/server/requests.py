@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import json
 import logging
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any
 
-from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
 from evervec.server.problems import Problem
 from evervec.settings import Settings
@@ -217,50 +213,6 @@ class _Body:
             async with asyncio.timeout(_LINGER_SECONDS):
                 while self.may_go_on and most > 0:
                     most -= len((await self.receive()).get("body", b""))
-
-
-class CheckedRequest(Request):
-    """A request whose JSON is checked for values that stores and indexes do not support."""
-
-    async def json(self) -> Any:
-        service = self.app.state.service
-        body, settings = await self.body(), service.ev.settings
-        caller = self.scope.get("caller")
-        if len(body) < LARGE_BODY or caller is None:
-            return read_json(body, settings)
-        return await service.run_for(caller.tenant, read_json, body, settings)
-
-
-class CheckedRoute(APIRoute):
-    """A route that reads its body through `CheckedRequest` and rejects unknown query parameters:
-    a mistyped `?tenant=` must not be ignored."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-        extra = (self.openapi_extra or {}).get("parameters", ())
-        known = _parameters(self.dependant) | {p["name"] for p in extra if p["in"] == "query"}
-
-        needed = [r for d in self.dependant.dependencies if (r := getattr(d.call, "role", None))]
-
-        async def checked(request: Request) -> Response:
-            for role in needed:  # before the body is read, which comes before dependencies
-                request.scope["caller"].require(role)
-            for name in request.query_params:
-                if name not in known:
-                    close = difflib.get_close_matches(name[:40], known, 1)
-                    hint = f"did you mean {close[0]!r}?" if close else "see /docs"
-                    raise Problem(422, f"unknown parameter {name[:40]!r}; {hint}")
-            if self.body_field is not None:
-                check_media_type(request)
-            return await handle(CheckedRequest(request.scope, request.receive))
-
-        return checked
-
-
-def _parameters(dependant: Dependant) -> set[str]:
-    """The names of a route's query parameters."""
-    own = {field.alias for field in dependant.query_params}
-    return own.union(*map(_parameters, dependant.dependencies))
 
 
 def check_media_type(request: Request) -> None:

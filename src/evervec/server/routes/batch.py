@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from itertools import groupby
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,20 +25,20 @@ from evervec.server.access import KindWriterView, View
 from evervec.server.answers import LINES
 from evervec.server.deadlines import current_call
 from evervec.server.idempotency import IdempotencyKey, derived_id
-from evervec.server.problems import Problem, documented, problem_of
+from evervec.server.problems import Problem, problem_of
 from evervec.server.requests import (
-    CheckedRoute,
     Receive,
     Scope,
     Send,
     check_encoding,
     media_type_of,
 )  # fmt: skip
+from evervec.server.router import Routes
 from evervec.server.routes.records import RecordIn, TicketOut, draft_of, read_record
 from evervec.server.streams import Incoming, Spool
 from evervec.stores.values import Draft
 
-router = APIRouter(prefix="/v1/records", tags=["records"], route_class=CheckedRoute)
+router = Routes("records")
 
 _NDJSON = {LINES, "application/ndjson", "application/jsonl", "application/json-lines"}
 _dump = TypeAdapter(Ticket).dump_json
@@ -50,17 +50,15 @@ class LineIn(RecordIn):
     kind: str | None = Field(None, min_length=1)  # type: ignore[assignment]
 
 
-@router.post(
-    "/batch",
-    summary="Add many records",
-    response_class=Response,
+@router.on(
+    "POST /v1/records/batch", "Add many records", None, 415,
     responses={
         200: {
             "description": "A ticket for each line, in order; after an error, a problem document.",
             "content": {LINES: {"schema": TicketOut.model_json_schema()}},
-        },
-        **documented(None, 415),
+        }
     },
+    response_class=Response,
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -74,7 +72,7 @@ class LineIn(RecordIn):
             },
         }
     },
-)
+)  # fmt: skip
 async def batch(
     request: Request,
     view: KindWriterView,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fastapi import APIRouter
+from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec.server.access import ReaderView
 from evervec.server.answers import Shown, answer, showing
 from evervec.server.metrics import exposition
-from evervec.server.problems import documented
 from evervec.server.readiness import State, summary
+from evervec.server.router import Routes
 
-router = APIRouter(tags=["health"])
+router = Routes("health", APIRoute)  # probes may send any parameters
 
 
 class AliveOut(Shown):
@@ -65,20 +65,13 @@ async def readyz(request: Request) -> Response:
     return answer(ReadyOut, shown, 503 if shown["status"] == "down" else 200)
 
 
-@router.get(
-    "/metrics",
-    summary="Metrics for Prometheus",
-    response_class=Response,
-    responses={
-        200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
-        **documented(None),
-    },
-)
+@router.on(
+    "GET /metrics", "Metrics for Prometheus", None, response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)  # fmt: skip
 async def metrics(request: Request, view: ReaderView) -> Response:
     """Of the key's tenant; for a platform admin, of all tenants."""
-    counts = request.app.state.counts
-    run = (
-        view.service.run if view.everyone else view.run
-    )  # an admin's request does not wait in a tenant's turn
-    body, media_type = await run(exposition, view, counts)
+    # an admin's request does not wait in a tenant's turn
+    run = view.service.run if view.everyone else view.run
+    body, media_type = await run(exposition, view, request.app.state.counts)
     return Response(body, media_type=media_type)

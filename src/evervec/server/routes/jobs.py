@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from pydantic import Field
 from starlette.responses import Response
 
@@ -22,11 +22,11 @@ from evervec.server.answers import (
     showing,
 )
 from evervec.server.idempotency import IdempotencyKey, once
-from evervec.server.problems import Problem, documented
+from evervec.server.problems import Problem
 from evervec.server.redaction import redacted
-from evervec.server.requests import CheckedRoute
+from evervec.server.router import Routes
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=CheckedRoute)
+router = Routes("jobs")
 
 
 class PriorityIn(Given):
@@ -56,7 +56,7 @@ class CancelledOut(Shown):
 JobId = Annotated[int, Path(ge=0, lt=1 << 63)]
 
 
-@router.get("", summary="List jobs", responses=documented(JobsOut))
+@router.on("GET /v1/jobs", "List jobs", JobsOut)
 async def jobs(
     view: ReaderView,
     status: Status | None = None,
@@ -76,12 +76,12 @@ async def jobs(
     return answer(JobsOut, {"jobs": shown, "cursor": last})
 
 
-@router.get("/{id}", summary="Get a job", responses=documented(JobOut, 404))
+@router.on("GET /v1/jobs/{id}", "Get a job", JobOut, 404)
 async def job(view: ReaderView, id: JobId) -> Response:
     return answer(JobOut, await _find(view, id))
 
 
-@router.patch("/{id}", summary="Change a job's priority", responses=documented(JobOut, 404, 415))
+@router.on("PATCH /v1/jobs/{id}", "Change a job's priority", JobOut, 404, 415)
 async def reorder(view: WriterView, id: JobId, body: PriorityIn) -> Response:
     """Jobs of a higher priority are claimed first."""
     await _find(view, id)
@@ -90,7 +90,7 @@ async def reorder(view: WriterView, id: JobId, body: PriorityIn) -> Response:
     return answer(JobOut, await _find(view, id))
 
 
-@router.post("/{id}/retry", summary="Retry a failed job", responses=documented(JobOut, 404, 409))
+@router.on("POST /v1/jobs/{id}/retry", "Retry a failed job", JobOut, 404, 409)
 async def retry(view: WriterView, id: JobId, idempotency_key: IdempotencyKey = None) -> Response:
     """Resets its attempts and its error."""
 
@@ -103,11 +103,7 @@ async def retry(view: WriterView, id: JobId, idempotency_key: IdempotencyKey = N
     return await once(view, idempotency_key, do)
 
 
-@router.post(
-    "/{id}/cancel",
-    summary="Remove a pending or failed job",
-    responses=documented(CancelledOut, 404, 409),
-)
+@router.on("POST /v1/jobs/{id}/cancel", "Remove a pending or failed job", CancelledOut, 404, 409)
 async def cancel(view: WriterView, id: JobId, idempotency_key: IdempotencyKey = None) -> Response:
     """Its history is kept."""
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import Depends, Path, Query
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
@@ -28,11 +28,11 @@ from evervec.server.answers import (
 )
 from evervec.server.audit import Audit, Entry
 from evervec.server.keys import Key, NewKey, Role, TokenNotAllowed, TooManyTokens
-from evervec.server.problems import Problem, documented
-from evervec.server.requests import CheckedRoute
+from evervec.server.problems import Problem
+from evervec.server.router import Routes
 from evervec.stores.values import AuditChoice
 
-router = APIRouter(prefix="/v1", tags=["keys"], route_class=CheckedRoute)
+router = Routes("keys")
 
 
 _LONGEST = 100 * 365 * 86400
@@ -144,12 +144,7 @@ KeyId = Annotated[
 ]
 
 
-@router.post(
-    "/keys",
-    summary="Create a key",
-    status_code=201,
-    responses=documented(NewKeyOut, 409, 415, status=201),
-)
+@router.on("POST /v1/keys", "Create a key", NewKeyOut, 409, 415, status=201)
 async def create(view: KeyAdminView, body: KeyIn) -> Response:
     """The key is shown only once: only its hash is stored."""
     if view.caller.key is None and body.role is not Role.ADMIN:
@@ -164,7 +159,7 @@ async def create(view: KeyAdminView, body: KeyIn) -> Response:
     return _new_key(made)
 
 
-@router.get("/keys", summary="List keys", responses=documented(KeysOut))
+@router.on("GET /v1/keys", "List keys", KeysOut)
 async def keys(
     view: KeyAdminView, tenant: Annotated[str | None, Query(min_length=1)] = None
 ) -> Response:
@@ -172,11 +167,7 @@ async def keys(
     return answer(KeysOut, {"keys": await view.run(view.service.keys.list, tenant)})
 
 
-@router.post(
-    "/keys/{id}/revoke",
-    summary="Revoke a key, or a token",
-    responses=documented(RevokedOut, 404),
-)
+@router.on("POST /v1/keys/{id}/revoke", "Revoke a key, or a token", RevokedOut, 404)
 async def revoke(view: KeyAdminView, id: KeyId) -> Response:
     """The key and its tokens become invalid at once; requests in progress with them end within two
     seconds."""
@@ -188,11 +179,8 @@ async def revoke(view: KeyAdminView, id: KeyId) -> Response:
     return answer(RevokedOut, {"revoked": id.removeprefix("ev_")})
 
 
-@router.post(
-    "/keys/{id}/rotate",
-    summary="Replace a key without downtime",
-    status_code=201,
-    responses=documented(NewKeyOut, 404, 415, status=201),
+@router.on(
+    "POST /v1/keys/{id}/rotate", "Replace a key without downtime", NewKeyOut, 404, 415, status=201
 )
 async def rotate(view: KeyAdminView, id: KeyId, body: RotateIn | None = None) -> Response:
     """Creates a key with the same tenant, agent and role. The old key stays valid for `overlap`
@@ -206,12 +194,7 @@ async def rotate(view: KeyAdminView, id: KeyId, body: RotateIn | None = None) ->
     return _new_key(made)
 
 
-@router.post(
-    "/tokens",
-    summary="Create a token from your key",
-    status_code=201,
-    responses=documented(TokenOut, 409, 415, status=201),
-)
+@router.on("POST /v1/tokens", "Create a token from your key", TokenOut, 409, 415, status=201)
 async def token(view: ReaderView, body: TokenIn) -> Response:
     """For a program that should have fewer permissions than the key, for a limited time. A token is
     used like a key, and becomes invalid with its key."""
@@ -235,7 +218,7 @@ async def token(view: ReaderView, body: TokenIn) -> Response:
     return answer(TokenOut, {"token": made.key, **asdict(made.info)}, 201)
 
 
-@router.get("/audit", summary="Read the audit log", responses=documented(AuditOut))
+@router.on("GET /v1/audit", "Read the audit log", AuditOut)
 async def audit(
     view: KeyAdminView,
     tenant: Annotated[

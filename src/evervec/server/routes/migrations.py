@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from evervec.model.reports import MigrationStatus
 from evervec.server.access import AdminView, View
 from evervec.server.answers import Given, Shown, answer, showing
-from evervec.server.problems import Problem, documented
-from evervec.server.requests import CheckedRoute
+from evervec.server.problems import Problem
+from evervec.server.router import Routes
 from evervec.versions.migration import Migration
 
-router = APIRouter(prefix="/v1/migrations", tags=["versions"], route_class=CheckedRoute)
+router = Routes("versions")
 
 
 class MigrationIn(Given):
@@ -42,11 +41,8 @@ class MigrationOut(Shown):
     """The progress of a migration."""
 
 
-@router.post(
-    "",
-    summary="Start a migration to another model",
-    status_code=202,
-    responses=documented(MigrationOut, 409, 415, status=202),
+@router.on(
+    "POST /v1/migrations", "Start a migration to another model", MigrationOut, 409, 415, status=202
 )
 async def begin(view: AdminView, body: MigrationIn) -> Response:
     """Workers build the new version beside the old one, while searches and writes continue. The
@@ -62,19 +58,16 @@ async def begin(view: AdminView, body: MigrationIn) -> Response:
     return answer(MigrationOut, begun, 202)
 
 
-@router.get(
-    "",
-    summary="Get the migration that is in progress or can still be rolled back",
-    responses=documented(MigrationOut, 404),
-)
+@router.on(
+    "GET /v1/migrations", "Get the migration that is in progress or can still be rolled back",
+    MigrationOut, 404,
+)  # fmt: skip
 async def current(view: AdminView) -> Response:
     return answer(MigrationOut, await view.run(lambda: _current(view).status()))
 
 
-@router.post(
-    "/{step}",
-    summary="Switch, roll back, retire or cancel",
-    responses=documented(MigrationOut, 404, 409, 415),
+@router.on(
+    "POST /v1/migrations/{step}", "Switch, roll back, retire or cancel", MigrationOut, 404, 409, 415
 )
 async def take(
     view: AdminView,

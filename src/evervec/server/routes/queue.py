@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Literal
 
-from fastapi import APIRouter
 from pydantic import Field
 from starlette.responses import Response
 
@@ -14,11 +13,10 @@ from evervec.model.reports import Gate, Spend, Stats
 from evervec.server.access import ReaderView, View, WriterView
 from evervec.server.answers import Given, Shown, answer, showing
 from evervec.server.idempotency import IdempotencyKey, once
-from evervec.server.problems import documented
 from evervec.server.redaction import redacted
-from evervec.server.requests import CheckedRoute
+from evervec.server.router import Routes
 
-router = APIRouter(prefix="/v1/queue", tags=["queue"], route_class=CheckedRoute)
+router = Routes("queue")
 
 
 @showing(Gate)
@@ -88,7 +86,7 @@ class PausedOut(Shown):
     paused: bool
 
 
-@router.get("/stats", summary="Get statistics of the queue", responses=documented(StatsOut))
+@router.on("GET /v1/queue/stats", "Get statistics of the queue", StatsOut)
 async def stats(view: ReaderView) -> Response:
     """Jobs of the tenant by status; for a platform admin of all tenants, or of one with
     `?tenant=`."""
@@ -99,11 +97,7 @@ async def stats(view: ReaderView) -> Response:
     return answer(StatsOut, redacted(view.caller, found))
 
 
-@router.post(
-    "/retry-failed",
-    summary="Retry all failed jobs",
-    responses=documented(RetriedOut, 415),
-)
+@router.on("POST /v1/queue/retry-failed", "Retry all failed jobs", RetriedOut, 415)
 async def retry_failed(
     view: WriterView,
     body: RetryFailedIn | None = None,
@@ -119,11 +113,7 @@ async def retry_failed(
     return await once(view, idempotency_key, do)
 
 
-@router.post(
-    "/recover-stuck",
-    summary="Recover jobs whose worker died",
-    responses=documented(RecoveredOut, 415),
-)
+@router.on("POST /v1/queue/recover-stuck", "Recover jobs whose worker died", RecoveredOut, 415)
 async def recover_stuck(view: WriterView, body: RecoverIn | None = None) -> Response:
     """Those whose lease expired. Workers do this automatically."""
     threshold = body.threshold if body else None
@@ -132,7 +122,7 @@ async def recover_stuck(view: WriterView, body: RecoverIn | None = None) -> Resp
     return answer(RecoveredOut, {"recovered": count})
 
 
-@router.post("/purge", summary="Purge done or failed jobs", responses=documented(PurgedOut, 415))
+@router.on("POST /v1/queue/purge", "Purge done or failed jobs", PurgedOut, 415)
 async def purge(
     view: WriterView, body: PurgeIn, idempotency_key: IdempotencyKey = None
 ) -> Response:
@@ -150,7 +140,7 @@ async def purge(
     return await once(view, idempotency_key, do)
 
 
-@router.post("/pause", summary="Stop workers from claiming jobs", responses=documented(PausedOut))
+@router.on("POST /v1/queue/pause", "Stop workers from claiming jobs", PausedOut)
 async def pause(view: WriterView) -> Response:
     """Jobs of the tenant; for a platform admin of all tenants, or of one with `?tenant=`. Claimed
     jobs are finished."""
@@ -158,7 +148,7 @@ async def pause(view: WriterView) -> Response:
         return await view.run(_set_paused, view, True)
 
 
-@router.post("/resume", summary="Let workers claim jobs again", responses=documented(PausedOut))
+@router.on("POST /v1/queue/resume", "Let workers claim jobs again", PausedOut)
 async def resume(view: WriterView) -> Response:
     """Ends a pause of the same scope. While all tenants are paused, a tenant that resumes stays
     paused."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, unquote
 
-from fastapi import APIRouter, Depends, Header, Path, Query
+from fastapi import Depends, Header, Path, Query
 from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
@@ -38,15 +38,15 @@ from evervec.server.answers import (
 )
 from evervec.server.idempotency import IDEMPOTENCY_KEY, KEY_SHAPE, checked_name, derived_id, once
 from evervec.server.keys import Role
-from evervec.server.problems import Problem, described, documented
+from evervec.server.problems import Problem
 from evervec.server.redaction import redacted
 from evervec.server.requests import (
     LARGE_BODY,
-    CheckedRoute,
     check_media_type,
     check_value,
     check_values,
 )
+from evervec.server.router import Routes, described
 from evervec.server.routes.tenants import quota_headers
 from evervec.server.service import Save
 from evervec.settings import Settings
@@ -54,7 +54,7 @@ from evervec.stores.values import Draft
 
 _FIRST_PORTION = 16
 
-router = APIRouter(prefix="/v1/records", tags=["records"], route_class=CheckedRoute)
+router = Routes("records")
 
 
 class RecordIn(Given):
@@ -172,14 +172,11 @@ def draft_of(ev: Evervec, given: RecordIn) -> Draft:
     return ev.draft(given.kind, given.data if given.text is None else given.text, options)
 
 
-@router.post(
-    "",
-    summary="Add or change a record",
-    status_code=202,
+@router.on(
+    "POST /v1/records", "Add or change a record", TicketOut, 409, 412, 415, status=202,
     responses={
         201: {"model": TicketOut, "description": "The record is embedded (with `Prefer: wait=`)."},
         202: {"model": TicketOut, "description": "The record is saved, and will be embedded."},
-        **documented(None, 409, 412, 415),
     },
     openapi_extra={
         "parameters": [
@@ -193,7 +190,7 @@ def draft_of(ev: Evervec, given: RecordIn) -> Draft:
             "content": {"application/json": {"schema": {"$ref": "#/components/schemas/RecordIn"}}},
         },
     },
-)
+)  # fmt: skip
 async def add(request: Request) -> Response:
     """Saves the record and its embedding job in one transaction, and responds when both are
     durable. An unchanged record (text, title, metadata and weight) enqueues nothing."""
@@ -231,7 +228,7 @@ async def add(request: Request) -> Response:
     return await once(view, name, do)
 
 
-@router.get("", summary="List records", responses=documented(RecordsOut))
+@router.on("GET /v1/records", "List records", RecordsOut)
 async def records(
     view: KindReaderView,
     kind: Annotated[str | None, Query(min_length=1)] = None,
@@ -255,10 +252,8 @@ async def records(
     return answer(RecordsOut, {"records": found, "cursor": last})
 
 
-@router.get(
-    "/{kind}/{id:path}/history",
-    summary="List the attempts of a record",
-    responses=documented(HistoryOut, 404),
+@router.on(
+    "GET /v1/records/{kind}/{id:path}/history", "List the attempts of a record", HistoryOut, 404
 )
 async def history(view: KindReaderView, kind: Kind, id: Id) -> Response:
     """Oldest first; empty for a record without attempts."""
@@ -270,15 +265,10 @@ async def history(view: KindReaderView, kind: Kind, id: Id) -> Response:
     return answer(HistoryOut, {"attempts": shown})
 
 
-@router.get(
-    "/{kind}/{id:path}",
-    summary="Get a record",
-    responses={
-        200: {"model": RecordOut},
-        304: {"description": "The record still matches `If-None-Match`."},
-        **documented(None, 404),
-    },
-)
+@router.on(
+    "GET /v1/records/{kind}/{id:path}", "Get a record", RecordOut, 404,
+    responses={304: {"description": "The record still matches `If-None-Match`."}},
+)  # fmt: skip
 async def get(
     view: KindReaderView, kind: Kind, id: Id, if_none_match: IfNoneMatch = None
 ) -> Response:
@@ -293,16 +283,13 @@ async def get(
     return answer(RecordOut, found, headers={"ETag": tag})
 
 
-@router.delete(
-    "/{kind}/{id:path}",
-    summary="Delete a record",
-    status_code=202,
+@router.on(
+    "DELETE /v1/records/{kind}/{id:path}", "Delete a record", TicketOut, 404, 412, status=202,
     responses={
         200: {"model": TicketOut, "description": "Its vectors are deleted too (`Prefer: wait=`)."},
         202: {"model": TicketOut, "description": "Searches no longer find it."},
-        **documented(None, 404, 412),
     },
-)
+)  # fmt: skip
 async def delete(
     view: KindWriterView, kind: Kind, id: Id, prefer: Prefer = None, if_match: IfMatch = None
 ) -> Response:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
@@ -13,13 +12,12 @@ from evervec.model.jobs import Status, Ticket
 from evervec.model.records import Hit
 from evervec.server.access import KindReaderView, View
 from evervec.server.answers import LONGEST_WAIT, MOST_AT_ONCE, Given, Json, Shown, answer, showing
-from evervec.server.problems import documented
 from evervec.server.redaction import redacted
-from evervec.server.requests import CheckedRoute
+from evervec.server.router import Routes
 from evervec.server.routes.jobs import JobOut
 from evervec.server.routes.records import TicketIn
 
-router = APIRouter(prefix="/v1", tags=["search"], route_class=CheckedRoute)
+router = Routes("search")
 
 
 class SearchIn(Given):
@@ -60,11 +58,7 @@ class WaitIn(Given):
     wait: float = Field(30.0, ge=0, le=LONGEST_WAIT)
 
 
-@router.post(
-    "/search",
-    summary="Search by meaning and by words",
-    responses=documented(HitsOut, 409, 415),
-)
+@router.on("POST /v1/search", "Search by meaning and by words", HitsOut, 409, 415)
 async def search(view: KindReaderView, body: SearchIn) -> Response:
     """`via` says how the hits were found: without vectors, only text search is used. With `after`,
     the result includes that change, or the response is 409 after `wait` seconds."""
@@ -77,11 +71,7 @@ async def search(view: KindReaderView, body: SearchIn) -> Response:
     return answer(HitsOut, {"hits": list(hits), "via": hits.via, "version": hits.version})
 
 
-@router.post(
-    "/wait",
-    summary="Wait until a change is in the index",
-    responses=documented(JobOut, 409, 415),
-)
+@router.on("POST /v1/wait", "Wait until a change is in the index", JobOut, 409, 415)
 async def wait(view: KindReaderView, body: WaitIn) -> Response:
     """Returns the job when it is done; 409 if it failed, is not done in time, or is unknown."""
     ticket = await _settled(view, body.ticket, body.wait)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import unquote
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import Depends, Path
 from pydantic import Field
 from starlette.responses import Response
 
@@ -13,10 +13,9 @@ from evervec.model.reports import MOST_WEIGHT, Limits, Usage
 from evervec.records.drafts import check_name
 from evervec.server.access import AdminView, ReaderView, View
 from evervec.server.answers import BigInt, Given, Shown, answer, showing
-from evervec.server.problems import documented
-from evervec.server.requests import CheckedRoute
+from evervec.server.router import Routes
 
-router = APIRouter(prefix="/v1", tags=["tenants"], route_class=CheckedRoute)
+router = Routes("tenants")
 
 
 class LimitsIn(Given):
@@ -52,28 +51,20 @@ async def _tenant(tenant: Annotated[str, Path(min_length=1)]) -> str:
 Tenant = Annotated[str, Depends(_tenant)]
 
 
-@router.get("/usage", summary="Get usage and limits of the tenant", responses=documented(UsageOut))
+@router.on("GET /v1/usage", "Get usage and limits of the tenant", UsageOut)
 async def usage(view: ReaderView) -> Response:
     """Current records, bytes and chunks, today's tokens and money, and the limits."""
     used = await view.run(view.ev.usage)
     return answer(UsageOut, used, headers=quota_headers(used))
 
 
-@router.get(
-    "/tenants/{tenant}/limits",
-    summary="Get usage and limits of a tenant",
-    responses=documented(UsageOut),
-)
+@router.on("GET /v1/tenants/{tenant}/limits", "Get usage and limits of a tenant", UsageOut)
 async def limits(view: AdminView, tenant: Tenant) -> Response:
     """For platform admins."""
     return answer(UsageOut, await view.run(view.service.of(tenant).usage))
 
 
-@router.put(
-    "/tenants/{tenant}/limits",
-    summary="Set the limits of a tenant",
-    responses=documented(UsageOut, 415),
-)
+@router.on("PUT /v1/tenants/{tenant}/limits", "Set the limits of a tenant", UsageOut, 415)
 async def set_limits(view: AdminView, tenant: Tenant, body: LimitsIn) -> Response:
     """For platform admins. Other processes of the store apply it within a second. Existing data is
     kept, even beyond the limits."""

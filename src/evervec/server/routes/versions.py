@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from starlette.responses import Response
 
 from evervec.model.records import Version
@@ -10,10 +9,9 @@ from evervec.model.reports import Tally, VerifyReport
 from evervec.server.access import ReaderView, View
 from evervec.server.answers import Given, Shown, answer, showing
 from evervec.server.keys import Role
-from evervec.server.problems import documented
-from evervec.server.requests import CheckedRoute
+from evervec.server.router import Routes
 
-router = APIRouter(prefix="/v1", tags=["versions"], route_class=CheckedRoute)
+router = Routes("versions")
 
 
 @showing(Version)
@@ -44,18 +42,14 @@ class VerifyOut(Shown):
     """Differences between the index and the records."""
 
 
-@router.get("/versions", summary="List embedding versions", responses=documented(VersionsOut))
+@router.on("GET /v1/versions", "List embedding versions", VersionsOut)
 async def versions(view: ReaderView) -> Response:
     """Which model made which vectors, for the tenant's kinds and with counts of its records."""
     found = await view.run(view.ev.versions, all_tenants=view.everyone)
     return answer(VersionsOut, {"versions": found})
 
 
-@router.post(
-    "/verify",
-    summary="Compare the index with the records",
-    responses=documented(VerifyOut, 415),
-)
+@router.on("POST /v1/verify", "Compare the index with the records", VerifyOut, 415)
 async def verify(view: ReaderView, body: VerifyIn | None = None) -> Response:
     """`repair` (for writers) removes orphaned points and enqueues missing or stale records.
     `waiting` records were not compared, because they have a job; `unchecked` lists what else was
