@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from evervec.cli.app import Where, as_json, command, write_audit
+from evervec.cli.app import Where, command, write_audit
 from evervec.cli.jobs import read_time
 from evervec.cli.output import print_json, print_table, say, show, show_list
 from evervec.model.reports import MOST_WEIGHT, Limits
@@ -36,7 +36,6 @@ def keys() -> None:
     help="admin: full access to all tenants.",
 )  # fmt: skip
 @click.option("--expires", metavar="TIME", help="How long the key is valid, e.g. 90d.  [no expiry]")
-@as_json
 def create(where: Where, agent: str, role: str, expires: str | None, as_json: bool) -> None:
     """Create a key; it is shown only once."""
     length = read_time(expires) if expires else None
@@ -47,7 +46,6 @@ def create(where: Where, agent: str, role: str, expires: str | None, as_json: bo
 
 
 @command("list", "evervec keys list")
-@as_json
 def list_keys(where: Where, as_json: bool) -> None:
     """List keys by their prefix; with --tenant, those of one tenant."""
     with where.opened() as ev:
@@ -64,7 +62,6 @@ def list_keys(where: Where, as_json: bool) -> None:
 
 @command("revoke", "evervec keys revoke ev_3f9a1c2b7d04")
 @click.argument("id")
-@as_json
 def revoke(where: Where, id: str, as_json: bool) -> None:
     """Revoke a key, effective immediately."""
     with where.opened() as ev:
@@ -79,7 +76,6 @@ def revoke(where: Where, id: str, as_json: bool) -> None:
     "--overlap", metavar="TIME", default="1d", show_default=True,
     help="How long the old key stays valid; 0s: it expires at once.",
 )  # fmt: skip
-@as_json
 def rotate(where: Where, id: str, overlap: str, as_json: bool) -> None:
     """Create a key with the same permissions, and let the old one expire."""
     length = read_time(overlap)
@@ -94,7 +90,6 @@ def rotate(where: Where, id: str, overlap: str, as_json: bool) -> None:
 @click.option("--key", "key_id", metavar="ID", help="Only actions with this key.")
 @click.option("--since", metavar="TIME", help="Only the last TIME, e.g. 7d.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1))
-@as_json
 def audit(where: Where, action: str | None, key_id: str | None, since: str | None, limit: int,
           as_json: bool) -> None:  # fmt: skip
     """Show the audit log: changes of keys, jobs and models, and deletes; newest first."""
@@ -126,7 +121,6 @@ def _quota_options(function: F) -> F:
 )
 @_quota_options
 @click.option("--reset", is_flag=True, help="Use the settings for all tenants again.")
-@as_json
 def limits(where: Where, reset: bool, as_json: bool, **given: Any) -> None:
     """Show a tenant's usage and quotas; with options, change the quotas.
 

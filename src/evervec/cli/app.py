@@ -108,8 +108,11 @@ def _common(hidden: bool) -> list[click.Option]:
 class Command(click.Command):
     """A command that also accepts the common options after its name."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, with_json: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if with_json:
+            flags = ["--json", "as_json"]
+            self.params.append(click.Option(flags, is_flag=True, help="Print JSON."))
         self.params += _common(hidden=True)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -157,19 +160,17 @@ class Commands(click.Group):
                 formatter.write_dl(rows)
 
 
-def command(name: str, example: str) -> Callable[[F], click.Command]:
-    """Make a command whose help ends with an example."""
+def command(name: str, example: str, *, with_json: bool = True) -> Callable[[F], click.Command]:
+    """Make a command whose help ends with an example. `with_json`: it has the option `--json`, as
+    all commands that print data."""
 
     def made(function: F) -> click.Command:
         return click.command(
-            name, cls=Command, epilog=f"\b\nExample:\n  {example}",
+            name, cls=Command, with_json=with_json, epilog=f"\b\nExample:\n  {example}",
             context_settings={"help_option_names": ["-h", "--help"]},
         )(click.pass_obj(function))  # fmt: skip
 
     return made
-
-
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evervec.cli.app import Where, as_json, command, write_audit
+from evervec.cli.app import Where, command, write_audit
 from evervec.cli.output import (
     print_json,
     print_table,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 @command("backfill", "evervec backfill --dry-run")
 @click.option("--kind", help="Only this kind.")
 @click.option("--dry-run", is_flag=True, help="Only show the estimate.")
-@as_json
 def backfill(where: Where, kind: str | None, dry_run: bool, as_json: bool) -> None:
     """Enqueue records without current vectors, behind all live work."""
     with where.opened() as ev:
@@ -60,7 +59,6 @@ def _estimate(plan: Backfill) -> str:
 @click.option("--repair", is_flag=True, help="Repair and embed what is wrong, then verify again.")
 @click.option("--quick", is_flag=True, help="Do not compare the records' texts.")
 @click.option("--all-tenants", is_flag=True, help="Check the records of all tenants.")
-@as_json
 def verify(where: Where, repair: bool, quick: bool, all_tenants: bool, as_json: bool) -> int:
     """Check that index and records agree.
 
@@ -136,7 +134,6 @@ def _show_report(report: VerifyReport) -> None:
 
 @command("reindex", "evervec --store notes.db reindex lancedb://vectors")
 @click.argument("url", metavar="URL")
-@as_json
 def reindex(where: Where, url: str, as_json: bool) -> None:
     """Change to another index and make all vectors again there.
 

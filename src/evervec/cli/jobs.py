@@ -7,14 +7,13 @@ from datetime import timedelta
 
 import click
 
-from evervec.cli.app import Where, as_json, command, write_audit
+from evervec.cli.app import Where, command, write_audit
 from evervec.cli.output import print_json, print_table, say, show, show_list
 
 
 @command("jobs", "evervec jobs --status failed")
 @click.option("--status", help="pending, processing, done or failed.")
 @click.option("--limit", default=20, show_default=True)
-@as_json
 def jobs(where: Where, status: str | None, limit: int, as_json: bool) -> None:
     """List jobs."""
     with where.opened() as ev:
@@ -28,7 +27,6 @@ def jobs(where: Where, status: str | None, limit: int, as_json: bool) -> None:
 
 @command("job", "evervec job 42")
 @click.argument("job_id", type=int)
-@as_json
 def job(where: Where, job_id: int, as_json: bool) -> int:
     """Show one job."""
     with where.opened() as ev:
@@ -59,7 +57,6 @@ def job(where: Where, job_id: int, as_json: bool) -> int:
 @command("history", "evervec history doc README.md")
 @click.argument("kind")
 @click.argument("id")
-@as_json
 def history(where: Where, kind: str, id: str, as_json: bool) -> None:
     """Show the attempts of a record, oldest first."""
     with where.opened() as ev:
@@ -74,7 +71,6 @@ def history(where: Where, kind: str, id: str, as_json: bool) -> None:
 @command("retry", "evervec retry --all")
 @click.argument("job_id", type=int, required=False)
 @click.option("--all", "everything", is_flag=True, help="All failed jobs.")
-@as_json
 def retry(where: Where, job_id: int | None, everything: bool, as_json: bool) -> None:
     """Retry failed jobs."""
     if (job_id is None) is not everything:
@@ -92,7 +88,6 @@ def retry(where: Where, job_id: int | None, everything: bool, as_json: bool) -> 
 
 @command("recover", "evervec recover --older-than 10min")
 @click.option("--older-than", metavar="TIME", help="Also jobs claimed before that, e.g. 10min.")
-@as_json
 def recover(where: Where, older_than: str | None, as_json: bool) -> None:
     """Recover jobs whose worker died."""
     with where.opened() as ev:
@@ -108,7 +103,6 @@ def recover(where: Where, older_than: str | None, as_json: bool) -> None:
 @click.option("--dead", is_flag=True, help="Dead letters.")
 @click.option("--boxed", is_flag=True, help="With --dead: also those that hold a boxed record.")
 @click.option("--older-than", metavar="TIME", default="7d", show_default=True)
-@as_json
 def purge(
     where: Where, done: bool, dead: bool, boxed: bool, older_than: str, as_json: bool
 ) -> None:
@@ -126,7 +120,6 @@ def purge(
 
 @command("cancel", "evervec cancel 42")
 @click.argument("job_id", type=int)
-@as_json
 def cancel(where: Where, job_id: int, as_json: bool) -> None:
     """Remove a pending or failed job."""
     with where.opened() as ev:
@@ -136,7 +129,6 @@ def cancel(where: Where, job_id: int, as_json: bool) -> None:
 
 
 @command("pause", "evervec --tenant acme pause")
-@as_json
 def pause(where: Where, as_json: bool) -> None:
     """Stop workers from claiming jobs, until resume; with --tenant, one tenant's jobs."""
     with where.opened() as ev:
@@ -147,7 +139,6 @@ def pause(where: Where, as_json: bool) -> None:
 
 
 @command("resume", "evervec --tenant acme resume")
-@as_json
 def resume(where: Where, as_json: bool) -> None:
     """Let workers claim jobs again; with --tenant, end the pause of one tenant."""
     with where.opened() as ev:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evervec.cli.app import Where, as_json, command, write_audit
+from evervec.cli.app import Where, command, write_audit
 from evervec.cli.output import duration, print_json, progress, say, show, show_list
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ _STEPS = ("compare", "switch", "rollback", "retire", "cancel")
 
 
 @command("versions", "evervec versions")
-@as_json
 def versions(where: Where, as_json: bool) -> None:
     """List the embedding versions: which model made which vectors."""
     with where.opened() as ev:
@@ -41,7 +40,6 @@ def versions(where: Where, as_json: bool) -> None:
 @click.option("--rollback", is_flag=True, help="Serve the old version again.")
 @click.option("--retire", is_flag=True, help="Drop the old version and its vectors.")
 @click.option("--cancel", is_flag=True, help="Drop the new version.")
-@as_json
 def migrate(
     where: Where,
     to: str | None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evervec.cli.app import Where, as_json, command
+from evervec.cli.app import Where, command
 from evervec.cli.output import (
     ago,
     duration,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 @command("init", "evervec --store notes.db init")
-@as_json
 def init(where: Where, as_json: bool) -> None:
     """Create the store, if it does not exist yet."""
     with where.opened(make=True) as ev:
@@ -43,7 +42,6 @@ def init(where: Where, as_json: bool) -> None:
 
 @command("status", "evervec status --watch")
 @click.option("--watch", is_flag=True, help="Refresh every second.")
-@as_json
 def status(where: Where, watch: bool, as_json: bool) -> None:
     """Show jobs by status, alerts, versions and workers."""
     with where.opened() as ev:
@@ -174,7 +172,6 @@ def _table_facts(ev: Evervec, attached: Attachment, backfilled: bool) -> dict[st
 @click.option("--metrics-port", type=click.IntRange(1, 65535), help="Port for Prometheus metrics.")
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for metrics.")
 @click.option("--metrics-name", multiple=True, help="Host name that Prometheus may ask for.")
-@as_json
 def worker(where: Where, drain: bool, concurrency: int | None, metrics_port: int | None,
            metrics_host: str, metrics_name: tuple[str, ...], as_json: bool) -> int:  # fmt: skip
     """Process jobs until SIGTERM or Ctrl-C; a second signal stops at once."""
@@ -209,7 +206,6 @@ def worker(where: Where, drain: bool, concurrency: int | None, metrics_port: int
 
 
 @command("doctor", "evervec doctor")
-@as_json
 def doctor(where: Where, as_json: bool) -> int:
     """Check store, disk, model, index, versions and clock, and say how to fix each."""
     from evervec.cli.doctor import examine
@@ -227,7 +223,7 @@ def doctor(where: Where, as_json: bool) -> int:
     return 1 if any(f.state == "bad" for f in findings) else 0
 
 
-@command("demo", "evervec demo")
+@command("demo", "evervec demo", with_json=False)
 @click.option(
     "--keep",
     metavar="PATH",

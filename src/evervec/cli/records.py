@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evervec.cli.app import Where, as_json, command, write_audit
+from evervec.cli.app import Where, command, write_audit
 from evervec.cli.output import (
     embedder_advice,
     passage,
@@ -43,7 +43,6 @@ COUNTED = ("added", "updated", "unchanged", "deleted", "skipped")
 @click.option("--id", "id", help="Id of the record from standard input.")
 @click.option("--sync", is_flag=True, help="Delete records whose file no longer exists.")
 @click.option("--no-embed", is_flag=True, help="Only save; leave embedding to a worker.")
-@as_json
 def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: str | None,
         sync: bool, no_embed: bool, as_json: bool) -> int:  # fmt: skip
     """Add files, folders, JSON lines or standard input (-), and embed them.
@@ -162,7 +161,6 @@ def _say_what_waits(ev: Evervec, waiting: int, failed: int) -> None:
 @command("get", "evervec get doc README.md")
 @click.argument("kind")
 @click.argument("id")
-@as_json
 def get(where: Where, kind: str, id: str, as_json: bool) -> int:
     """Show a record."""
     with where.opened() as ev:
@@ -186,7 +184,6 @@ def get(where: Where, kind: str, id: str, as_json: bool) -> int:
 @command("delete", "evervec delete doc README.md")
 @click.argument("kind")
 @click.argument("ids", nargs=-1, required=True)
-@as_json
 def delete(where: Where, kind: str, ids: tuple[str, ...], as_json: bool) -> int:
     """Delete records; searches no longer return them."""
     with where.opened() as ev:
@@ -214,7 +211,6 @@ def delete(where: Where, kind: str, ids: tuple[str, ...], as_json: bool) -> int:
     metavar="FIELD=VALUE",
     help="Only records with this metadata value; VALUE may be JSON.",
 )
-@as_json
 def search(where: Where, query: tuple[str, ...], k: int, kind: str | None, mode: str,
            filters: tuple[str, ...], as_json: bool) -> int:  # fmt: skip
     """Search records by meaning and by words."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from evervec.cli.app import Where, as_json, command
+from evervec.cli.app import Where, command
 from evervec.cli.output import print_json, say, show
 
 
@@ -28,7 +28,6 @@ from evervec.cli.output import print_json, say, show
     "--replace", is_flag=True, help="Delete records of the kind that are not rows of the table."
 )
 @click.option("--dry-run", is_flag=True, help="Only print the SQL.")
-@as_json
 def attach(where: Where, table: str, kind: str | None, key: tuple[str, ...],
            text: tuple[str, ...], title: str | None, metadata: tuple[str, ...],
            weight: str | None, tenant_column: str | None, replace: bool, dry_run: bool,
@@ -62,7 +61,6 @@ def attach(where: Where, table: str, kind: str | None, key: tuple[str, ...],
 @command("detach", "evervec --store app.db detach articles")
 @click.argument("table")
 @click.option("--keep-records", is_flag=True, help="Keep the records that were indexed.")
-@as_json
 def detach(where: Where, table: str, keep_records: bool, as_json: bool) -> None:
     """Stop indexing a table; drops its triggers and deletes its records."""
     with where.opened() as ev:
@@ -77,7 +75,6 @@ def detach(where: Where, table: str, keep_records: bool, as_json: bool) -> None:
 @click.option("--metadata", multiple=True, help="Column to filter by; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be imported.")
 @click.option("--drop-vectorizer", is_flag=True, help="Drop pgai's trigger and queue afterwards.")
-@as_json
 def import_pgai(where: Where, vectorizer: str | None, kind: str | None,
                 metadata: tuple[str, ...], dry_run: bool, drop_vectorizer: bool,
                 as_json: bool) -> None:  # fmt: skip
@@ -111,7 +108,6 @@ def import_pgai(where: Where, vectorizer: str | None, kind: str | None,
 @click.option("--kind", default="doc", show_default=True, help="Kind of its records.")
 @click.option("--watch", is_flag=True, help="Keep running and watch for changes.")
 @click.option("--every", default=1.0, show_default=True, help="Seconds between two scans.")
-@as_json
 def sync(where: Where, folder: str, kind: str, watch: bool, every: float, as_json: bool) -> int:
     """Sync a folder: changed, renamed and deleted files, once or continuously."""
     from evervec.cli.files import snapshot
