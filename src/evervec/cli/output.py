@@ -143,10 +143,12 @@ def passage(text: str, query: str, width: int = 240) -> str:
     spots = [m for m in _WORD.finditer(line) if m.group().lower()[:5] in stems]
     start = _best_window(spots, len(line), width)
     end = min(len(line), start + width)
-    shown = "".join(
-        styled(line[a:b], "bold", "yellow") if marked else line[a:b]
-        for a, b, marked in _pieces(spots, start, end)
-    )
+    shown, place = "", start
+    for spot in spots:
+        if start <= spot.start() and spot.end() <= end:
+            shown += line[place : spot.start()] + styled(spot.group(), "bold", "yellow")
+            place = spot.end()
+    shown += line[place:end]
     return ("…" if start else "") + shown + ("…" if end < len(line) else "")
 
 
@@ -159,17 +161,6 @@ def _best_window(spots: list[re.Match[str]], length: int, width: int) -> int:
         if count > most:
             best, most = start, count
     return best
-
-
-def _pieces(spots: list[re.Match[str]], start: int, end: int) -> Iterator[tuple[int, int, bool]]:
-    place = start
-    for spot in spots:
-        if spot.start() < start or spot.end() > end:
-            continue
-        yield place, spot.start(), False
-        yield spot.start(), spot.end(), True
-        place = spot.end()
-    yield place, end, False
 
 
 def embedder_advice(ev: Evervec, otherwise: str) -> str:

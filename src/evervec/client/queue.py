@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import time
+from datetime import datetime, timedelta
 from typing import Any
 
 from evervec.client.connection import Connection, read, record_path
+from evervec.model.basics import as_seconds
 from evervec.model.jobs import Attempt, Job
 from evervec.model.reports import Stats
 
@@ -99,5 +101,4 @@ class RemoteQueue:
 def _age(older_than: timedelta | datetime) -> float:
     if isinstance(older_than, timedelta):
         return older_than.total_seconds()
-    aware = older_than if older_than.tzinfo else older_than.replace(tzinfo=UTC)
-    return max(0.0, (datetime.now(UTC) - aware).total_seconds())
+    return max(0.0, time.time() - as_seconds(older_than))

@@ -88,7 +88,7 @@ class Connections:
             if group.count >= group.most:
                 waiting = group.longest_idle()
                 if waiting is None:
-                    return self._refused(group)
+                    return self._too_many(group)
                 self.remove(waiting)
                 waiting.evict()
         self._groups[connection] = tuple(groups)
@@ -128,30 +128,29 @@ class Connections:
         return self._by_client.get(client) or _Group(self._most_of_client, client)
 
     def _too_often(self) -> Problem:
-        self._log_refusal("one client opens too many per second (server_client_rate)")
-        return Problem(
+        return self._refused(
             429,
+            "one client opens too many per second (server_client_rate)",
             f"this client opens more than {self._new.rate:g} connections per second "
             "(server_client_rate): reuse open connections",
-            headers={"Retry-After": "1"},
         )
 
-    def _log_refusal(self, why: str) -> None:
-        now = self.clock()
-        if now - self._logged_at > _LOG_INTERVAL:
-            self._logged_at = now
-            log.warning("rejecting connections: %s", why)
-
-    def _refused(self, group: _Group) -> Problem:
+    def _too_many(self, group: _Group) -> Problem:
         in_all = group is self._all
         name = "server_connections" if in_all else "server_client_connections"
         whose = "this service has" if in_all else "this client has"
-        self._log_refusal(f"{group.most} are in use ({name})")
-        return Problem(
+        return self._refused(
             503 if in_all else 429,
+            f"{group.most} are in use ({name})",
             f"{whose} {group.most:,} connections in use ({name}): try again later",
-            headers={"Retry-After": "1"},
         )
+
+    def _refused(self, status: int, logged: str, detail: str) -> Problem:
+        now = self.clock()
+        if now - self._logged_at > _LOG_INTERVAL:
+            self._logged_at = now
+            log.warning("rejecting connections: %s", logged)
+        return Problem(status, detail, headers={"Retry-After": "1"})
 
 
 def most_connections(wanted: int) -> int:

@@ -1,16 +1,20 @@
 """Problem documents (RFC 9457): what is wrong with a request, and what to do.
 
 Every error response of the service has this form. `error` repeats the detail in the form that
-clients of older systems expect.
+clients of older systems expect. Tenants see no hosts, paths or account details: neither in an
+error response nor in the error of a failed job.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
@@ -20,6 +24,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec import errors
+from evervec.model.jobs import Attempt, Job
+from evervec.model.reports import Stats
 from evervec.server.keys import Role
 
 if TYPE_CHECKING:
@@ -27,6 +33,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("evervec.server")
 
+T = TypeVar("T", Job, Attempt, Stats)
+
+_REFUSED = re.compile(r"^.{1,40}? rejected the input\b")
+_OWN = ("record is unreadable", "the text ", "text:", "title:", "metadata:")
+"""beginnings of errors that concern only the tenant's own record"""
+_TEXT_REFUSED = "the embedding provider rejected this text"
+_HIDDEN = "embedding failed: details are visible with a platform admin's key"
+_PROVIDER = {
+    "outage": "the embedding provider is unavailable",
+    "limited": "the embedding provider's rate limit is reached",
+}
 MEDIA_TYPE = "application/problem+json"
 _MOST_ERRORS = 10
 _LONGEST_STEP = 80
@@ -168,3 +185,30 @@ async def answer_problem(request: Request, error: Exception) -> Response:
     """FastAPI's handler for the errors that `problem_of` handles."""
     found = problem_of(error, request.scope.get("caller"))
     return found.response(request.scope.get("request_id"))
+
+
+def redacted(caller: Caller, value: T) -> T:
+    """A value with only what the caller may see. A failed job keeps the original error: a
+    provider's response may name its customer, a store's error its path. Platform admins see the
+    original; tenants see which part failed, and whether their own record is the cause."""
+    if caller.role is Role.ADMIN:
+        return value
+    if isinstance(value, Job):
+        return replace(value, error=_reason(value.error))
+    if isinstance(value, Attempt):
+        return replace(value, error=_reason(value.error), worker=_worker(value.worker))
+    if value.gate is None:
+        return value
+    reason = _PROVIDER.get(value.gate.state, "embedding is paused")
+    return replace(value, gate=replace(value.gate, reason=reason))
+
+
+def _reason(error: str | None) -> str | None:
+    if error is None or error.startswith(_OWN):
+        return error
+    return _TEXT_REFUSED if _REFUSED.match(error) else _HIDDEN
+
+
+def _worker(name: str) -> str:
+    """A stable pseudonym for a worker that shows neither host nor process."""
+    return f"worker-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -22,8 +22,7 @@ from evervec.server.answers import (
     showing,
 )
 from evervec.server.idempotency import IdempotencyKey, once
-from evervec.server.problems import Problem
-from evervec.server.redaction import redacted
+from evervec.server.problems import Problem, redacted
 from evervec.server.router import Routes
 
 router = Routes("jobs")

@@ -13,7 +13,7 @@ from evervec.model.reports import Gate, Spend, Stats
 from evervec.server.access import ReaderView, View, WriterView
 from evervec.server.answers import Given, Shown, answer, showing
 from evervec.server.idempotency import IdempotencyKey, once
-from evervec.server.redaction import redacted
+from evervec.server.problems import redacted
 from evervec.server.router import Routes
 
 router = Routes("queue")

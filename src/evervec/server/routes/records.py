@@ -38,8 +38,7 @@ from evervec.server.answers import (
 )
 from evervec.server.idempotency import IDEMPOTENCY_KEY, KEY_SHAPE, checked_name, derived_id, once
 from evervec.server.keys import Role
-from evervec.server.problems import Problem
-from evervec.server.redaction import redacted
+from evervec.server.problems import Problem, redacted
 from evervec.server.requests import (
     LARGE_BODY,
     check_media_type,

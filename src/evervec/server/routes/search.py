@@ -12,7 +12,7 @@ from evervec.model.jobs import Status, Ticket
 from evervec.model.records import Hit
 from evervec.server.access import KindReaderView, View
 from evervec.server.answers import LONGEST_WAIT, MOST_AT_ONCE, Given, Json, Shown, answer, showing
-from evervec.server.redaction import redacted
+from evervec.server.problems import redacted
 from evervec.server.router import Routes
 from evervec.server.routes.jobs import JobOut
 from evervec.server.routes.records import TicketIn
