@@ -29,7 +29,6 @@ from evervec.server.routes import (
     internal,
     jobs,
     keys,
-    migrations,
     queue,
     records,
     search,
@@ -39,7 +38,7 @@ from evervec.server.routes import (
 from evervec.server.service import Service
 
 _ROUTERS = (
-    batch, records, search, jobs, queue, tenants, versions, migrations, health, internal, keys,
+    batch, records, search, jobs, queue, tenants, versions, health, internal, keys,
     docs,
 )  # fmt: skip
 """in this order, so that `/v1/records/batch` is not taken for a record"""
