@@ -253,7 +253,7 @@ def test_old_entries_and_tokens_are_swept(serve: Serve) -> None:
         key.post("/v1/tokens", json={})
         now[0] += 90_000
         key.post("/v1/tokens", json={})
-        served.app.state.service._forget()
+        served.app.state.service._purge()
         assert len(key.get("/v1/audit").json()["entries"]) == 1
         assert ev.store.forget_tokens(1e12) == 1
         served.close()
