@@ -128,7 +128,7 @@ class Access:
         that has started ends with a problem document as last line; any other is cut off."""
         started: Message | None = None
 
-        async def sending(message: Message) -> None:
+        async def send_tracked(message: Message) -> None:
             nonlocal started
             started = started or message
             await send(message)
@@ -138,7 +138,7 @@ class Access:
         assert call is not None
         call.key_id = key.id
         try:
-            await self._app(scope, receive, sending)
+            await self._app(scope, receive, send_tracked)
         except asyncio.CancelledError:
             lines = started and Headers(raw=started["headers"]).get("content-type") == LINES
             if not call.revoked or (started and not lines):

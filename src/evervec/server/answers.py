@@ -1,6 +1,6 @@
 """Request and response bodies, and headers with a meaning of their own: cursors, tags, waits.
 
-A response has the fields of a value of the library (`showing`), except those that must not leave
+A response has the fields of a value of the library (`shows`), except those that must not leave
 the service, such as a job's token.
 """
 
@@ -55,7 +55,7 @@ _shapes: dict[str, type[Shown]] = {}
 """by the name of the dataclass that each shows"""
 
 
-def showing(value: type, *hidden: str) -> Callable[[type[S]], type[S]]:
+def shows(value: type, *hidden: str) -> Callable[[type[S]], type[S]]:
     """Give a response body the fields of a dataclass, except `hidden` ones and those that its
     `repr` leaves out. The fields' docstrings become their descriptions."""
 

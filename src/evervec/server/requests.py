@@ -78,7 +78,7 @@ class Requests:
         began, status = time.perf_counter(), 0
         body = _Body(scope, receive)
 
-        async def sending(message: Message) -> None:
+        async def send_completed(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -94,11 +94,11 @@ class Requests:
         try:
             with traced(scope["method"], headers.get("traceparent")) as name:
                 try:
-                    await self._app(scope, self._bounded(scope, body.receive), sending)
+                    await self._app(scope, self._bounded(scope, body.receive), send_completed)
                 except Problem as problem:
                     if status:  # the response has started
                         raise
-                    await problem.response(id)(scope, receive, sending)
+                    await problem.response(id)(scope, receive, send_completed)
                 name(getattr(scope.get("route"), "path_format", ""))
         except ClientDisconnect:
             log.info("request %s: the client disconnected before the request was complete", id)
@@ -107,7 +107,7 @@ class Requests:
             if status:  # the connection is cut off
                 raise
             detail = "internal error: search the service's log for the request_id"
-            await Problem(500, detail).response(id)(scope, receive, sending)
+            await Problem(500, detail).response(id)(scope, receive, send_completed)
         finally:
             self._count(scope, status)
             log.info(
@@ -125,7 +125,7 @@ class Requests:
         left = most
         declared = headers_of(scope).get("content-length", "")
 
-        async def receiving() -> Message:
+        async def receive_bounded() -> Message:
             nonlocal left
             if declared.isdecimal() and int(declared) > most:
                 raise _too_large(most)
@@ -135,7 +135,7 @@ class Requests:
                 raise _too_large(most)
             return message
 
-        return receiving
+        return receive_bounded
 
 
 def headers_of(scope: Scope) -> dict[str, str]:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec.server.access import ReaderView
-from evervec.server.answers import Shown, answer, showing
+from evervec.server.answers import Shown, answer, shows
 from evervec.server.metrics import exposition
 from evervec.server.readiness import State, summary
 from evervec.server.router import Routes
@@ -23,7 +23,7 @@ class AliveOut(Shown):
     status: Literal["ok"]
 
 
-@showing(State)
+@shows(State)
 class PartOut(Shown):
     """The state of one part of the service."""
 

@@ -19,7 +19,7 @@ from evervec.server.answers import (
     answer,
     make_cursor,
     read_cursor,
-    showing,
+    shows,
 )
 from evervec.server.idempotency import IdempotencyKey, once
 from evervec.server.problems import Problem, redacted
@@ -34,7 +34,7 @@ class PriorityIn(Given):
     priority: int = Field(ge=-HIGHEST_PRIORITY, le=HIGHEST_PRIORITY, examples=[10])
 
 
-@showing(Job, "token")
+@shows(Job, "token")
 class JobOut(Shown):
     """The sync state of one record."""
 

@@ -24,7 +24,7 @@ from evervec.server.answers import (
     answer,
     make_cursor,
     read_cursor,
-    showing,
+    shows,
 )
 from evervec.server.audit import Audit, Entry
 from evervec.server.keys import Key, NewKey, Role, TokenNotAllowed, TooManyTokens
@@ -55,7 +55,7 @@ class KeyIn(Given):
     )
 
 
-@showing(Key, "parent", "kinds")
+@shows(Key, "parent", "kinds")
 class KeyOut(Shown):
     """A key without its secret."""
 
@@ -118,7 +118,7 @@ class TokenOut(Shown):
     expires_at: datetime
 
 
-@showing(Entry)
+@shows(Entry)
 class EntryOut(Shown):
     """An entry of the audit log."""
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from evervec.model.reports import Gate, Spend, Stats
 from evervec.server.access import ReaderView, View, WriterView
-from evervec.server.answers import Given, Shown, answer, showing
+from evervec.server.answers import Given, Shown, answer, shows
 from evervec.server.idempotency import IdempotencyKey, once
 from evervec.server.problems import redacted
 from evervec.server.router import Routes
@@ -19,17 +19,17 @@ from evervec.server.router import Routes
 router = Routes("queue")
 
 
-@showing(Gate)
+@shows(Gate)
 class GateOut(Shown):
     """Why the provider is paused."""
 
 
-@showing(Spend)
+@shows(Spend)
 class SpendOut(Shown):
     """Provider calls, tokens and cost of a day."""
 
 
-@showing(Stats)
+@shows(Stats)
 class StatsOut(Shown):
     """Statistics of the queue."""
 

@@ -34,7 +34,7 @@ from evervec.server.answers import (
     entity_tag,
     make_cursor,
     read_cursor,
-    showing,
+    shows,
 )
 from evervec.server.idempotency import IDEMPOTENCY_KEY, KEY_SHAPE, checked_name, derived_id, once
 from evervec.server.keys import Role
@@ -102,7 +102,7 @@ class TicketIn(Given):
     error: str | None = None
 
 
-@showing(Ticket)
+@shows(Ticket)
 class TicketOut(Shown):
     """The receipt of a change, to wait for it or to search after it."""
 
@@ -110,7 +110,7 @@ class TicketOut(Shown):
     error: str | None = Field(None, description="error of a failed change")
 
 
-@showing(Record)
+@shows(Record)
 class RecordOut(Shown):
     """A record."""
 
@@ -122,7 +122,7 @@ class RecordsOut(Shown):
     cursor: More
 
 
-@showing(Attempt)
+@shows(Attempt)
 class AttemptOut(Shown):
     """One attempt of a job."""
 

@@ -11,7 +11,7 @@ from evervec.facade import job_failed
 from evervec.model.jobs import Status, Ticket
 from evervec.model.records import Hit
 from evervec.server.access import KindReaderView, View
-from evervec.server.answers import LONGEST_WAIT, MOST_AT_ONCE, Given, Json, Shown, answer, showing
+from evervec.server.answers import LONGEST_WAIT, MOST_AT_ONCE, Given, Json, Shown, answer, shows
 from evervec.server.problems import redacted
 from evervec.server.router import Routes
 from evervec.server.routes.jobs import JobOut
@@ -38,7 +38,7 @@ class SearchIn(Given):
     wait: float = Field(5.0, ge=0, le=LONGEST_WAIT, description="seconds to wait for `after`")
 
 
-@showing(Hit, "row")
+@shows(Hit, "row")
 class HitOut(Shown):
     """A search result."""
 

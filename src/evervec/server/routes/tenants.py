@@ -12,7 +12,7 @@ from starlette.responses import Response
 from evervec.model.reports import MOST_WEIGHT, Limits, Usage
 from evervec.records.drafts import check_name
 from evervec.server.access import AdminView, ReaderView, View
-from evervec.server.answers import BigInt, Given, Shown, answer, showing
+from evervec.server.answers import BigInt, Given, Shown, answer, shows
 from evervec.server.router import Routes
 
 router = Routes("tenants")
@@ -34,12 +34,12 @@ class LimitsIn(Given):
     money: float | None = Field(None, ge=0, le=1e15, description="per day (UTC)")
 
 
-@showing(Limits)
+@shows(Limits)
 class LimitsOut(Shown):
     """The limits of a tenant; 0: no limit."""
 
 
-@showing(Usage)
+@shows(Usage)
 class UsageOut(Shown):
     """A tenant's usage, including today's (UTC), and its limits."""
 

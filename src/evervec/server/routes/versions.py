@@ -13,7 +13,7 @@ from starlette.responses import Response
 from evervec.model.records import Version
 from evervec.model.reports import MigrationStatus, Tally, VerifyReport
 from evervec.server.access import AdminView, ReaderView, View
-from evervec.server.answers import Given, Shown, answer, showing
+from evervec.server.answers import Given, Shown, answer, shows
 from evervec.server.keys import Role
 from evervec.server.problems import Problem
 from evervec.server.router import Routes
@@ -22,7 +22,7 @@ from evervec.versions.migration import Migration
 router = Routes("versions")
 
 
-@showing(Version)
+@shows(Version)
 class VersionOut(Shown):
     """The vectors of one kind by one model; for a tenant, only those of its records."""
 
@@ -40,12 +40,12 @@ class VerifyIn(Given):
     quick: bool = False
 
 
-@showing(Tally)
+@shows(Tally)
 class TallyOut(Shown):
     """Faults of one tenant's records of one kind."""
 
 
-@showing(VerifyReport)
+@shows(VerifyReport)
 class VerifyOut(Shown):
     """Differences between the index and the records."""
 
@@ -94,7 +94,7 @@ class StepIn(Given):
     force: bool = Field(False, description="switch even if the new version is incomplete")
 
 
-@showing(MigrationStatus)
+@shows(MigrationStatus)
 class MigrationOut(Shown):
     """The progress of a migration."""
 
