@@ -158,7 +158,10 @@ class Access:
         if caller.role is Role.ADMIN:
             return {}
         limiter = self._service.limiter
-        allowance = await self._allowance(limiter, caller.bucket, cost)
+        if limiter.blocks:
+            allowance = await self._service.run(limiter.allow, caller.bucket, cost)
+        else:
+            allowance = limiter.allow(caller.bucket, cost)
         LIMITER.add(1, "allowed" if allowance else "refused")
         limits = _limit_headers(limiter, allowance)
         if not allowance:
@@ -200,11 +203,6 @@ class Access:
         if not (self._service.ev.settings.open_without_keys or is_local(scope)):
             raise Problem(403, _NOT_LOCAL)
         return Caller(self._service.ev.tenant, "local", Role.ADMIN)
-
-    async def _allowance(self, limiter: Limiter, bucket: str, cost: int) -> Allowance:
-        if limiter.blocks:
-            return await self._service.run(limiter.allow, bucket, cost)
-        return limiter.allow(bucket, cost)
 
 
 def has_own_access(path: str) -> bool:
