@@ -81,7 +81,7 @@ class Service:
         self.audit = Batcher("audit", self._note_all)
         self.revocations = Revocations(self.keys, self.calls)
         self._find_key = Batcher("keys", self._find_all)
-        self._settled = Batcher("settled", ev.store.settled)
+        self._settled = Batcher("settled", self._settled_all)
         self.pool = FairPool(ev.settings.server_threads, ev.settings.server_tenant_threads)
         self._own_pool = FairPool(_OWN_THREADS, _OWN_THREADS, "evervec-service")
         self._views: dict[str, Evervec] = {}
@@ -189,6 +189,9 @@ class Service:
                 return None
             await call.pause(min(pause, left), self.stopping)
             pause = min(pause * 1.5, _LONGEST_POLL)
+
+    def _settled_all(self, asked: Sequence[Waited]) -> list[Status | None]:
+        return self.ev.store.settled(asked)
 
     # keys
     async def has_keys(self) -> bool:
