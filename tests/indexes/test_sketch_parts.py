@@ -45,7 +45,7 @@ def reopened(world: World) -> Evervec:
 
 
 def version_of(ev: Evervec) -> int:
-    (found,) = [c.version for c in ev.store.collections() if c.kind == KIND]
+    (found,) = [c.version for c in ev.store.versions.collections() if c.kind == KIND]
     return found
 
 
@@ -59,7 +59,7 @@ def check(ev: Evervec, truth: dict[str, str]) -> None:
     """A search finds all records with the scores of their texts."""
     asked = vector("alpha zeta")
     matches = ev.index.search(version_of(ev), ev.tenant, asked, 1000)
-    ids = {number: r.id for number, r in ev.store.found(list(matches.records)).items()}
+    ids = {number: r.id for number, r in ev.store.records.found(list(matches.records)).items()}
     found = {ids[m.record]: m.similarity for m in matches}
     assert found.keys() == truth.keys()
     for id, text in truth.items():
@@ -78,9 +78,9 @@ def test_a_search_is_right_whatever_happened(world: World, seed: int) -> None:
         act = draw.choice(("add", "add", "delete", "tend", "purge", "reopen", "search"))
         ev = world.ev
         if act == "add":
-            for id in draw.sample(range(60), 12):
-                truth[str(id)] = " ".join(draw.choices(WORDS, k=3))
-                ev.add(KIND, truth[str(id)], id=id)
+            for id in map(str, draw.sample(range(60), 12)):
+                truth[id] = " ".join(draw.choices(WORDS, k=3))
+                ev.add(KIND, truth[id], id=id)
             work(ev)
         elif act == "delete" and truth:
             gone = draw.sample(sorted(truth), min(5, len(truth)))
@@ -93,7 +93,7 @@ def test_a_search_is_right_whatever_happened(world: World, seed: int) -> None:
             written += parts_of(world)
         elif act == "purge":
             world.clock.move(DAY)
-            ev.store.purge_history(world.clock.now)
+            ev.store.jobs.purge_history(world.clock.now)
         elif act == "reopen":
             reopened(world)
         elif act == "search" and truth:

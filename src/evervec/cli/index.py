@@ -97,7 +97,7 @@ def _held(ev: Evervec, all_tenants: bool) -> int:
     """Approximate number of records to check."""
     if all_tenants:
         return sum(version.items for version in ev.versions())
-    return sum(holding.items for holding in ev.store.holdings(ev.tenant).values())
+    return sum(holding.items for holding in ev.store.versions.holdings(ev.tenant).values())
 
 
 def _exit_code(report: VerifyReport, quick: bool) -> int:

@@ -53,7 +53,7 @@ def status(where: Where, watch: bool, as_json: bool) -> None:
                     "versions": ev.versions(all_tenants=True),
                     "usage": ev.usage(),
                     "embedder": ev.embedder.name,
-                    "workers": ev.store.workers(),
+                    "workers": ev.store.workers.all(),
                     "tables": [_table_facts(ev, *attached) for attached in ev.tables.attached()],
                     "alerts": [_alert_facts(alert) for alert in ev.housekeeping.alerts.lasting()],
                 }
@@ -115,7 +115,7 @@ def _show_status(ev: Evervec) -> None:
     for version in ev.versions(all_tenants=True):
         name = version.name or "(no model yet)"
         say(f"vectors    {version.kind}: {version.items} records, {name}, {version.state}")
-    for worker in ev.store.workers():
+    for worker in ev.store.workers.all():
         say(
             f"worker     {worker.worker}: last seen {ago(worker.seen_at)}, "
             f"{worker.held} in progress, {worker.done} done, evervec {worker.version}"

@@ -39,7 +39,7 @@ class Location:
 
 
 def location(store: Store) -> Location | None:
-    return _read(store.note(_NOTE))
+    return _read(store.shared.note(_NOTE))
 
 
 def _read(note: Note | None) -> Location | None:
@@ -47,7 +47,7 @@ def _read(note: Note | None) -> Location | None:
 
 
 def _put(store: Store, now: Location, note: Note | None) -> bool:
-    return store.put_note(_NOTE, json.dumps(asdict(now)), note.revision if note else None)
+    return store.shared.put_note(_NOTE, json.dumps(asdict(now)), note.revision if note else None)
 
 
 def generation(store: Store) -> int:
@@ -79,7 +79,7 @@ def open_located(
     vectors, unless `reindex` has them made again there. A store that never had vectors accepts any
     index."""
     while True:
-        note = store.note(_NOTE)
+        note = store.shared.note(_NOTE)
         noted = _read(note)
         wanted = given or (noted.url if noted else None)
         lost = given is None and noted is not None and not is_there(noted.url)
@@ -153,7 +153,7 @@ def _holds(store: Store, index: Index) -> bool | None:
 
 def _sample(store: Store, collection: Collection) -> list[Expected]:
     after = 0
-    while found := store.expected(None, collection.version, after, _SAMPLE):
+    while found := store.records.expected(None, collection.version, after, _SAMPLE):
         after = found[-1].record
         if known := [record for record in found if record.live and record.hashes]:
             return known
@@ -161,7 +161,7 @@ def _sample(store: Store, collection: Collection) -> list[Expected]:
 
 
 def _used(store: Store) -> list[Collection]:
-    return [c for c in store.collections() if c.state != "retired"]
+    return [c for c in store.versions.collections() if c.state != "retired"]
 
 
 def _rebuild(store: Store, priority: int) -> None:
@@ -171,11 +171,13 @@ def _rebuild(store: Store, priority: int) -> None:
     count = 0
     for collection in _used(store):
         after = 0
-        while found := store.expected(None, collection.version, after, _SLICE):
+        while found := store.records.expected(None, collection.version, after, _SLICE):
             after = found[-1].record
             if known := [record.record for record in found if record.hashes]:
-                count += store.reopen(collection.version, known, forget=True, priority=priority)
-    note = store.note(_NOTE)
+                count += store.changes.reopen(
+                    collection.version, known, forget=True, priority=priority
+                )
+    note = store.shared.note(_NOTE)
     if noted := _read(note):
         _put(store, replace(noted, rebuild=False), note)
     log.info("reindex: enqueued %d records", count, extra={"count": count})

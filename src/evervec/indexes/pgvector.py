@@ -29,7 +29,7 @@ from evervec.stores.named import Queries
 from evervec.stores.postgres.connections import Connections, Session
 from evervec.stores.postgres.filters import Filter
 from evervec.stores.postgres.packing import Packed
-from evervec.stores.sql.batches import columns
+from evervec.stores.sql.engine import columns
 from evervec.stores.values import Applied, Collection
 
 if TYPE_CHECKING:

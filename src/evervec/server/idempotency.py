@@ -86,14 +86,14 @@ class IdempotencyKeys:
         self._counts: dict[str, _Count] = {}
 
     def answer(self, tenant: str, name: str, answer: str) -> None:
-        self._store.answer(tenant, name, answer)
+        self._store.service.answer(tenant, name, answer)
 
     def ask(self, tenant: str, name: str, fingerprint: str) -> Asked:
         """The stored state of a request, which is added if it is new; raises a `Problem` at the
         tenant's limit."""
         if self._has_room(tenant):
-            return self._store.ask(tenant, name, fingerprint)
-        known = self._store.asked(tenant, name)
+            return self._store.service.ask(tenant, name, fingerprint)
+        known = self._store.service.asked(tenant, name)
         if known is None:
             raise Problem(
                 429,
@@ -109,7 +109,7 @@ class IdempotencyKeys:
         if count is None or (
             count.left <= 0 and (count.below_limit or self._clock() >= count.count_again_at)
         ):
-            free = self._most - self._store.count_asked(tenant, self._most)
+            free = self._most - self._store.service.count_asked(tenant, self._most)
             left = min(free, max(1, self._most // 100))
             count = _Count(left, free > 0, self._clock() + _RECOUNT_SECONDS)
             self._counts.pop(tenant, None)

@@ -63,7 +63,8 @@ class PostgresSource(TableSource[Session]):
         with self._db.writing(durable=True) as conn:
             conn.execute(f"drop function if exists evervec.{prefix(kind)}() cascade")
             conn.execute(SQL.drop_changes, (kind,))
-            return conn.execute(SQL.drop_attached, (kind,)).rowcount == 1
+            dropped: int = conn.execute(SQL.drop_attached, (kind,)).rowcount
+        return dropped == 1
 
     def attached(self) -> list[Attached]:
         with self._db.reading() as conn:

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from evervec.errors import InvalidArgument, InvalidRecord, ValueRefused
 from evervec.stores.base import Store
-from evervec.stores.sql.batches import retried_whole
+from evervec.stores.sql.retries import retried_whole
 from evervec.stores.values import Expected
 from evervec.tables.base import Attached, Attachment, Row, TableChanged, Unfit
 
@@ -70,7 +70,7 @@ class TableSource(ABC, Generic[Conn]):
             owner = attachment.tenant_of(row)
             if found := unfit(attachment, row):
                 return found
-            if not self._store.digests(owner, attachment.kind, [row.id]):
+            if not self._store.records.digests(owner, attachment.kind, [row.id]):
                 return Unfit(owner, row.id, "the store rejected it")
         found = next(self.unfit(attachment), None)
         if found is None:
@@ -140,9 +140,9 @@ class TableSource(ABC, Generic[Conn]):
     def _records(
         self, kind: str, after: int = 0, limit: int = _AT_ONCE
     ) -> Iterator[list[Expected]]:
-        for collection in self._store.collections():
+        for collection in self._store.versions.collections():
             if collection.kind == kind and collection.state == "serving":
-                while found := self._store.expected(None, collection.version, after, limit):
+                while found := self._store.records.expected(None, collection.version, after, limit):
                     yield found
                     after = found[-1].record
 
@@ -156,7 +156,7 @@ class TableSource(ABC, Generic[Conn]):
     ) -> list[tuple[str, ValueRefused]]:
         """Enqueue ids; those that the store refuses are found by bisection."""
         try:
-            self._store.enqueue(
+            self._store.changes.enqueue(
                 tenant, kind, ids, loaded=True, priority=priority, conn=self._raw(conn)
             )
         except ValueRefused as error:

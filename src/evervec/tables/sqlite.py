@@ -57,7 +57,8 @@ class SqliteSource(TableSource[sqlite3.Connection]):
         with self._db.writing(durable=True) as conn:
             self._drop_triggers(conn, kind)
             conn.execute(SQL.drop_changes, (kind,))
-            return conn.execute(SQL.drop_attached, (kind,)).rowcount == 1
+            dropped: int = conn.execute(SQL.drop_attached, (kind,)).rowcount
+        return dropped == 1
 
     def _drop_triggers(self, conn: sqlite3.Connection, kind: str) -> None:
         mine = f"evervec_{prefix(kind)}"

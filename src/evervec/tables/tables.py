@@ -66,12 +66,12 @@ class Tables:
         that are not rows of the table."""
         if kind in self.by_kind():
             return
-        kept = store.note(_KEPT.format(kind))
+        kept = store.shared.note(_KEPT.format(kind))
         behind = 0 if kept is None else int(kept.value)
-        for collection in store.collections():
+        for collection in store.versions.collections():
             after = behind
             while collection.kind == kind and (
-                found := store.expected(None, collection.version, after, _FILLED_AT_ONCE)
+                found := store.records.expected(None, collection.version, after, _FILLED_AT_ONCE)
             ):
                 if any(record.live for record in found):
                     raise InvalidArgument(
@@ -265,10 +265,10 @@ class Tables:
         the records whose rows were still to be read. Returns how many were deleted, and the last
         record's number."""
         gone = last = 0
-        for collection in store.collections():
+        for collection in store.versions.collections():
             after = 0
             while collection.kind == kind and (
-                found := store.expected(None, collection.version, after, _FILLED_AT_ONCE)
+                found := store.records.expected(None, collection.version, after, _FILLED_AT_ONCE)
             ):
                 after = found[-1].record
                 last = max(last, after)
@@ -278,9 +278,11 @@ class Tables:
                         ids[record.tenant, keep and record.live].append(record.id)
                 for (tenant, stays), mine in ids.items():
                     if stays:
-                        store.enqueue(tenant, kind, mine, loaded=False, owing=False)
+                        store.changes.enqueue(tenant, kind, mine, loaded=False, owing=False)
                     else:
-                        gone += sum(ticket.accepted for ticket in store.delete(tenant, kind, mine))
+                        gone += sum(
+                            ticket.accepted for ticket in store.changes.delete(tenant, kind, mine)
+                        )
         return (0 if keep else gone), last
 
     # verify
@@ -334,7 +336,7 @@ class Tables:
                 continue
             findings.counts[owner, attachment.kind, fault] += len(ids)
             if repair:
-                store.enqueue(owner, attachment.kind, ids, loaded=True)
+                store.changes.enqueue(owner, attachment.kind, ids, loaded=True)
                 findings.repaired += len(ids)
 
     def _wrong(self, store: Store, attachment: Attachment) -> Iterator[tuple[str, str, list[str]]]:
@@ -366,10 +368,10 @@ class Tables:
     ) -> Iterator[tuple[str, list[str]]]:
         """By tenant, the ids of live records whose rows are gone or have no text."""
         assert self.source is not None
-        for collection in store.collections():
+        for collection in store.versions.collections():
             after = 0
             while collection.kind == attachment.kind and (
-                found := store.expected(None, collection.version, after, _COMPARED_AT_ONCE)
+                found := store.records.expected(None, collection.version, after, _COMPARED_AT_ONCE)
             ):
                 after = found[-1].record
                 live = [record for record in found if record.live and not record.busy]
@@ -379,7 +381,7 @@ class Tables:
                     again = self._look_again(attachment, ids)
                     suspects = [r for r in live if r.tenant == tenant and r.id in again]
                     still = _gone(attachment, suspects, again, self._settings).get(tenant, [])
-                    known = store.digests(tenant, attachment.kind, still)
+                    known = store.records.digests(tenant, attachment.kind, still)
                     yield tenant, [id for id in still if id in known and not known[id].busy]
 
     def _look_again(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row | None]:
@@ -394,8 +396,8 @@ class Tables:
 
 
 def _put_note(store: Store, name: str, value: str | None) -> None:
-    while (note := store.note(name)) is not None or value is not None:
-        if store.put_note(name, value, note and note.revision):
+    while (note := store.shared.note(name)) is not None or value is not None:
+        if store.shared.put_note(name, value, note and note.revision):
             return
 
 
@@ -455,7 +457,7 @@ def _is_blank(attachment: Attachment, row: Row, settings: Settings) -> bool:
 def _differing(
     store: Store, kind: str, tenant: str, drafts: Mapping[str, Draft]
 ) -> tuple[list[str], list[str]]:
-    known = store.digests(tenant, kind, list(drafts))
+    known = store.records.digests(tenant, kind, list(drafts))
     lost = [id for id in drafts if id not in known]
     old = [
         id
