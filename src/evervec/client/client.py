@@ -18,7 +18,7 @@ from evervec.errors import (
     JobFailed,
     StoreError,
     WaitTimeout,
-)  # fmt: skip
+)
 from evervec.model.jobs import Job, Ticket
 from evervec.model.records import Hit, Hits, Record, Version
 from evervec.model.reports import Usage, VerifyReport
@@ -113,7 +113,7 @@ class Client:
             "POST", "/v1/records/batch", content=b"\n".join(lines), headers=_NDJSON
         )
         count = 0
-        for line in answered.iter_lines():
+        for line in answered.content.splitlines():
             found = json.loads(line)
             if "status" in found:
                 error = error_of(found)
