@@ -39,7 +39,7 @@ from evervec.server.requests import (
     bearer_of,
     headers_of,
     path_of,
-)  # fmt: skip
+)
 from evervec.stores.values import StoredEntry
 from evervec.telemetry.counters import LIMITER, REFUSED
 

@@ -32,7 +32,7 @@ from evervec.server.requests import (
     Send,
     check_encoding,
     media_type_of,
-)  # fmt: skip
+)
 from evervec.server.router import Routes
 from evervec.server.routes.records import RecordIn, TicketOut, draft_of, read_record
 from evervec.server.streams import Incoming, Spool
