@@ -8,6 +8,8 @@ from evervec.chunking import hash_text
 from support.vectors import change, vector
 from support.world import KIND, World, work
 
+pytestmark = pytest.mark.every_index
+
 RECORD = 1001
 
 

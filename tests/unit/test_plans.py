@@ -133,6 +133,10 @@ HOT: dict[str, Query] = CLAIM | {
     "mark": (lambda: INDEX.mark, ()),
     "store_mark": (lambda: STORE.mark, ()),
     "feed": (lambda: INDEX.feed, (1, "default", 0)),
+    "feed_part": (lambda: INDEX.feed_part, (1, "default", 0, 100)),
+    "read_points": (lambda: INDEX.read_points, (NUMBERS,)),
+    "points_between": (lambda: INDEX.points_between, (1, "default", 0, 100)),
+    "filtered_among": (lambda: INDEX.filtered_among, (NUMBERS, "default", 1)),
     "removals": (lambda: INDEX.removals, (1, "default", 0)),
     "filtered": (lambda: INDEX.filtered, ("default", 1)),
     "held": (lambda: INDEX.held, (0, None, 1, None)),
@@ -201,8 +205,12 @@ def test_a_claim_sorts_nothing(conn: sqlite3.Connection, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["expired", "purge_done", "purge_failed", "feed", "held", "expected"]
-)
+    "name",
+    [
+        "expired", "purge_done", "purge_failed", "feed", "feed_part", "points_between", "held",
+        "expected",
+    ],
+)  # fmt: skip
 def test_batches_come_in_the_order_of_their_index(conn: sqlite3.Connection, name: str) -> None:
     query, values = HOT[name]
     steps = plan(conn, query(), values)
