@@ -14,7 +14,6 @@ import json
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -52,6 +51,7 @@ from evervec.indexes.lancedb.rows import (
 from evervec.indexes.separate import folded
 from evervec.model.filters import Condition, matches
 from evervec.model.records import Change
+from evervec.runtime.threads import submit
 from evervec.stores.values import Applied
 
 if TYPE_CHECKING:
@@ -175,10 +175,10 @@ class Table:
 
     def _merge(self, table: Any, changes: list[Change], now: float) -> Applied:
         keeps = any(change.kept for change in changes)
-        with ThreadPoolExecutor(1) as beside:  # reads the present rows while the new ones are built
-            look = beside.submit(self._present, table, changes)
-            new = self._columns(() if keeps else changes, {}, now)
-            there = look.result()
+        # reads the present rows while the new ones are built
+        look = submit("evervec-lancedb", lambda: self._present(table, changes))
+        new = self._columns(() if keeps else changes, {}, now)
+        there = look.result()
         self._highest = max(self._highest, *(c.record for c in changes))
         applied = _not_done(changes, there)
         if applied.newer or keeps:

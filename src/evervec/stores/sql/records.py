@@ -6,7 +6,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import starmap
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from evervec.model.basics import as_datetime
 from evervec.model.filters import Condition, parse_filter
@@ -20,6 +20,17 @@ from evervec.stores.values import Candidate, Digest, Expected, Found, Typed
 
 Scores = list[tuple[int, float]]
 """records with their scores, best first"""
+
+
+class TextQuery(NamedTuple):
+    """A full-text search."""
+
+    tenant: str
+    kind: str | None
+    words: list[str]
+    """words and phrases"""
+    limit: int
+    conditions: tuple[Condition, ...]
 
 
 class Records(Part):
@@ -68,8 +79,8 @@ class Records(Part):
         filter: Mapping[str, Any] | None,
     ) -> Scores:
         conditions = parse_filter(filter)
-        words = terms(query)
-        if words and (found := self._ranked(tenant, kind, words, limit, conditions)):
+        asked = TextQuery(tenant, kind, terms(query), limit, conditions)
+        if asked.words and (found := self._ranked(asked)):
             return found
         # for words that the engine cannot split, such as a part of Chinese or Japanese text
         if (part := part_of_text(query)) is None:
@@ -77,14 +88,7 @@ class Records(Part):
         return self._matching(self.sql.contains_text, [tenant, kind, limit, part], conditions)
 
     @abstractmethod
-    def _ranked(
-        self,
-        tenant: str,
-        kind: str | None,
-        words: list[str],
-        limit: int,
-        conditions: tuple[Condition, ...],
-    ) -> Scores:
+    def _ranked(self, asked: TextQuery) -> Scores:
         """The live records that contain words or phrases, the best first."""
 
     def _matching(self, query: str, head: list[Any], conditions: tuple[Condition, ...]) -> Scores:
