@@ -7,8 +7,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
-# More than processors: many tests wait for a lease, a process or a provider.
-JOBS ?= 4
+# One more than the two processors of a small machine: some tests wait for a lease or a provider.
+JOBS ?= 3
 TESTS ?=
 ARGS ?=
 

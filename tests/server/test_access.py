@@ -88,7 +88,7 @@ def test_a_revoked_or_expired_key_is_refused_at_once(quiet: Served, ev: Evervec)
 def test_the_last_use_of_a_key_is_noted(ev: Evervec, serve: Serve) -> None:
     served = serve(ev)
     assert served.http(served.key(role="reader")).get("/v1/records").status_code == 200
-    served.app.state.service.note_uses()
+    served.app.state.service.save_key_uses()
     (key,) = Keys(ev.store).list()
     assert key.last_used_at is not None
     assert key.last_used_at >= key.created_at

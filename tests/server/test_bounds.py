@@ -18,10 +18,10 @@ from evervec import Evervec
 from evervec.model.jobs import Ticket
 from evervec.records.drafts import make_draft
 from evervec.server import requests
+from evervec.server.idempotency import IdempotencyKeys
 from evervec.server.problems import Problem
 from evervec.server.rate_limits import MemoryLimiter
-from evervec.server.repeats import Names
-from evervec.server.schemas.records import RecordIn
+from evervec.server.routes.records import RecordIn
 from evervec.server.service import Save, Service
 from support.service import Serve, Served
 from support.world import Clock
@@ -165,7 +165,7 @@ def counts(ev: Evervec, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_tenant_has_only_so_many_names(ev: Evervec, counts: list[str]) -> None:
     clock = Clock()
-    names = Names(ev.store, replace(ev.settings, server_repeat_names=5), clock)
+    names = IdempotencyKeys(ev.store, replace(ev.settings, server_repeat_names=5), clock)
     for n in range(5):
         assert names.ask("acme", f"name {n}", "abc").answer is None
     for n in range(5, 50):
@@ -183,7 +183,7 @@ def test_a_tenant_has_only_so_many_names(ev: Evervec, counts: list[str]) -> None
 
 
 def test_names_are_counted_once_for_many_requests(ev: Evervec, counts: list[str]) -> None:
-    names = Names(ev.store, replace(ev.settings, server_repeat_names=20_000))
+    names = IdempotencyKeys(ev.store, replace(ev.settings, server_repeat_names=20_000))
     for n in range(1000):
         names.ask("acme", f"name {n}", "abc")
     assert len(counts) <= 1000 // 200 + 1

@@ -18,8 +18,8 @@ from starlette.routing import Route
 
 import evervec
 from evervec.server import serve as running
-from evervec.server.connections import client_network
 from evervec.server.keys import Keys
+from evervec.server.origin import client_network
 from support.processes import until
 from support.service import Serve, Served, ServiceProcess
 
@@ -170,7 +170,7 @@ def test_half_a_head_and_half_a_body_end_with_408(made: Make, sent: bytes) -> No
     clock = Clock(served)
     with closing(connect(served, sent)) as conn:
         until(lambda: bool(len(served.connections)))
-        until(lambda: any(c._bare or not c._whole for c in served.connections._rooms))  # type: ignore[attr-defined]
+        until(lambda: any(c._unparsed or not c._complete for c in served.connections._groups))  # type: ignore[attr-defined]
         clock.move(31)
         status, body = answer(conn)
     assert status == 408
@@ -199,7 +199,7 @@ def test_a_body_may_take_long_if_it_keeps_the_rate_and_not_if_it_trickles(made: 
 
 def _came(served: Served) -> int:
     """The bytes of the body that most has come of."""
-    return max((c._bytes for c in served.connections._rooms), default=0)  # type: ignore[attr-defined]
+    return max((c._bytes for c in served.connections._groups), default=0)  # type: ignore[attr-defined]
 
 
 def _busy(served: Served) -> int:
@@ -216,7 +216,7 @@ def test_a_client_that_does_not_read_its_answers_is_cut(made: Make) -> None:
     with closing(connect(served)) as conn:
         conn.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         conn.sendall(ask)
-        until(lambda: any(c.transport.get_write_buffer_size() for c in served.connections._rooms))  # type: ignore[attr-defined]
+        until(lambda: any(c.transport.get_write_buffer_size() for c in served.connections._groups))  # type: ignore[attr-defined]
         for _ in range(3):
             before = served.connections._swept
             clock.move(31)
@@ -238,7 +238,7 @@ def test_a_client_that_does_not_read_an_endless_answer_is_cut(made: Make) -> Non
 
     served.app.router.routes.insert(0, Route("/healthz", endless))
     with closing(connect(served, GET + b"\r\n")):
-        until(lambda: any(c.flow.write_paused for c in served.connections._rooms))  # type: ignore[attr-defined]
+        until(lambda: any(c.flow.write_paused for c in served.connections._groups))  # type: ignore[attr-defined]
         for _ in range(3):
             before = served.connections._swept
             clock.move(31)

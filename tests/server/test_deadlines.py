@@ -15,7 +15,7 @@ import pytest
 import evervec
 from evervec import Evervec
 from evervec.server import deadlines
-from evervec.server.drain import Drain
+from evervec.server.background import Drain
 from support.processes import until
 from support.service import Serve, Served
 from support.world import PATIENCE
@@ -48,8 +48,8 @@ def slow(ev: Evervec, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> Served:
     return serve(ev)
 
 
-def turns(served: Served) -> Any:
-    return served.app.state.service.turns
+def pool(served: Served) -> Any:
+    return served.app.state.service.pool
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def test_a_query_ends_with_its_request_and_frees_its_thread(slow: Served) -> Non
     assert ended.json()["type"] == "urn:evervec:DeadlineExceeded"
     assert "deadline of 0.2 s" in ended.json()["detail"]
     assert "Request-Timeout" in ended.json()["detail"]
-    until(lambda: turns(slow).running == 0)
+    until(lambda: pool(slow).running == 0)
     assert http.post("/v1/search", json={"query": "tea"}).status_code == 200
 
 
@@ -106,8 +106,8 @@ def test_a_timeout_that_is_none_is_refused(slow: Served, given: str) -> None:
 
 def test_a_client_that_is_gone_ends_its_query(slow: Served) -> None:
     with asking(slow, slow.key(), 3):
-        until(lambda: turns(slow).running == 3)
-    until(lambda: turns(slow).running == 0)
+        until(lambda: pool(slow).running == 3)
+    until(lambda: pool(slow).running == 0)
     until(lambda: not slow.app.state.service.calls)
 
 
@@ -126,14 +126,14 @@ def test_a_client_that_is_gone_ends_its_wait(served: Served) -> None:
 def test_slow_searches_of_one_tenant_leave_threads_for_others(slow: Served) -> None:
     evil, victim = slow.key("evil", "reader"), slow.http(slow.key("victim"))
     with asking(slow, evil, 40):
-        until(lambda: turns(slow).running == 8)
+        until(lambda: pool(slow).running == 8)
         for path in ("/healthz", "/readyz"):
             assert slow.http().get(path).status_code == 200
         for n in range(5):
             body = {"kind": "note", "id": str(n), "text": "tea"}
             assert victim.post("/v1/records", json=body).status_code == 202
             assert victim.post("/v1/search", json={"query": "tea"}).status_code == 200
-        assert turns(slow).running >= 8
+        assert pool(slow).running >= 8
 
 
 def test_work_that_cannot_be_interrupted_holds_no_request(
@@ -144,11 +144,11 @@ def test_work_that_cannot_be_interrupted_holds_no_request(
     monkeypatch.setattr(deadlines, "_GRACE", 0.05)
     try:
         ended = slow.http().get("/v1/records/note/1", headers={"Request-Timeout": "0.1"})
-        assert (ended.status_code, turns(slow).running) == (504, 1)
+        assert (ended.status_code, pool(slow).running) == (504, 1)
         assert "may still be made" in ended.json()["detail"]
     finally:
         release.set()
-    until(lambda: turns(slow).running == 0)
+    until(lambda: pool(slow).running == 0)
 
 
 def test_an_add_that_was_not_begun_in_time_is_never_done(
@@ -227,9 +227,9 @@ def test_too_many_requests_are_refused_at_once(
         make_searches_endless(ev, monkeypatch)
         served = serve(ev)
         keys = {tenant: served.key(tenant) for tenant in "abc"}
-        under_way = served.app.state.service.under_way
+        in_progress = served.app.state.service.in_progress
         with asking(served, keys["a"], 2), asking(served, keys["b"], 1):
-            until(lambda: under_way.total() == 3)
+            until(lambda: in_progress.total() == 3)
             own = served.http(keys["a"]).get("/v1/records")
             assert (own.status_code, own.headers["retry-after"]) == (429, "1")
             assert "server_tenant_requests" in own.json()["detail"]
@@ -237,7 +237,7 @@ def test_too_many_requests_are_refused_at_once(
             assert (other.status_code, other.headers["retry-after"]) == (503, "1")
             assert "server_requests" in other.json()["detail"]
             assert served.http().get("/healthz").status_code == 200
-        until(lambda: not under_way)
+        until(lambda: not in_progress)
         good = served.http(keys["a"]).get("/v1/records")
         assert (good.status_code, good.headers["concurrent-requests-remaining"]) == (200, "1")
         metrics = served.http(served.key("ops", "admin")).get("/metrics").text
@@ -247,15 +247,15 @@ def test_too_many_requests_are_refused_at_once(
 
 def test_a_service_that_stops_breaks_off_what_does_not_end(slow: Served, ev: Evervec) -> None:
     service = slow.app.state.service
-    with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(slow.http().post, "/v1/search", json=SEARCH) for _ in range(4)]
-        until(lambda: turns(slow).running == 4)
-        loop = slow.app.state.inside._tending[0].get_loop()
-        loop.call_soon_threadsafe(service.break_off)
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(slow.http().post, "/v1/search", json=SEARCH) for _ in range(4)]
+        until(lambda: pool(slow).running == 4)
+        loop = slow.app.state.background._tasks[0].get_loop()
+        loop.call_soon_threadsafe(service.abort_requests)
         answers = [one.result() for one in asked]
     assert {answer.status_code for answer in answers} == {503}
     assert {answer.headers["retry-after"] for answer in answers} == {"1"}
-    until(lambda: turns(slow).running == 0)
+    until(lambda: pool(slow).running == 0)
 
 
 def test_the_process_ends_when_the_time_to_drain_is_over(slow: Served, ev: Evervec) -> None:
@@ -266,10 +266,10 @@ def test_the_process_ends_when_the_time_to_drain_is_over(slow: Served, ev: Everv
         left.set()
 
     app = slow.app
-    drain = Drain(app.state.service, app.state.inside, whole_process=True, leave=leave)
+    drain = Drain(app.state.service, app.state.background, whole_process=True, leave=leave)
     with asking(slow, slow.key(), 1):
-        until(lambda: turns(slow).running == 1)
-        loop = slow.app.state.inside._tending[0].get_loop()
+        until(lambda: pool(slow).running == 1)
+        loop = slow.app.state.background._tasks[0].get_loop()
         loop.call_soon_threadsafe(drain.begin)
         loop.call_soon_threadsafe(drain.begin)  # the second signal: at once
         assert left.wait(PATIENCE)

@@ -253,7 +253,7 @@ def test_old_entries_and_tokens_are_swept(serve: Serve) -> None:
         key.post("/v1/tokens", json={})
         now[0] += 90_000
         key.post("/v1/tokens", json={})
-        served.app.state.service._forget()
+        served.app.state.service._purge()
         assert len(key.get("/v1/audit").json()["entries"]) == 1
         assert ev.store.service.forget_tokens(1e12) == 1
         served.close()
@@ -301,7 +301,7 @@ def test_a_batch_ends_when_its_key_is_revoked(quiet: Served, ev: Evervec, goes_o
             sender.join()
     assert b'"status": 401' in data
     assert b"revoked" in data
-    until(lambda: not quiet.app.state.service.revocations._watches)
+    until(lambda: not quiet.app.state.service.calls)
     saved = len(ev.records(limit=10_000))
     assert saved == data.count(b'"job_id"') or goes_on
 
@@ -338,5 +338,5 @@ def test_short_requests_are_not_looked_after(quiet: Served, ev: Evervec) -> None
     http = quiet.http(quiet.key())
     for _ in range(50):
         assert http.get("/v1/records").status_code == 200
-    assert len(service.revocations._watches) == 0
+    assert len(service.calls) == 0
     assert len(seen) <= 2

@@ -12,8 +12,7 @@ import pytest
 import evervec
 from evervec import Evervec
 from evervec.server.keys import Keys
-from evervec.server.rate_limits import MemoryLimiter
-from evervec.server.redis_rate_limits import RedisLimiter
+from evervec.server.rate_limits import MemoryLimiter, RedisLimiter
 from support.processes import until
 from support.redis import RedisServer
 from support.service import Serve, ServiceProcess

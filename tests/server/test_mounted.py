@@ -63,7 +63,7 @@ def test_mounted_without_its_lifespan_its_worker_starts_with_the_first_request(
         headers = {"Prefer": "wait=20", "Authorization": f"Bearer {key}"}
         added = http.post("/deep/search/v1/records", json=body, headers=headers)
         assert added.status_code == 201
-        inner.state.inside._drain()  # as at the end of the process
+        inner.state.background._drain()  # as at the end of the process
     assert ev.queue.stats().done == 1
 
 
@@ -82,7 +82,7 @@ def test_it_is_not_ready_when_a_worker_that_should_run_has_stopped(
     served = serve(ev, workers=2)
     http = served.http()
     assert http.get("/readyz").json()["workers"]["ok"]
-    first = served.app.state.inside._workers[0]
+    first = served.app.state.background._workers[0]
     first.stop(0.0)
     until(lambda: http.get("/readyz").status_code == 503, "it to be told")
     ready = http.get("/readyz").json()

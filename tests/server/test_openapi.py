@@ -26,7 +26,7 @@ from evervec.model.records import Hit, Record, Version
 from evervec.server import audit
 from evervec.server import keys as evervec_keys
 from evervec.server.rate_limits import MemoryLimiter
-from evervec.server.schemas import jobs, keys, migrations, queue, records, search, versions
+from evervec.server.routes import jobs, keys, queue, records, search, versions
 from support.service import Served, serving
 from support.world import fail_for_good
 
@@ -133,7 +133,7 @@ SHOWN = {
     records.TicketOut: Ticket,
     search.HitOut: Hit,
     jobs.JobOut: Job,
-    jobs.AttemptOut: Attempt,
+    records.AttemptOut: Attempt,
     keys.KeyOut: evervec_keys.Key,
     keys.EntryOut: audit.Entry,
     queue.GateOut: reports.Gate,
@@ -142,7 +142,7 @@ SHOWN = {
     versions.VersionOut: Version,
     versions.TallyOut: reports.Tally,
     versions.VerifyOut: reports.VerifyReport,
-    migrations.MigrationOut: reports.MigrationStatus,
+    versions.MigrationOut: reports.MigrationStatus,
 }
 INSIDE = {
     Job: {"token", "version", "record", "worker", "crashes"},

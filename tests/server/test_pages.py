@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from evervec import Evervec
 from evervec.server.app import make_app
-from evervec.server.pages import docs_page
+from evervec.server.routes.docs import docs_page
 from support.service import Serve, Served
 
 

@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 import evervec
 from evervec import Evervec, SettingsError
 from evervec.server.app import make_app
+from evervec.server.origin import Proxies, is_local, is_mounted, own_address
 from evervec.server.requests import Scope
-from evervec.server.trust import Proxies, is_local, is_mounted, own_address
 from support.service import Serve, Served
 
 HERE = {"host": "127.0.0.1:8080"}

@@ -29,8 +29,8 @@ _TESTS = Path(__file__).parents[1]
 _NUMBER = struct.Struct("i")
 _PATIENCE = 60.0
 _KNOWN = (
-    "evervec.cli.app", "evervec.cli.care", "evervec.cli.doctor", "evervec.cli.jobs",
-    "evervec.cli.migrate", "evervec.cli.records", "evervec.cli.tables",
+    "evervec.cli.app", "evervec.cli.doctor", "evervec.cli.index", "evervec.cli.jobs",
+    "evervec.cli.migrate", "evervec.cli.operation", "evervec.cli.records", "evervec.cli.tables",
     "evervec.embedders.hashing", "evervec.embedders.openai", "evervec.facade",
     "evervec.indexes.pgvector", "evervec.indexes.sqlite", "evervec.versions.migration", "evervec.search.search",
     "evervec.tables.sqlite", "evervec.stores.postgres", "evervec.stores.sqlite",

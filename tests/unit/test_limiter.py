@@ -5,8 +5,7 @@ import threading
 import pytest
 
 from evervec import SettingsError
-from evervec.server.rate_limits import MemoryLimiter
-from evervec.server.redis_rate_limits import RedisLimiter
+from evervec.server.rate_limits import MemoryLimiter, RedisLimiter
 from support.world import Clock
 
 

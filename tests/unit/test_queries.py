@@ -3,15 +3,19 @@
 import importlib
 import inspect
 import re
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from dataclasses import fields
 from importlib.resources import files
 
+import duckdb
 import pytest
 
 from evervec.model.reports import Limits, Spend
 from evervec.queue.transitions import JobState
 from evervec.stores.duckdb import DuckdbStore
+from evervec.stores.duckdb import schema as duckdb_schema
 from evervec.stores.named import PARTS, Queries
 from evervec.stores.postgres import PostgresStore
 from evervec.stores.sql import job_writer, jobs
@@ -22,6 +26,7 @@ from evervec.stores.sql.shared import Shared
 from evervec.stores.sql.store import SqlStore
 from evervec.stores.sql.workers import Workers
 from evervec.stores.sqlite import SqliteStore
+from evervec.stores.sqlite import schema as sqlite_schema
 from evervec.stores.values import (
     Asked,
     Candidate,
@@ -242,6 +247,37 @@ def test_rows_are_written_in_the_order_of_their_classes() -> None:
 
     assert names("record_row") == list(RecordValues._fields)
     assert names("job_row") == list(JobValues._fields)
+
+
+def _statements(store: type[SqlStore]) -> dict[str, str]:
+    """The queries that are whole statements, without what the code fills in."""
+    return {
+        name: re.sub(r"{\w+}", "", query)
+        for name, query in _queries(store)
+        if re.match(r"(select|insert|update|delete|with|merge)\b", re.sub(r"--.*\n", "", query))
+    }
+
+
+def test_sqlite_can_parse_every_query() -> None:
+    with closing(sqlite3.connect(":memory:")) as conn:
+        for statement in sqlite_schema.SCHEMA.statements(1):
+            conn.execute(statement)
+        statements = _statements(SqliteStore)
+        assert len(statements) > 100
+        for name, query in statements.items():
+            if name != "delete_records":  # for the others: SQLite has no column of words
+                parameters = max((int(n) for n in re.findall(r"\?(\d+)", query)), default=0)
+                count = parameters or query.count("?")
+                conn.execute(f"explain {query}", [None] * count)
+
+
+def test_duckdb_can_parse_every_query() -> None:
+    with closing(duckdb.connect(":memory:")) as conn:
+        for statement in duckdb_schema.SCHEMA.statements(1):
+            conn.execute(statement)
+        for name, query in _statements(DuckdbStore).items():
+            if "merge into" not in query:  # cannot be prepared
+                conn.execute(f"prepare {name}_ as {query}")
 
 
 def test_a_shared_query_takes_the_form_of_each_engine() -> None:

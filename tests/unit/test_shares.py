@@ -10,20 +10,20 @@ def taken(shares: Shares, tenant: str, tries: int, cost: int = 1) -> int:
 
 def test_nobody_is_refused_while_the_service_keeps_up() -> None:
     shares = Shares(Clock(1000.0))
-    shares.late(0.01)
+    shares.report_lag(0.01)
     assert not shares.busy
     assert taken(shares, "a", 5000) == 5000
 
 
 def test_a_tenant_alone_may_have_everything() -> None:
     shares = Shares(Clock(1000.0))
-    shares.late(1.0)
+    shares.report_lag(1.0)
     assert taken(shares, "a", 5000) == 5000
 
 
 def test_beside_others_a_tenant_gets_little_more_than_they_do() -> None:
     shares = Shares(Clock(1000.0))
-    shares.late(1.0)
+    shares.report_lag(1.0)
     others = [f"tenant {n}" for n in range(9)]
     for _ in range(40):
         assert all(shares.take(tenant, 1) for tenant in others)
@@ -35,12 +35,12 @@ def test_beside_others_a_tenant_gets_little_more_than_they_do() -> None:
 def test_costs_count_and_are_forgotten() -> None:
     clock = Clock(1000.0)
     shares = Shares(clock)
-    shares.late(1.0)
+    shares.report_lag(1.0)
     assert taken(shares, "other", 3) == 3
     assert taken(shares, "a", 10, cost=100) == 1
     assert taken(shares, "other", 3) == 3
     clock.move(2)
-    shares.late(1.0)
+    shares.report_lag(1.0)
     assert shares.take("a", 100)
     clock.move(2.5)
     assert not shares.busy

@@ -30,16 +30,13 @@ _COMMANDS = {
     "tables": ("attach", "detach", "import-pgai", "sync"),
     "jobs": ("jobs", "job", "history", "retry", "recover", "purge", "cancel", "pause", "resume"),
     "migrate": ("migrate", "versions"),
-    "care": ("init", "status", "worker", "backfill", "verify", "reindex", "doctor", "demo"),
-    "tenants": ("limits",),
+    "index": ("verify", "backfill", "reindex"),
+    "operation": ("init", "status", "worker", "doctor", "demo"),
     "service": ("serve", "dispatch"),
-    "access": ("keys", "audit"),
+    "access": ("keys", "audit", "limits"),
 }
-_TITLES = {
-    "records": "Records", "tables": "Existing data", "jobs": "Jobs", "migrate": "Models",
-    "care": "Operation", "tenants": "Tenants", "service": "Service",
-    "access": "Access",
-}  # fmt: skip
+_TITLES = {"tables": "Existing data", "migrate": "Models"}
+"""of the sections in the help, where it is not the module's name"""
 _HOMES = {name: home for home, names in _COMMANDS.items() for name in names}
 
 
@@ -81,7 +78,7 @@ class Where:
             yield ev
 
 
-def note(ev: Evervec, action: str, target: str = "", *, everyone: bool = False) -> None:
+def write_audit(ev: Evervec, action: str, target: str = "", *, everyone: bool = False) -> None:
     """Write an entry to the audit log, under the name of the operating system's user."""
     from evervec.server.audit import EVERY_TENANT, Audit
 
@@ -110,8 +107,11 @@ def _common(hidden: bool) -> list[click.Option]:
 class Command(click.Command):
     """A command that also accepts the common options after its name."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, with_json: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if with_json:
+            flags = ["--json", "as_json"]
+            self.params.append(click.Option(flags, is_flag=True, help="Print JSON."))
         self.params += _common(hidden=True)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -149,29 +149,27 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for home, title in _TITLES.items():
+        for home, names in _COMMANDS.items():
             rows = [
                 (name, command.get_short_help_str(80))
-                for name in _COMMANDS[home]
+                for name in names
                 if (command := self.get_command(ctx, name)) is not None
             ]
-            with formatter.section(title):
+            with formatter.section(_TITLES.get(home, home.capitalize())):
                 formatter.write_dl(rows)
 
 
-def command(name: str, example: str) -> Callable[[F], click.Command]:
-    """Make a command whose help ends with an example."""
+def command(name: str, example: str, *, with_json: bool = True) -> Callable[[F], click.Command]:
+    """Make a command whose help ends with an example. `with_json`: it has the option `--json`, as
+    all commands that print data."""
 
     def made(function: F) -> click.Command:
         return click.command(
-            name, cls=Command, epilog=f"\b\nExample:\n  {example}",
+            name, cls=Command, with_json=with_json, epilog=f"\b\nExample:\n  {example}",
             context_settings={"help_option_names": ["-h", "--help"]},
         )(click.pass_obj(function))  # fmt: skip
 
     return made
-
-
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -145,39 +145,11 @@ class _Visible(HTMLParser):
     """Collects the visible text of a page."""
 
     _HIDDEN = frozenset({"script", "style", "template", "noscript", "head", "svg"})
-    _BLOCKS = frozenset(
-        [
-            "p",
-            "div",
-            "section",
-            "article",
-            "li",
-            "ul",
-            "ol",
-            "table",
-            "tr",
-            "h1",
-            "h2",
-            "h3",
-            "h4",
-            "h5",
-            "h6",
-            "pre",
-            "br",
-            "hr",
-            "dt",
-            "dd",
-            "blockquote",
-            "header",
-            "footer",
-            "nav",
-            "main",
-            "aside",
-            "figure",
-            "figcaption",
-            "form",
-        ]
-    )
+    _BLOCKS = frozenset({
+        "p", "div", "section", "article", "li", "ul", "ol", "table", "tr", "h1", "h2", "h3", "h4",
+        "h5", "h6", "pre", "br", "hr", "dt", "dd", "blockquote", "header", "footer", "nav", "main",
+        "aside", "figure", "figcaption", "form",
+    })  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)

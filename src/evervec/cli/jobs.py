@@ -7,36 +7,26 @@ from datetime import timedelta
 
 import click
 
-from evervec.cli.app import Where, as_json, command, note
-from evervec.cli.output import ago, print_json, print_table, say
+from evervec.cli.app import Where, command, write_audit
+from evervec.cli.output import print_json, print_table, say, show, show_list
 
 
 @command("jobs", "evervec jobs --status failed")
 @click.option("--status", help="pending, processing, done or failed.")
 @click.option("--limit", default=20, show_default=True)
-@as_json
 def jobs(where: Where, status: str | None, limit: int, as_json: bool) -> None:
     """List jobs."""
     with where.opened() as ev:
         found = ev.queue.jobs(status=status, limit=limit)
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("no jobs")
-    else:
-        print_table(
-            ("job", "kind", "id", "status", "attempts", "due", "error"),
-            [
-                (j.job_id, j.kind, j.record_id, j.status, f"{j.attempts}/{j.max_attempts}",
-                 j.scheduled_for, j.error)
-                for j in found
-            ],
-        )  # fmt: skip
+    show_list(as_json, found, "no jobs", {
+        "job": "job_id", "kind": "kind", "id": "record_id", "status": "status",
+        "attempts": lambda job: f"{job.attempts}/{job.max_attempts}", "due": "scheduled_for",
+        "error": "error",
+    })  # fmt: skip
 
 
 @command("job", "evervec job 42")
 @click.argument("job_id", type=int)
-@as_json
 def job(where: Where, job_id: int, as_json: bool) -> int:
     """Show one job."""
     with where.opened() as ev:
@@ -67,30 +57,20 @@ def job(where: Where, job_id: int, as_json: bool) -> int:
 @command("history", "evervec history doc README.md")
 @click.argument("kind")
 @click.argument("id")
-@as_json
 def history(where: Where, kind: str, id: str, as_json: bool) -> None:
     """Show the attempts of a record, oldest first."""
     with where.opened() as ev:
         found = ev.queue.history(kind, id)
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("no attempts yet")
-    else:
-        print_table(
-            ("attempt", "when", "outcome", "embedded", "reused", "worker", "error"),
-            [
-                (a.attempt, ago(a.finished_at), a.outcome, a.chunks_embedded, a.chunks_reused,
-                 a.worker, a.error)
-                for a in found
-            ],
-        )  # fmt: skip
+    show_list(as_json, found, "no attempts yet", {
+        "attempt": "attempt", "when": "finished_at", "outcome": "outcome",
+        "embedded": "chunks_embedded", "reused": "chunks_reused", "worker": "worker",
+        "error": "error",
+    })  # fmt: skip
 
 
 @command("retry", "evervec retry --all")
 @click.argument("job_id", type=int, required=False)
 @click.option("--all", "everything", is_flag=True, help="All failed jobs.")
-@as_json
 def retry(where: Where, job_id: int | None, everything: bool, as_json: bool) -> None:
     """Retry failed jobs."""
     if (job_id is None) is not everything:
@@ -98,23 +78,22 @@ def retry(where: Where, job_id: int | None, everything: bool, as_json: bool) -> 
     with where.opened() as ev:
         if job_id is None:
             count = ev.queue.retry_failed()
-            note(ev, "queue.retry-failed")
+            write_audit(ev, "queue.retry-failed")
         else:
             ev.queue.retry(job_id)
-            note(ev, "job.retry", str(job_id))
+            write_audit(ev, "job.retry", str(job_id))
             count = 1
-    _say(as_json, "retried", count, "jobs will be retried")
+    show(as_json, {"retried": count}, f"{count} jobs will be retried")
 
 
 @command("recover", "evervec recover --older-than 10min")
 @click.option("--older-than", metavar="TIME", help="Also jobs claimed before that, e.g. 10min.")
-@as_json
 def recover(where: Where, older_than: str | None, as_json: bool) -> None:
     """Recover jobs whose worker died."""
     with where.opened() as ev:
         count = ev.queue.recover_stuck(read_time(older_than) if older_than else None)
-        note(ev, "queue.recover-stuck", everyone=True)
-    _say(as_json, "recovered", count, "jobs recovered")
+        write_audit(ev, "queue.recover-stuck", everyone=True)
+    show(as_json, {"recovered": count}, f"{count} jobs recovered")
     if not count and not as_json:
         say("(only jobs with an expired lease; --older-than TIME also takes jobs claimed before)")
 
@@ -124,7 +103,6 @@ def recover(where: Where, older_than: str | None, as_json: bool) -> None:
 @click.option("--dead", is_flag=True, help="Dead letters.")
 @click.option("--boxed", is_flag=True, help="With --dead: also those that hold a boxed record.")
 @click.option("--older-than", metavar="TIME", default="7d", show_default=True)
-@as_json
 def purge(
     where: Where, done: bool, dead: bool, boxed: bool, older_than: str, as_json: bool
 ) -> None:
@@ -136,40 +114,37 @@ def purge(
         count = ev.queue.purge_done(age) if done else 0
         count += ev.queue.purge_dead(age, boxed=boxed) if dead else 0
         what = " and ".join(name for name, asked in (("done", done), ("failed", dead)) if asked)
-        note(ev, "queue.purge", f"{what}, older than {age.total_seconds():g} s")
-    _say(as_json, "purged", count, "jobs purged")
+        write_audit(ev, "queue.purge", f"{what}, older than {age.total_seconds():g} s")
+    show(as_json, {"purged": count}, f"{count} jobs purged")
 
 
 @command("cancel", "evervec cancel 42")
 @click.argument("job_id", type=int)
-@as_json
 def cancel(where: Where, job_id: int, as_json: bool) -> None:
     """Remove a pending or failed job."""
     with where.opened() as ev:
         ev.queue.cancel(job_id)
-        note(ev, "job.cancel", str(job_id))
-    _say(as_json, "cancelled", 1, "job cancelled")
+        write_audit(ev, "job.cancel", str(job_id))
+    show(as_json, {"cancelled": 1}, "1 job cancelled")
 
 
 @command("pause", "evervec --tenant acme pause")
-@as_json
 def pause(where: Where, as_json: bool) -> None:
     """Stop workers from claiming jobs, until resume; with --tenant, one tenant's jobs."""
     with where.opened() as ev:
         ev.queue.pause(own=where.tenant is not None)
-        note(ev, "queue.pause", everyone=where.tenant is None)
+        write_audit(ev, "queue.pause", everyone=where.tenant is None)
     goes_on = f"evervec --tenant {where.tenant} resume" if where.tenant else "evervec resume"
-    _say(as_json, "paused", True, f"paused; resume with `{goes_on}`")
+    show(as_json, {"paused": True}, f"paused; resume with `{goes_on}`")
 
 
 @command("resume", "evervec --tenant acme resume")
-@as_json
 def resume(where: Where, as_json: bool) -> None:
     """Let workers claim jobs again; with --tenant, end the pause of one tenant."""
     with where.opened() as ev:
         was_paused = ev.store.jobs.paused(where.tenant)
         ev.queue.resume(own=where.tenant is not None)
-        note(ev, "queue.resume", everyone=where.tenant is None)
+        write_audit(ev, "queue.resume", everyone=where.tenant is None)
         paused = ev.store.jobs.paused(where.tenant)
     if paused:
         sentence = "the whole store is still paused: resume it with `evervec resume`"
@@ -177,14 +152,7 @@ def resume(where: Where, as_json: bool) -> None:
         sentence = "resumed"
     else:
         sentence = f"{where.tenant or 'the store'} was not paused"
-    _say(as_json, "paused", paused, sentence)
-
-
-def _say(as_json: bool, name: str, value: int, sentence: str) -> None:
-    if as_json:
-        print_json({name: value})
-    else:
-        say(sentence if isinstance(value, bool) else f"{value} {sentence}")
+    show(as_json, {"paused": paused}, sentence)
 
 
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}

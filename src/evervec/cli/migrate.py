@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evervec.cli.app import Where, as_json, command, note
-from evervec.cli.output import duration, print_json, print_table, progress, say, say_text
+from evervec.cli.app import Where, command, write_audit
+from evervec.cli.output import duration, print_json, progress, say, show, show_list
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
@@ -18,25 +18,15 @@ _STEPS = ("compare", "switch", "rollback", "retire", "cancel")
 
 
 @command("versions", "evervec versions")
-@as_json
 def versions(where: Where, as_json: bool) -> None:
     """List the embedding versions: which model made which vectors."""
     with where.opened() as ev:
         found = ev.versions(all_tenants=True)
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("no vectors yet")
-    else:
-        print_table(
-            ("kind", "version", "provider", "model", "dimensions", "state", "records", "table",
-             "created", "last sync"),
-            [
-                (v.kind, v.name or "-", v.provider, v.model, v.dimensions, v.state, v.items,
-                 v.table or "-", v.created_at, v.last_sync_at)
-                for v in found
-            ],
-        )  # fmt: skip
+    show_list(as_json, found, "no vectors yet", {
+        "kind": "kind", "version": lambda v: v.name or "-", "provider": "provider",
+        "model": "model", "dimensions": "dimensions", "state": "state", "records": "items",
+        "table": lambda v: v.table or "-", "created": "created_at", "last sync": "last_sync_at",
+    })  # fmt: skip
 
 
 @command("migrate", "evervec migrate openai:text-embedding-3-large --switch")
@@ -50,7 +40,6 @@ def versions(where: Where, as_json: bool) -> None:
 @click.option("--rollback", is_flag=True, help="Serve the old version again.")
 @click.option("--retire", is_flag=True, help="Drop the old version and its vectors.")
 @click.option("--cancel", is_flag=True, help="Drop the new version.")
-@as_json
 def migrate(
     where: Where,
     to: str | None,
@@ -73,18 +62,15 @@ def migrate(
             return _take(ev, asked[0] if asked else None, as_json)
         plan = ev.estimate(to, kind=kind, all_tenants=True)
         if not as_json:
-            say(_planned(plan))
+            say(_estimate_line(plan))
         if dry_run:
             if as_json:
                 print_json(plan)
             return 0
         migration = ev.migrate(to, version=version, kind=kind, switch=steps["switch"])
-        note(ev, "migration.begin", to, everyone=True)
+        write_audit(ev, "migration.begin", to, everyone=True)
         status = migration.status() if background else _build(ev, migration, as_json)
-    if as_json:
-        print_json(status)
-    else:
-        say_text(_told(status))
+    show(as_json, status, *_status_lines(status))
     return 0 if background or status.complete or status.state in ("switched", "finished") else 1
 
 
@@ -107,31 +93,24 @@ def _take(ev: Evervec, step: str | None, as_json: bool) -> int:
     migration = ev.migration()
     if migration is None:
         say(
-            "evervec: no migration in progress: start one with `evervec migrate EMBEDDER`",
-            err=True,
+            "evervec: no migration in progress: start one with `evervec migrate EMBEDDER`", err=True
         )
         return 1
     if step == "compare":
         compared = migration.compare()
-        if as_json:
-            print_json(compared)
-        else:
-            say_text(_compared(compared))
+        show(as_json, compared, *_comparison_lines(compared))
         return 0 if compared.report.clean else 1
     if step is not None:
         getattr(migration, step)()
-        note(ev, f"migration.{step}", everyone=True)
+        write_audit(ev, f"migration.{step}", everyone=True)
     if step in ("retire", "cancel"):
         ev.drop_retired()
     status = migration.status()
-    if as_json:
-        print_json(status)
-    else:
-        say_text(_told(status))
+    show(as_json, status, *_status_lines(status))
     return 0
 
 
-def _planned(plan: Estimate) -> str:
+def _estimate_line(plan: Estimate) -> str:
     money = f", {plan.money:.4f}" if plan.money else ""
     return (
         f"{plan.records:,} records, about {plan.chunks:,} chunks and {plan.tokens:,} "
@@ -139,23 +118,23 @@ def _planned(plan: Estimate) -> str:
     )
 
 
-def _compared(compared: Comparison) -> str:
+def _comparison_lines(compared: Comparison) -> list[str]:
     if compared.overlap is None:
-        told = "nothing to compare"
+        overlap = "nothing to compare"
     else:
-        told = (
+        overlap = (
             f"{compared.overlap:.0%} of the top {compared.k} hits are the same, over "
             f"{compared.queries} queries taken from the records"
         )
     report = compared.report
     wrong = [f"{count} {name}" for name, count in report.found.items()]
-    return (
-        f"{told}\n{report.checked} records checked: {', '.join(wrong) or 'no faults'}"
-        f"{f'; {report.waiting} waiting and not checked' if report.waiting else ''}"
-    )
+    waiting = f"; {report.waiting} waiting and not checked" if report.waiting else ""
+    faults = ", ".join(wrong) or "no faults"
+    return [overlap, f"{report.checked} records checked: {faults}{waiting}"]
 
 
-def _told(status: MigrationStatus) -> str:
+def _status_lines(status: MigrationStatus) -> list[str]:
+    """The state, and what to do next."""
     kinds = ", ".join(status.kinds)
     head = f"{status.version} ({kinds}): {status.state}" if kinds else f"{status.version}: gone"
     next_ = {
@@ -173,4 +152,4 @@ def _told(status: MigrationStatus) -> str:
             )
         elif status.settled:
             next_ = "see `evervec jobs --status failed`; then retry the jobs, or cancel"
-    return f"{head}\n{next_}" if next_ else head
+    return [head, next_] if next_ else [head]

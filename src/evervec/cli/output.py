@@ -8,14 +8,15 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from evervec.model.reports import Stats
+from evervec.model.reports import ProcessResult, Stats
 from evervec.telemetry.visible import visible_line, visible_text
 
 if TYPE_CHECKING:
@@ -72,6 +73,32 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         say(styled(text, "bold") if number == 0 else text)
 
 
+def show(as_json: bool, facts: Any, *lines: str) -> None:
+    """Print the result of a command: facts as JSON, or lines for people."""
+    if as_json:
+        print_json(facts)
+    else:
+        for line in lines:
+            say(line)
+
+
+def show_list(
+    as_json: bool,
+    found: Sequence[Any],
+    nothing: str,
+    columns: Mapping[str, str | Callable[[Any], Any]],
+) -> None:
+    """Print values as JSON or as a table, with the attribute or function for each column; or that
+    there are none."""
+    if as_json:
+        print_json(found)
+    elif not found:
+        say(nothing)
+    else:
+        parts = [attrgetter(c) if isinstance(c, str) else c for c in columns.values()]
+        print_table(list(columns), [[part(value) for part in parts] for value in found])
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
@@ -116,10 +143,12 @@ def passage(text: str, query: str, width: int = 240) -> str:
     spots = [m for m in _WORD.finditer(line) if m.group().lower()[:5] in stems]
     start = _best_window(spots, len(line), width)
     end = min(len(line), start + width)
-    shown = "".join(
-        styled(line[a:b], "bold", "yellow") if marked else line[a:b]
-        for a, b, marked in _pieces(spots, start, end)
-    )
+    shown, place = "", start
+    for spot in spots:
+        if start <= spot.start() and spot.end() <= end:
+            shown += line[place : spot.start()] + styled(spot.group(), "bold", "yellow")
+            place = spot.end()
+    shown += line[place:end]
     return ("…" if start else "") + shown + ("…" if end < len(line) else "")
 
 
@@ -132,17 +161,6 @@ def _best_window(spots: list[re.Match[str]], length: int, width: int) -> int:
         if count > most:
             best, most = start, count
     return best
-
-
-def _pieces(spots: list[re.Match[str]], start: int, end: int) -> Iterator[tuple[int, int, bool]]:
-    place = start
-    for spot in spots:
-        if spot.start() < start or spot.end() > end:
-            continue
-        yield place, spot.start(), False
-        yield spot.start(), spot.end(), True
-        place = spot.end()
-    yield place, end, False
 
 
 def embedder_advice(ev: Evervec, otherwise: str) -> str:
@@ -179,6 +197,12 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
         lines = _Lines(what, total)
         yield lines
         lines.end()
+
+
+def process_all(ev: Evervec, *, quiet: bool) -> ProcessResult:
+    """Process all due jobs, with a progress bar."""
+    with progress("embedding", ev.queue.stats().pending, quiet=quiet) as bar:
+        return ev.process_all(progress=bar.advance)
 
 
 def pace(per_second: float) -> str:

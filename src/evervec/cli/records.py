@@ -11,20 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evervec.cli.app import Where, as_json, command, note
+from evervec.cli.app import Where, command, write_audit
 from evervec.cli.output import (
     embedder_advice,
     passage,
     print_json,
+    process_all,
     progress,
     say,
     say_text,
+    show,
     styled,
 )
 from evervec.errors import InvalidRecord
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
+
+
+COUNTED = ("added", "updated", "unchanged", "deleted", "skipped")
 
 
 @command("add", "evervec add doc docs/ README.md --sync")
@@ -38,7 +43,6 @@ if TYPE_CHECKING:
 @click.option("--id", "id", help="Id of the record from standard input.")
 @click.option("--sync", is_flag=True, help="Delete records whose file no longer exists.")
 @click.option("--no-embed", is_flag=True, help="Only save; leave embedding to a worker.")
-@as_json
 def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: str | None,
         sync: bool, no_embed: bool, as_json: bool) -> int:  # fmt: skip
     """Add files, folders, JSON lines or standard input (-), and embed them.
@@ -50,7 +54,7 @@ def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: 
     if sync and (jsonl or not files or files == ("-",)):
         raise click.UsageError("--sync needs folders: it deletes records of removed files")
     with where.opened(make=True) as ev:
-        counts = {"added": 0, "updated": 0, "unchanged": 0, "deleted": 0, "skipped": 0}
+        counts = dict.fromkeys(COUNTED, 0)
         if jsonl:
             _save(ev, kind, _lines(jsonl), counts, None, as_json)
         elif files in ((), ("-",)):
@@ -65,19 +69,17 @@ def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: 
             _save(ev, kind, iter([record]), counts, 1, as_json)
         else:
             add_files(ev, kind, files, counts, sync=sync, quiet=as_json)
-        failed = 0
-        if not no_embed:
-            failed = embed(ev, quiet=as_json)
+        failed = 0 if no_embed else embed(ev, quiet=as_json)
         waiting = ev.queue.stats().pending
-        if as_json:
-            print_json({**counts, "failed": failed, "waiting": waiting})
-        else:
-            say(
-                ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-                or "nothing to add"
-            )
+        facts = {**counts, "failed": failed, "waiting": waiting}
+        show(as_json, facts, summary(counts) or "nothing to add")
+        if not as_json:
             _say_what_waits(ev, waiting, failed)
         return 1 if failed else 0
+
+
+def summary(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
 def add_files(ev: Evervec, kind: str, named: tuple[str, ...], counts: dict[str, int], *,
@@ -133,9 +135,7 @@ def _lines(path: str) -> Iterator[Any]:
 def embed(ev: Evervec, *, quiet: bool) -> int:
     if ev.embedder.dimensions == 0:
         return 0
-    waiting = ev.queue.stats().pending
-    with progress("embedding", waiting, quiet=quiet) as bar:
-        result = ev.process_all(progress=bar.advance)
+    result = process_all(ev, quiet=quiet)
     for job_id, error in result.errors[:10]:
         say(f"job {job_id}: {error}", err=True)
     return result.failed
@@ -161,7 +161,6 @@ def _say_what_waits(ev: Evervec, waiting: int, failed: int) -> None:
 @command("get", "evervec get doc README.md")
 @click.argument("kind")
 @click.argument("id")
-@as_json
 def get(where: Where, kind: str, id: str, as_json: bool) -> int:
     """Show a record."""
     with where.opened() as ev:
@@ -185,20 +184,16 @@ def get(where: Where, kind: str, id: str, as_json: bool) -> int:
 @command("delete", "evervec delete doc README.md")
 @click.argument("kind")
 @click.argument("ids", nargs=-1, required=True)
-@as_json
 def delete(where: Where, kind: str, ids: tuple[str, ...], as_json: bool) -> int:
     """Delete records; searches no longer return them."""
     with where.opened() as ev:
         tickets = [ev.delete(kind, id) for id in ids]
         for ticket in tickets:
             if ticket.accepted:
-                note(ev, "record.delete", f"{kind}/{ticket.id}")
+                write_audit(ev, "record.delete", f"{kind}/{ticket.id}")
         ev.process_all()
     missing = [ticket.id for ticket in tickets if not ticket.accepted]
-    if as_json:
-        print_json(tickets)
-    else:
-        say(f"deleted {len(tickets) - len(missing)}")
+    show(as_json, tickets, f"deleted {len(tickets) - len(missing)}")
     for id in missing:
         say(f"evervec: {kind} {id!r} does not exist", err=True)
     return 1 if missing else 0
@@ -216,7 +211,6 @@ def delete(where: Where, kind: str, ids: tuple[str, ...], as_json: bool) -> int:
     metavar="FIELD=VALUE",
     help="Only records with this metadata value; VALUE may be JSON.",
 )
-@as_json
 def search(where: Where, query: tuple[str, ...], k: int, kind: str | None, mode: str,
            filters: tuple[str, ...], as_json: bool) -> int:  # fmt: skip
     """Search records by meaning and by words."""

@@ -6,15 +6,15 @@ import logging
 
 import click
 
-from evervec.cli.app import Where, as_json, command
-from evervec.cli.output import print_json, say
+from evervec.cli.app import Where, command
+from evervec.cli.output import say, show
 from evervec.errors import SettingsError
 
 _HERE = "http://127.0.0.1:8080"
 """where `serve` listens by default"""
 
 
-@command("serve", "evervec --store notes.db serve --port 8080")
+@command("serve", "evervec --store notes.db serve --port 8080", with_json=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535))
 @click.option(
@@ -48,16 +48,13 @@ def serve(where: Where, host: str, port: int, workers: int) -> None:
 @click.option(
     "--limit", default=10, show_default=True, type=click.IntRange(1), help="Maximum number of jobs."
 )
-@as_json
 def dispatch(where: Where, to: str | None, limit: int, as_json: bool) -> int:
     """Dispatch due jobs once, for a cron job where no worker can run."""
     with where.opened() as ev:
         done = ev.dispatcher.dispatch(limit, to or ev.settings.public_url or _HERE)
         why = ev.provider.pauses_because()
-    if as_json:
-        print_json(done)
-    else:
-        say(f"{done.claimed} claimed, {done.published} published, {done.released} released")
-        if why:
-            say(f"embedding is paused: {why}", err=True)
+    counts = f"{done.claimed} claimed, {done.published} published, {done.released} released"
+    show(as_json, done, counts)
+    if why and not as_json:
+        say(f"embedding is paused: {why}", err=True)
     return 1 if done.released else 0

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from evervec.cli.app import Where, as_json, command
-from evervec.cli.output import print_json, say
+from evervec.cli.app import Where, command
+from evervec.cli.output import print_json, say, show
 
 
 @command("attach", "evervec --store app.db attach articles --text title --text body")
@@ -28,7 +28,6 @@ from evervec.cli.output import print_json, say
     "--replace", is_flag=True, help="Delete records of the kind that are not rows of the table."
 )
 @click.option("--dry-run", is_flag=True, help="Only print the SQL.")
-@as_json
 def attach(where: Where, table: str, kind: str | None, key: tuple[str, ...],
            text: tuple[str, ...], title: str | None, metadata: tuple[str, ...],
            weight: str | None, tenant_column: str | None, replace: bool, dry_run: bool,
@@ -51,28 +50,23 @@ def attach(where: Where, table: str, kind: str | None, key: tuple[str, ...],
         with where.opened(make=True) as ev:
             made = ev.attach(table, **given, replace=replace, dry_run=dry_run)
             rows = 0 if ev.tables.source is None else ev.tables.source.count(made)
-    if as_json:
-        print_json({"table": made.table, "kind": made.kind, "rows": rows, "sql": list(made.sql)})
-    elif dry_run:
-        for statement in made.sql:
-            say(f"{statement};")
+    facts = {"table": made.table, "kind": made.kind, "rows": rows, "sql": list(made.sql)}
+    if dry_run:
+        show(as_json, facts, *(f"{statement};" for statement in made.sql))
     else:
-        say(f"{table} is attached as {made.kind}; it has about {rows} rows")
-        say("`evervec worker` embeds them and keeps them in sync")
+        attached = f"{table} is attached as {made.kind}; it has about {rows} rows"
+        show(as_json, facts, attached, "`evervec worker` embeds them and keeps them in sync")
 
 
 @command("detach", "evervec --store app.db detach articles")
 @click.argument("table")
 @click.option("--keep-records", is_flag=True, help="Keep the records that were indexed.")
-@as_json
 def detach(where: Where, table: str, keep_records: bool, as_json: bool) -> None:
     """Stop indexing a table; drops its triggers and deletes its records."""
     with where.opened() as ev:
         gone = ev.detach(table, keep_records=keep_records)
-    if as_json:
-        print_json({"table": table, "records": gone})
-    else:
-        say(f"{table} is detached; {gone} records are deleted")
+    facts = {"table": table, "records": gone}
+    show(as_json, facts, f"{table} is detached; {gone} records are deleted")
 
 
 @command("import-pgai", "evervec --store postgresql://localhost/app import-pgai --dry-run")
@@ -81,7 +75,6 @@ def detach(where: Where, table: str, keep_records: bool, as_json: bool) -> None:
 @click.option("--metadata", multiple=True, help="Column to filter by; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be imported.")
 @click.option("--drop-vectorizer", is_flag=True, help="Drop pgai's trigger and queue afterwards.")
-@as_json
 def import_pgai(where: Where, vectorizer: str | None, kind: str | None,
                 metadata: tuple[str, ...], dry_run: bool, drop_vectorizer: bool,
                 as_json: bool) -> None:  # fmt: skip
@@ -115,26 +108,21 @@ def import_pgai(where: Where, vectorizer: str | None, kind: str | None,
 @click.option("--kind", default="doc", show_default=True, help="Kind of its records.")
 @click.option("--watch", is_flag=True, help="Keep running and watch for changes.")
 @click.option("--every", default=1.0, show_default=True, help="Seconds between two scans.")
-@as_json
 def sync(where: Where, folder: str, kind: str, watch: bool, every: float, as_json: bool) -> int:
     """Sync a folder: changed, renamed and deleted files, once or continuously."""
     from evervec.cli.files import snapshot
-    from evervec.cli.records import add_files, embed
+    from evervec.cli.records import COUNTED, add_files, embed, summary
 
     with where.opened(make=True) as ev:
         before: Any = None
         while True:
             now = snapshot(folder)
             if now != before:
-                counts = {"added": 0, "updated": 0, "unchanged": 0, "deleted": 0, "skipped": 0}
+                counts = dict.fromkeys(COUNTED, 0)
                 add_files(ev, kind, (folder,), counts, sync=True, quiet=as_json or watch)
                 failed = embed(ev, quiet=as_json or watch)
                 before = now
-                if as_json:
-                    print_json({**counts, "failed": failed})
-                else:
-                    told = ", ".join(f"{n} {what}" for what, n in counts.items() if n)
-                    say(told or "no files")
+                show(as_json, {**counts, "failed": failed}, summary(counts) or "no files")
             if not watch:
                 return 1 if failed else 0
             try:

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from pydantic import TypeAdapter
-
-from evervec.client.connection import Connection, error_of, record_path, to_json
+from evervec.client.connection import Connection, error_of, read, record_path, to_json
 from evervec.client.migration import RemoteMigration
-from evervec.client.queue import RemoteQueue, job_of, raise_unless_absent
+from evervec.client.queue import RemoteQueue, job_of
 from evervec.errors import (
     EvervecError,
     InvalidArgument,
@@ -29,11 +27,6 @@ from evervec.records.drafts import read_envelope, record_id
 _LINES, _BYTES = 1000, 4 << 20
 """maximum lines and bytes in one request of `add_many`"""
 _NDJSON = {"Content-Type": "application/x-ndjson"}
-_hits = TypeAdapter(list[Hit])
-_record, _records = TypeAdapter(Record), TypeAdapter(list[Record])
-_ticket = TypeAdapter(Ticket)
-_usage: TypeAdapter[Usage] = TypeAdapter(Usage)
-_versions, _report = TypeAdapter(list[Version]), TypeAdapter(VerifyReport)
 
 
 class Client:
@@ -125,7 +118,7 @@ class Client:
             if "status" in found:
                 error = error_of(found)
                 raise _placed(error, position + (found.get("position") or count))
-            yield _ticket.validate_python(found)
+            yield read(Ticket, found)
             count += 1
         if count < len(lines):
             raise StoreError(
@@ -138,23 +131,18 @@ class Client:
     ) -> Ticket:
         """Delete a record: searches no longer return it. If it did not exist, the ticket is not
         `accepted`."""
-        try:
-            answered = self._connection.ask(
-                "DELETE", record_path(kind, id), headers=_headers(wait, if_seq), waits=wait or 0.0
-            ).json()
-        except EvervecError as error:
-            raise_unless_absent(error)
+        answered = self._connection.find(
+            "DELETE", record_path(kind, id), headers=_headers(wait, if_seq), waits=wait or 0.0
+        )
+        if answered is None:
             return Ticket(kind, str(id), 0, 0, accepted=False, is_new=False, enqueued=False)
-        return _received(answered, wait)
+        return _received(answered.json(), wait)
 
     # reading
     def get(self, kind: str, id: str | int) -> Record | None:
         """The current record; None if it does not exist or is boxed."""
-        try:
-            return _record.validate_json(self._connection.ask("GET", record_path(kind, id)).content)
-        except EvervecError as error:
-            raise_unless_absent(error)
-            return None
+        found = self._connection.find("GET", record_path(kind, id))
+        return None if found is None else read(Record, found.json())
 
     def records(
         self,
@@ -165,26 +153,15 @@ class Client:
         limit: int = 100,
     ) -> list[Record]:
         """Records ordered by kind and id."""
-        if limit < 1:
-            raise InvalidArgument(f"limit must be at least 1, not {limit}")
-        asked = {
-            "kind": kind,
-            "embedded": None if embedded is None else str(embedded).lower(),
-            "filter": None if filter is None else to_json(filter).decode(),
-        }
-        found: list[Record] = []
-        cursor: str | None = None
-        while len(found) < limit:
-            page = self._connection.ask(
-                "GET",
-                "/v1/records",
-                params={**asked, "limit": min(limit - len(found), 1000), "cursor": cursor},
-            ).json()
-            found += _records.validate_python(page["records"])
-            cursor = page["cursor"]
-            if cursor is None:
-                break
-        return found
+        found = self._connection.items(
+            "/v1/records",
+            "records",
+            limit,
+            kind=kind,
+            embedded=None if embedded is None else str(embedded).lower(),
+            filter=None if filter is None else to_json(filter).decode(),
+        )
+        return read(list[Record], found)
 
     def search(
         self,
@@ -203,9 +180,8 @@ class Client:
             "after": None if after is None else _shown(after), "wait": wait,
         }  # fmt: skip
         found = self._connection.ask("POST", "/v1/search", json_body=body, waits=wait).json()
-        return Hits(
-            _hits.validate_python(found["hits"]), via=found["via"], version=found["version"]
-        )
+        hits = read(list[Hit], found["hits"])
+        return Hits(hits, via=found["via"], version=found["version"])
 
     def wait(self, ticket: Ticket, timeout: float = 30.0) -> Job:
         """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""
@@ -215,13 +191,12 @@ class Client:
 
     def versions(self) -> list[Version]:
         """The embedding versions of the kinds that the key may see."""
-        return _versions.validate_python(
-            self._connection.ask("GET", "/v1/versions").json()["versions"]
-        )
+        found = self._connection.ask("GET", "/v1/versions").json()
+        return read(list[Version], found["versions"])
 
     def usage(self) -> Usage:
         """The usage of the key's tenant, including today's, and its limits."""
-        return _usage.validate_json(self._connection.ask("GET", "/v1/usage").content)
+        return self._connection.get(Usage, "/v1/usage")
 
     def migrate(
         self,
@@ -241,7 +216,7 @@ class Client:
         records' texts."""
         body = {"repair": repair, "quick": quick}
         answered = self._connection.ask("POST", "/v1/verify", json_body=body)
-        return _report.validate_json(answered.content)
+        return read(VerifyReport, answered.json())
 
 
 def _headers(wait: float | None, if_seq: int | None) -> dict[str, str]:
@@ -277,7 +252,7 @@ def _portions(kind: str, batch: list[Any]) -> Iterator[list[bytes]]:
 def _received(answered: dict[str, Any], wait: float | None) -> Ticket:
     """The ticket of a change; raises if it failed or the wait timed out."""
     status, error = answered.pop("status", None), answered.pop("error", None)
-    ticket = _ticket.validate_python(answered)
+    ticket = read(Ticket, answered)
     if status == "failed":
         raise JobFailed(
             f"{ticket.kind} {ticket.id!r} could not be embedded: {error}; fix the cause, then "

@@ -10,9 +10,12 @@ import json
 import random
 import time
 import uuid
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
+
+from pydantic import TypeAdapter
 
 from evervec import errors
 from evervec.errors import AccessDenied, EvervecError, InvalidArgument, RateLimited, StoreError
@@ -20,8 +23,12 @@ from evervec.runtime.backoff import backoff
 from evervec.runtime.http import Connections, HttpFailure, Response
 from evervec.telemetry.traces import current
 
+T = TypeVar("T")
+
 _AGAIN = frozenset({429, 502, 503, 504})
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_LARGEST_PAGE = 1000
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 _BY_STATUS: Mapping[int, type[EvervecError]] = {401: AccessDenied, 403: AccessDenied}
 
 
@@ -87,6 +94,35 @@ class Connection:
             raise error_of(problem_in(response))
         return response
 
+    def find(self, method: str, path: str, **asked: Any) -> Response | None:
+        """Send a request like `ask`; None if what it concerns does not exist (404)."""
+        try:
+            return self.ask(method, path, **asked)
+        except EvervecError as error:
+            if getattr(error, "status", None) != 404:
+                raise
+            return None
+
+    def get(self, shape: type[T], path: str) -> T:
+        """A value of the service."""
+        return read(shape, self.ask("GET", path).json())
+
+    def items(self, path: str, name: str, limit: int, **which: Any) -> list[dict[str, Any]]:
+        """The first items of a list, page by page."""
+        if limit < 1:
+            raise InvalidArgument(f"limit must be at least 1, not {limit}")
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        while len(found) < limit:
+            size = min(limit - len(found), _LARGEST_PAGE)
+            params = {**which, "limit": size, "cursor": cursor}
+            page = self.ask("GET", path, params=params).json()
+            found += page[name]
+            cursor = page["cursor"]
+            if cursor is None:
+                break
+        return found
+
     def once(self, method: str, path: str, **asked: Any) -> Any:
         """Send a change with an Idempotency-Key, and return the JSON of its response."""
         headers = {"Idempotency-Key": uuid.uuid4().hex, **asked.pop("headers", {})}
@@ -94,6 +130,12 @@ class Connection:
 
     def close(self) -> None:
         self._http.close()
+
+
+def read(shape: type[T], given: Any) -> T:
+    """A value of the library from its JSON."""
+    found: T = _adapter(shape).validate_python(given)
+    return found
 
 
 def record_path(kind: str, id: str | int) -> str:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from evervec.client.connection import Connection
 from evervec.errors import WaitTimeout
 from evervec.model.reports import MigrationStatus
 
 _PATH = "/v1/migrations"
-_status = TypeAdapter(MigrationStatus)
 
 
 class RemoteMigration:
@@ -27,7 +24,7 @@ class RemoteMigration:
         return cls(connection)
 
     def status(self) -> MigrationStatus:
-        return _status.validate_json(self._connection.ask("GET", _PATH).content)
+        return self._connection.get(MigrationStatus, _PATH)
 
     def wait(self, timeout: float | None = None) -> MigrationStatus:
         """Wait until the new version is complete except for failed records, and, if it switches

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+import time
+from datetime import datetime, timedelta
 from typing import Any
 
-from pydantic import TypeAdapter
-
-from evervec.client.connection import Connection, record_path
-from evervec.errors import EvervecError, InvalidArgument
+from evervec.client.connection import Connection, read, record_path
+from evervec.model.basics import as_seconds
 from evervec.model.jobs import Attempt, Job
 from evervec.model.reports import Stats
-
-_attempts = TypeAdapter(list[Attempt])
-_stats = TypeAdapter(Stats)
-_job = TypeAdapter(Job)
 
 
 def job_of(given: dict[str, Any]) -> Job:
     """A job without its token, which stays in the service."""
-    return _job.validate_python({**given, "token": None})
+    return read(Job, {**given, "token": None})
 
 
 class RemoteQueue:
@@ -31,7 +25,7 @@ class RemoteQueue:
 
     # reading
     def stats(self) -> Stats:
-        return _stats.validate_json(self._connection.ask("GET", "/v1/queue/stats").content)
+        return self._connection.get(Stats, "/v1/queue/stats")
 
     def jobs(self, *, status: str | None = None, limit: int = 100) -> list[Job]:
         """Ordered by job id."""
@@ -47,40 +41,18 @@ class RemoteQueue:
         return found[0] if found else None
 
     def _jobs(self, limit: int, **which: Any) -> list[Job]:
-        if limit < 1:
-            raise InvalidArgument(f"limit must be at least 1, not {limit}")
-        found: list[Job] = []
-        for page in self._pages({"limit": min(limit, 1000), **which}):
-            found += map(job_of, page)
-            if len(found) >= limit:
-                break
-        return found[:limit]
-
-    def _pages(self, which: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
-        cursor: str | None = None
-        while True:
-            asked = {**which, "cursor": cursor}
-            page = self._connection.ask("GET", "/v1/jobs", params=asked).json()
-            yield page["jobs"]
-            cursor = page["cursor"]
-            if cursor is None:
-                return
+        return list(map(job_of, self._connection.items("/v1/jobs", "jobs", limit, **which)))
 
     def get(self, job_id: int) -> Job | None:
-        try:
-            return job_of(self._connection.ask("GET", f"/v1/jobs/{int(job_id)}").json())
-        except EvervecError as error:
-            raise_unless_absent(error)
-            return None
+        found = self._connection.find("GET", f"/v1/jobs/{int(job_id)}")
+        return None if found is None else job_of(found.json())
 
     def history(self, kind: str, id: str | int) -> list[Attempt]:
         """The attempts of a record, oldest first."""
-        try:
-            found = self._connection.ask("GET", f"{record_path(kind, id)}/history").json()
-        except EvervecError as error:
-            raise_unless_absent(error)
+        found = self._connection.find("GET", f"{record_path(kind, id)}/history")
+        if found is None:
             return []
-        return _attempts.validate_python(found["attempts"])
+        return read(list[Attempt], found.json()["attempts"])
 
     # maintenance
     def retry(self, job_id: int) -> None:
@@ -95,28 +67,27 @@ class RemoteQueue:
         self._connection.ask("PATCH", f"/v1/jobs/{int(job_id)}", json_body={"priority": n})
 
     def retry_failed(self, max_retries: int | None = None) -> int:
-        asked = {"max_retries": max_retries}
-        found = self._connection.once("POST", "/v1/queue/retry-failed", json_body=asked)
-        return int(found["retried"])
+        return self._count("retry-failed", "retried", {"max_retries": max_retries})
 
     def recover_stuck(self, threshold: float | timedelta | None = None) -> int:
         """Recover jobs whose lease expired: the tenant's, or all for a platform admin."""
         if isinstance(threshold, timedelta):
             threshold = threshold.total_seconds()
-        asked = {"threshold": threshold}
-        found = self._connection.ask("POST", "/v1/queue/recover-stuck", json_body=asked).json()
-        return int(found["recovered"])
+        found = self._connection.ask(
+            "POST", "/v1/queue/recover-stuck", json_body={"threshold": threshold}
+        )
+        return int(found.json()["recovered"])
 
     def purge_done(self, older_than: timedelta | datetime) -> int:
-        return self._purge({"status": "done", "older_than": _age(older_than)})
+        body = {"status": "done", "older_than": _age(older_than)}
+        return self._count("purge", "purged", body)
 
     def purge_dead(self, older_than: timedelta | datetime, boxed: bool = False) -> int:
-        asked = {"status": "failed", "older_than": _age(older_than), "boxed": boxed}
-        return self._purge(asked)
+        body = {"status": "failed", "older_than": _age(older_than), "boxed": boxed}
+        return self._count("purge", "purged", body)
 
-    def _purge(self, asked: dict[str, Any]) -> int:
-        found = self._connection.once("POST", "/v1/queue/purge", json_body=asked)
-        return int(found["purged"])
+    def _count(self, action: str, name: str, body: dict[str, Any]) -> int:
+        return int(self._connection.once("POST", f"/v1/queue/{action}", json_body=body)[name])
 
     def pause(self) -> None:
         """Stop claims of the tenant's jobs until `resume`; for a platform admin without `tenant`,
@@ -127,14 +98,7 @@ class RemoteQueue:
         self._connection.ask("POST", "/v1/queue/resume")
 
 
-def raise_unless_absent(error: EvervecError) -> None:
-    """Raise the error again, unless its status is 404."""
-    if getattr(error, "status", None) != 404:
-        raise error
-
-
 def _age(older_than: timedelta | datetime) -> float:
     if isinstance(older_than, timedelta):
         return older_than.total_seconds()
-    aware = older_than if older_than.tzinfo else older_than.replace(tzinfo=UTC)
-    return max(0.0, (datetime.now(UTC) - aware).total_seconds())
+    return max(0.0, time.time() - as_seconds(older_than))

@@ -23,12 +23,23 @@ from evervec.facade import Evervec
 from evervec.queue.queue import Queue
 from evervec.records.drafts import check_name
 from evervec.server.answers import LINES
-from evervec.server.audit import EVERY_TENANT
+from evervec.server.audit import EVERY_TENANT, LONGEST_TARGET
+from evervec.server.deadlines import current_call
 from evervec.server.keys import Key, Role
+from evervec.server.origin import is_local
 from evervec.server.problems import Problem, is_known, problem_of
 from evervec.server.rate_limits import Allowance, Limiter
-from evervec.server.requests import App, Message, Receive, Scope, Send, headers_of
-from evervec.server.trust import is_local
+from evervec.server.requests import (
+    PUSH_PATHS,
+    App,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    bearer_of,
+    headers_of,
+    path_of,
+)
 from evervec.stores.values import StoredEntry
 from evervec.telemetry.counters import LIMITER, REFUSED
 
@@ -39,17 +50,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_BODY_OF_ONE = 65_536
+_BYTES_PER_REQUEST = 65_536
 """bytes of a body that count as one more request"""
-_MOST_HELD, _HELD_SECONDS = 500, 1.0
+_MOST_DELAYED, _DELAY_SECONDS = 500, 1.0
 """responses with 429 that are delayed at once, and for how many seconds"""
-_UNTOLD = 16
+_UNKNOWN_LENGTH_COST = 16
 """number of requests that a request with a body of unknown length counts as"""
 OPEN_PATHS = frozenset(
     {"/healthz", "/readyz", "/docs", "/docs/style.css", "/openapi.json", "/favicon.ico"}
 )
-PUSH_PATHS = "/internal/"
-"""these routes check their own credentials"""
 _NEEDED = {
     Role.WRITER: "use a writer's key",
     Role.ADMIN: "use a platform admin's key",
@@ -80,7 +89,7 @@ class Caller:
         """The kinds that the caller may read and change; None: all."""
         return self.key.kinds if self.key else None
 
-    def must_be(self, role: Role) -> None:
+    def require(self, role: Role) -> None:
         if self.role.rank < role.rank:
             raise Problem(403, f"not allowed with a {self.role}'s key: {_NEEDED[role]}")
 
@@ -92,11 +101,10 @@ class Access:
         self._app = app
         self._service = service
         self._most_bytes = int(service.ev.settings.server_body_mb * 1e6)
-        self._held = 0
+        self._delayed = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # without the prefix under which another application has mounted this one
-        path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+        path = path_of(scope)
         if scope["type"] != "http" or has_own_access(path):
             await self._app(scope, receive, send)
             return
@@ -106,9 +114,8 @@ class Access:
             limits = await self._limits(caller, self._cost(path, headers))
         except Problem as problem:
             if problem.status_code == 429:
-                await self._hold()
-            await problem.response(scope["request_id"])(scope, receive, send)
-            return
+                await self._delay()
+            raise
         if caller.key is None:
             await self._app(scope, receive, send)
         else:
@@ -121,20 +128,22 @@ class Access:
         that has started ends with a problem document as last line; any other is cut off."""
         started: Message | None = None
 
-        async def sending(message: Message) -> None:
+        async def send_tracked(message: Message) -> None:
             nonlocal started
             started = started or message
             await send(message)
 
         scope["answer_headers"].update(limits)
-        watch = self._service.revocations.begin(key.id)
+        call = current_call()
+        assert call is not None
+        call.key_id = key.id
         try:
-            await self._app(scope, receive, sending)
+            await self._app(scope, receive, send_tracked)
         except asyncio.CancelledError:
             lines = started and Headers(raw=started["headers"]).get("content-type") == LINES
-            if not watch.revoked or (started and not lines):
+            if not call.revoked or (started and not lines):
                 raise
-            watch.forgive()
+            call.forgive()
             problem = _unauthorized("the API key was revoked or has expired")
             if lines:
                 line = problem.encoded(scope["request_id"]) + b"\n"
@@ -142,31 +151,34 @@ class Access:
             else:
                 await problem.response(scope["request_id"])(scope, receive, send)
         finally:
-            self._service.revocations.end(watch)
+            call.key_id = None
 
     async def _limits(self, caller: Caller, cost: int) -> dict[str, str]:
         """The rate limit headers; raises a `Problem` if the limit is exceeded."""
         if caller.role is Role.ADMIN:
             return {}
         limiter = self._service.limiter
-        allowance = await self._allowance(limiter, caller.bucket, cost)
+        if limiter.blocks:
+            allowance = await self._service.run(limiter.allow, caller.bucket, cost)
+        else:
+            allowance = limiter.allow(caller.bucket, cost)
         LIMITER.add(1, "allowed" if allowance else "refused")
         limits = _limit_headers(limiter, allowance)
         if not allowance:
-            raise _too_often(limits, allowance)
+            raise _over_rate(limits, allowance)
         if not self._service.shares.take(caller.tenant, cost):
             REFUSED.add(1, "share")
-            raise _too_much(limits)
+            raise _over_share(limits)
         return limits
 
-    async def _hold(self) -> None:
+    async def _delay(self) -> None:
         """Delay a 429 while the service is busy, to slow down clients that retry at once."""
-        if self._service.shares.busy and self._held < _MOST_HELD:
-            self._held += 1
+        if self._service.shares.busy and self._delayed < _MOST_DELAYED:
+            self._delayed += 1
             try:
-                await asyncio.sleep(_HELD_SECONDS)
+                await asyncio.sleep(_DELAY_SECONDS)
             finally:
-                self._held -= 1
+                self._delayed -= 1
 
     def _cost(self, path: str, headers: Mapping[str, str]) -> int:
         """How many requests this one counts as: a long body takes longer to read. A batch counts
@@ -175,14 +187,13 @@ class Access:
             return 1
         length = headers.get("content-length", "")
         if not length.isdecimal():
-            return _UNTOLD if "transfer-encoding" in headers else 1
+            return _UNKNOWN_LENGTH_COST if "transfer-encoding" in headers else 1
         size = int(length[:16])
-        return 1 if size > self._most_bytes else 1 + size // _BODY_OF_ONE
+        return 1 if size > self._most_bytes else 1 + size // _BYTES_PER_REQUEST
 
     async def _caller(self, scope: Scope, headers: Mapping[str, str]) -> Caller:
-        scheme, _, text = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and text:
-            key = await self._service.find_key(text.strip())
+        if text := bearer_of(headers):
+            key = await self._service.find_key(text)
             if key is not None:
                 return Caller(key.tenant, key.agent, key.role, key)
             if await self._service.has_keys():
@@ -192,11 +203,6 @@ class Access:
         if not (self._service.ev.settings.open_without_keys or is_local(scope)):
             raise Problem(403, _NOT_LOCAL)
         return Caller(self._service.ev.tenant, "local", Role.ADMIN)
-
-    async def _allowance(self, limiter: Limiter, bucket: str, cost: int) -> Allowance:
-        if limiter.blocks:
-            return await self._service.run(limiter.allow, bucket, cost)
-        return limiter.allow(bucket, cost)
 
 
 def has_own_access(path: str) -> bool:
@@ -218,7 +224,7 @@ def _limit_headers(limiter: Limiter, allowance: Allowance) -> dict[str, str]:
     }
 
 
-def _too_much(limits: dict[str, str]) -> Problem:
+def _over_share(limits: dict[str, str]) -> Problem:
     return Problem(
         429,
         "the service is busy, and this tenant exceeds its share of requests: retry in 1 s",
@@ -227,7 +233,7 @@ def _too_much(limits: dict[str, str]) -> Problem:
     )
 
 
-def _too_often(limits: dict[str, str], allowance: Allowance) -> Problem:
+def _over_rate(limits: dict[str, str], allowance: Allowance) -> Problem:
     seconds = math.ceil(allowance.retry_after)
     return Problem(
         429,
@@ -262,14 +268,14 @@ class View:
         """Run a blocking call in a thread, in the turn of the caller's tenant."""
         return await self.service.run_for(self.caller.tenant, do, *args, **kwargs)
 
-    def must_have(self, kind: str | None) -> None:
+    def check_kind(self, kind: str | None) -> None:
         """Raise a `Problem` if the caller's token does not include the kind."""
         kinds = self.caller.kinds
         if kinds is not None and kind not in kinds:
             raise Problem(403, f"this token gives access to the kinds {', '.join(kinds)} only")
 
     @asynccontextmanager
-    async def noted(self, action: str, target: str = "") -> AsyncIterator[None]:
+    async def audited(self, action: str, target: str = "") -> AsyncIterator[None]:
         """Write an audit entry for the block. Client errors (4xx) change nothing and leave no
         entry."""
         outcome = "done"
@@ -281,16 +287,16 @@ class View:
                 raise
             outcome = f"failed ({status})"
             with suppress(EvervecError):
-                await self.note(action, target, outcome)
+                await self.audit(action, target, outcome)
             raise
-        await self.note(action, target, outcome)
+        await self.audit(action, target, outcome)
 
-    async def note(self, action: str, target: str, outcome: str = "done") -> None:
+    async def audit(self, action: str, target: str, outcome: str = "done") -> None:
         scope, key = self.request.scope, self.caller.key
         tenant = EVERY_TENANT if self.everyone else self.tenant
         entry = StoredEntry(
             self.service.ev.store.now(), key.id if key else None, self.caller.agent, tenant, action,
-            target[:1000], outcome, scope["request_id"], scope["client_address"],
+            target[:LONGEST_TARGET], outcome, scope["request_id"], scope["client_address"],
         )  # fmt: skip
         await self.service.audit(entry)
 
@@ -318,11 +324,11 @@ def view_of(
         if caller.role is not Role.ADMIN and tenant != caller.tenant:
             raise Problem(403, "this key belongs to another tenant: omit ?tenant=")
         view = View(service, caller, tenant, False, request)
-    caller.must_be(role)
+    caller.require(role)
     return view
 
 
-def _needing(role: Role, *, by_kind: bool = False) -> Callable[..., Awaitable[View]]:
+def _requires(role: Role, *, by_kind: bool = False) -> Callable[..., Awaitable[View]]:
     """A dependency that requires the role and returns a view. Routes check `role` before they
     read the body."""
 
@@ -333,14 +339,14 @@ def _needing(role: Role, *, by_kind: bool = False) -> Callable[..., Awaitable[Vi
     return depend
 
 
-async def _running(request: Request) -> View:
+async def _requires_admin(request: Request) -> View:
     return view_of(request, None, Role.ADMIN)
 
 
-_running.role = Role.ADMIN  # type: ignore[attr-defined]
+_requires_admin.role = Role.ADMIN  # type: ignore[attr-defined]
 
-Reading = Annotated[View, Depends(_needing(Role.READER))]
-Writing = Annotated[View, Depends(_needing(Role.WRITER))]
-ReadingKind = Annotated[View, Depends(_needing(Role.READER, by_kind=True))]
-WritingKind = Annotated[View, Depends(_needing(Role.WRITER, by_kind=True))]
-Running = Annotated[View, Depends(_running)]
+ReaderView = Annotated[View, Depends(_requires(Role.READER))]
+WriterView = Annotated[View, Depends(_requires(Role.WRITER))]
+KindReaderView = Annotated[View, Depends(_requires(Role.READER, by_kind=True))]
+KindWriterView = Annotated[View, Depends(_requires(Role.WRITER, by_kind=True))]
+AdminView = Annotated[View, Depends(_requires_admin)]

@@ -1,4 +1,4 @@
-"""Limits on the number of concurrent requests, in total (503) and per tenant (429).
+"""Limits on the number of concurrent requests: of a client, of a tenant (429), in total (503).
 
 Each request holds memory, a connection and perhaps a place in a queue. Requests beyond the
 limits are rejected at once instead of waiting.
@@ -6,10 +6,15 @@ limits are rejected at once instead of waiting.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from evervec.server.origin import Proxies, client_network, is_mounted
 from evervec.server.problems import Problem
 from evervec.server.requests import App, Receive, Scope, Send
+from evervec.settings import Settings
 from evervec.telemetry.counters import REFUSED
 
 if TYPE_CHECKING:
@@ -18,15 +23,62 @@ if TYPE_CHECKING:
 _AGAIN = {"Retry-After": "1"}
 
 
+@contextmanager
+def _counted(in_progress: Counter[str], name: str) -> Iterator[None]:
+    in_progress[name] += 1
+    try:
+        yield
+    finally:
+        in_progress[name] -= 1
+        if not in_progress[name]:
+            del in_progress[name]
+
+
+class Clients:
+    """Middleware that determines where a request comes from (`client_address` and `mounted` in
+    its scope) and limits the concurrent requests of a client.
+
+    A connection has one request in progress at a time, so for clients that connect directly this
+    limit equals the one on connections. Behind a trusted proxy it is the only limit per client.
+    """
+
+    def __init__(self, app: App, settings: Settings) -> None:
+        self._app = app
+        self._proxies = Proxies(settings.trusted_proxies)
+        self._most = settings.server_client_connections
+        self._under_way: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope["mounted"] = is_mounted(scope)
+        address = scope["client_address"] = self._proxies.client_of(scope)
+        if not address or self._proxies.trust(address):  # a proxy: it has many clients
+            await self._app(scope, receive, send)
+            return
+        client = client_network(address)
+        if self._under_way[client] >= self._most:
+            raise Problem(
+                429,
+                f"this client has {self._most:,} requests in progress (server_client_connections): "
+                "wait for their responses",
+                headers=_AGAIN,
+            )
+        with _counted(self._under_way, client):
+            await self._app(scope, receive, send)
+
+
 class Admission:
-    """Middleware that counts requests. Open paths such as `/healthz` are not counted."""
+    """Middleware that limits the requests of a tenant, and of all. Open paths such as `/healthz`
+    are not counted."""
 
     def __init__(self, app: App, service: Service) -> None:
         self._app = app
         settings = service.ev.settings
         self._most = settings.server_requests
         self._most_of_one = settings.server_tenant_requests
-        self._under_way = service.under_way
+        self._under_way = service.in_progress
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = scope.get("caller")
@@ -34,24 +86,8 @@ class Admission:
             await self._app(scope, receive, send)
             return
         tenant = caller.tenant
-        try:
-            self._check(tenant)
-        except Problem as problem:
-            REFUSED.add(1, "tenant" if problem.status_code == 429 else "all")
-            await problem.response(scope["request_id"])(scope, receive, send)
-            return
-        self._under_way[tenant] += 1
-        left = self._most_of_one - self._under_way[tenant]
-        scope["answer_headers"]["Concurrent-Requests-Remaining"] = str(left)
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._under_way[tenant] -= 1
-            if not self._under_way[tenant]:
-                del self._under_way[tenant]
-
-    def _check(self, tenant: str) -> None:
         if self._under_way[tenant] >= self._most_of_one:
+            REFUSED.add(1, "tenant")
             raise Problem(
                 429,
                 f"this tenant has {self._most_of_one} requests in progress "
@@ -60,9 +96,14 @@ class Admission:
                 headers=_AGAIN,
             )
         if self._under_way.total() >= self._most:
+            REFUSED.add(1, "all")
             raise Problem(
                 503,
                 f"the service has {self._most} requests in progress (server_requests): try again",
                 error="too many requests at once",
                 headers=_AGAIN,
             )
+        with _counted(self._under_way, tenant):
+            left = self._most_of_one - self._under_way[tenant]
+            scope["answer_headers"]["Concurrent-Requests-Remaining"] = str(left)
+            await self._app(scope, receive, send)

@@ -1,24 +1,95 @@
-"""Responses from values of the library: JSON, pages with cursors, entity tags, waits."""
+"""Request and response bodies, and headers with a meaning of their own: cursors, tags, waits.
+
+A response has the fields of a value of the library (`shows`), except those that must not leave
+the service, such as a job's token.
+"""
 
 from __future__ import annotations
 
+import ast
 import base64
 import binascii
+import inspect
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import fields
+from functools import partial
+from itertools import pairwise
+from typing import Annotated, Any, TypeVar, get_type_hints
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.responses import Response
 
 from evervec.server.problems import Problem
-from evervec.server.schemas.base import LONGEST_WAIT
 
 LINES = "application/x-ndjson"
 """media type of NDJSON responses"""
+MOST_AT_ONCE = 1000
+LONGEST_WAIT = 300.0
+Json = dict[str, Any]
+BigInt = Annotated[int, Field(ge=0, lt=1 << 63)]
+More = Annotated[
+    str | None, Field(description="pass it to get the next page; null: this is the last page")
+]
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})\"?(?=$|[,;\s])", re.IGNORECASE)
+_IN_JSON = {"None": "null", "False": "false"}
 _TAG = re.compile(r'"(\d{1,19})"')
+
+
+class Given(BaseModel):
+    """A request body; unknown fields are rejected, to catch typos."""
+
+    model_config = ConfigDict(extra="forbid", strict=False)
+
+
+class Shown(BaseModel):
+    """A response body, built from a value of the library."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+S = TypeVar("S", bound=Shown)
+_shapes: dict[str, type[Shown]] = {}
+"""by the name of the dataclass that each shows"""
+
+
+def shows(value: type, *hidden: str) -> Callable[[type[S]], type[S]]:
+    """Give a response body the fields of a dataclass, except `hidden` ones and those that its
+    `repr` leaves out. The fields' docstrings become their descriptions."""
+
+    def complete(shape: type[S]) -> type[S]:
+        types = get_type_hints(value, localns=_shapes)
+        shown: dict[str, Any] = {
+            f.name: (types[f.name], ...)
+            for f in fields(value)
+            if f.repr and f.name not in hidden and f.name not in shape.model_fields
+        }
+        shape.model_config["json_schema_extra"] = partial(_describe, value)
+        made = create_model(
+            shape.__name__, __base__=shape, __doc__=shape.__doc__, __module__=shape.__module__,
+            **shown,
+        )  # fmt: skip
+        _shapes[value.__name__] = made
+        return made
+
+    return complete
+
+
+def _describe(value: type, schema: Json) -> None:
+    """Add the docstrings of a dataclass's fields to the schema of its shape."""
+    with suppress(OSError):  # its source is not installed
+        (defined,) = ast.parse(inspect.getsource(value)).body
+        assert isinstance(defined, ast.ClassDef)
+        for field, below in pairwise(defined.body):
+            match field, below:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(words))),
+                ) if name in schema["properties"]:
+                    told = re.sub("None|False", lambda m: _IN_JSON[m[0]], inspect.cleandoc(words))
+                    schema["properties"][name].setdefault("description", told)
 
 
 def answer(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -16,10 +14,9 @@ from starlette.exceptions import HTTPException
 from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.server.access import Access, has_own_access
-from evervec.server.admission import Admission
-from evervec.server.clients import Clients
+from evervec.server.admission import Admission, Clients
+from evervec.server.background import Background
 from evervec.server.deadlines import Deadlines
-from evervec.server.inside import Inside, Starting
 from evervec.server.metrics import Counts
 from evervec.server.problems import ProblemDocument, answer_problem
 from evervec.server.rate_limits import Limiter
@@ -27,24 +24,22 @@ from evervec.server.readiness import Readiness
 from evervec.server.requests import Requests
 from evervec.server.routes import (
     batch,
+    docs,
     health,
     internal,
     jobs,
     keys,
-    migrations,
-    pages,
     queue,
     records,
     search,
     tenants,
     versions,
 )
-from evervec.server.schemas.records import RecordIn
 from evervec.server.service import Service
 
 _ROUTERS = (
-    batch, records, search, jobs, queue, tenants, versions, migrations, health, internal, keys,
-    pages,
+    batch, records, search, jobs, queue, tenants, versions, health, internal, keys,
+    docs,
 )  # fmt: skip
 """in this order, so that `/v1/records/batch` is not taken for a record"""
 
@@ -58,7 +53,7 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
     with the first request.
     """
     service = Service(ev, limiter)
-    inside = Inside(service, workers)
+    background = Background(service, workers)
     counts = Counts()
     app = FastAPI(
         title="evervec",
@@ -66,34 +61,22 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
         summary="Keeps a vector index in sync with your data.",
         docs_url=None,
         redoc_url=None,
-        lifespan=_lifespan(inside),
+        lifespan=background.lifespan,
     )
-    app.state.service, app.state.counts, app.state.inside = service, counts, inside
-    app.state.readiness = Readiness(ev, inside)
+    app.state.service, app.state.counts, app.state.background = service, counts, background
+    app.state.readiness = Readiness(ev, background)
     for module in _ROUTERS:
         app.include_router(module.router)
     app.add_middleware(Admission, service=service)
     app.add_middleware(Access, service=service)
     app.add_middleware(Deadlines, settings=ev.settings, calls=service.calls)
     app.add_middleware(Clients, settings=ev.settings)
-    app.add_middleware(Requests, most_bytes=int(ev.settings.server_body_mb * 1e6), count=counts)
-    app.add_middleware(Starting, inside=inside)
+    most_bytes = int(ev.settings.server_body_mb * 1e6)
+    app.add_middleware(Requests, start=background.start, most_bytes=most_bytes, count=counts)
     for kind in (EvervecError, HTTPException, RequestValidationError, ValidationError):
         app.add_exception_handler(kind, answer_problem)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
-
-
-def _lifespan(inside: Inside) -> Any:
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        inside.start()
-        try:
-            yield
-        finally:
-            await inside.close()
-
-    return lifespan
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
@@ -103,7 +86,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             title=app.title, version=app.version, summary=app.summary, routes=app.routes
         )
         parts = made["components"]
-        for shape in (ProblemDocument, RecordIn):
+        for shape in (ProblemDocument, records.RecordIn):
             parts["schemas"][shape.__name__] = shape.model_json_schema()
         for unused in ("HTTPValidationError", "ValidationError"):
             parts["schemas"].pop(unused, None)

@@ -13,7 +13,7 @@ from evervec.model.basics import as_datetime
 from evervec.stores.base import Store
 from evervec.stores.values import AuditChoice, StoredEntry
 
-_LONGEST = 1000
+LONGEST_TARGET = 1000
 EVERY_TENANT = "*"
 
 
@@ -49,15 +49,15 @@ class Audit:
         """Add an entry for an action outside the service."""
         now = self._store.now()
         self._store.service.add_audit(
-            [StoredEntry(now, None, agent, tenant, action, target[:_LONGEST], outcome)]
+            [StoredEntry(now, None, agent, tenant, action, target[:LONGEST_TARGET], outcome)]
         )
 
     def list(self, chosen: AuditChoice, limit: int = 100) -> list[Entry]:
         """Entries, newest first."""
-        return [_shown(stored) for stored in self._store.service.audit(chosen, limit)]
+        return [_public(stored) for stored in self._store.service.audit(chosen, limit)]
 
 
-def _shown(stored: StoredEntry) -> Entry:
+def _public(stored: StoredEntry) -> Entry:
     return Entry(
         stored.entry, as_datetime(stored.at), stored.key_id, stored.agent, stored.tenant,  # type: ignore[arg-type]
         stored.action, stored.target, stored.outcome, stored.request_id, stored.client,

@@ -7,23 +7,21 @@ first. Time limits are enforced by one sweep per second over all connections, wi
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import sys
 import time
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Protocol
 
+from evervec.server.origin import Proxies, client_network
 from evervec.server.problems import Problem
 from evervec.server.rate_limits import MemoryLimiter
-from evervec.server.trust import Proxies
 from evervec.settings import Settings
 
 log = logging.getLogger("evervec.server")
 
 _LEAST = 8
-_TOLD_AGAIN = 60.0
+_LOG_INTERVAL = 60.0
 """seconds between two log lines about refused connections"""
 
 
@@ -33,11 +31,11 @@ class Connection(Protocol):
     def evict(self) -> None:
         """Close it at once; it has no request in progress."""
 
-    def look(self, seconds: float) -> None:
+    def check_time(self, seconds: float) -> None:
         """Called by the sweep: `seconds` have passed since the last one."""
 
 
-class _Room:
+class _Group:
     """The number of open connections, and which of them are without a request: `silent` ones
     never sent one, `idle` ones did."""
 
@@ -49,7 +47,7 @@ class _Room:
         self.silent: dict[Connection, None] = {}
         self.idle: dict[Connection, None] = {}
 
-    def longest_waiting(self) -> Connection | None:
+    def longest_idle(self) -> Connection | None:
         return next(iter(self.silent), None) or next(iter(self.idle), None)
 
 
@@ -64,111 +62,95 @@ class Connections:
     ) -> None:
         self.clock = clock
         self._proxies = Proxies(settings.trusted_proxies)
-        self._all = _Room(most or settings.server_connections)
+        self._all = _Group(most or settings.server_connections)
         self._most_of_client = settings.server_client_connections
         self._new = MemoryLimiter(
             settings.server_client_rate, settings.server_client_connections, clock
         )
-        self._by_client: dict[str, _Room] = {}
-        self._rooms: dict[Connection, tuple[_Room, ...]] = {}
+        self._by_client: dict[str, _Group] = {}
+        self._groups: dict[Connection, tuple[_Group, ...]] = {}
         self._swept = clock()
-        self._told = float("-inf")
+        self._logged_at = float("-inf")
 
     def __len__(self) -> int:
-        return len(self._rooms)
+        return len(self._groups)
 
     def admit(self, connection: Connection, peer: str | None) -> Problem | None:
         """Admit a new connection, or return the reason for rejecting it. Connections of trusted
         proxies and UNIX sockets carry many clients, so only the total limit applies to them."""
-        rooms = [self._all]
+        groups = [self._all]
         if peer is not None and not self._proxies.trust(peer):
             client = client_network(peer)
             if not self._new.allow(client):
                 return self._too_often()
-            rooms.insert(0, self._room_of(client))
-        for room in rooms:
-            if room.count >= room.most:
-                waiting = room.longest_waiting()
+            groups.insert(0, self._group_of(client))
+        for group in groups:
+            if group.count >= group.most:
+                waiting = group.longest_idle()
                 if waiting is None:
-                    return self._refused(room)
+                    return self._too_many(group)
                 self.remove(waiting)
                 waiting.evict()
-        self._rooms[connection] = tuple(rooms)
-        for room in rooms:
-            room.count += 1
-            room.silent[connection] = None
-            if room.client:
-                self._by_client[room.client] = room
+        self._groups[connection] = tuple(groups)
+        for group in groups:
+            group.count += 1
+            group.silent[connection] = None
+            if group.client:
+                self._by_client[group.client] = group
         return None
 
     def busy(self, connection: Connection) -> None:
         """Mark a connection as having a request in progress."""
-        for room in self._rooms.get(connection, ()):
-            room.silent.pop(connection, None)
-            room.idle.pop(connection, None)
+        for group in self._groups.get(connection, ()):
+            group.silent.pop(connection, None)
+            group.idle.pop(connection, None)
 
     def idle(self, connection: Connection) -> None:
         """Mark a connection as having no request in progress."""
-        for room in self._rooms.get(connection, ()):
-            room.idle[connection] = None
+        for group in self._groups.get(connection, ()):
+            group.idle[connection] = None
 
     def remove(self, connection: Connection) -> None:
         self.busy(connection)
-        for room in self._rooms.pop(connection, ()):
-            room.count -= 1
-            if not room.count:
-                self._by_client.pop(room.client, None)
+        for group in self._groups.pop(connection, ()):
+            group.count -= 1
+            if not group.count:
+                self._by_client.pop(group.client, None)
 
     def sweep(self) -> None:
         """Tell each connection how much time has passed since the last sweep."""
         now = self.clock()
         passed, self._swept = now - self._swept, now
-        for connection in tuple(self._rooms):
-            connection.look(passed)
+        for connection in tuple(self._groups):
+            connection.check_time(passed)
 
-    def _room_of(self, client: str) -> _Room:
-        return self._by_client.get(client) or _Room(self._most_of_client, client)
+    def _group_of(self, client: str) -> _Group:
+        return self._by_client.get(client) or _Group(self._most_of_client, client)
 
     def _too_often(self) -> Problem:
-        self._tell("one client opens too many per second (server_client_rate)")
-        return Problem(
+        return self._refused(
             429,
+            "one client opens too many per second (server_client_rate)",
             f"this client opens more than {self._new.rate:g} connections per second "
             "(server_client_rate): reuse open connections",
-            headers={"Retry-After": "1"},
         )
 
-    def _tell(self, why: str) -> None:
-        now = self.clock()
-        if now - self._told > _TOLD_AGAIN:
-            self._told = now
-            log.warning("rejecting connections: %s", why)
-
-    def _refused(self, room: _Room) -> Problem:
-        in_all = room is self._all
+    def _too_many(self, group: _Group) -> Problem:
+        in_all = group is self._all
         name = "server_connections" if in_all else "server_client_connections"
         whose = "this service has" if in_all else "this client has"
-        self._tell(f"{room.most} are in use ({name})")
-        return Problem(
+        return self._refused(
             503 if in_all else 429,
-            f"{whose} {room.most:,} connections in use ({name}): try again later",
-            headers={"Retry-After": "1"},
+            f"{group.most} are in use ({name})",
+            f"{whose} {group.most:,} connections in use ({name}): try again later",
         )
 
-
-@lru_cache(4096)
-def client_network(address: str) -> str:
-    """The key by which connections are counted: an IPv4 address, or an IPv6 /64 network, which
-    usually belongs to one client."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    if found.ipv4_mapped:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.IPv6Network((int(found) >> 64 << 64, 64)))
+    def _refused(self, status: int, logged: str, detail: str) -> Problem:
+        now = self.clock()
+        if now - self._logged_at > _LOG_INTERVAL:
+            self._logged_at = now
+            log.warning("rejecting connections: %s", logged)
+        return Problem(status, detail, headers={"Retry-After": "1"})
 
 
 def most_connections(wanted: int) -> int:

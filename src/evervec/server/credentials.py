@@ -15,9 +15,10 @@ from typing import NoReturn
 import jwt
 from starlette.requests import Request
 
+from evervec.server.origin import is_local, own_address
 from evervec.server.problems import Problem
+from evervec.server.requests import bearer_of
 from evervec.server.service import Service
-from evervec.server.trust import is_local, own_address
 from evervec.settings import Settings
 from evervec.worker.courier import WORKER_PATH, configured
 
@@ -33,11 +34,9 @@ async def check_scheduler(request: Request, service: Service) -> None:
         if not await _is_open(request, service):
             _refuse("set CRON_SECRET, and send it as Authorization: Bearer or x-cron-secret")
         return
-    scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-    shown = bearer.strip() if scheme.lower() == "bearer" else ""
     given = request.headers.get("x-cron-secret", "")
     # always compare both, so that timing does not reveal which was sent
-    if not _same(secret, shown) | _same(secret, given):
+    if not _same(secret, bearer_of(request.headers)) | _same(secret, given):
         _refuse("send CRON_SECRET as Authorization: Bearer or x-cron-secret")
 
 

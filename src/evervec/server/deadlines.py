@@ -1,35 +1,47 @@
-"""The deadline of a request, and its early end when the client disconnects or the service stops.
+"""The deadline of a request, and its early end: when the client disconnects, the service stops,
+or the key is revoked.
 
 `Request-Timeout: 2.5` sets it in seconds, at most `server_most_seconds`; the default is
 `server_seconds`. Threads that work for the request have the same deadline
 (`evervec.model.deadlines`), so database queries end with it.
+
+A key is checked at the start of a request. Longer requests (batches, waits, long searches) are
+checked again by one query per second for all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
+import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from evervec.errors import DeadlineExceeded
+from evervec.errors import DeadlineExceeded, EvervecError
 from evervec.model.deadlines import Deadline, bounded
+from evervec.server.keys import Keys
 from evervec.server.problems import Problem
 from evervec.server.requests import App, Message, Receive, Scope, Send, headers_of
 from evervec.settings import Settings
+
+log = logging.getLogger("evervec.server")
 
 T = TypeVar("T")
 
 HEADER = "request-timeout"
 GONE = "the client closed the connection before the response"
 STOPPING = "the service is stopping and aborted this request; nothing was changed: try again"
-_LOOK = 0.1
+_CHECK_SECONDS = 0.1
 """seconds between two checks of all requests in progress"""
-_SOON = 2 * _LOOK
+_SOON = 2 * _CHECK_SECONDS
 """a deadline with fewer seconds left gets a timer of its own"""
 _GRACE = 1.0
 """seconds that a thread has to finish after the deadline"""
+
+_KEYS_CHECKED = 1.0
+"""seconds between two checks of the keys of requests in progress"""
 
 _call: ContextVar[Call | None] = ContextVar("evervec_call", default=None)
 
@@ -44,16 +56,21 @@ class Call:
 
     def __init__(self, deadline: Deadline, receive: Receive, *, chosen: bool) -> None:
         self.deadline = deadline
+        self.began = time.monotonic()
+        self.key_id: str | None = None
+        """of the key or token, while it is checked"""
+        self.revoked = False
+        self._task = asyncio.current_task()
         self._chosen = chosen
         """the client set the deadline: then it applies to waits too"""
         self._receive = receive
         self._read = False
-        self._waits = False
+        self._was_waiting = False
         """whether it waited for a thread at the last check: most requests end before the next"""
         self._listening: asyncio.Future[Message] | None = None
         self._ended = asyncio.Event()
         """set when the request is cancelled"""
-        self._awaited: dict[asyncio.Future[Any], Callable[[], bool]] = {}
+        self._pending: dict[asyncio.Future[Any], Callable[[], bool]] = {}
         """work of threads for this request, with functions that withdraw it"""
 
     async def receive(self) -> Message:
@@ -76,11 +93,22 @@ class Call:
         self._ended.set()
         self._end()
 
+    def revoke(self) -> None:
+        """Cancel the request's task, because its key is no longer valid."""
+        self.revoked = True
+        if self._task is not None:
+            self._task.cancel("the key was revoked")
+
+    def forgive(self) -> None:
+        """Undo the task's cancellation, so that it can send a response."""
+        if self._task is not None:
+            self._task.uncancel()
+
     def close(self) -> None:
         if self._listening is not None:
             self._listening.cancel()
 
-    def allow(self, seconds: float) -> None:
+    def extend(self, seconds: float) -> None:
         """Extend the deadline for a requested wait, unless the client set a timeout."""
         if not self._chosen:
             self.deadline.extend(seconds)
@@ -106,9 +134,9 @@ class Call:
 
     async def outcome(self, future: asyncio.Future[T], withdraw: Callable[[], bool]) -> T:
         """The result of a thread, or `DeadlineExceeded`. Work that has not begun is withdrawn."""
-        self._awaited[future] = withdraw
+        self._pending[future] = withdraw
         if (left := self.deadline.left) < _SOON:
-            asyncio.get_running_loop().call_later(left, self.look)
+            asyncio.get_running_loop().call_later(left, self.check)
         try:
             return await future
         except asyncio.CancelledError:
@@ -116,27 +144,27 @@ class Call:
             self.cancel(STOPPING)
             raise
         finally:
-            self._awaited.pop(future, None)
+            self._pending.pop(future, None)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Watch for a disconnect of a waiting client, or end the request after its deadline."""
         if self.deadline.over:
             self._end()
-        elif self._awaited:
-            if self._waits:
+        elif self._pending:
+            if self._was_waiting:
                 self.listen()
-            self._waits = True
+            self._was_waiting = True
 
     def _end(self) -> None:
         """Fail the request with `DeadlineExceeded`."""
-        for future, withdraw in list(self._awaited.items()):
+        for future, withdraw in list(self._pending.items()):
             if future.done():
                 continue
             if withdraw():
                 why = "nothing was done, because the service was busy with other requests"
                 future.set_exception(self._too_late(why))
             else:
-                del self._awaited[future]
+                del self._pending[future]
                 asyncio.get_running_loop().call_later(_GRACE, self._give_up, future)
 
     def _give_up(self, future: asyncio.Future[Any]) -> None:
@@ -159,22 +187,18 @@ class Deadlines:
         self._most = settings.server_most_seconds
         self._calls = calls
         """requests in progress; `Service` cancels them when it stops"""
-        self._looking = False
+        self._scheduled = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         given = headers_of(scope).get(HEADER)
-        try:
-            seconds = self._usual if given is None else self._asked(given)
-        except Problem as problem:
-            await problem.response(scope["request_id"])(scope, receive, send)
-            return
+        seconds = self._usual if given is None else self._timeout_in(given)
         call = Call(Deadline(seconds), receive, chosen=given is not None)
         self._calls.add(call)
-        if not self._looking:
-            self._look_later()
+        if not self._scheduled:
+            self._schedule_check()
         token = _call.set(call)
         try:
             with bounded(call.deadline):
@@ -184,17 +208,17 @@ class Deadlines:
             self._calls.discard(call)
             call.close()
 
-    def _look_later(self) -> None:
-        self._looking = bool(self._calls)
-        if self._looking:
-            asyncio.get_running_loop().call_later(_LOOK, self._look)
+    def _schedule_check(self) -> None:
+        self._scheduled = bool(self._calls)
+        if self._scheduled:
+            asyncio.get_running_loop().call_later(_CHECK_SECONDS, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         for call in list(self._calls):
-            call.look()
-        self._look_later()
+            call.check()
+        self._schedule_check()
 
-    def _asked(self, given: str) -> float:
+    def _timeout_in(self, given: str) -> float:
         """The seconds of `Request-Timeout`."""
         try:
             seconds = float(given)
@@ -205,3 +229,31 @@ class Deadlines:
                 422, f"Request-Timeout: must be a number of seconds above 0, not {given[:40]!r}"
             )
         return min(seconds, self._most)
+
+
+class Revocations:
+    """Ends requests in progress whose key is revoked or has expired, within two seconds."""
+
+    def __init__(self, keys: Keys, calls: set[Call]) -> None:
+        self._keys = keys
+        self._calls = calls
+
+    async def watch(self) -> None:
+        """Check keys periodically; runs until cancelled."""
+        while True:
+            await asyncio.sleep(_KEYS_CHECKED)
+            try:
+                await self.check()
+            except EvervecError as error:
+                log.warning("keys of running requests were not checked: %s", error)
+
+    async def check(self) -> None:
+        before = time.monotonic() - _KEYS_CHECKED
+        long = {call: call.key_id for call in self._calls if call.key_id and call.began <= before}
+        if not long:
+            return
+        # not in the threads of requests: all may be used by requests that must be cancelled
+        good = await asyncio.to_thread(self._keys.good, set(long.values()))
+        for call, key_id in long.items():
+            if key_id not in good and call.key_id == key_id and not call.revoked:
+                call.revoke()

@@ -65,6 +65,11 @@ class Key:
     kinds: tuple[str, ...] | None = None
     """of a token: the kinds that it gives access to; None: all"""
 
+    @property
+    def label(self) -> str:
+        """How the audit log names it."""
+        return f"{self.id} ({self.role} of {self.tenant}, agent {self.agent})"
+
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
@@ -72,6 +77,10 @@ class NewKey:
 
     key: str = field(repr=False)
     info: Key
+
+
+class TokenNotAllowed(InvalidArgument):
+    """A key may not create this token."""
 
 
 class TooManyTokens(InvalidArgument):
@@ -104,9 +113,9 @@ class Keys:
         expires_at = None if ends is None else as_seconds(ends)
         if expires_at is not None and expires_at <= now:
             raise InvalidArgument("the key's expiry is in the past: give a later time")
-        text, stored = _made(tenant, agent, _role(role), now, expires_at)
+        text, stored = _generate(tenant, agent, _role(role), now, expires_at)
         self._store.service.add_key(stored)
-        return NewKey(text, _shown(stored))
+        return NewKey(text, _public(stored))
 
     def rotate(self, id: str, overlap: timedelta = timedelta(days=1)) -> NewKey:
         """Create a key with the same permissions and lifetime. The old key stays valid for
@@ -119,10 +128,10 @@ class Keys:
             raise _no_key(id, "rotated")
         now = self._store.now()
         ends = None if old.expires_at is None else now + old.expires_at - old.created_at
-        text, stored = _made(old.tenant, old.agent, Role(old.role), now, ends)
+        text, stored = _generate(old.tenant, old.agent, Role(old.role), now, ends)
         if not self._store.service.rotate_key(old.id, now + overlap.total_seconds(), stored):
             raise _no_key(id, "rotated")
-        return NewKey(text, _shown(stored))
+        return NewKey(text, _public(stored))
 
     def token(
         self,
@@ -136,13 +145,13 @@ class Keys:
         """Create a token with a part of a key's permissions. `most`: tokens per key and hour;
         beyond that, `TooManyTokens`."""
         if parent.parent is not None:
-            raise InvalidArgument("a token cannot create tokens: use its key")
+            raise TokenNotAllowed("a token cannot create tokens: use its key")
         if _role(role).rank > parent.role.rank:
-            raise InvalidArgument(
+            raise TokenNotAllowed(
                 f"a {parent.role}'s key cannot create a token with the role {role}"
             )
         if tenant != parent.tenant and parent.role is not Role.ADMIN:
-            raise InvalidArgument("a token must have the tenant of its key")
+            raise TokenNotAllowed("a token must have the tenant of its key: omit the tenant")
         if kinds is not None and (not kinds or _role(role) is Role.ADMIN):
             raise InvalidArgument(
                 "kinds must have at least one kind, and the role reader or writer"
@@ -152,7 +161,7 @@ class Keys:
             check_name("kind", kind)
         now = self._store.now()
         ends = now + lasts.total_seconds()
-        text, stored = _made(tenant, parent.agent, _role(role), now, ends)
+        text, stored = _generate(tenant, parent.agent, _role(role), now, ends)
         listed = None if kinds is None else json.dumps(sorted(set(kinds)))
         stored = replace(stored, parent=parent.id, kinds=listed)
         if not self._store.service.add_token(stored, now - TOKENS_COUNTED, most):
@@ -160,11 +169,11 @@ class Keys:
                 f"{most:,} tokens were made from this key within an hour (tokens_per_key): reuse "
                 "tokens, or give them a longer lifetime"
             )
-        return NewKey(text, _shown(stored))
+        return NewKey(text, _public(stored))
 
     def list(self, tenant: str | None = None) -> list[Key]:
         """The keys of a tenant, or of all, including revoked and expired ones."""
-        return [_shown(stored) for stored in self._store.service.keys(tenant)]
+        return [_public(stored) for stored in self._store.service.keys(tenant)]
 
     def revoke(self, id: str) -> None:
         """Revoke a key at once. `id`: as listed, or the beginning of the key."""
@@ -183,7 +192,7 @@ class Keys:
         ids = [found[1] for found in parts.values() if found]
         good = self.good(ids)
         return {
-            text: _opened(good.get(found[1]), found[2]) if found else None
+            text: _verified(good.get(found[1]), found[2]) if found else None
             for text, found in parts.items()
         }
 
@@ -209,13 +218,13 @@ class Keys:
         self._store.service.use_keys(when)
 
 
-def _opened(stored: StoredKey | None, secret: str) -> Key | None:
+def _verified(stored: StoredKey | None, secret: str) -> Key | None:
     # always compare, so that timing does not reveal whether the id exists
     same = hmac.compare_digest(_hash(secret), stored.hash if stored else _NO_HASH)
-    return _shown(stored) if same and stored is not None else None
+    return _public(stored) if same and stored is not None else None
 
 
-def _made(
+def _generate(
     tenant: str, agent: str, role: Role, now: float, expires_at: float | None
 ) -> tuple[str, StoredKey]:
     id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
@@ -244,7 +253,7 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _shown(stored: StoredKey) -> Key:
+def _public(stored: StoredKey) -> Key:
     return Key(
         stored.id, f"ev_{stored.id}", stored.tenant, stored.agent, Role(stored.role),
         as_datetime(stored.created_at), as_datetime(stored.expires_at),  # type: ignore[arg-type]

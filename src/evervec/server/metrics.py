@@ -56,19 +56,19 @@ def _collect(view: View, counts: Counts) -> Iterator[Metric]:
             "Requests allowed because the rate limiter failed",
             value=view.service.limiter.errors,
         )
-        turns = view.service.turns
+        pool = view.service.pool
         yield GaugeMetricFamily(
-            "evervec_requests_running", "Threads that work for requests", value=turns.running
+            "evervec_requests_running", "Threads that work for requests", value=pool.running
         )
         yield GaugeMetricFamily(
-            "evervec_requests_waiting", "Requests that wait for a thread", value=turns.waiting
+            "evervec_requests_waiting", "Requests that wait for a thread", value=pool.waiting
         )
-        under_way = GaugeMetricFamily(
+        in_progress = GaugeMetricFamily(
             "evervec_requests_under_way", "Requests in progress by tenant", labels=["tenant"]
         )
-        for tenant, count in view.service.under_way.most_common(_MOST_TENANTS):
-            under_way.add_metric([tenant], count)
-        yield under_way
+        for tenant, count in view.service.in_progress.most_common(_MOST_TENANTS):
+            in_progress.add_metric([tenant], count)
+        yield in_progress
     else:
         yield from queue_metrics(stats)
         yield from usage_metrics([view.ev.usage()])

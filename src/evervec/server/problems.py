@@ -1,16 +1,20 @@
 """Problem documents (RFC 9457): what is wrong with a request, and what to do.
 
 Every error response of the service has this form. `error` repeats the detail in the form that
-clients of older systems expect.
+clients of older systems expect. Tenants see no hosts, paths or account details: neither in an
+error response nor in the error of a failed job.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
@@ -20,6 +24,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec import errors
+from evervec.model.jobs import Attempt, Job
+from evervec.model.reports import Stats
 from evervec.server.keys import Role
 
 if TYPE_CHECKING:
@@ -27,8 +33,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("evervec.server")
 
+T = TypeVar("T", Job, Attempt, Stats)
+
+_REFUSED = re.compile(r"^.{1,40}? rejected the input\b")
+_OWN = ("record is unreadable", "the text ", "text:", "title:", "metadata:")
+"""beginnings of errors that concern only the tenant's own record"""
+_TEXT_REFUSED = "the embedding provider rejected this text"
+_HIDDEN = "embedding failed: details are visible with a platform admin's key"
+_PROVIDER = {
+    "outage": "the embedding provider is unavailable",
+    "limited": "the embedding provider's rate limit is reached",
+}
 MEDIA_TYPE = "application/problem+json"
-_MOST_TOLD = 10
+_MOST_ERRORS = 10
 _LONGEST_STEP = 80
 """limits on the number of validation errors in a response, and on the length of their paths"""
 
@@ -153,10 +170,10 @@ def _hidden(error: Exception) -> str:
 
 
 def _sentences(parts: Sequence[Mapping[str, Any] | ErrorDetails]) -> str:
-    told = [_sentence(part) for part in parts[:_MOST_TOLD]]
-    if len(parts) > _MOST_TOLD:
-        told.append(f"and {len(parts) - _MOST_TOLD:,} more")
-    return "; ".join(told)
+    sentences = [_sentence(part) for part in parts[:_MOST_ERRORS]]
+    if len(parts) > _MOST_ERRORS:
+        sentences.append(f"and {len(parts) - _MOST_ERRORS:,} more")
+    return "; ".join(sentences)
 
 
 def _sentence(part: Mapping[str, Any] | ErrorDetails) -> str:
@@ -170,34 +187,28 @@ async def answer_problem(request: Request, error: Exception) -> Response:
     return found.response(request.scope.get("request_id"))
 
 
-def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The error responses of a route for OpenAPI: `statuses`, and those of every route."""
-    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
-    return {
-        status: {"description": _MEANING[status], "content": content}
-        for status in sorted({*statuses, *_ANYWHERE})
-    }
+def redacted(caller: Caller, value: T) -> T:
+    """A value with only what the caller may see. A failed job keeps the original error: a
+    provider's response may name its customer, a store's error its path. Platform admins see the
+    original; tenants see which part failed, and whether their own record is the cause."""
+    if caller.role is Role.ADMIN:
+        return value
+    if isinstance(value, Job):
+        return replace(value, error=_reason(value.error))
+    if isinstance(value, Attempt):
+        return replace(value, error=_reason(value.error), worker=_worker(value.worker))
+    if value.gate is None:
+        return value
+    reason = _PROVIDER.get(value.gate.state, "embedding is paused")
+    return replace(value, gate=replace(value.gate, reason=reason))
 
 
-def described(name: str, place: str, meaning: str, **shape: Any) -> dict[str, Any]:
-    """The OpenAPI description of a parameter that a route reads itself."""
-    text = {"type": "string", **(shape or ({"minLength": 1} if place == "query" else {}))}
-    return {"name": name, "in": place, "required": False, "description": meaning, "schema": text}
+def _reason(error: str | None) -> str | None:
+    if error is None or error.startswith(_OWN):
+        return error
+    return _TEXT_REFUSED if _REFUSED.match(error) else _HIDDEN
 
 
-_MEANING = {
-    400: "The body cannot be read: not JSON, not UTF-8, or nested too deep.",
-    401: "The key is missing or invalid.",
-    403: "The key lacks permission for this, or for that tenant.",
-    404: "It does not exist in the tenant.",
-    409: "The current state does not allow this, or the change is not done yet.",
-    412: "The record no longer matches `If-Match`.",
-    413: "The body is larger than `server_body_mb`.",
-    415: "The body is neither JSON nor, for a batch, NDJSON.",
-    422: "The request has an invalid value; `detail` names it.",
-    429: "A limit of the agent, client or tenant is exceeded; `Retry-After` says when to retry.",
-    500: "Internal error; the service's log has the `request_id`.",
-    503: "The store is unavailable, or there are too many requests; nothing was done.",
-    504: "It took longer than `Request-Timeout` or `server_seconds`; `detail` says what was done.",
-}
-_ANYWHERE = (400, 401, 403, 413, 422, 429, 500, 503, 504)
+def _worker(name: str) -> str:
+    """A stable pseudonym for a worker that shows neither host nor process."""
+    return f"worker-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -1,6 +1,6 @@
 """Uvicorn's HTTP/1.1 with limits on headers, bodies, and the time that a client may take.
 
-A connection has a time budget (`_patience`) that shrinks only while the service waits for the
+A connection has a time budget (`_seconds_left`) that shrinks only while the service waits for the
 client to send or to read. Transferred bytes refill it, at the minimum rate that a client must keep.
 """
 
@@ -18,9 +18,9 @@ from evervec.server.requests import SECURITY_HEADERS, new_request_id
 from evervec.settings import Settings
 
 _MOST_PIPELINED = 16
-_LISTENED_SECONDS = 5.0
+_DISCARD_SECONDS = 5.0
 """how long data is still read and discarded after an error response, so that the client gets it"""
-_FEW_PIECES, _LEAST_PIECE = 4096, 16
+_FEW_CHUNKS, _LEAST_CHUNK = 4096, 16
 """after so many chunks of a body, they must have at least this average size: each costs time"""
 
 _log = logging.getLogger("evervec.server.protocol")
@@ -41,16 +41,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self._settings = settings
         self._most_head = int(settings.server_header_kb * 1024)
         self._most_body = int(settings.server_body_mb * 1e6)
-        self._patience = settings.server_header_seconds
-        self._bare = 0
+        self._seconds_left = settings.server_header_seconds
+        self._unparsed = 0
         """bytes since the last complete header section or chunk of a body"""
-        self._whole = True
+        self._complete = True
         """whether the last request was received completely"""
-        self._pieces = self._bytes = 0
+        self._chunks = self._bytes = 0
         """chunks and bytes of the current body"""
         self._unsent = 0
         self._refusal: Problem | None = None
-        self._deaf = False
+        self._discarding = False
 
     # the connection
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -68,51 +68,51 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        self._bare += len(data)
-        if self._deaf:
-            if self._bare > self._most_body:
+        self._unparsed += len(data)
+        if self._discarding:
+            if self._unparsed > self._most_body:
                 self.transport.abort()
             return
         super().data_received(data)
-        if self._bare > self._most_head and not self._deaf:
+        if self._unparsed > self._most_head and not self._discarding:
             self._refuse(self._head_too_large())
 
     def resume_writing(self) -> None:
         self._unsent = 0  # the client has read
-        self._gain(float("inf"))
+        self._refill(float("inf"))
         super().resume_writing()
 
     # one request
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._whole = False
-        self._patience = self._settings.server_header_seconds
+        self._complete = False
+        self._seconds_left = self._settings.server_header_seconds
 
     def on_headers_complete(self) -> None:
         self._check_head()
         super().on_headers_complete()
         self.headers = []  # trailers are not the request's headers
-        self._bare = self._pieces = self._bytes = 0
-        self._patience = self._settings.server_body_seconds
+        self._unparsed = self._chunks = self._bytes = 0
+        self._seconds_left = self._settings.server_body_seconds
         self._connections.busy(self)
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
         size = len(body)
-        self._bare = 0
-        self._pieces += 1
+        self._unparsed = 0
+        self._chunks += 1
         self._bytes += size
-        self._gain(size / self._settings.server_body_rate)
-        if self._pieces > _FEW_PIECES and self._bytes < _LEAST_PIECE * self._pieces:
+        self._refill(size / self._settings.server_body_rate)
+        if self._chunks > _FEW_CHUNKS and self._bytes < _LEAST_CHUNK * self._chunks:
             self._refusal = Problem(
-                400, f"the body's chunks have less than {_LEAST_PIECE} bytes: send larger chunks"
+                400, f"the body's chunks have less than {_LEAST_CHUNK} bytes: send larger chunks"
             )
             raise Refused
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._bare = 0
-        self._whole = True
+        self._unparsed = 0
+        self._complete = True
 
     def on_response_complete(self) -> None:
         if self.pipeline or self.transport.is_closing():
@@ -122,8 +122,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
         if self.cycle.response_complete:
             self._connections.idle(self)
-            if self._whole:
-                self._patience = self._settings.server_idle_seconds
+            if self._complete:
+                self._seconds_left = self._settings.server_idle_seconds
 
     def send_400_response(self, msg: str) -> None:
         """Called by uvicorn when a request is malformed, or was rejected while it was parsed."""
@@ -132,7 +132,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _check_head(self) -> None:
         most = self._settings.server_headers
         few = len(self.headers) <= most and len(self.pipeline) < _MOST_PIPELINED
-        if few and self._bare <= self._most_head:  # the header section is a part of these bytes
+        if few and self._unparsed <= self._most_head:  # the header section is a part of these bytes
             return
         lines = sum(len(name) + len(value) + 4 for name, value in self.headers)
         if len(self.url) > self._most_head:
@@ -155,31 +155,31 @@ class BoundedProtocol(HttpToolsProtocol):
             "(server_header_kb): send less",
         )
 
-    def _is_asked(self) -> bool:
+    def _has_request(self) -> bool:
         """Whether a request is in progress; uvicorn has no cycle before the first one."""
         return not getattr(self.cycle, "response_complete", True)
 
     # time
-    def look(self, seconds: float) -> None:
+    def check_time(self, seconds: float) -> None:
         """Close the connection if its client takes too long."""
         before, self._unsent = self._unsent, self.transport.get_write_buffer_size()
-        self._gain(max(0, before - self._unsent) / self._settings.server_body_rate)
-        working = self._whole and self._is_asked()
-        ours = not self._deaf and (working or self.flow.read_paused)
+        self._refill(max(0, before - self._unsent) / self._settings.server_body_rate)
+        working = self._complete and self._has_request()
+        ours = not self._discarding and (working or self.flow.read_paused)
         if self._unsent or not ours:  # the service waits for the client
-            self._patience -= seconds
-            if self._patience <= 0:
+            self._seconds_left -= seconds
+            if self._seconds_left <= 0:
                 self._time_out()
 
-    def _gain(self, seconds: float) -> None:
+    def _refill(self, seconds: float) -> None:
         if seconds:
             most = self._settings.server_body_seconds
-            self._patience = max(self._patience, min(most, self._patience + seconds))
+            self._seconds_left = max(self._seconds_left, min(most, self._seconds_left + seconds))
 
     def _time_out(self) -> None:
-        if self._unsent or self._deaf:
+        if self._unsent or self._discarding:
             self.transport.abort()
-        elif self._whole:
+        elif self._complete:
             self.transport.close()
         else:
             rate, body = self._settings.server_body_rate, self._settings.server_body_seconds
@@ -197,19 +197,19 @@ class BoundedProtocol(HttpToolsProtocol):
     def _refuse(self, problem: Problem) -> None:
         """Send an error response and close the connection. Further data of the client is read for
         a moment: closing at once would reset the connection, and the response would be lost."""
-        if self.transport.is_closing() or self._deaf:
+        if self.transport.is_closing() or self._discarding:
             return
-        if self._is_asked():
+        if self._has_request():
             self.cycle.disconnected = True
             self.cycle.message_event.set()
             if self.cycle.response_started or self.pipeline:
                 self.transport.close()  # in the middle of another response
                 return
         self._answer(problem)
-        self._hang_up()
+        self._half_close()
 
-    def _hang_up(self) -> None:
-        self._deaf, self._bare, self._patience = True, 0, _LISTENED_SECONDS
+    def _half_close(self) -> None:
+        self._discarding, self._unparsed, self._seconds_left = True, 0, _DISCARD_SECONDS
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()

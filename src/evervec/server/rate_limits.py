@@ -2,22 +2,47 @@
 
 A bucket holds `burst` tokens and gains `rate` tokens per second; a request takes one, or its cost.
 A request that costs more than the bucket holds passes if there is at least one token; the bucket
-then goes into debt. A new key starts with a full bucket. This limiter is for a single process;
-`redis_rate_limits.py` shares the buckets between processes.
+then goes into debt. A new key starts with a full bucket. The buckets are in the memory of one
+process, or in Redis for all processes of a service.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-IDLE_SECONDS = 600.0
+from evervec.errors import SettingsError
+from evervec.settings import Settings
+
+log = logging.getLogger("evervec")
+
+_IDLE_SECONDS = 600.0
 """an unused key is forgotten after this time, and starts full again"""
 _SWEEP_SECONDS = 60.0
+_REDIS_TIMEOUT = 0.25
+_LEFT_ALONE = 1.0
+"""seconds for which Redis is not called after a failure"""
+
+_SCRIPT = """
+local rate, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
+local time = redis.call('TIME')
+local now = tonumber(time[1]) + tonumber(time[2]) / 1e6
+local bucket = redis.call('HMGET', KEYS[1], 'tokens', 'counted')
+local tokens = tonumber(bucket[1]) or burst
+local counted = tonumber(bucket[2]) or now
+tokens = math.min(burst, tokens + math.max(0, now - counted) * rate)
+local left = tokens
+if tokens >= 1 then left = tokens - tonumber(ARGV[4]) end
+redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', left),
+           'counted', string.format('%.6f', now))
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return string.format('%.9f', tokens)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +74,7 @@ class Limiter(Protocol):
     def close(self) -> None: ...
 
 
-def judged(tokens: float, rate: float, cost: int) -> Allowance:
+def _decide(tokens: float, rate: float, cost: int) -> Allowance:
     """The decision for a bucket with `tokens`."""
     if tokens >= 1.0:
         return Allowance(True, max(0, math.floor(tokens - cost)))
@@ -79,13 +104,13 @@ class MemoryLimiter:
                 self._sweep(now)
             tokens, counted = self._buckets.get(key, (float(self.burst), now))
             tokens = min(self.burst, tokens + max(0.0, now - counted) * self.rate)
-            answer = judged(tokens, self.rate, cost)
+            answer = _decide(tokens, self.rate, cost)
             self._buckets[key] = (tokens - cost if answer else tokens, now)
             return answer
 
     def _sweep(self, now: float) -> None:
         self._next_sweep = now + _SWEEP_SECONDS
-        kept = {k: b for k, b in self._buckets.items() if now - b[1] < IDLE_SECONDS}
+        kept = {k: b for k, b in self._buckets.items() if now - b[1] < _IDLE_SECONDS}
         self._buckets = kept
 
     def __len__(self) -> int:
@@ -93,3 +118,73 @@ class MemoryLimiter:
 
     def close(self) -> None:
         self._buckets.clear()
+
+
+class RedisLimiter:
+    """Buckets in Redis, shared by all limiters with the same `prefix`.
+
+    A bucket is a hash, and a request is one script: Redis runs it atomically and with its own
+    clock, so two processes cannot take the same token or disagree on the time. If Redis fails,
+    requests pass and are counted in `errors`; Redis is not called for a moment, so that its outage
+    does not slow down every request.
+    """
+
+    blocks = True
+
+    def __init__(
+        self, url: str, rate: float = 100.0, burst: int = 200, prefix: str = "evervec:limit:"
+    ) -> None:
+        self.rate, self.burst = rate, burst
+        self.errors = 0
+        self._prefix = prefix
+        self._asked_again_at = 0.0
+        self._counting = threading.Lock()
+        try:
+            import redis
+        except ImportError as error:
+            raise SettingsError(
+                "redis_url needs the package redis: pip install 'evervec[redis]'"
+            ) from error
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        self._failures = (redis.RedisError, OSError)
+        try:
+            # no retries: a request should pass rather than wait
+            self._redis: Any = redis.Redis.from_url(
+                url,
+                socket_timeout=_REDIS_TIMEOUT,
+                socket_connect_timeout=_REDIS_TIMEOUT,
+                retry=Retry(NoBackoff(), 0),
+            )
+        except ValueError:  # its message may contain the URL with a password
+            raise SettingsError(
+                "redis_url is not a Redis URL: give redis://host:6379/0, rediss:// or unix://"
+            ) from None
+        self._take = self._redis.register_script(_SCRIPT)
+
+    def allow(self, key: str, cost: int = 1) -> Allowance:
+        if time.monotonic() < self._asked_again_at:
+            return self._passed()
+        try:
+            values = (self.rate, self.burst, int(_IDLE_SECONDS * 1000), cost)
+            return _decide(float(self._take([self._prefix + key], values)), self.rate, cost)
+        except self._failures as error:
+            log.warning("rate limits are not applied: Redis failed with %s", type(error).__name__)
+            self._asked_again_at = time.monotonic() + _LEFT_ALONE
+            return self._passed()
+
+    def _passed(self) -> Allowance:
+        with self._counting:
+            self.errors += 1
+        return Allowance(True, self.burst)
+
+    def close(self) -> None:
+        self._redis.close()
+
+
+def make_limiter(settings: Settings) -> Limiter:
+    rate, burst = settings.rate_per_second, settings.rate_burst
+    if settings.redis_url:
+        return RedisLimiter(settings.redis_url, rate, burst)
+    return MemoryLimiter(rate, burst)

@@ -21,7 +21,7 @@ from typing import Any
 from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.model.deadlines import deadline
-from evervec.server.inside import Inside
+from evervec.server.background import Background
 
 log = logging.getLogger("evervec.server")
 
@@ -42,6 +42,8 @@ class State:
 
     ok: bool
     reason: str
+    """`ok`, or why not: `timeout`, `unreachable`, `unwritable`, `full`, `low`, `stopped`,
+    `failing`, `stuck`, `paused`, `none` or `error`"""
     detail: str
 
 
@@ -71,39 +73,39 @@ class Part:
     """One part, with its last state."""
 
     def __init__(
-        self, name: str, look: Callable[[], None], clock: Callable[[], float] = time.monotonic
+        self, name: str, check: Callable[[], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.name = name
-        self._look = look
+        self._check = check
         self._clock = clock
         self._state = _GOOD
-        self._looked_at = float("-inf")
-        self._looking: asyncio.Future[None] | None = None
+        self._checked_at = float("-inf")
+        self._running: asyncio.Future[None] | None = None
 
     async def state(self, seconds: float = _SECONDS) -> State:
         """The state, at most about half a second old."""
-        if self._looking is None:
-            if self._clock() - self._looked_at < _FRESH:
+        if self._running is None:
+            if self._clock() - self._checked_at < _FRESH:
                 return self._state
             self._start()
-        looking = self._looking
-        if looking is not None:
-            await asyncio.wait({looking}, timeout=seconds)
-            if not looking.done():
+        running = self._running
+        if running is not None:
+            await asyncio.wait({running}, timeout=seconds)
+            if not running.done():
                 return _bad("timeout")
         return self._state
 
     def _start(self) -> None:
         loop = asyncio.get_running_loop()
-        looking = self._looking = loop.create_future()
+        running = self._running = loop.create_future()
 
         def end(state: State) -> None:
-            self._state, self._looked_at, self._looking = state, self._clock(), None
-            if not looking.done():
-                looking.set_result(None)
+            self._state, self._checked_at, self._running = state, self._clock(), None
+            if not running.done():
+                running.set_result(None)
 
         def run() -> None:
-            state = self._found()
+            state = self._result()
             try:
                 loop.call_soon_threadsafe(end, state)
             except RuntimeError:
@@ -114,10 +116,10 @@ class Part:
         except RuntimeError:  # no thread can be started, so requests get none either
             end(_bad("error"))
 
-    def _found(self) -> State:
+    def _result(self) -> State:
         try:
             with deadline(_SECONDS):
-                self._look()
+                self._check()
         except NotReady as found:
             log.warning("not ready: %s: %s", self.name, found)
             return _bad(str(found))
@@ -133,11 +135,11 @@ class Part:
 class Readiness:
     """All parts of one service."""
 
-    def __init__(self, ev: Evervec, inside: Inside) -> None:
+    def __init__(self, ev: Evervec, background: Background) -> None:
         self._ev = ev
-        self._inside = inside
-        looks = (self._store, self._disk, self._index, self._provider, self._workers)
-        self._parts = [Part(look.__name__.strip("_"), look) for look in looks]
+        self._background = background
+        checks = (self._store, self._disk, self._index, self._provider, self._workers)
+        self._parts = [Part(check.__name__.strip("_"), check) for check in checks]
 
     async def parts(self) -> dict[str, State]:
         states = await asyncio.gather(*(part.state() for part in self._parts))
@@ -170,11 +172,11 @@ class Readiness:
             raise NotReady("paused")
 
     def _workers(self) -> None:
-        if trouble := self._inside.trouble():
+        if trouble := self._background.trouble():
             raise NotReady(trouble)
 
 
-def as_shown(states: dict[str, State]) -> dict[str, Any]:
+def summary(states: dict[str, State]) -> dict[str, Any]:
     """The response of `/readyz`."""
     down = any(not states[name].ok for name in ESSENTIAL)
     whole = all(state.ok for state in states.values())

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import json
 import logging
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any
 
-from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
 from evervec.server.problems import Problem
 from evervec.settings import Settings
@@ -35,9 +31,10 @@ _LINGER_BODIES, _LINGER_SECONDS = 4, 2.0
 """how much of a body is read after the response, in multiples of the limit, and how long"""
 LARGE_BODY = 32_768
 """bodies from this size are parsed in a thread, in the tenant's turn, not in the event loop"""
-_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_VALID_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _BATCH = ("POST", "/v1/records/batch")
-_PUSH = "/internal/"
+PUSH_PATHS = "/internal/"
+"""these routes check their own credentials, and have short bodies"""
 _LARGEST_DELIVERY = 1 << 16
 SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -50,10 +47,19 @@ SECURITY_HEADERS = (
 
 
 class Requests:
-    """The outermost middleware: request ids, body limits, and responses to unexpected errors."""
+    """The outermost middleware: request ids, body limits, and responses to errors, both to a
+    `Problem` of another middleware and to unexpected ones. It calls `start` before each request,
+    and `count` after it."""
 
-    def __init__(self, app: App, most_bytes: int, count: Callable[[Scope, int], None]) -> None:
+    def __init__(
+        self,
+        app: App,
+        start: Callable[[], None],
+        most_bytes: int,
+        count: Callable[[Scope, int], None],
+    ) -> None:
         self._app = app
+        self._start = start
         self._most_bytes = most_bytes
         self._count = count
 
@@ -61,9 +67,10 @@ class Requests:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        self._start()
         headers = headers_of(scope)
         given = headers.get("x-request-id", "")
-        id = scope["request_id"] = given if _SANE_ID.fullmatch(given) else new_request_id()
+        id = scope["request_id"] = given if _VALID_ID.fullmatch(given) else new_request_id()
         added = scope["answer_headers"] = {}
         REQUEST_ID.set(id)
         # routes see the undecoded path, so that an id may contain a slash as %2F
@@ -71,7 +78,7 @@ class Requests:
         began, status = time.perf_counter(), 0
         body = _Body(scope, receive)
 
-        async def sending(message: Message) -> None:
+        async def send_completed(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -86,16 +93,21 @@ class Requests:
 
         try:
             with traced(scope["method"], headers.get("traceparent")) as name:
-                await self._app(scope, self._bounded(scope, body.receive), sending)
+                try:
+                    await self._app(scope, self._bounded(scope, body.receive), send_completed)
+                except Problem as problem:
+                    if status:  # the response has started
+                        raise
+                    await problem.response(id)(scope, receive, send_completed)
                 name(getattr(scope.get("route"), "path_format", ""))
         except ClientDisconnect:
             log.info("request %s: the client disconnected before the request was complete", id)
-        except Exception as error:
+        except Exception:
             log.exception("request %s failed", id, extra={"request_id": id})
-            if status:  # the response has started: the connection is cut off
+            if status:  # the connection is cut off
                 raise
-            problem = _unforeseen(error)
-            await problem.response(id)(scope, receive, sending)
+            detail = "internal error: search the service's log for the request_id"
+            await Problem(500, detail).response(id)(scope, receive, send_completed)
         finally:
             self._count(scope, status)
             log.info(
@@ -106,14 +118,14 @@ class Requests:
 
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
         """Receive with a limit on the body. A batch has its own limits."""
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        path = path_of(scope)
         if (scope["method"], path) == _BATCH:
             return receive
-        most = _LARGEST_DELIVERY if path.startswith(_PUSH) else self._most_bytes
+        most = _LARGEST_DELIVERY if path.startswith(PUSH_PATHS) else self._most_bytes
         left = most
         declared = headers_of(scope).get("content-length", "")
 
-        async def receiving() -> Message:
+        async def receive_bounded() -> Message:
             nonlocal left
             if declared.isdecimal() and int(declared) > most:
                 raise _too_large(most)
@@ -123,7 +135,7 @@ class Requests:
                 raise _too_large(most)
             return message
 
-        return receiving
+        return receive_bounded
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
@@ -134,6 +146,22 @@ def headers_of(scope: Scope) -> dict[str, str]:
         found = {k.decode("latin-1"): v.decode("latin-1") for k, v in reversed(scope["headers"])}
         scope["evervec.headers"] = found
     return found
+
+
+def path_of(scope: Scope) -> str:
+    """The path without the prefix under which another application has mounted this one."""
+    path: str = scope.get("path", "")
+    return path.removeprefix(scope.get("root_path", ""))
+
+
+def bearer_of(headers: Mapping[str, str]) -> str:
+    """The key or secret in `Authorization: Bearer`; empty if there is none."""
+    scheme, _, text = headers.get("authorization", "").partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else ""
+
+
+def media_type_of(headers: Mapping[str, str]) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def new_request_id() -> str:
@@ -187,60 +215,10 @@ class _Body:
                     most -= len((await self.receive()).get("body", b""))
 
 
-def _unforeseen(error: Exception) -> Problem:
-    if isinstance(error, Problem):
-        return error
-    return Problem(500, "internal error: search the service's log for the request_id")
-
-
-class CheckedRequest(Request):
-    """A request whose JSON is checked for values that stores and indexes do not support."""
-
-    async def json(self) -> Any:
-        service = self.app.state.service
-        body, settings = await self.body(), service.ev.settings
-        caller = self.scope.get("caller")
-        if len(body) < LARGE_BODY or caller is None:
-            return read_json(body, settings)
-        return await service.run_for(caller.tenant, read_json, body, settings)
-
-
-class CheckedRoute(APIRoute):
-    """A route that reads its body through `CheckedRequest` and rejects unknown query parameters:
-    a mistyped `?tenant=` must not be ignored."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-        extra = (self.openapi_extra or {}).get("parameters", ())
-        known = _parameters(self.dependant) | {p["name"] for p in extra if p["in"] == "query"}
-
-        needed = [r for d in self.dependant.dependencies if (r := getattr(d.call, "role", None))]
-
-        async def checked(request: Request) -> Response:
-            for role in needed:  # before the body is read, which comes before dependencies
-                request.scope["caller"].must_be(role)
-            for name in request.query_params:
-                if name not in known:
-                    close = difflib.get_close_matches(name[:40], known, 1)
-                    hint = f"did you mean {close[0]!r}?" if close else "see /docs"
-                    raise Problem(422, f"unknown parameter {name[:40]!r}; {hint}")
-            if self.body_field is not None:
-                check_media_type(request)
-            return await handle(CheckedRequest(request.scope, request.receive))
-
-        return checked
-
-
-def _parameters(dependant: Dependant) -> set[str]:
-    """The names of a route's query parameters."""
-    own = {field.alias for field in dependant.query_params}
-    return own.union(*map(_parameters, dependant.dependencies))
-
-
 def check_media_type(request: Request) -> None:
     """Reject a body whose media type is not JSON; an empty body is allowed."""
     headers = headers_of(request.scope)
-    given = headers.get("content-type", "").partition(";")[0].strip().lower()
+    given = media_type_of(headers)
     empty = headers.get("content-length", "0" if not given else "") == "0"
     if empty and "transfer-encoding" not in headers:
         return

@@ -18,11 +18,11 @@ from fastapi import FastAPI
 from evervec.errors import EvervecError, SettingsError
 from evervec.facade import Evervec
 from evervec.server.app import make_app
+from evervec.server.background import Drain
 from evervec.server.connections import Connections, most_connections
-from evervec.server.drain import Drain
 from evervec.server.keys import Keys
+from evervec.server.origin import is_loopback
 from evervec.server.protocol import BoundedProtocol
-from evervec.server.trust import is_loopback
 from evervec.settings import Settings
 
 log = logging.getLogger("evervec.server")
@@ -37,7 +37,7 @@ class Server(uvicorn.Server):
     """Uvicorn with limited connections, which also ends waiting requests at shutdown."""
 
     def __init__(self, app: FastAPI, settings: Settings, *, whole_process: bool = False) -> None:
-        self._drain = Drain(app.state.service, app.state.inside, whole_process=whole_process)
+        self._drain = Drain(app.state.service, app.state.background, whole_process=whole_process)
         self.connections = Connections(settings, most_connections(settings.server_connections))
         config = uvicorn.Config(
             app,

@@ -1,7 +1,7 @@
 """State that all requests share: the store per tenant, and threads for blocking calls.
 
 The library blocks, the server does not. Calls that many requests make at once (save a record, look
-up a key, check whether a change is in the index) are grouped with `Together`; all others run in a
+up a key, check whether a change is in the index) are grouped with `Batcher`; all others run in a
 limited number of threads.
 """
 
@@ -23,15 +23,13 @@ from evervec.facade import Evervec
 from evervec.model.deadlines import bounded, deadline
 from evervec.model.jobs import Status, Ticket
 from evervec.records.writer import save_each
-from evervec.server.deadlines import STOPPING, Call, current_call
+from evervec.server.batcher import Batcher
+from evervec.server.deadlines import STOPPING, Call, Revocations, current_call
+from evervec.server.fair_pool import FairPool
+from evervec.server.idempotency import IdempotencyKeys
 from evervec.server.keys import TOKENS_COUNTED, Key, Keys
-from evervec.server.rate_limits import Limiter, MemoryLimiter
-from evervec.server.repeats import Names
-from evervec.server.revocation import Revocations
+from evervec.server.rate_limits import Limiter, make_limiter
 from evervec.server.shares import Shares
-from evervec.server.together import Together
-from evervec.server.turns import Turns
-from evervec.settings import Settings
 from evervec.stores.values import Draft, StoredEntry
 
 log = logging.getLogger("evervec.server")
@@ -39,14 +37,14 @@ log = logging.getLogger("evervec.server")
 T = TypeVar("T")
 
 _VIEWS_KEPT = 64
-_FIRST_LOOK, _LAST_LOOK = 0.005, 0.25
+_FIRST_POLL, _LONGEST_POLL = 0.005, 0.25
 """seconds between two checks of a change that a request waits for, first and longest"""
 _OWN_THREADS = 4
 """for the service itself: keys, limits, maintenance"""
 _PUSHED = ""
 """used as tenant for pushed jobs; no tenant has this name"""
-_USES_NOTED = 30.0
-_FORGOTTEN = 3600.0
+_SAVE_USES_SECONDS = 30.0
+_PURGE_SECONDS = 3600.0
 
 
 class Save(NamedTuple):
@@ -71,26 +69,26 @@ class Service:
         self.ev = ev
         self.keys = Keys(ev.store)
         self.limiter = make_limiter(ev.settings) if limiter is None else limiter
-        self.names = Names(ev.store, ev.settings)
+        self.idempotency_keys = IdempotencyKeys(ev.store, ev.settings)
         self.every_queue = ev.queue_of(None)
         self.stopping = asyncio.Event()
         self.shares = Shares()
         self.calls: set[Call] = set()
         """requests in progress"""
-        self.under_way: Counter[str] = Counter()
+        self.in_progress: Counter[str] = Counter()
         """their number by tenant"""
-        self.save = Together("save", self._save_all)
-        self.audit = Together("audit", self._note_all)
-        self.revocations = Revocations(self.keys)
-        self._find_key = Together("keys", self._find_all)
-        self._settled = Together("settled", self._settled_all)
-        self.turns = Turns(ev.settings.server_threads, ev.settings.server_tenant_threads)
-        self._own = Turns(_OWN_THREADS, _OWN_THREADS, "evervec-service")
+        self.save = Batcher("save", self._save_all)
+        self.audit = Batcher("audit", self._note_all)
+        self.revocations = Revocations(self.keys, self.calls)
+        self._find_key = Batcher("keys", self._find_all)
+        self._settled = Batcher("settled", self._settled_all)
+        self.pool = FairPool(ev.settings.server_threads, ev.settings.server_tenant_threads)
+        self._own_pool = FairPool(_OWN_THREADS, _OWN_THREADS, "evervec-service")
         self._views: dict[str, Evervec] = {}
-        self._choosing = threading.Lock()
-        self._bounded: set[str] = set()
+        self._views_lock = threading.Lock()
+        self._with_quotas: set[str] = set()
         self._has_keys = False
-        self._unknown: list[tuple[str, asyncio.Future[Key | None]]] = []
+        self._unchecked: list[tuple[str, asyncio.Future[Key | None]]] = []
         """keys of requests that are not looked up yet"""
         self._used: dict[str, float] = {}
 
@@ -99,7 +97,7 @@ class Service:
         caches."""
         if tenant == self.ev.tenant:
             return self.ev
-        with self._choosing:
+        with self._views_lock:
             view = self._views.pop(tenant, None) or self.ev.of(tenant)
             self._views[tenant] = view  # most recently used last
             if len(self._views) > _VIEWS_KEPT:
@@ -108,17 +106,17 @@ class Service:
 
     async def run_for(self, tenant: str, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a blocking call for a tenant, in its turn and within the request's deadline."""
-        return await self._run(self.turns, tenant, partial(do, *args, **kwargs), current_call())
+        return await self._run(self.pool, tenant, partial(do, *args, **kwargs), current_call())
 
     async def run(self, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a short call for the service itself, in threads that no tenant uses."""
-        return await self._run(self._own, "", partial(do, *args, **kwargs), None)
+        return await self._run(self._own_pool, "", partial(do, *args, **kwargs), None)
 
     async def run_job(self, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a pushed job, without the deadline of a request."""
-        return await self._run(self.turns, _PUSHED, partial(do, *args, **kwargs), None)
+        return await self._run(self.pool, _PUSHED, partial(do, *args, **kwargs), None)
 
-    async def _run(self, turns: Turns, tenant: str, do: Callable[[], T], call: Call | None) -> T:
+    async def _run(self, pool: FairPool, tenant: str, do: Callable[[], T], call: Call | None) -> T:
         loop = asyncio.get_running_loop()
         here = contextvars.copy_context()  # so that log lines there have this request's id
         future: asyncio.Future[T] = loop.create_future()
@@ -128,18 +126,16 @@ class Service:
                 with bounded(None if call is None else call.deadline):
                     answer = do()
             except BaseException as error:  # noqa: BLE001 - passed on to the request
-                tell(future.set_exception, error)
+                resolve(future.set_exception, error)
             else:
-                tell(future.set_result, answer)
+                resolve(future.set_result, answer)
 
-        def tell(set_it: Callable[[Any], None], value: Any) -> None:
+        def resolve(set_it: Callable[[Any], None], value: Any) -> None:
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(_tell, future, set_it, value)
+                loop.call_soon_threadsafe(_resolve, future, set_it, value)
 
-        turn = turns.submit(tenant, partial(here.run, work))
-        return await (
-            future if call is None else call.outcome(future, lambda: turns.withdraw(turn))
-        )
+        turn = pool.submit(tenant, partial(here.run, work))
+        return await (future if call is None else call.outcome(future, lambda: pool.withdraw(turn)))
 
     # saving
     def _save_all(self, asked: Sequence[Save]) -> list[Ticket | Exception]:
@@ -157,30 +153,30 @@ class Service:
                     self.ev.tables.check_writable(kind)
                     saved = save_each(self.ev.store.changes, tenant, kind, drafts)
                     answers.update(zip(places, saved, strict=True))
-                    self._note_bounds(tenant)
+                    self._note_quotas(tenant)
             except Exception as error:  # noqa: BLE001 - fails only this group
                 answers.update((place, error) for place in places if place not in answers)
         return [answers[place] for place in range(len(asked))]
 
-    def is_bounded(self, tenant: str) -> bool:
+    def has_quotas(self, tenant: str) -> bool:
         """Whether the tenant has a quota other than that of kinds, as of its last save."""
-        return tenant in self._bounded
+        return tenant in self._with_quotas
 
-    def _note_bounds(self, tenant: str) -> None:
+    def _note_quotas(self, tenant: str) -> None:
         found = self.ev.store.tenants.limits(tenant)
         if any((found.records, found.bytes, found.chunks, found.tokens, found.money)):
-            self._bounded.add(tenant)
+            self._with_quotas.add(tenant)
         else:
-            self._bounded.discard(tenant)
+            self._with_quotas.discard(tenant)
 
     # waiting
     async def settle(self, tenant: str, ticket: Ticket, seconds: float) -> Status | None:
         """The final status of a change; None if it is not settled in time, or the service
         stops."""
-        ends, look = time.monotonic() + seconds, _FIRST_LOOK
+        ends, pause = time.monotonic() + seconds, _FIRST_POLL
         call = current_call()
         assert call is not None
-        call.allow(seconds)
+        call.extend(seconds)
         while True:
             try:
                 end = await self._settled(Waited(tenant, ticket))
@@ -191,8 +187,8 @@ class Service:
                 return end
             if left <= 0 or call.deadline.over or self.stopping.is_set():
                 return None
-            await call.pause(min(look, left), self.stopping)
-            look = min(look * 1.5, _LAST_LOOK)
+            await call.pause(min(pause, left), self.stopping)
+            pause = min(pause * 1.5, _LONGEST_POLL)
 
     def _settled_all(self, asked: Sequence[Waited]) -> list[Status | None]:
         return self.ev.store.jobs.settled(asked)
@@ -213,22 +209,22 @@ class Service:
             return contextvars.Context().run(self._find_all, [text])[0]  # under no deadline
         loop = asyncio.get_running_loop()
         found: asyncio.Future[Key | None] = loop.create_future()
-        self._unknown.append((text, found))
-        if len(self._unknown) == 1:
+        self._unchecked.append((text, found))
+        if len(self._unchecked) == 1:
             loop.call_soon(self._find_now, context=contextvars.Context())  # under no deadline
         return await found
 
     def _find_now(self) -> None:
-        asked, self._unknown = self._unknown, []
+        asked, self._unchecked = self._unchecked, []
         try:
             keys: Sequence[Key | Exception | None] = self._find_all([text for text, _ in asked])
         except Exception as error:  # noqa: BLE001 - passed on to the requests
             keys = [error] * len(asked)
         for (_, future), key in zip(asked, keys, strict=True):
             if isinstance(key, Exception):
-                _tell(future, future.set_exception, key)
+                _resolve(future, future.set_exception, key)
             else:
-                _tell(future, future.set_result, key)
+                _resolve(future, future.set_result, key)
 
     def _find_all(self, texts: Sequence[str]) -> list[Key | None]:
         found = self.keys.check(set(texts))
@@ -241,34 +237,34 @@ class Service:
         return [None] * len(entries)
 
     # beside the requests
-    async def tend(self) -> None:
+    async def maintain(self) -> None:
         """Save the last uses of keys and purge old rows periodically; runs until cancelled."""
         next_sweep = 0.0
         while True:
-            await asyncio.sleep(_USES_NOTED)
+            await asyncio.sleep(_SAVE_USES_SECONDS)
             try:
-                await self.run(self.note_uses)
+                await self.run(self.save_key_uses)
                 if time.monotonic() >= next_sweep:
-                    next_sweep = time.monotonic() + _FORGOTTEN
-                    await self.run(self._forget)
+                    next_sweep = time.monotonic() + _PURGE_SECONDS
+                    await self.run(self._purge)
             except EvervecError as error:
                 log.warning("uses of keys were not saved: %s", error)
             except Exception:  # retried the next time
                 log.exception("uses of keys were not saved")
 
-    def _forget(self) -> None:
+    def _purge(self) -> None:
         """Purge old responses, expired tokens and old audit entries."""
         store, settings, now = self.ev.store, self.ev.settings, self.ev.store.now()
         store.service.forget_asked(now - settings.server_repeat_hours * 3600)
         store.service.forget_tokens(now - TOKENS_COUNTED)
         store.service.forget_audit(now - settings.keep_audit_days * 86400)
 
-    def note_uses(self) -> None:
+    def save_key_uses(self) -> None:
         used, self._used = self._used, {}
         if used:
             self.keys.used(dict(used))
 
-    def break_off(self) -> None:
+    def abort_requests(self) -> None:
         """Cancel all requests in progress; called in the event loop."""
         for call in list(self.calls):
             call.cancel(STOPPING)
@@ -276,24 +272,15 @@ class Service:
     def close(self) -> None:
         """Close after the last request. The store stays open for its owner. Threads that hang are
         not awaited."""
-        for turns in (self.turns, self._own):
-            turns.close()
-        for together in (self.save, self.audit, self._find_key, self._settled):
-            together.close()
+        for pool in (self.pool, self._own_pool):
+            pool.close()
+        for batcher in (self.save, self.audit, self._find_key, self._settled):
+            batcher.close()
         with suppress(EvervecError):
-            self.note_uses()
+            self.save_key_uses()
         self.limiter.close()
 
 
-def _tell(future: asyncio.Future[Any], set_it: Callable[[Any], None], value: Any) -> None:
+def _resolve(future: asyncio.Future[Any], set_it: Callable[[Any], None], value: Any) -> None:
     if not future.done():  # else its request has ended
         set_it(value)
-
-
-def make_limiter(settings: Settings) -> Limiter:
-    rate, burst = settings.rate_per_second, settings.rate_burst
-    if settings.redis_url:
-        from evervec.server.redis_rate_limits import RedisLimiter
-
-        return RedisLimiter(settings.redis_url, rate, burst)
-    return MemoryLimiter(rate, burst)

@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable
 
 _TICK = 0.05
-_LATE = 0.05
+_MOST_LAG = 0.05
 """seconds by which the event loop may lag"""
 _BUSY = 2.0
 """seconds for which the service counts as busy after a lag"""
 _SHARE = 1.5
-_LEAST = 50.0
+_ALWAYS_ALLOWED = 50.0
 """requests that every tenant may make within the two seconds that are counted"""
 
 
@@ -38,9 +38,9 @@ class Shares:
     def busy(self) -> bool:
         return self._clock() < self._busy_until
 
-    def late(self, seconds: float) -> None:
+    def report_lag(self, seconds: float) -> None:
         """Report that the event loop lags by `seconds`."""
-        if seconds > _LATE:
+        if seconds > _MOST_LAG:
             self._busy_until = self._clock() + _BUSY
 
     def take(self, tenant: str, cost: int) -> bool:
@@ -50,7 +50,7 @@ class Shares:
             self._before = self._now if second == self._second + 1 else {}
             self._now, self._second = {}, second
             self._asked, self._tenants = sum(self._before.values()), len(self._before)
-        if self.busy and not self._may(tenant):
+        if self.busy and not self._is_below_share(tenant):
             return False
         if tenant not in self._now and tenant not in self._before:
             self._tenants += 1
@@ -58,15 +58,15 @@ class Shares:
         self._asked += cost
         return True
 
-    def _may(self, tenant: str) -> bool:
+    def _is_below_share(self, tenant: str) -> bool:
         known = tenant in self._now or tenant in self._before
         tenants = self._tenants + (not known)
         own = self._now.get(tenant, 0) + self._before.get(tenant, 0)
-        return tenants == 1 or own < max(_LEAST, _SHARE * self._asked / tenants)
+        return tenants == 1 or own < max(_ALWAYS_ALLOWED, _SHARE * self._asked / tenants)
 
-    async def tend(self) -> None:
+    async def measure_lag(self) -> None:
         """Measure the event loop's lag; runs until cancelled."""
         while True:
             began = self._clock()
             await asyncio.sleep(_TICK)
-            self.late(self._clock() - began - _TICK)
+            self.report_lag(self._clock() - began - _TICK)

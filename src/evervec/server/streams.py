@@ -66,7 +66,7 @@ class Incoming:
         self._room.set()
         return taken
 
-    async def hear_out(self, most: int) -> None:
+    async def discard_rest(self, most: int) -> None:
         """Read and discard the rest, but not much more than `most` bytes."""
         while most > 0 and (taken := await self.take()) is not None:
             most -= len(taken)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from itertools import groupby
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,18 +21,24 @@ from starlette.responses import Response
 from evervec.errors import EvervecError
 from evervec.model.jobs import Ticket
 from evervec.records.writer import save_each
-from evervec.server.access import View, WritingKind
+from evervec.server.access import KindWriterView, View
 from evervec.server.answers import LINES
 from evervec.server.deadlines import current_call
-from evervec.server.problems import Problem, documented, problem_of
-from evervec.server.repeats import IdempotencyKey, made_id
-from evervec.server.requests import CheckedRoute, Receive, Scope, Send, check_encoding
-from evervec.server.routes.records import draft_of, read_record
-from evervec.server.schemas.records import RecordIn, TicketOut
+from evervec.server.idempotency import IdempotencyKey, derived_id
+from evervec.server.problems import Problem, problem_of
+from evervec.server.requests import (
+    Receive,
+    Scope,
+    Send,
+    check_encoding,
+    media_type_of,
+)
+from evervec.server.router import Routes
+from evervec.server.routes.records import RecordIn, TicketOut, draft_of, read_record
 from evervec.server.streams import Incoming, Spool
 from evervec.stores.values import Draft
 
-router = APIRouter(prefix="/v1/records", tags=["records"], route_class=CheckedRoute)
+router = Routes("records")
 
 _NDJSON = {LINES, "application/ndjson", "application/jsonl", "application/json-lines"}
 _dump = TypeAdapter(Ticket).dump_json
@@ -44,17 +50,15 @@ class LineIn(RecordIn):
     kind: str | None = Field(None, min_length=1)  # type: ignore[assignment]
 
 
-@router.post(
-    "/batch",
-    summary="Add many records",
-    response_class=Response,
+@router.on(
+    "POST /v1/records/batch", "Add many records", None, 415,
     responses={
         200: {
             "description": "A ticket for each line, in order; after an error, a problem document.",
             "content": {LINES: {"schema": TicketOut.model_json_schema()}},
-        },
-        **documented(415),
+        }
     },
+    response_class=Response,
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -68,10 +72,10 @@ class LineIn(RecordIn):
             },
         }
     },
-)
+)  # fmt: skip
 async def batch(
     request: Request,
-    view: WritingKind,
+    view: KindWriterView,
     kind: Annotated[
         str | None, Query(min_length=1, description="kind of lines without one")
     ] = None,
@@ -79,7 +83,7 @@ async def batch(
 ) -> Response:
     """Tickets are sent while lines are still being received. With an `Idempotency-Key`, lines
     without an id get the same id in each repetition of the batch."""
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    given = media_type_of(request.headers)
     if given not in _NDJSON:
         raise Problem(
             415, f"a batch must be NDJSON (Content-Type: {LINES}), not {given or 'untyped'}"
@@ -156,7 +160,7 @@ class _Batch:
                 problem = self._placed(self._too_long(), 0)
             if problem:
                 # the client may not read before it has sent everything: read on, up to a limit
-                await body.hear_out(self._longest)
+                await body.discard_rest(self._longest)
                 if not self._position:
                     raise problem
                 spool.write(problem.encoded(request.scope["request_id"]) + b"\n")
@@ -227,9 +231,9 @@ class _Batch:
         given.kind = kind = given.kind or self._kind
         if kind is None:
             raise Problem(422, "kind: is missing; set it in the line, or for all lines with ?kind=")
-        self._view.must_have(kind)
+        self._view.check_kind(kind)
         if given.id is None and self._name is not None:
-            given.id = made_id(self._view, kind, self._name, position)
+            given.id = derived_id(self._view, kind, self._name, position)
         return kind, draft_of(self._ev, given)
 
     def _too_long(self) -> Problem:

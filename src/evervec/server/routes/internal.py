@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec.model.jobs import Status
-from evervec.server.answers import answer
+from evervec.server.answers import Shown, answer
 from evervec.server.credentials import check_scheduler, public_url, read_delivery
-from evervec.server.problems import documented
-from evervec.server.requests import CheckedRoute, read_json
-from evervec.server.schemas.base import Shown
+from evervec.server.requests import read_json
+from evervec.server.router import Routes
 from evervec.server.service import Service
 
-router = APIRouter(prefix="/internal", tags=["push"], route_class=CheckedRoute)
+router = Routes("push")
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of jobs.")]
 
@@ -51,11 +50,7 @@ class DeliveredOut(Shown):
     error: str | None = Field(description="why the record failed, if it did")
 
 
-@router.post(
-    "/dispatch",
-    summary="Dispatch due jobs",
-    responses={200: {"model": DispatchedOut}, **documented()},
-)
+@router.on("POST /internal/dispatch", "Dispatch due jobs", DispatchedOut)
 async def dispatch(request: Request, limit: Limit = 10) -> Response:
     """For a scheduler: claims jobs and sends each to the worker endpoint, through QStash or by a
     direct request. Requires `CRON_SECRET`."""
@@ -69,10 +64,10 @@ async def dispatch(request: Request, limit: Limit = 10) -> Response:
     return answer(DispatchedOut, done)
 
 
-@router.post(
-    "/worker",
-    summary="Run a dispatched job",
-    responses={200: {"model": DeliveredOut}, **documented()},
+@router.on(
+    "POST /internal/worker",
+    "Run a dispatched job",
+    DeliveredOut,
     openapi_extra={
         "requestBody": {
             "required": True,

@@ -4,28 +4,60 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
-from starlette.requests import Request
+from fastapi import Path, Query
+from pydantic import Field
 from starlette.responses import Response
 
 from evervec.model.jobs import Job, Status
-from evervec.server.access import Reading, View, Writing
-from evervec.server.answers import answer, make_cursor, read_cursor
-from evervec.server.discretion import told
-from evervec.server.problems import Problem, documented
-from evervec.server.repeats import IdempotencyKey, once
-from evervec.server.requests import CheckedRoute
-from evervec.server.schemas.base import MOST_AT_ONCE
-from evervec.server.schemas.jobs import CancelledOut, JobOut, JobsOut, PriorityIn
+from evervec.records.drafts import HIGHEST_PRIORITY
+from evervec.server.access import ReaderView, View, WriterView
+from evervec.server.answers import (
+    MOST_AT_ONCE,
+    Given,
+    More,
+    Shown,
+    answer,
+    make_cursor,
+    read_cursor,
+    shows,
+)
+from evervec.server.idempotency import IdempotencyKey, once
+from evervec.server.problems import Problem, redacted
+from evervec.server.router import Routes
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=CheckedRoute)
+router = Routes("jobs")
+
+
+class PriorityIn(Given):
+    """The changeable fields of a job."""
+
+    priority: int = Field(ge=-HIGHEST_PRIORITY, le=HIGHEST_PRIORITY, examples=[10])
+
+
+@shows(Job, "token")
+class JobOut(Shown):
+    """The sync state of one record."""
+
+
+class JobsOut(Shown):
+    """A page of jobs."""
+
+    jobs: list[JobOut]
+    cursor: More
+
+
+class CancelledOut(Shown):
+    """The id of the cancelled job."""
+
+    cancelled: int
+
 
 JobId = Annotated[int, Path(ge=0, lt=1 << 63)]
 
 
-@router.get("", summary="List jobs", responses={200: {"model": JobsOut}, **documented()})
+@router.on("GET /v1/jobs", "List jobs", JobsOut)
 async def jobs(
-    view: Reading,
+    view: ReaderView,
     status: Status | None = None,
     kind: Annotated[str | None, Query(min_length=1)] = None,
     id: Annotated[str | None, Query(min_length=1, description="id of the record")] = None,
@@ -39,68 +71,52 @@ async def jobs(
         view.queue.jobs, status=status, kind=kind, id=id, after=after, limit=limit
     )
     last = make_cursor(found[-1].job_id) if len(found) == limit else None
-    shown = [told(view.caller, job) for job in found]
+    shown = [redacted(view.caller, job) for job in found]
     return answer(JobsOut, {"jobs": shown, "cursor": last})
 
 
-@router.get("/{id}", summary="Get a job", responses={200: {"model": JobOut}, **documented(404)})
-async def job(view: Reading, id: JobId) -> Response:
+@router.on("GET /v1/jobs/{id}", "Get a job", JobOut, 404)
+async def job(view: ReaderView, id: JobId) -> Response:
     return answer(JobOut, await _find(view, id))
 
 
-@router.patch(
-    "/{id}",
-    summary="Change a job's priority",
-    responses={200: {"model": JobOut}, **documented(404, 415)},
-)
-async def reorder(view: Writing, id: JobId, body: PriorityIn) -> Response:
+@router.on("PATCH /v1/jobs/{id}", "Change a job's priority", JobOut, 404, 415)
+async def reorder(view: WriterView, id: JobId, body: PriorityIn) -> Response:
     """Jobs of a higher priority are claimed first."""
     await _find(view, id)
-    async with view.noted("job.priority", f"{id} to {body.priority}"):
+    async with view.audited("job.priority", f"{id} to {body.priority}"):
         await view.run(view.queue.set_priority, id, body.priority)
     return answer(JobOut, await _find(view, id))
 
 
-@router.post(
-    "/{id}/retry",
-    summary="Retry a failed job",
-    responses={200: {"model": JobOut}, **documented(404, 409)},
-)
-async def retry(
-    request: Request, view: Writing, id: JobId, idempotency_key: IdempotencyKey = None
-) -> Response:
+@router.on("POST /v1/jobs/{id}/retry", "Retry a failed job", JobOut, 404, 409)
+async def retry(view: WriterView, id: JobId, idempotency_key: IdempotencyKey = None) -> Response:
     """Resets its attempts and its error."""
 
     async def do() -> Response:
         await _find(view, id)
-        async with view.noted("job.retry", str(id)):
+        async with view.audited("job.retry", str(id)):
             await view.run(view.queue.retry, id)
         return answer(JobOut, await _find(view, id))
 
-    return await once(request, view, idempotency_key, do)
+    return await once(view, idempotency_key, do)
 
 
-@router.post(
-    "/{id}/cancel",
-    summary="Remove a pending or failed job",
-    responses={200: {"model": CancelledOut}, **documented(404, 409)},
-)
-async def cancel(
-    request: Request, view: Writing, id: JobId, idempotency_key: IdempotencyKey = None
-) -> Response:
+@router.on("POST /v1/jobs/{id}/cancel", "Remove a pending or failed job", CancelledOut, 404, 409)
+async def cancel(view: WriterView, id: JobId, idempotency_key: IdempotencyKey = None) -> Response:
     """Its history is kept."""
 
     async def do() -> Response:
         await _find(view, id)
-        async with view.noted("job.cancel", str(id)):
+        async with view.audited("job.cancel", str(id)):
             await view.run(view.queue.cancel, id)
         return answer(CancelledOut, {"cancelled": id})
 
-    return await once(request, view, idempotency_key, do)
+    return await once(view, idempotency_key, do)
 
 
 async def _find(view: View, id: int) -> Job:
     found = await view.run(view.queue.get, id)
     if found is None:
         raise Problem(404, f"job {id} does not exist in this tenant")
-    return told(view.caller, found)
+    return redacted(view.caller, found)

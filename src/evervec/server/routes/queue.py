@@ -4,123 +4,155 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Literal
 
-from fastapi import APIRouter
-from starlette.requests import Request
+from pydantic import Field
 from starlette.responses import Response
 
-from evervec.server.access import Reading, View, Writing
-from evervec.server.answers import answer
-from evervec.server.discretion import told
-from evervec.server.problems import documented
-from evervec.server.repeats import IdempotencyKey, once
-from evervec.server.requests import CheckedRoute
-from evervec.server.schemas.queue import (
-    PausedOut,
-    PurgedOut,
-    PurgeIn,
-    RecoveredOut,
-    RecoverIn,
-    RetriedOut,
-    RetryFailedIn,
-    StatsOut,
-)
+from evervec.model.reports import Gate, Spend, Stats
+from evervec.server.access import ReaderView, View, WriterView
+from evervec.server.answers import Given, Shown, answer, shows
+from evervec.server.idempotency import IdempotencyKey, once
+from evervec.server.problems import redacted
+from evervec.server.router import Routes
 
-router = APIRouter(prefix="/v1/queue", tags=["queue"], route_class=CheckedRoute)
+router = Routes("queue")
 
 
-@router.get(
-    "/stats",
-    summary="Get statistics of the queue",
-    responses={200: {"model": StatsOut}, **documented()},
-)
-async def stats(view: Reading) -> Response:
+@shows(Gate)
+class GateOut(Shown):
+    """Why the provider is paused."""
+
+
+@shows(Spend)
+class SpendOut(Shown):
+    """Provider calls, tokens and cost of a day."""
+
+
+@shows(Stats)
+class StatsOut(Shown):
+    """Statistics of the queue."""
+
+
+class RetryFailedIn(Given):
+    """Which failed jobs to retry."""
+
+    max_retries: int | None = Field(
+        None, ge=0, lt=1 << 31, description="only those with fewer attempts"
+    )
+
+
+class RetriedOut(Shown):
+    """Number of retried jobs."""
+
+    retried: int
+
+
+class RecoverIn(Given):
+    """Which jobs to recover."""
+
+    threshold: float | None = Field(
+        None, ge=0, lt=1e10, allow_inf_nan=False,
+        description="also those claimed more than so many seconds ago",
+    )  # fmt: skip
+
+
+class RecoveredOut(Shown):
+    """Number of recovered jobs."""
+
+    recovered: int
+
+
+class PurgeIn(Given):
+    """Which done or failed jobs to purge."""
+
+    status: Literal["done", "failed"]
+    older_than: float = Field(
+        7 * 86400.0, ge=0, lt=1e10, allow_inf_nan=False,
+        description="minimum seconds since their end",
+    )  # fmt: skip
+    boxed: bool = Field(False, description="with failed: also those that hold a boxed record")
+
+
+class PurgedOut(Shown):
+    """Number of purged jobs."""
+
+    purged: int
+
+
+class PausedOut(Shown):
+    """Whether the queue is paused."""
+
+    paused: bool
+
+
+@router.on("GET /v1/queue/stats", "Get statistics of the queue", StatsOut)
+async def stats(view: ReaderView) -> Response:
     """Jobs of the tenant by status; for a platform admin of all tenants, or of one with
     `?tenant=`."""
     found = await view.run(view.queue.stats)
     if not view.everyone:
         # calls are shared by all tenants: show a tenant no more than it can have
         found = replace(found, in_flight=min(found.in_flight, found.processing))
-    return answer(StatsOut, told(view.caller, found))
+    return answer(StatsOut, redacted(view.caller, found))
 
 
-@router.post(
-    "/retry-failed",
-    summary="Retry all failed jobs",
-    responses={200: {"model": RetriedOut}, **documented(415)},
-)
+@router.on("POST /v1/queue/retry-failed", "Retry all failed jobs", RetriedOut, 415)
 async def retry_failed(
-    request: Request,
-    view: Writing,
+    view: WriterView,
     body: RetryFailedIn | None = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     most = body.max_retries if body else None
 
     async def do() -> Response:
-        async with view.noted("queue.retry-failed"):
+        async with view.audited("queue.retry-failed"):
             count = await view.run(view.queue.retry_failed, most)
         return answer(RetriedOut, {"retried": count})
 
-    return await once(request, view, idempotency_key, do)
+    return await once(view, idempotency_key, do)
 
 
-@router.post(
-    "/recover-stuck",
-    summary="Recover jobs whose worker died",
-    responses={200: {"model": RecoveredOut}, **documented(415)},
-)
-async def recover_stuck(view: Writing, body: RecoverIn | None = None) -> Response:
+@router.on("POST /v1/queue/recover-stuck", "Recover jobs whose worker died", RecoveredOut, 415)
+async def recover_stuck(view: WriterView, body: RecoverIn | None = None) -> Response:
     """Those whose lease expired. Workers do this automatically."""
     threshold = body.threshold if body else None
-    async with view.noted("queue.recover-stuck"):
+    async with view.audited("queue.recover-stuck"):
         count = await view.run(view.queue.recover_stuck, threshold, own=True)
     return answer(RecoveredOut, {"recovered": count})
 
 
-@router.post(
-    "/purge",
-    summary="Purge done or failed jobs",
-    responses={200: {"model": PurgedOut}, **documented(415)},
-)
+@router.on("POST /v1/queue/purge", "Purge done or failed jobs", PurgedOut, 415)
 async def purge(
-    request: Request, view: Writing, body: PurgeIn, idempotency_key: IdempotencyKey = None
+    view: WriterView, body: PurgeIn, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """Records and vectors are kept."""
     age = timedelta(seconds=body.older_than)
 
     async def do() -> Response:
-        async with view.noted("queue.purge", f"{body.status}, older than {body.older_than:g} s"):
+        async with view.audited("queue.purge", f"{body.status}, older than {body.older_than:g} s"):
             if body.status == "done":
                 count = await view.run(view.queue.purge_done, age)
             else:
                 count = await view.run(view.queue.purge_dead, age, boxed=body.boxed)
         return answer(PurgedOut, {"purged": count})
 
-    return await once(request, view, idempotency_key, do)
+    return await once(view, idempotency_key, do)
 
 
-@router.post(
-    "/pause",
-    summary="Stop workers from claiming jobs",
-    responses={200: {"model": PausedOut}, **documented()},
-)
-async def pause(view: Writing) -> Response:
+@router.on("POST /v1/queue/pause", "Stop workers from claiming jobs", PausedOut)
+async def pause(view: WriterView) -> Response:
     """Jobs of the tenant; for a platform admin of all tenants, or of one with `?tenant=`. Claimed
     jobs are finished."""
-    async with view.noted("queue.pause"):
+    async with view.audited("queue.pause"):
         return await view.run(_set_paused, view, True)
 
 
-@router.post(
-    "/resume",
-    summary="Let workers claim jobs again",
-    responses={200: {"model": PausedOut}, **documented()},
-)
-async def resume(view: Writing) -> Response:
+@router.on("POST /v1/queue/resume", "Let workers claim jobs again", PausedOut)
+async def resume(view: WriterView) -> Response:
     """Ends a pause of the same scope. While all tenants are paused, a tenant that resumes stays
     paused."""
-    async with view.noted("queue.resume"):
+    async with view.audited("queue.resume"):
         return await view.run(_set_paused, view, False)
 
 

@@ -5,52 +5,133 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, unquote
 
-from fastapi import APIRouter, Depends, Header, Path, Query
+from fastapi import Depends, Header, Path, Query
+from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec.errors import EvervecError
 from evervec.facade import Evervec
-from evervec.model.jobs import Status, Ticket
+from evervec.model.jobs import Attempt, Status, Ticket
 from evervec.model.records import Record
-from evervec.records.drafts import LONGEST_ID, OPTIONS, check_name
-from evervec.server.access import TENANT, ReadingKind, View, WritingKind, view_of
+from evervec.records.drafts import HIGHEST_PRIORITY, LONGEST_ID, LONGEST_NAME, OPTIONS, check_name
+from evervec.server.access import TENANT, KindReaderView, KindWriterView, View, view_of
 from evervec.server.answers import (
+    MOST_AT_ONCE,
+    BigInt,
+    Given,
+    Json,
+    More,
+    Shown,
     answer,
     asked_seq,
     asked_wait,
     entity_tag,
     make_cursor,
     read_cursor,
+    shows,
 )
-from evervec.server.discretion import told
+from evervec.server.idempotency import IDEMPOTENCY_KEY, KEY_SHAPE, checked_name, derived_id, once
 from evervec.server.keys import Role
-from evervec.server.problems import Problem, described, documented
-from evervec.server.repeats import IDEMPOTENCY_KEY, KEY_SHAPE, checked_name, made_id, once
+from evervec.server.problems import Problem, redacted
 from evervec.server.requests import (
     LARGE_BODY,
-    CheckedRoute,
     check_media_type,
     check_value,
     check_values,
 )
+from evervec.server.router import Routes, described
 from evervec.server.routes.tenants import quota_headers
-from evervec.server.schemas.base import MOST_AT_ONCE
-from evervec.server.schemas.jobs import HistoryOut
-from evervec.server.schemas.records import RecordIn, RecordOut, RecordsOut, TicketOut
 from evervec.server.service import Save
 from evervec.settings import Settings
 from evervec.stores.values import Draft
 
-R = TypeVar("R", bound=RecordIn)
-
 _FIRST_PORTION = 16
 
-router = APIRouter(prefix="/v1/records", tags=["records"], route_class=CheckedRoute)
+router = Routes("records")
+
+
+class RecordIn(Given):
+    """A record to add: its text, or the object of a typed kind as `data`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "kind": "note",
+                    "id": "tea",
+                    "text": "Tea is grown on hills in Assam.",
+                    "metadata": {"topic": "plants"},
+                }
+            ]
+        }
+    )
+
+    kind: str = Field(min_length=1)
+    text: str | None = None
+    data: Json | None = Field(None, description="instead of `text`, for a kind with a model")
+    id: str | int | None = Field(None, description="default: a new UUIDv7")
+    title: str | None = None
+    metadata: Json | None = None
+    weight: float | None = Field(None, ge=0, le=1)
+    priority: int = Field(0, ge=-HIGHEST_PRIORITY, le=HIGHEST_PRIORITY)
+    delay: float = Field(0.0, ge=0, lt=1e10, allow_inf_nan=False)
+    max_attempts: int | None = Field(None, ge=1, lt=1 << 31)
+    version: int | None = Field(None, ge=-(1 << 63), lt=1 << 63)
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    boxed: bool = Field(False, description="hidden until it is embedded")
+
+
+class TicketIn(Given):
+    """A ticket from adding or deleting a record."""
+
+    kind: str = Field(min_length=1, max_length=LONGEST_NAME)
+    id: str = Field(min_length=1, max_length=LONGEST_ID)
+    job_id: BigInt
+    seq: BigInt
+    accepted: bool = True
+    is_new: bool = True
+    enqueued: bool = True
+    status: Status | None = None
+    error: str | None = None
+
+
+@shows(Ticket)
+class TicketOut(Shown):
+    """The receipt of a change, to wait for it or to search after it."""
+
+    status: Status | None = Field(None, description="status of the change when the wait ended")
+    error: str | None = Field(None, description="error of a failed change")
+
+
+@shows(Record)
+class RecordOut(Shown):
+    """A record."""
+
+
+class RecordsOut(Shown):
+    """A page of records."""
+
+    records: list[RecordOut]
+    cursor: More
+
+
+@shows(Attempt)
+class AttemptOut(Shown):
+    """One attempt of a job."""
+
+
+class HistoryOut(Shown):
+    """The attempts of a record, oldest first."""
+
+    attempts: list[AttemptOut]
+
 
 PREFER = "`wait=30`: respond when it is embedded, or after so many seconds."
 IF_MATCH = "The record's ETag: only if it has not changed since."
@@ -71,6 +152,9 @@ Kind = Annotated[str, Depends(_kind)]
 Id = Annotated[str, Depends(_id)]
 
 
+R = TypeVar("R", bound=RecordIn)
+
+
 def read_record(shape: type[R], source: bytes, settings: Settings) -> R:
     """Parse and check a record."""
     check_values(source, settings.server_values)
@@ -87,14 +171,11 @@ def draft_of(ev: Evervec, given: RecordIn) -> Draft:
     return ev.draft(given.kind, given.data if given.text is None else given.text, options)
 
 
-@router.post(
-    "",
-    summary="Add or change a record",
-    status_code=202,
+@router.on(
+    "POST /v1/records", "Add or change a record", TicketOut, 409, 412, 415, status=202,
     responses={
         201: {"model": TicketOut, "description": "The record is embedded (with `Prefer: wait=`)."},
         202: {"model": TicketOut, "description": "The record is saved, and will be embedded."},
-        **documented(409, 412, 415),
     },
     openapi_extra={
         "parameters": [
@@ -108,7 +189,7 @@ def draft_of(ev: Evervec, given: RecordIn) -> Draft:
             "content": {"application/json": {"schema": {"$ref": "#/components/schemas/RecordIn"}}},
         },
     },
-)
+)  # fmt: skip
 async def add(request: Request) -> Response:
     """Saves the record and its embedding job in one transaction, and responds when both are
     durable. An unchanged record (text, title, metadata and weight) enqueues nothing."""
@@ -123,12 +204,12 @@ async def add(request: Request) -> Response:
         body = read_record(RecordIn, source, settings)
     else:
         body = await view.run(read_record, RecordIn, source, settings)
-    view.must_have(body.kind)
+    view.check_kind(body.kind)
     name = checked_name(headers.get("idempotency-key"))
 
     async def do() -> Response:
         if body.id is None and name is not None:
-            body.id = made_id(view, body.kind, name)
+            body.id = derived_id(view, body.kind, name)
         draft = draft_of(view.ev, body)
         if_match = headers.get("if-match")
         draft.if_seq = asked_seq(if_match)
@@ -139,20 +220,16 @@ async def add(request: Request) -> Response:
             raise _changed(ticket)
         place = f"/v1/records/{quote(ticket.kind, safe='')}/{quote(ticket.id, safe='')}"
         tags = {"ETag": entity_tag(ticket.seq), "Location": place}
-        if view.service.is_bounded(view.tenant):
+        if view.service.has_quotas(view.tenant):
             tags.update(quota_headers(await view.run(view.ev.usage)))
         return await _receipt(view, ticket, headers.get("prefer"), 201, tags)
 
-    return await once(request, view, name, do)
+    return await once(view, name, do)
 
 
-@router.get(
-    "",
-    summary="List records",
-    responses={200: {"model": RecordsOut}, **documented()},
-)
+@router.on("GET /v1/records", "List records", RecordsOut)
 async def records(
-    view: ReadingKind,
+    view: KindReaderView,
     kind: Annotated[str | None, Query(min_length=1)] = None,
     embedded: Annotated[
         bool | None,
@@ -166,7 +243,7 @@ async def records(
 ) -> Response:
     """Ordered by kind and id. `cursor`: from the previous page. A page with long texts has fewer
     than `limit` records."""
-    view.must_have(kind)
+    view.check_kind(kind)
     listed = partial(view.ev.records, kind, embedded=embedded, filter=_filter(filter))
     most = int(view.ev.settings.server_page_mb * 1e6)
     found, more = await view.run(_page, listed, read_cursor(cursor, str, str), limit, most)
@@ -174,33 +251,28 @@ async def records(
     return answer(RecordsOut, {"records": found, "cursor": last})
 
 
-@router.get(
-    "/{kind}/{id:path}/history",
-    summary="List the attempts of a record",
-    responses={200: {"model": HistoryOut}, **documented(404)},
+@router.on(
+    "GET /v1/records/{kind}/{id:path}/history", "List the attempts of a record", HistoryOut, 404
 )
-async def history(view: ReadingKind, kind: Kind, id: Id) -> Response:
+async def history(view: KindReaderView, kind: Kind, id: Id) -> Response:
     """Oldest first; empty for a record without attempts."""
-    view.must_have(kind)
+    view.check_kind(kind)
     found = await view.run(view.ev.queue.history, kind, id)
     if not found and await view.run(view.ev.queue.status, kind, id) is None:
         raise _absent(kind, id)
-    shown = [told(view.caller, attempt) for attempt in found]
+    shown = [redacted(view.caller, attempt) for attempt in found]
     return answer(HistoryOut, {"attempts": shown})
 
 
-@router.get(
-    "/{kind}/{id:path}",
-    summary="Get a record",
-    responses={
-        200: {"model": RecordOut},
-        304: {"description": "The record still matches `If-None-Match`."},
-        **documented(404),
-    },
-)
-async def get(view: ReadingKind, kind: Kind, id: Id, if_none_match: IfNoneMatch = None) -> Response:
+@router.on(
+    "GET /v1/records/{kind}/{id:path}", "Get a record", RecordOut, 404,
+    responses={304: {"description": "The record still matches `If-None-Match`."}},
+)  # fmt: skip
+async def get(
+    view: KindReaderView, kind: Kind, id: Id, if_none_match: IfNoneMatch = None
+) -> Response:
     """The current record, with its ETag; 404 while it is boxed."""
-    view.must_have(kind)
+    view.check_kind(kind)
     found = await view.run(view.ev.get, kind, id)
     if found is None:
         raise _absent(kind, id)
@@ -210,21 +282,18 @@ async def get(view: ReadingKind, kind: Kind, id: Id, if_none_match: IfNoneMatch 
     return answer(RecordOut, found, headers={"ETag": tag})
 
 
-@router.delete(
-    "/{kind}/{id:path}",
-    summary="Delete a record",
-    status_code=202,
+@router.on(
+    "DELETE /v1/records/{kind}/{id:path}", "Delete a record", TicketOut, 404, 412, status=202,
     responses={
         200: {"model": TicketOut, "description": "Its vectors are deleted too (`Prefer: wait=`)."},
         202: {"model": TicketOut, "description": "Searches no longer find it."},
-        **documented(404, 412),
     },
-)
+)  # fmt: skip
 async def delete(
-    view: WritingKind, kind: Kind, id: Id, prefer: Prefer = None, if_match: IfMatch = None
+    view: KindWriterView, kind: Kind, id: Id, prefer: Prefer = None, if_match: IfMatch = None
 ) -> Response:
     """Searches no longer find it; its vectors are deleted soon after."""
-    view.must_have(kind)
+    view.check_kind(kind)
     if_seq = asked_seq(if_match)
     ev = view.service.ev
 
@@ -232,7 +301,7 @@ async def delete(
         ev.tables.check_writable(kind)
         return ev.store.changes.delete(view.tenant, kind, [id], if_seq=if_seq)[0]
 
-    async with view.noted("record.delete", f"{kind}/{id}"):
+    async with view.audited("record.delete", f"{kind}/{id}"):
         ticket = await view.run(delete_it)
         if not ticket.accepted:
             raise _absent(kind, id) if if_match is None else _changed(ticket)

@@ -2,32 +2,67 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Literal
+
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from evervec.model.jobs import Status, Ticket
+from evervec.model.records import Hit
 from evervec.queue.ticket_waiter import job_failed, timed_out
-from evervec.server.access import ReadingKind, View
-from evervec.server.answers import answer
-from evervec.server.discretion import told
-from evervec.server.problems import documented
-from evervec.server.requests import CheckedRoute
-from evervec.server.schemas.jobs import JobOut
-from evervec.server.schemas.records import TicketIn, WaitIn
-from evervec.server.schemas.search import HitsOut, SearchIn
+from evervec.server.access import KindReaderView, View
+from evervec.server.answers import LONGEST_WAIT, MOST_AT_ONCE, Given, Json, Shown, answer, shows
+from evervec.server.problems import redacted
+from evervec.server.router import Routes
+from evervec.server.routes.jobs import JobOut
+from evervec.server.routes.records import TicketIn
 
-router = APIRouter(prefix="/v1", tags=["search"], route_class=CheckedRoute)
+router = Routes("search")
 
 
-@router.post(
-    "/search",
-    summary="Search by meaning and by words",
-    responses={200: {"model": HitsOut}, **documented(409, 415)},
-)
-async def search(view: ReadingKind, body: SearchIn) -> Response:
+class SearchIn(Given):
+    """A search."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"query": "where is tea grown", "k": 3, "filter": {"topic": "plants"}}]
+        }
+    )
+
+    query: str = Field(min_length=1)
+    k: int = Field(10, ge=1, le=MOST_AT_ONCE)
+    kind: str | None = Field(None, min_length=1)
+    mode: Literal["hybrid", "semantic", "text"] = "hybrid"
+    filter: Json | None = Field(None, examples=[{"topic": "plants", "year": {"gte": 2020}}])
+    after: TicketIn | None = Field(None, description="search only when this change is in the index")
+    wait: float = Field(5.0, ge=0, le=LONGEST_WAIT, description="seconds to wait for `after`")
+
+
+@shows(Hit, "row")
+class HitOut(Shown):
+    """A search result."""
+
+
+class HitsOut(Shown):
+    """Search results, best first, and how they were found."""
+
+    hits: list[HitOut]
+    via: str
+    version: str | None
+
+
+class WaitIn(Given):
+    """A change to wait for."""
+
+    ticket: TicketIn
+    wait: float = Field(30.0, ge=0, le=LONGEST_WAIT)
+
+
+@router.on("POST /v1/search", "Search by meaning and by words", HitsOut, 409, 415)
+async def search(view: KindReaderView, body: SearchIn) -> Response:
     """`via` says how the hits were found: without vectors, only text search is used. With `after`,
     the result includes that change, or the response is 409 after `wait` seconds."""
-    view.must_have(body.kind)
+    view.check_kind(body.kind)
     if body.after is not None:
         await _settled(view, body.after, body.wait)
     hits = await view.run(
@@ -36,20 +71,16 @@ async def search(view: ReadingKind, body: SearchIn) -> Response:
     return answer(HitsOut, {"hits": list(hits), "via": hits.via, "version": hits.version})
 
 
-@router.post(
-    "/wait",
-    summary="Wait until a change is in the index",
-    responses={200: {"model": JobOut}, **documented(409, 415)},
-)
-async def wait(view: ReadingKind, body: WaitIn) -> Response:
+@router.on("POST /v1/wait", "Wait until a change is in the index", JobOut, 409, 415)
+async def wait(view: KindReaderView, body: WaitIn) -> Response:
     """Returns the job when it is done; 409 if it failed, is not done in time, or is unknown."""
     ticket = await _settled(view, body.ticket, body.wait)
     job = await view.run(view.ev.wait, ticket, 0.0)
-    return answer(JobOut, told(view.caller, job))
+    return answer(JobOut, redacted(view.caller, job))
 
 
 async def _settled(view: View, given: TicketIn, seconds: float) -> Ticket:
-    view.must_have(given.kind)
+    view.check_kind(given.kind)
     ticket = Ticket(given.kind, given.id, given.job_id, given.seq)
     end = await view.service.settle(view.tenant, ticket, 0.0)
     if end is None and await view.run(view.ev.store.jobs.is_saved, view.tenant, ticket):
@@ -60,6 +91,6 @@ async def _settled(view: View, given: TicketIn, seconds: float) -> Ticket:
     if end is Status.FAILED:
         job = await view.run(view.ev.store.jobs.serving_job, view.tenant, ticket.kind, ticket.id)
         if job is not None:
-            job = told(view.caller, job)
+            job = redacted(view.caller, job)
         raise job_failed(ticket, job, "POST /v1/jobs/{}/retry")
     return ticket

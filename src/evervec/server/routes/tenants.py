@@ -5,18 +5,43 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import unquote
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import Depends, Path
+from pydantic import Field
 from starlette.responses import Response
 
-from evervec.model.reports import Limits, Usage
+from evervec.model.reports import MOST_WEIGHT, Limits, Usage
 from evervec.records.drafts import check_name
-from evervec.server.access import Reading, Running, View
-from evervec.server.answers import answer
-from evervec.server.problems import documented
-from evervec.server.requests import CheckedRoute
-from evervec.server.schemas.tenants import LimitsIn, UsageOut
+from evervec.server.access import AdminView, ReaderView, View
+from evervec.server.answers import BigInt, Given, Shown, answer, shows
+from evervec.server.router import Routes
 
-router = APIRouter(prefix="/v1", tags=["tenants"], route_class=CheckedRoute)
+router = Routes("tenants")
+
+
+class LimitsIn(Given):
+    """The limits of one tenant; they replace all previous ones. Omitted or null: the service's
+    setting for all tenants; 0: no limit."""
+
+    weight: int | None = Field(
+        None, ge=1, le=MOST_WEIGHT,
+        description="share of the queue, relative to other tenants (1 by default)",
+    )  # fmt: skip
+    kinds: BigInt | None = None
+    records: BigInt | None = None
+    bytes: BigInt | None = Field(None, description="of titles, texts and metadata")
+    chunks: BigInt | None = None
+    tokens: BigInt | None = Field(None, description="per day (UTC)")
+    money: float | None = Field(None, ge=0, le=1e15, description="per day (UTC)")
+
+
+@shows(Limits)
+class LimitsOut(Shown):
+    """The limits of a tenant; 0: no limit."""
+
+
+@shows(Usage)
+class UsageOut(Shown):
+    """A tenant's usage, including today's (UTC), and its limits."""
 
 
 async def _tenant(tenant: Annotated[str, Path(min_length=1)]) -> str:
@@ -26,33 +51,21 @@ async def _tenant(tenant: Annotated[str, Path(min_length=1)]) -> str:
 Tenant = Annotated[str, Depends(_tenant)]
 
 
-@router.get(
-    "/usage",
-    summary="Get usage and limits of the tenant",
-    responses={200: {"model": UsageOut}, **documented()},
-)
-async def usage(view: Reading) -> Response:
+@router.on("GET /v1/usage", "Get usage and limits of the tenant", UsageOut)
+async def usage(view: ReaderView) -> Response:
     """Current records, bytes and chunks, today's tokens and money, and the limits."""
     used = await view.run(view.ev.usage)
     return answer(UsageOut, used, headers=quota_headers(used))
 
 
-@router.get(
-    "/tenants/{tenant}/limits",
-    summary="Get usage and limits of a tenant",
-    responses={200: {"model": UsageOut}, **documented()},
-)
-async def limits(view: Running, tenant: Tenant) -> Response:
+@router.on("GET /v1/tenants/{tenant}/limits", "Get usage and limits of a tenant", UsageOut)
+async def limits(view: AdminView, tenant: Tenant) -> Response:
     """For platform admins."""
     return answer(UsageOut, await view.run(view.service.of(tenant).usage))
 
 
-@router.put(
-    "/tenants/{tenant}/limits",
-    summary="Set the limits of a tenant",
-    responses={200: {"model": UsageOut}, **documented(415)},
-)
-async def set_limits(view: Running, tenant: Tenant, body: LimitsIn) -> Response:
+@router.on("PUT /v1/tenants/{tenant}/limits", "Set the limits of a tenant", UsageOut, 415)
+async def set_limits(view: AdminView, tenant: Tenant, body: LimitsIn) -> Response:
     """For platform admins. Other processes of the store apply it within a second. Existing data is
     kept, even beyond the limits."""
     return answer(UsageOut, await view.run(_set, view, tenant, Limits(**body.model_dump())))
@@ -66,10 +79,10 @@ def _set(view: View, tenant: str, limits: Limits) -> Usage:
 
 def quota_headers(used: Usage) -> dict[str, str]:
     """The remaining quotas, in the format of the RateLimit header."""
-    told = [
+    left = [
         f'"{name}";q={bound:g};r={max(0, bound - there):g}'
         if name == "money"
         else f'"{name}";q={bound};r={max(0, bound - there)}'
         for name, (there, bound) in used.bounds().items()
     ]
-    return {"X-Quota": ", ".join(told)} if told else {}
+    return {"X-Quota": ", ".join(left)} if left else {}

@@ -8,11 +8,17 @@ from evervec.stores.duckdb.connections import Connections, Session
 from evervec.stores.sql.schema import Schema
 
 
-def _convert(tables: str) -> str:
+def _convert(statement: str) -> str:
     """Without keys and indexes: an index would slow every write, and columns are scanned fast."""
-    text = re.sub(r"create index [^;]*;\n| with \(.*?\)", "", tables)
-    text = re.sub(r",(.*)\n    (?:primary key|unique) \(.*\)", r"\1", text)
-    text = text.replace(" primary key", " not null")
+    if "create index" in statement:
+        return ""
+    lines: list[str] = []
+    for line in re.sub(r" with \([^()]*\)", "", statement).splitlines():
+        if line.startswith(("    primary key (", "    unique (")):
+            lines[-1] = lines[-1].replace(",", "", 1)
+        else:
+            lines.append(line)
+    text = "\n".join(lines).replace(" primary key", " not null")
     counts = r"(create table (\w+) \(\n    \w+) numbered"
     count = r"create sequence \2_numbers;\n\1 bigint not null default nextval('\2_numbers')"
     return re.sub(counts, count, text)

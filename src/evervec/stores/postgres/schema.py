@@ -10,9 +10,9 @@ from evervec.stores.sql.schema import Schema
 _FILES = ("schema.sql", "queue.sql", "queue_in_sql.sql", "usage.sql")
 
 
-def _convert(tables: str) -> str:
+def _convert(statement: str) -> str:
     """Texts are compared byte by byte, regardless of the database's locale."""
-    text = re.sub(r"create index evervec_", "create index ", tables)
+    text = re.sub(r"create index evervec_", "create index ", statement)
     text = text.replace("evervec_", "evervec.").replace(" double", " double precision")
     text = re.sub(r"^(    \w+ text)\b", r'\1 collate "C"', text, flags=re.MULTILINE)
     return text.replace(" numbered", " bigint generated always as identity primary key")

@@ -22,7 +22,7 @@ class Schema:
     package: str
     """where its files are"""
     convert: Callable[[str], str]
-    """converts the shared tables to the engine's dialect"""
+    """converts a statement of the shared schema to the engine's dialect"""
     files: tuple[str, ...] = ("schema.sql",)
     latest: int = 1
 
@@ -56,7 +56,8 @@ class Schema:
         names = self.files if number == 1 else (f"upgrade_{number}.sql",)
         if number == 1:
             shared = files("evervec.stores.sql").joinpath("schema.sql").read_text("utf-8")
-            yield from split(self.convert(shared))
+            for statement in split(shared):
+                yield from split(self.convert(statement))
         for name in names:
             yield from split(files(self.package).joinpath(name).read_text("utf-8"))
 

@@ -21,7 +21,7 @@ def _rows(columns: Sequence[Column], name: str) -> str:
 
 def _dialect(query: str) -> str:
     """`?1` for `$1`, lists as JSON, no casts."""
-    text = re.sub(r"::\w+", "", expand_rows(query, _rows))
+    text = re.sub(r"::(?:double precision|\w+)", "", expand_rows(query, _rows))
     text = re.sub(r"\$(\d+)", r"?\1", text)
     text = re.sub(r"octets\(([\w.]+)\)", r"length(cast(\1 as blob))", text)
     return re.sub(r"in (?:list|texts)\((\?\d+)\)", r"in (select value from json_each(\1))", text)

@@ -12,12 +12,13 @@ from evervec.stores.sqlite.connections import Connections
 _TYPES = {"bigint": "integer", "double": "real", "bytea": "blob", "numbered": "integer primary key"}
 
 
-def _convert(tables: str) -> str:
-    """Tables that have no number as their key need no rowid beside it."""
-    text = re.sub(r" with \(.*?\)", "", tables)
-    text = re.sub(r"\b(bigint|double|bytea|numbered)\b", lambda found: _TYPES[found[0]], text)
-    keyed = r"(create table [^;]*?(?:text primary key|primary key \()[^;]*?\n\));"
-    return re.sub(keyed, r"\1 without rowid;", text)
+def _convert(statement: str) -> str:
+    """A table whose key is not a number needs no rowid beside it."""
+    text = re.sub(r" with \([^()]*\)", "", statement)
+    for neutral, own in _TYPES.items():
+        text = text.replace(f" {neutral}", f" {own}")
+    keyed = "text primary key" in text or "    primary key (" in text
+    return text.replace("\n);", "\n) without rowid;") if keyed else text
 
 
 SCHEMA = Schema("evervec.stores.sqlite", _convert)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from evervec.server.turns import Turns
+from evervec.server.fair_pool import FairPool
 from support.world import PATIENCE, Clock
 
 
@@ -46,37 +46,37 @@ def floor() -> Iterator[Floor]:
 def test_a_tenant_alone_takes_half_of_the_threads_and_one_beside_others_an_eighth(
     floor: Floor,
 ) -> None:
-    turns = Turns(8, clock=lambda: 0.0)
+    pool = FairPool(8, clock=lambda: 0.0)
     for n in range(20):
-        turns.submit("a", floor.work(f"a{n}"))
+        pool.submit("a", floor.work(f"a{n}"))
     floor.until("a3")
     for n in range(20):
-        turns.submit("b", floor.work(f"b{n}"))
+        pool.submit("b", floor.work(f"b{n}"))
     floor.until("b0")
-    turns.submit("c", floor.work("c0"))
-    turns.submit("d", floor.work("d0"))
+    pool.submit("c", floor.work("c0"))
+    pool.submit("d", floor.work("d0"))
     floor.until("c0", "d0")
     assert [sum(name[0] == tenant for name in floor.order) for tenant in "abcd"] == [4, 1, 1, 1]
-    assert (turns.running, turns.waiting) == (7, 35)
+    assert (pool.running, pool.waiting) == (7, 35)
 
 
 def test_a_setting_bounds_the_threads_of_a_tenant(floor: Floor) -> None:
-    turns = Turns(8, 1)
+    pool = FairPool(8, 1)
     for n in range(5):
-        turns.submit("a", floor.work(f"a{n}"))
-    turns.submit("b", floor.work("b0"))
+        pool.submit("a", floor.work(f"a{n}"))
+    pool.submit("b", floor.work("b0"))
     floor.until("a0", "b0")
-    assert turns.running == 2
+    assert pool.running == 2
 
 
 def test_whoever_used_least_time_goes_first(floor: Floor) -> None:
     clock = Clock(0.0)
-    turns = Turns(1, clock=clock)
-    turns.submit("a", floor.work("a0"))
+    pool = FairPool(1, clock=clock)
+    pool.submit("a", floor.work("a0"))
     floor.until("a0")
     for n in range(1, 4):
-        turns.submit("a", floor.work(f"a{n}"))
-        turns.submit("b", floor.work(f"b{n}"))
+        pool.submit("a", floor.work(f"a{n}"))
+        pool.submit("b", floor.work(f"b{n}"))
     clock.move(10)  # which a0 took
     floor.release("a0")
     floor.until("b1")
@@ -88,20 +88,20 @@ def test_whoever_used_least_time_goes_first(floor: Floor) -> None:
 
 def test_who_comes_back_is_not_owed_the_time_that_it_was_away(floor: Floor) -> None:
     clock = Clock(0.0)
-    turns = Turns(1, clock=clock)
+    pool = FairPool(1, clock=clock)
     floor.release("a0", "b0")
     for name in ("a0", "b0"):
-        turns.submit(name[0], floor.work(name))
+        pool.submit(name[0], floor.work(name))
         floor.until(name)
-    turns.submit("a", floor.work("a1"))
+    pool.submit("a", floor.work("a1"))
     floor.until("a1")
-    turns.submit("a", floor.work("a2"))
+    pool.submit("a", floor.work("a2"))
     clock.move(1000)
     floor.release("a1")
     floor.until("a2")
-    turns.submit("a", floor.work("a3"))
+    pool.submit("a", floor.work("a3"))
     for n in range(1, 4):
-        turns.submit("b", floor.work(f"b{n}"))
+        pool.submit("b", floor.work(f"b{n}"))
     clock.move(1)
     floor.release("a2")
     floor.until("b1")
@@ -112,43 +112,43 @@ def test_who_comes_back_is_not_owed_the_time_that_it_was_away(floor: Floor) -> N
 
 
 def test_what_is_withdrawn_is_never_done(floor: Floor) -> None:
-    turns = Turns(1)
-    first = turns.submit("a", floor.work("a0"))
+    pool = FairPool(1)
+    first = pool.submit("a", floor.work("a0"))
     floor.until("a0")
-    second, third = (turns.submit("a", floor.work(f"a{n}")) for n in (1, 2))
-    assert turns.withdraw(second)
-    assert not turns.withdraw(first)
+    second, third = (pool.submit("a", floor.work(f"a{n}")) for n in (1, 2))
+    assert pool.withdraw(second)
+    assert not pool.withdraw(first)
     floor.release("a0")
     floor.until("a2")
-    assert not turns.withdraw(third)
+    assert not pool.withdraw(third)
     assert floor.order == ["a0", "a2"]
 
 
 def test_an_error_of_the_work_costs_no_thread(floor: Floor) -> None:
-    turns = Turns(1)
+    pool = FairPool(1)
 
     def fail() -> None:
         raise SystemExit
 
     for _ in range(3):
-        turns.submit("a", fail)
-    turns.submit("a", floor.work("a0"))
+        pool.submit("a", fail)
+    pool.submit("a", floor.work("a0"))
     floor.until("a0")
 
 
 def test_it_makes_do_with_the_threads_that_there_are(
     floor: Floor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turns = Turns(4)
+    pool = FairPool(4)
     floor.release("a0", "a1")
-    turns.submit("a", floor.work("a0"))
+    pool.submit("a", floor.work("a0"))
     floor.until("a0")
 
     def none(_: object) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", none)
-    turns.submit("a", floor.work("a1"))
+    pool.submit("a", floor.work("a1"))
     floor.until("a1")
     with pytest.raises(RuntimeError):
-        Turns(4).submit("a", floor.work("a2"))
+        FairPool(4).submit("a", floor.work("a2"))

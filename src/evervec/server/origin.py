@@ -8,6 +8,7 @@ request was forwarded, comes from a web page, or passed through another applicat
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -15,14 +16,14 @@ from starlette.datastructures import Headers
 from evervec.errors import SettingsError
 from evervec.server.requests import Scope
 
-_PASSED_ON = frozenset({
+_PROXY_HEADERS = frozenset({
     "forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "client-ip",
     "true-client-ip", "fastly-client-ip", "fly-client-ip", "x-appengine-user-ip", "x-azure-clientip",
     "x-azure-socketip", "x-envoy-external-address", "x-proxyuser-ip", "x-original-host",
     "x-original-url", "x-rewrite-url", "x-originating-ip", "x-remote-ip", "x-remote-addr",
     "x-host", "x-amzn-trace-id", "x-cloud-trace-context", "cdn-loop", "cf-ray", "cf-visitor",
 })  # fmt: skip
-_PASSED_ON_PREFIXES = ("x-forwarded", "cf-connecting", "x-original-forwarded", "x-vercel-", "x-nf-")
+_PROXY_PREFIXES = ("x-forwarded", "cf-connecting", "x-original-forwarded", "x-vercel-", "x-nf-")
 
 
 class Proxies:
@@ -64,7 +65,7 @@ def is_local(scope: Scope) -> bool:
         return False
     if scope["mounted"] or scope["http_version"] == "1.0":  # 1.0: nginx's default
         return False
-    if any(_says_passed_on(name) for name in headers):
+    if any(_shows_a_proxy(name) for name in headers):
         return False
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return False
@@ -96,8 +97,20 @@ def own_address(scope: Scope) -> str | None:
     return f"{scope.get('scheme', 'http')}://{shown}:{port}{scope.get('root_path', '')}"
 
 
-def _says_passed_on(name: str) -> bool:
-    return name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+@lru_cache(4096)
+def client_network(address: str) -> str:
+    """The key by which a client is counted: an IPv4 address, or an IPv6 /64 network, which
+    usually belongs to one client."""
+    found = _address(address)
+    if found is None:
+        return address
+    if found.version == 4:
+        return str(found)
+    return str(ipaddress.IPv6Network((int(found) >> 64 << 64, 64)))
+
+
+def _shows_a_proxy(name: str) -> bool:
+    return name in _PROXY_HEADERS or name.startswith(_PROXY_PREFIXES)
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

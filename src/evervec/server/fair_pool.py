@@ -16,11 +16,11 @@ from collections.abc import Callable
 
 log = logging.getLogger("evervec.server")
 
-_OF_LATE = 1.0
-_PARTS = 8
+_RECENT_SECONDS = 1.0
+_SHARE_PARTS = 8
 
 
-class Turn:
+class _Call:
     """A call that waits for a thread, or has one."""
 
     __slots__ = ("began", "tenant", "work")
@@ -31,7 +31,7 @@ class Turn:
         self.began = False
 
 
-class Turns:
+class FairPool:
     """A pool of daemon threads, started as needed. A thread that hangs does not prevent the process
     from exiting."""
 
@@ -47,7 +47,7 @@ class Turns:
         self._most = most or threads
         self._name = name
         self._clock = clock
-        self._waiting: dict[str, deque[Turn]] = {}
+        self._waiting: dict[str, deque[_Call]] = {}
         self._running: Counter[str] = Counter()
         self._used: dict[str, float] = {}
         """seconds used by tenant; a tenant that returns starts at the others' level"""
@@ -59,9 +59,9 @@ class Turns:
         self._closed = False
         self._changed = threading.Condition()
 
-    def submit(self, tenant: str, work: Callable[[], object]) -> Turn:
+    def submit(self, tenant: str, work: Callable[[], object]) -> _Call:
         """Run `work` when a thread is free. It must not raise."""
-        turn = Turn(tenant, work)
+        call = _Call(tenant, work)
         with self._changed:
             self._asked.pop(tenant, None)
             self._asked[tenant] = self._clock()  # most recent last
@@ -69,21 +69,21 @@ class Turns:
                 self._waiting[tenant] = deque()
                 if not self._running[tenant]:
                     self._used[tenant] = max(self._used.get(tenant, 0.0), self._floor)
-            self._waiting[tenant].append(turn)
-            self._summon()
-        return turn
+            self._waiting[tenant].append(call)
+            self._wake()
+        return call
 
-    def withdraw(self, turn: Turn) -> bool:
+    def withdraw(self, call: _Call) -> bool:
         """Withdraw a call that has not begun; False: it has begun."""
         with self._changed:
-            if turn.began:
+            if call.began:
                 return False
-            turn.began = True  # so that no thread runs it
-            queue = self._waiting.get(turn.tenant)
+            call.began = True  # so that no thread runs it
+            queue = self._waiting.get(call.tenant)
             if queue is not None:
-                queue.remove(turn)
+                queue.remove(call)
                 if not queue:
-                    self._forget(turn.tenant)
+                    self._forget(call.tenant)
             return True
 
     @property
@@ -101,7 +101,7 @@ class Turns:
             self._closed = True
             self._changed.notify_all()
 
-    def _summon(self) -> None:
+    def _wake(self) -> None:
         """Wake or start a thread; it summons the next one if there is more work."""
         if self._idle:
             self._changed.notify()
@@ -122,15 +122,15 @@ class Turns:
         self._started += 1
 
     def _run(self) -> None:
-        while (turn := self._take()) is not None:
+        while (call := self._take()) is not None:
             began = self._clock()
             try:
-                turn.work()
+                call.work()
             except BaseException:
                 log.exception("unexpected error in a request thread")
-            self._end(turn.tenant, self._clock() - began)
+            self._end(call.tenant, self._clock() - began)
 
-    def _take(self) -> Turn | None:
+    def _take(self) -> _Call | None:
         """The next call that may begin; None: the pool is closed."""
         with self._changed:
             self._idle += 1
@@ -140,15 +140,15 @@ class Turns:
                 self._changed.wait()
             self._idle -= 1
             queue = self._waiting[tenant]
-            turn = queue.popleft()
-            turn.began = True
+            call = queue.popleft()
+            call.began = True
             self._running[tenant] += 1
             self._floor = max(self._floor, self._used[tenant])
             if not queue:
                 self._forget(tenant)
             if self._next() is not None:
-                self._summon()
-            return turn
+                self._wake()
+            return call
 
     def _next(self) -> str | None:
         """The next tenant: of those below their share, the one that used the least time."""
@@ -161,10 +161,10 @@ class Turns:
 
     def _share(self) -> int:
         """The threads that a tenant may use, depending on whether others were active recently."""
-        since = self._clock() - _OF_LATE
+        since = self._clock() - _RECENT_SECONDS
         while self._asked and next(iter(self._asked.values())) < since:
             del self._asked[next(iter(self._asked))]
-        return self.threads if len(self._asked) <= 1 else max(1, self.threads // _PARTS)
+        return self.threads if len(self._asked) <= 1 else max(1, self.threads // _SHARE_PARTS)
 
     def _end(self, tenant: str, seconds: float) -> None:
         with self._changed:

@@ -1,8 +1,7 @@
-"""Commands for operation: init, status, worker, backfill, verify, reindex, doctor, demo."""
+"""Commands for operation: init, status, worker, doctor, demo."""
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,45 +9,39 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evervec.cli.app import Where, as_json, command, note
+from evervec.cli.app import Where, command
 from evervec.cli.output import (
     ago,
     duration,
     embedder_advice,
     print_json,
-    print_table,
-    progress,
+    process_all,
     resume_command,
     say,
+    show,
     styled,
 )
 from evervec.model.basics import as_datetime
-from evervec.model.reports import QUICK
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
-    from evervec.model.reports import Backfill, Usage, VerifyReport
+    from evervec.model.reports import Usage
     from evervec.stores.notes import Episode
     from evervec.tables.base import Attachment
 
 
 @command("init", "evervec --store notes.db init")
-@as_json
 def init(where: Where, as_json: bool) -> None:
     """Create the store, if it does not exist yet."""
     with where.opened(make=True) as ev:
         facts = {"store": ev.store.url, "embedder": ev.embedder.name, "model": ev.embedder.model}
-    if as_json:
-        print_json(facts)
-        return
     model = f" ({facts['model']})" if facts["model"] else ""
-    say(f"{facts['store']} is ready; embedder: {facts['embedder']}{model}")
-    say("next: evervec add KIND FILES…")
+    ready = f"{facts['store']} is ready; embedder: {facts['embedder']}{model}"
+    show(as_json, facts, ready, "next: evervec add KIND FILES…")
 
 
 @command("status", "evervec status --watch")
 @click.option("--watch", is_flag=True, help="Refresh every second.")
-@as_json
 def status(where: Where, watch: bool, as_json: bool) -> None:
     """Show jobs by status, alerts, versions and workers."""
     with where.opened() as ev:
@@ -179,16 +172,8 @@ def _table_facts(ev: Evervec, attached: Attachment, backfilled: bool) -> dict[st
 @click.option("--metrics-port", type=click.IntRange(1, 65535), help="Port for Prometheus metrics.")
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for metrics.")
 @click.option("--metrics-name", multiple=True, help="Host name that Prometheus may ask for.")
-@as_json
-def worker(
-    where: Where,
-    drain: bool,
-    concurrency: int | None,
-    metrics_port: int | None,
-    metrics_host: str,
-    metrics_name: tuple[str, ...],
-    as_json: bool,
-) -> int:
+def worker(where: Where, drain: bool, concurrency: int | None, metrics_port: int | None,
+           metrics_host: str, metrics_name: tuple[str, ...], as_json: bool) -> int:  # fmt: skip
     """Process jobs until SIGTERM or Ctrl-C; a second signal stops at once."""
     settings = {} if concurrency is None else {"concurrency": concurrency}
     with where.opened(make=True, **settings) as ev:
@@ -204,8 +189,7 @@ def worker(
             with _metrics(ev, metrics_host, metrics_port, metrics_name):
                 ev.run_worker()
             return 0
-        with progress("embedding", ev.queue.stats().pending, quiet=as_json) as bar:
-            result = ev.process_all(progress=bar.advance)
+        result = process_all(ev, quiet=as_json)
         stats = ev.queue.stats()
     if as_json:
         print_json(result)
@@ -221,140 +205,7 @@ def worker(
     return 1 if result.failed else 0
 
 
-@command("backfill", "evervec backfill --dry-run")
-@click.option("--kind", help="Only this kind.")
-@click.option("--dry-run", is_flag=True, help="Only show the estimate.")
-@as_json
-def backfill(where: Where, kind: str | None, dry_run: bool, as_json: bool) -> None:
-    """Enqueue records without current vectors, behind all live work."""
-    with where.opened() as ev:
-        plan = ev.backfill(kind, dry_run=True)
-        if not as_json:
-            say(_estimate(plan))
-        if not dry_run and plan.records + plan.rendered:
-            total = sum(v.items for v in ev.versions(all_tenants=True) if kind in (None, v.kind))
-            with progress("scanning", total, quiet=as_json) as bar:
-                plan = ev.backfill(kind, progress=bar.advance)
-            if not as_json:
-                say(f"{plan.enqueued} enqueued; `evervec worker` embeds them")
-    if as_json:
-        print_json(plan)
-
-
-def _estimate(plan: Backfill) -> str:
-    if not plan.records + plan.rendered:
-        return "every record has current vectors, or a job to make them"
-    again = f", {plan.rendered} of them rendered again" if plan.rendered else ""
-    money = f", {plan.money:.4f}" if plan.money else ""
-    count = max(plan.records, plan.rendered)
-    return (
-        f"{count} records lack current vectors{again}: at most {plan.tokens:,} tokens{money}; "
-        "unchanged chunks cost nothing"
-    )
-
-
-@command("verify", "evervec verify --all-tenants --repair")
-@click.option("--repair", is_flag=True, help="Repair and embed what is wrong, then verify again.")
-@click.option("--quick", is_flag=True, help="Do not compare the records' texts.")
-@click.option("--all-tenants", is_flag=True, help="Check the records of all tenants.")
-@as_json
-def verify(where: Where, repair: bool, quick: bool, all_tenants: bool, as_json: bool) -> int:
-    """Check that index and records agree.
-
-    Exit code 0: they agree. 1: something is wrong, or failed. 3: nothing is wrong, but some
-    records wait for a worker, or could not be checked.
-    """
-    with where.opened() as ev:
-
-        def look(repair: bool) -> VerifyReport:
-            with progress("verifying", _held(ev, all_tenants), quiet=as_json) as bar:
-                return ev.verify(repair, quick=quick, all_tenants=all_tenants, progress=bar.advance)
-
-        report, left, waits = look(repair), None, None
-        if repair:
-            note(ev, "index.repair", everyone=all_tenants)
-        if repair and not report.clean:
-            with progress("embedding", ev.queue.stats().pending, quiet=as_json) as bar:
-                ev.process_all(progress=bar.advance)
-            left = look(False)
-            if ev.queue.stats().pending:
-                waits = ev.provider.pauses_because() or ev.embedder_because
-    if as_json:
-        print_json(_facts(report) | {"left": left and _facts(left)})
-    else:
-        _show_report(report)
-        if left is not None:
-            say(f"{report.repaired} repaired; after that:")
-            _show_report(left)
-        if waits:
-            say(f"embedding is paused: {waits}")
-        elif left is None and not report.clean:
-            say("to repair, run `evervec verify --repair`")
-    return 1 if waits else _exit_code(left or report, quick)
-
-
-def _held(ev: Evervec, all_tenants: bool) -> int:
-    """Approximate number of records to check."""
-    if all_tenants:
-        return sum(version.items for version in ev.versions())
-    return sum(holding.items for holding in ev.store.versions.holdings(ev.tenant).values())
-
-
-def _exit_code(report: VerifyReport, quick: bool) -> int:
-    if not report.clean or report.failed:
-        return 1
-    left_out = [what for what in report.unchecked if not (quick and what == QUICK)]
-    return 3 if report.waiting or left_out else 0
-
-
-def _facts(report: VerifyReport) -> dict[str, Any]:
-    return {**dataclasses.asdict(report), "clean": report.clean, "complete": report.complete}
-
-
-def _show_report(report: VerifyReport) -> None:
-    say(f"{report.checked} records checked")
-    for name, count in report.faults.items():
-        say(f"{count} {name}")
-    for trouble in report.troubles:
-        say(styled(f"table {trouble}", "red"))
-    if report.failed:
-        say(f"{report.failed} failed: see `evervec jobs --status failed`")
-    if report.waiting:
-        say(f"{report.waiting} not checked: waiting for a worker, or changing now")
-    for what in report.unchecked:
-        say(f"not checked: {what}")
-    if report.complete:
-        say("the index holds exactly the latest version of each record")
-    elif report.clean:
-        say("no faults among the checked records")
-    elif len(report.by) > 1:
-        head = [field.name for field in dataclasses.fields(report.by[0])]
-        print_table(head, [dataclasses.astuple(tally) for tally in report.by])
-
-
-@command("reindex", "evervec --store notes.db reindex lancedb://vectors")
-@click.argument("url", metavar="URL")
-@as_json
-def reindex(where: Where, url: str, as_json: bool) -> None:
-    """Change to another index and make all vectors again there.
-
-    URL is that of the index, or `own` for the store's own database. First stop the workers and
-    services that use the current index. If the new index already holds the vectors, because it
-    was moved or copied, nothing is embedded again.
-    """
-    if where.app:
-        raise click.UsageError("reindex does not work with --app: give --store instead")
-    with dataclasses.replace(where, index=url).opened(reindex=True) as ev:
-        facts = {"index": "own" if ev.index.shares_store else ev.index.url,
-                 "waiting": ev.queue.stats().pending}  # fmt: skip
-    if as_json:
-        print_json(facts)
-    else:
-        say(f"the index is {facts['index']}; {facts['waiting']} records wait for a worker")
-
-
 @command("doctor", "evervec doctor")
-@as_json
 def doctor(where: Where, as_json: bool) -> int:
     """Check store, disk, model, index, versions and clock, and say how to fix each."""
     from evervec.cli.doctor import examine
@@ -372,7 +223,7 @@ def doctor(where: Where, as_json: bool) -> int:
     return 1 if any(f.state == "bad" for f in findings) else 0
 
 
-@command("demo", "evervec demo")
+@command("demo", "evervec demo", with_json=False)
 @click.option(
     "--keep",
     metavar="PATH",

@@ -12,13 +12,18 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
-Json = Mapping[str, Any]
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
 
-POLICY = (
+router = APIRouter(include_in_schema=False)
+
+Json = Mapping[str, Any]
+_POLICY = (
     "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
-STYLE = """\
+_STYLE = """\
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem; }
 code, pre { font: 0.9em/1.4 ui-monospace, monospace; }
@@ -35,6 +40,21 @@ _INTRODUCTION = (
     'documents: see <a href="#schema-ProblemDocument">ProblemDocument</a>. As OpenAPI: '
     '<a href="openapi.json">openapi.json</a>.</p>'
 )
+
+
+@router.get("/docs")
+async def docs(request: Request) -> Response:
+    """The API documentation."""
+    state = request.app.state
+    if not hasattr(state, "docs_page"):
+        state.docs_page = docs_page(request.app.openapi())
+    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
+    return HTMLResponse(state.docs_page, headers=headers)
+
+
+@router.get("/docs/style.css")
+async def style() -> Response:
+    return Response(_STYLE, media_type="text/css", headers={"Cache-Control": "max-age=3600"})
 
 
 def docs_page(described: Json) -> str:

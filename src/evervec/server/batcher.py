@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 Group = list[tuple[Asked, asyncio.Future[Answer]]]
 
 
-class Together(Generic[Asked, Answer]):
+class Batcher(Generic[Asked, Answer]):
     """Turns a blocking function of many items into an async function of one.
 
     `do` returns a result for each item, in order; an exception among the results is raised for

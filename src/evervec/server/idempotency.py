@@ -37,20 +37,18 @@ IdempotencyKey = Annotated[
     Header(min_length=1, max_length=255, pattern=KEY_SHAPE["pattern"], description=IDEMPOTENCY_KEY),
 ]
 _NAMESPACE = uuid.UUID("6d6f0f5e-6a0c-5a51-9b5c-6576657276ec")
-_LOOKED_AGAIN = 60.0
+_RECOUNT_SECONDS = 60.0
 """seconds after which the keys of a tenant that has too many are counted again"""
 _TENANTS = 1000
 """number of tenants whose counts are cached"""
 _KEPT_HEADERS = ("etag", "location")
 
 
-async def once(
-    request: Request, view: View, name: str | None, do: Callable[[], Awaitable[Response]]
-) -> Response:
+async def once(view: View, name: str | None, do: Callable[[], Awaitable[Response]]) -> Response:
     """Execute a request, or return its stored response. Error responses are not stored."""
     if name is None:
         return await do()
-    names, fingerprint = view.service.names, await _fingerprint(request)
+    names, fingerprint = view.service.idempotency_keys, await _fingerprint(view.request)
     name = f"{name} {view.caller.agent}"  # two agents may choose the same name
     known = await view.run(names.ask, view.tenant, name, fingerprint)
     if known.fingerprint != fingerprint:
@@ -71,7 +69,7 @@ async def once(
     return response
 
 
-class Names:
+class IdempotencyKeys:
     """The stored Idempotency-Keys, with a limit per tenant.
 
     They are not counted with every request: below the limit, a hundredth of the limit is admitted
@@ -85,7 +83,7 @@ class Names:
         self._most = settings.server_repeat_names
         self._hours = settings.server_repeat_hours
         self._clock = clock
-        self._room: dict[str, _Room] = {}
+        self._counts: dict[str, _Count] = {}
 
     def answer(self, tenant: str, name: str, answer: str) -> None:
         self._store.service.answer(tenant, name, answer)
@@ -102,33 +100,35 @@ class Names:
                 f"this tenant has the maximum of {self._most:,} stored Idempotency-Keys "
                 f"(server_repeat_names), each kept for {self._hours:g} h: wait, or send the "
                 "request without one",
-                headers={"Retry-After": f"{_LOOKED_AGAIN:.0f}"},
+                headers={"Retry-After": f"{_RECOUNT_SECONDS:.0f}"},
             )
         return known
 
     def _has_room(self, tenant: str) -> bool:
-        room = self._room.get(tenant)
-        if room is None or (room.left <= 0 and (room.open or self._clock() >= room.again)):
+        count = self._counts.get(tenant)
+        if count is None or (
+            count.left <= 0 and (count.below_limit or self._clock() >= count.count_again_at)
+        ):
             free = self._most - self._store.service.count_asked(tenant, self._most)
             left = min(free, max(1, self._most // 100))
-            room = _Room(left, free > 0, self._clock() + _LOOKED_AGAIN)
-            self._room.pop(tenant, None)
-            self._room[tenant] = room
-            if len(self._room) > _TENANTS:
-                self._room.pop(next(iter(self._room)), None)
-        room.left -= 1
-        return room.left >= 0
+            count = _Count(left, free > 0, self._clock() + _RECOUNT_SECONDS)
+            self._counts.pop(tenant, None)
+            self._counts[tenant] = count
+            if len(self._counts) > _TENANTS:
+                self._counts.pop(next(iter(self._counts)), None)
+        count.left -= 1
+        return count.left >= 0
 
 
 @dataclass(slots=True)
-class _Room:
+class _Count:
     """The result of a count of a tenant's keys."""
 
     left: int
     """keys that are admitted before the next count"""
-    open: bool
+    below_limit: bool
     """whether the tenant was below its limit"""
-    again: float
+    count_again_at: float
     """when to count again, at the limit"""
 
 
@@ -147,7 +147,7 @@ def checked_name(given: str | None) -> str | None:
     return given
 
 
-def made_id(view: View, kind: str, name: str, position: int = 0) -> str:
+def derived_id(view: View, kind: str, name: str, position: int = 0) -> str:
     """The id of a record without one, the same for each repetition of the request."""
     parts = (view.tenant, view.caller.agent, kind, name, str(position))
     return str(uuid.uuid5(_NAMESPACE, "\n".join(parts)))

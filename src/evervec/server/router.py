@@ -1,0 +1,124 @@
+"""How routes are declared: checked requests, and documented responses."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from fastapi import APIRouter
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from evervec.server.problems import MEDIA_TYPE, Problem
+from evervec.server.requests import LARGE_BODY, check_media_type, read_json
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MEANING = {
+    400: "The body cannot be read: not JSON, not UTF-8, or nested too deep.",
+    401: "The key is missing or invalid.",
+    403: "The key lacks permission for this, or for that tenant.",
+    404: "It does not exist in the tenant.",
+    409: "The current state does not allow this, or the change is not done yet.",
+    412: "The record no longer matches `If-Match`.",
+    413: "The body is larger than `server_body_mb`.",
+    415: "The body is neither JSON nor, for a batch, NDJSON.",
+    422: "The request has an invalid value; `detail` names it.",
+    429: "A limit of the agent, client or tenant is exceeded; `Retry-After` says when to retry.",
+    500: "Internal error; the service's log has the `request_id`.",
+    503: "The store is unavailable, or there are too many requests; nothing was done.",
+    504: "It took longer than `Request-Timeout` or `server_seconds`; `detail` says what was done.",
+}
+_ANYWHERE = (400, 401, 403, 413, 422, 429, 500, 503, 504)
+"""errors that any route may return"""
+
+
+class CheckedRequest(Request):
+    """A request whose JSON is checked for values that stores and indexes do not support."""
+
+    async def json(self) -> Any:
+        service = self.app.state.service
+        body, settings = await self.body(), service.ev.settings
+        caller = self.scope.get("caller")
+        if len(body) < LARGE_BODY or caller is None:
+            return read_json(body, settings)
+        return await service.run_for(caller.tenant, read_json, body, settings)
+
+
+class CheckedRoute(APIRoute):
+    """A route that reads its body through `CheckedRequest` and rejects unknown query parameters:
+    a mistyped `?tenant=` must not be ignored."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        extra = (self.openapi_extra or {}).get("parameters", ())
+        known = _parameters(self.dependant) | {p["name"] for p in extra if p["in"] == "query"}
+
+        needed = [r for d in self.dependant.dependencies if (r := getattr(d.call, "role", None))]
+
+        async def checked(request: Request) -> Response:
+            for role in needed:  # before the body is read, which comes before dependencies
+                request.scope["caller"].require(role)
+            for name in request.query_params:
+                if name not in known:
+                    close = difflib.get_close_matches(name[:40], known, 1)
+                    hint = f"did you mean {close[0]!r}?" if close else "see /docs"
+                    raise Problem(422, f"unknown parameter {name[:40]!r}; {hint}")
+            if self.body_field is not None:
+                check_media_type(request)
+            return await handle(CheckedRequest(request.scope, request.receive))
+
+        return checked
+
+
+def _parameters(dependant: Dependant) -> set[str]:
+    """The names of a route's query parameters."""
+    own = {field.alias for field in dependant.query_params}
+    return own.union(*map(_parameters, dependant.dependencies))
+
+
+class Routes(APIRouter):
+    """The routes of one subject."""
+
+    def __init__(self, subject: str, route_class: type[APIRoute] = CheckedRoute) -> None:
+        super().__init__(tags=[subject], route_class=route_class)
+
+    def on(
+        self,
+        call: str,
+        summary: str,
+        shape: type[BaseModel] | None,
+        *errors: int,
+        status: int = 200,
+        responses: dict[int | str, dict[str, Any]] | None = None,
+        **options: Any,
+    ) -> Callable[[F], F]:
+        """Declare a route by method and path (`GET /v1/jobs`), with the body of its response and
+        the errors that it may return beside those of every route."""
+        method, path = call.split()
+        shown = documented(shape, *errors, status=status) | (responses or {})
+        return self.api_route(
+            path, methods=[method], summary=summary, status_code=status, responses=shown, **options
+        )
+
+
+def documented(
+    shape: type[BaseModel] | None, *errors: int, status: int = 200
+) -> dict[int | str, dict[str, Any]]:
+    """The responses of a route for OpenAPI: its body, its `errors`, and those of every route."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
+    good: dict[int | str, dict[str, Any]] = {} if shape is None else {status: {"model": shape}}
+    return good | {
+        error: {"description": _MEANING[error], "content": content}
+        for error in sorted({*errors, *_ANYWHERE})
+    }
+
+
+def described(name: str, place: str, meaning: str, **shape: Any) -> dict[str, Any]:
+    """The OpenAPI description of a parameter that a route reads itself."""
+    text = {"type": "string", **(shape or ({"minLength": 1} if place == "query" else {}))}
+    return {"name": name, "in": place, "required": False, "description": meaning, "schema": text}

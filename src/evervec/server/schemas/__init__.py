@@ -1,1 +1,0 @@
-"""The schemas of request and response bodies, by route, as OpenAPI shows them."""
