@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from evervec.indexes.qdrant.edge import EdgeEngine
+from evervec.stores.notes import UNAWARE
 from evervec.stores.postgres import versions
 from explorer.damage import TWICE
 from explorer.engines import aligned
@@ -230,7 +231,7 @@ def test_a_change_of_model_waits_for_transactions(scope: Scope, schedule: list[L
 def test_the_explorer_sees_a_version_dropped_under_a_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(versions, "UNAWARE", replace(versions.UNAWARE, name="unaware of {}"))
+    monkeypatch.setattr(versions, "UNAWARE", replace(UNAWARE, name="unaware of {}"))
     assert replay(GIVEN_UP, GIVEN_UP_SCHEDULE)
 
 
