@@ -18,7 +18,7 @@ from evervec.indexes.base import Index
 from evervec.maintenance.housekeeping import Housekeeping
 from evervec.model.basics import as_datetime
 from evervec.model.bounds import check_limit
-from evervec.model.filters import check_filter
+from evervec.model.filters import read_filter
 from evervec.model.jobs import Job, Op, Status, Ticket
 from evervec.model.records import Hits, Record, Version
 from evervec.model.reports import Backfill, Estimate, Limits, ProcessResult, Usage, VerifyReport
@@ -272,14 +272,19 @@ class Evervec:
         """Records ordered by kind and id, starting after `after` (a record, or its kind and id).
         `embedded=False`: only those without current vectors."""
         check_limit(limit)
-        check_filter(filter, self.settings)
+        conditions = read_filter(filter, self.settings)
         if kind is not None:
             check_name("kind", kind)
         place = (after.kind, after.id) if isinstance(after, Record) else after
         for part in place or ():
             check_name("after", part, LONGEST_ID)
         return self.store.records(
-            self.tenant, kind=kind, embedded=embedded, filter=filter, after=place, limit=limit
+            self.tenant,
+            kind=kind,
+            embedded=embedded,
+            filter=conditions,
+            after=place,
+            limit=limit,
         )
 
     def search(

@@ -15,7 +15,7 @@ import evervec
 from evervec import Evervec, SettingsError, Status
 from evervec.chunking import hash_text
 from evervec.errors import IndexBusy, IndexUnavailable
-from evervec.indexes.base import Stray, patience
+from evervec.indexes.base import Query, Stray, patience
 from evervec.indexes.qdrant.breaker import Breaker
 from indexes.conftest import Make
 from indexes.test_races import RECORD, SEQ, version_of, words_in
@@ -109,12 +109,12 @@ def test_what_is_away_is_left_alone_and_tried_again(make: Make) -> None:
     server.stop()
     for _ in range(3):
         with pytest.raises(IndexUnavailable, match="cannot be used"):
-            world.ev.index.search(version, "default", vector("a"), 5)
+            world.ev.index.search(Query(version, "default", vector("a"), 5))
     server.start()
     with pytest.raises(IndexUnavailable):  # nobody asks it for a while
-        world.ev.index.search(version, "default", vector("a"), 5)
+        world.ev.index.search(Query(version, "default", vector("a"), 5))
     now[0] = 1.5
-    assert not world.ev.index.search(version, "default", vector("a"), 5)
+    assert not world.ev.index.search(Query(version, "default", vector("a"), 5))
     breaker.check()
 
 
@@ -201,7 +201,7 @@ def test_new_chunks_of_an_embedded_engine_take_the_places_of_old_ones(make: Make
         index.apply([change(version, RECORD, seq, new, kept)])
         assert words_in(world) == {hash_text(word) for word in new + kept}
         for word in new + kept:
-            (best, *_) = index.search(version, "default", vector(word), 1)
+            (best, *_) = index.search(Query(version, "default", vector(word), 1))
             assert (best.hash, round(best.similarity, 3)) == (hash_text(word), 1)
         used.append(points())
     assert used[1] == used[0]

@@ -10,6 +10,7 @@ import pytest
 from lancedb.table import LanceTable
 
 from evervec.chunking import hash_text
+from evervec.indexes.base import Query
 from evervec.indexes.lancedb.head import Head
 from evervec.indexes.lancedb.rows import Columns
 from evervec.model.records import Change
@@ -168,7 +169,7 @@ def test_a_late_fence_of_one_who_dies_is_undone_by_others(
     with pytest.raises(Killed):
         world.ev.index.apply([change(version, RECORD + 1, SEQ + 5, ["mine"])])
     for reader in (world.ev, other, world.open()):
-        found = reader.index.search(version, "default", vector("old"), 5)
+        found = reader.index.search(Query(version, "default", vector("old"), 5))
         assert [(m.record, m.hash) for m in found] == [(RECORD, hash_text("new"))], "at once"
     if then == "care":
         other.index.tend(0)

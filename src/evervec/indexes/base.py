@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from evervec.model.filters import Conditions
 from evervec.model.records import Change, ModelSpec
 from evervec.stores.values import Applied, Collection
 
@@ -81,6 +82,27 @@ class Match(NamedTuple):
     record: int
     hash: bytes
     similarity: float
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A search in one collection."""
+
+    version: int
+    tenant: str
+    vector: NDArray[np.float32]
+    limit: int
+    """of records"""
+    conditions: Conditions = ()
+    """on their metadata"""
+    mark: int | None = None
+    """the store's mark as just read: an index in the store's own database may use it to check its
+    cache"""
+
+    @property
+    def chunks(self) -> int:
+        """How many to look for first: a record may be found by several of its chunks."""
+        return 2 * self.limit + 8
 
 
 @dataclass(slots=True)
@@ -152,18 +174,8 @@ class Index(Protocol):
         raises `WrongCollection` for versions that it would refuse."""
         ...
 
-    def search(
-        self,
-        version: int,
-        tenant: str,
-        vector: NDArray[np.float32],
-        limit: int,
-        filter: Mapping[str, Any] | None = None,
-        mark: int | None = None,
-    ) -> Matches:
-        """The nearest records of one collection by cosine, each once, best first. `mark`: the
-        store's mark as just read; an index in the store's own database may use it to check its
-        cache."""
+    def search(self, query: Query) -> Matches:
+        """The nearest records of one collection by cosine, each once, best first."""
         ...
 
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:

@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,7 @@ import numpy as np
 import psycopg
 
 from evervec.errors import EvervecError, IndexUnavailable, StoreError
-from evervec.indexes.base import Held, Match, Matches, Stray
-from evervec.model.filters import parse_filter
+from evervec.indexes.base import Held, Match, Matches, Query, Stray
 from evervec.model.records import Change, ModelSpec
 from evervec.settings import Settings
 from evervec.stores.named import Queries
@@ -221,52 +220,38 @@ class PgvectorIndex:
     def refuses(self, kind: str, spec: ModelSpec) -> str | None:
         return None  # points of all sizes can be stored together
 
-    def search(
-        self,
-        version: int,
-        tenant: str,
-        vector: NDArray[np.float32],
-        limit: int,
-        filter: Mapping[str, Any] | None = None,
-        mark: int | None = None,
-    ) -> Matches:
-        table = self._table(version, 0)
+    def search(self, query: Query) -> Matches:
+        table = self._table(query.version, 0)
         if table is None:
             return Matches()
-        asked = _pack(vector) if table.type.startswith("vector") else _text(vector)
-        wanted = 2 * limit + 8  # a record may be found by several of its chunks
+        wanted = query.chunks
         while True:
             with self._handling_dropped_tables():
-                rows = self._nearest(table, tenant, asked, wanted, filter)
-            found = Matches.of((Match(*row) for row in rows), limit)
-            if len(found) >= limit or len(rows) < wanted:
+                rows = self._nearest(table, query, wanted)
+            found = Matches.of((Match(*row) for row in rows), query.limit)
+            if len(found) >= query.limit or len(rows) < wanted:
                 return found
             wanted *= 4
 
-    def _nearest(
-        self,
-        table: _Table,
-        tenant: str,
-        asked: Any,
-        wanted: int,
-        filter: Mapping[str, Any] | None,
-    ) -> list[tuple[int, bytes, float]]:
-        given = Filter(parse_filter(filter), 3)
-        clause = SQL.filter.replace("{filter}", given.clause) if filter else ""
-        by_hnsw = self._serves_hnsw(table, tenant)
+    def _nearest(self, table: _Table, query: Query, wanted: int) -> list[tuple[int, bytes, float]]:
+        given = Filter(query.conditions, 3)
+        clause = SQL.filter.replace("{filter}", given.clause) if query.conditions else ""
+        by_hnsw = self._serves_hnsw(table, query.tenant)
         distance = "p.vector <=> $1::{type}"
         order = distance if by_hnsw else f"({distance}) + 0, p.record"
-        query = table.sql(SQL.nearest, filter=f" {clause}" if clause else "", order=order)
-        values = [asked, tenant, wanted, *given.values]
+        nearest = table.sql(SQL.nearest, filter=f" {clause}" if clause else "", order=order)
+        vector = query.vector
+        asked = _pack(vector) if table.type.startswith("vector") else _text(vector)
+        values = [asked, query.tenant, wanted, *given.values]
         if not by_hnsw:
             with self._db.reading() as conn:
-                return conn.execute(table.sql(query), values).fetchall()
+                return conn.execute(table.sql(nearest), values).fetchall()
         with self._db.snapshot() as conn:
             conn.execute(
                 "set local hnsw.iterative_scan = strict_order; set local enable_sort = off; "
                 f"set local hnsw.ef_search = {min(1000, max(100, wanted))}"
             )
-            return conn.execute(table.sql(query), values).fetchall()
+            return conn.execute(table.sql(nearest), values).fetchall()
 
     def _serves_hnsw(self, table: _Table, tenant: str) -> bool:
         """Whether the HNSW index exists, and the tenant is large enough for it."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from evervec.indexes.base import Held, Matches, Stray
+from evervec.indexes.base import Held, Matches, Query, Stray
 from evervec.model.deadlines import check, holding
-from evervec.model.filters import Condition, parse_filter
+from evervec.model.filters import Conditions
 from evervec.model.records import Change, ModelSpec
 from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection, Database
@@ -81,7 +81,7 @@ class RowsIndex(ABC):
         """Values as one parameter of a query."""
 
     @abstractmethod
-    def filter_clause(self, conditions: tuple[Condition, ...]) -> tuple[str, list[Any]]:
+    def filter_clause(self, conditions: Conditions) -> tuple[str, list[Any]]:
         """A clause to add to `filtered`, and its parameters."""
 
     @abstractmethod
@@ -151,27 +151,21 @@ class RowsIndex(ABC):
     def refuses(self, kind: str, spec: ModelSpec) -> str | None:
         return None  # points of all sizes can be stored together
 
-    def search(
-        self,
-        version: int,
-        tenant: str,
-        vector: NDArray[np.float32],
-        limit: int,
-        filter: Mapping[str, Any] | None = None,
-        mark: int | None = None,
-    ) -> Matches:
-        matrix = self._fresh(version, tenant, mark)
+    def search(self, query: Query) -> Matches:
+        matrix = self._fresh(query.version, query.tenant, query.mark)
         if matrix is None or not len(matrix):
             return Matches()
-        among = self._among(version, tenant, filter) if filter else None
-        return matrix.nearest(vector, limit, among)
+        among = self._among(query) if query.conditions else None
+        return matrix.nearest(query.vector, query.limit, among)
 
-    def _among(self, version: int, tenant: str, filter: Mapping[str, Any]) -> NDArray[np.int64]:
+    def _among(self, query: Query) -> NDArray[np.int64]:
+        """The records that pass the conditions."""
         import numpy as np
 
-        clause, values = self.filter_clause(parse_filter(filter))
+        clause, values = self.filter_clause(query.conditions)
+        wanted = [query.tenant, query.version, *values]
         with self._db.reading() as conn:
-            rows = conn.execute(self.sql.filtered + clause, [tenant, version, *values]).fetchall()
+            rows = conn.execute(self.sql.filtered + clause, wanted).fetchall()
         return np.array([row[0] for row in rows], np.int64)
 
     def _fresh(self, version: int, tenant: str, mark: int | None) -> Matrix | None:

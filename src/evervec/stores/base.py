@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from evervec.model.filters import Conditions
 from evervec.model.jobs import Attempt, EnqueueResult, Job, Status, Ticket
 from evervec.model.records import ModelSpec, Record, Version
 from evervec.model.reports import Limits, Spend, Stats, Usage, WorkerState
@@ -251,7 +252,7 @@ class Store(Protocol):
         *,
         kind: str | None = None,
         embedded: bool | None = None,
-        filter: Mapping[str, Any] | None = None,
+        filter: Conditions = (),
         after: tuple[str, str] | None = None,
         limit: int = 100,
     ) -> list[Record]: ...
@@ -350,7 +351,7 @@ class Store(Protocol):
         kind: str | None,
         query: str,
         limit: int,
-        filter: Mapping[str, Any] | None,
+        filter: Conditions,
     ) -> list[tuple[int, float]]:
         """Live records that match the query's words, with their scores, best first."""
         ...

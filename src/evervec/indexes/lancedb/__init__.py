@@ -5,25 +5,20 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence, Set
+from typing import Any
 
 from evervec.errors import WrongCollection
-from evervec.indexes.base import Held, Matches, Stray
+from evervec.indexes.base import Held, Matches, Query, Stray
 from evervec.indexes.lancedb.filters import numbers
 from evervec.indexes.lancedb.head import Head
 from evervec.indexes.lancedb.table import Table, table_names
 from evervec.indexes.separate import Collections
 from evervec.indexes.turns import Turns
-from evervec.model.filters import parse_filter
 from evervec.model.records import Change, ModelSpec
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Applied, Collection
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 class LanceIndex:
@@ -64,19 +59,9 @@ class LanceIndex:
         name = table_name(Collection(0, kind, "building", "", False, 0, spec))
         return Table(self._folder, name, self._head(name), spec.dimensions).misfit()
 
-    def search(
-        self,
-        version: int,
-        tenant: str,
-        vector: NDArray[np.float32],
-        limit: int,
-        filter: Mapping[str, Any] | None = None,
-        mark: int | None = None,
-    ) -> Matches:
-        table = self._table(version)
-        if table is None:
-            return Matches()
-        return table.search(tenant, vector, limit, parse_filter(filter))
+    def search(self, query: Query) -> Matches:
+        table = self._table(query.version)
+        return table.search(query) if table else Matches()
 
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
         table = self._table(version)

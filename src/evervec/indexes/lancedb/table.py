@@ -18,10 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 from lancedb.index import Bitmap, BTree, IvfHnswSq, LabelList
 
-from evervec.indexes.base import Held, Match, Matches
+from evervec.indexes.base import Held, Match, Matches, Query
 from evervec.indexes.lancedb.filters import (
     clause,
     leaves_out_tombstones,
@@ -50,12 +49,12 @@ from evervec.indexes.lancedb.rows import (
     schema,
 )
 from evervec.indexes.separate import folded
-from evervec.model.filters import Condition, matches
+from evervec.model.filters import matches
 from evervec.model.records import Change
 from evervec.stores.values import Applied
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
 T = TypeVar("T")
 
@@ -97,26 +96,20 @@ class Table:
         """no record above this one was in the table then"""
 
     # reading
-    def search(
-        self,
-        tenant: str,
-        vector: NDArray[np.float32],
-        limit: int,
-        conditions: Sequence[Condition],
-    ) -> Matches:
-        where = " and ".join([f"tenant = {text(tenant)}", *clause(conditions)])
-        if not leaves_out_tombstones(conditions):
+    def search(self, query: Query) -> Matches:
+        where = " and ".join([f"tenant = {text(query.tenant)}", *clause(query.conditions)])
+        if not leaves_out_tombstones(query.conditions):
             where += " and removed_at is null"
-        again = () if says_it_all(conditions) else conditions
+        again = () if says_it_all(query.conditions) else query.conditions
         columns = ["record", "hash", "_distance", *(["metadata"] if again else [])]
 
         def find(table: Any, wanted: int, exact: bool) -> list[Row]:
-            query = table.search(vector).distance_type("cosine").where(where, prefilter=True)
-            query = query.bypass_vector_index() if exact else query.refine_factor(4)
-            found = query.select(columns).limit(wanted).to_arrow(timeout=time_left())
+            asked = table.search(query.vector).distance_type("cosine").where(where, prefilter=True)
+            asked = asked.bypass_vector_index() if exact else asked.refine_factor(4)
+            found = asked.select(columns).limit(wanted).to_arrow(timeout=time_left())
             return as_rows(found)  # best first
 
-        wanted, exact = 2 * limit + 8, not self._ann_rows  # a record may be found by several chunks
+        wanted, exact = query.chunks, not self._ann_rows
         while True:
             rows = self._reader.read(lambda t: find(t, wanted, exact))  # noqa: B023 - called at once
             good = (
@@ -124,8 +117,8 @@ class Table:
                 for row in rows
                 if not again or matches(json.loads(row["metadata"]), again)
             )
-            found = Matches.best_first(good, limit)
-            if len(found) >= limit or (exact and len(rows) < wanted):
+            found = Matches.best_first(good, query.limit)
+            if len(found) >= query.limit or (exact and len(rows) < wanted):
                 return found
             if len(rows) < wanted:
                 exact = True  # the ANN index searched too few of its partitions

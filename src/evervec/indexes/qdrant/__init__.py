@@ -7,25 +7,21 @@ removed record keeps a point without a vector, a tombstone, whose seq stops late
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from evervec.errors import IndexUnavailable, WrongCollection
-from evervec.indexes.base import Copy, Held, Match, Matches, Stray
+from evervec.indexes.base import Copy, Held, Match, Matches, Query, Stray
 from evervec.indexes.qdrant.engine import CollectionGone, Engine, Found, Shape, Stored
 from evervec.indexes.qdrant.filters import pushed_down, says_it_all
 from evervec.indexes.qdrant.writer import PointWriter, point_id
 from evervec.indexes.separate import Collections, folded
-from evervec.model.filters import Condition, matches, parse_filter
+from evervec.model.filters import Conditions, matches
 from evervec.model.records import Change, ModelSpec
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Applied, Collection
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 T = TypeVar("T")
 
@@ -85,27 +81,22 @@ class QdrantIndex:
         return self._misfit(name, spec) if self._engine.has(name) else None
 
     # searching
-    def search(
-        self,
-        version: int,
-        tenant: str,
-        vector: NDArray[np.float32],
-        limit: int,
-        filter: Mapping[str, Any] | None = None,
-        mark: int | None = None,
-    ) -> Matches:
-        engine, conditions = self._engine, parse_filter(filter)
-        must, but = pushed_down(engine, conditions)
+    def search(self, query: Query) -> Matches:
+        engine = self._engine
+        must, but = pushed_down(engine, query.conditions)
         where = engine.all(
-            engine.equals("tenant", tenant), engine.any_of("version", [version]), *must, but=but
+            engine.equals("tenant", query.tenant),
+            engine.any_of("version", [query.version]),
+            *must,
+            but=but,
         )
-        again = () if says_it_all(conditions) else conditions
+        again = () if says_it_all(query.conditions) else query.conditions
         fields = ("record", "hash", *(["metadata"] if again else []))
-        wanted = 2 * limit + 8  # a record may be found by several of its chunks
+        wanted = query.chunks
         while True:
-            points = self._nearest(version, vector, where, fields, wanted)
-            found = Matches.best_first(_good(points, again), limit)
-            if len(found) >= limit or len(points) < wanted:
+            points = self._nearest(query.version, query.vector, where, fields, wanted)
+            found = Matches.best_first(_good(points, again), query.limit)
+            if len(found) >= query.limit or len(points) < wanted:
                 return found
             wanted *= 4
 
@@ -286,7 +277,7 @@ class QdrantIndex:
         )
 
 
-def _good(points: Sequence[Found], conditions: Sequence[Condition]) -> Iterator[Match]:
+def _good(points: Sequence[Found], conditions: Conditions) -> Iterator[Match]:
     """The points that fit the conditions, checked lazily."""
     for point in points:
         payload = point.payload or {}

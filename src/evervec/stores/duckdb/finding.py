@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from evervec.model.filters import parse_filter
+from evervec.model.filters import Conditions
 from evervec.stores.duckdb.changes import Changes
 from evervec.stores.duckdb.engine import SQL
 from evervec.stores.duckdb.filters import Filter
@@ -25,9 +24,8 @@ class Finding(Changes, finding.Finding):
         kind: str | None,
         query: str,
         limit: int,
-        filter: Mapping[str, Any] | None,
+        filter: Conditions,
     ) -> list[tuple[int, float]]:
-        conditions = parse_filter(filter)
         stems = dict.fromkeys(self.stemmed(term) for term in terms(query))
         wanted = [stem for stem in stems if stem]
         words = [term for term in wanted if " " not in term]
@@ -35,7 +33,7 @@ class Finding(Changes, finding.Finding):
         with self.db.reading() as conn:
             if wanted:
                 head: list[Any] = [tenant, kind, limit, words, phrases]
-                given = Filter(conditions, len(head))
+                given = Filter(filter, len(head))
                 ranked = SQL.match_text.replace("{filter}", given.clause)
                 rows = conn.execute(ranked, [*head, *given.values]).fetchall()
                 if rows:
@@ -44,6 +42,6 @@ class Finding(Changes, finding.Finding):
             if (part := part_of_text(query)) is None:
                 return []
             head = [tenant, kind, limit, part]
-            given = Filter(conditions, len(head))
+            given = Filter(filter, len(head))
             plain = SQL.contains_text.replace("{filter}", given.clause)
             return conn.execute(plain, [*head, *given.values]).fetchall()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
-from evervec.model.filters import parse_filter
+from evervec.model.filters import Conditions
 from evervec.stores.postgres.engine import SQL, Engine
 from evervec.stores.postgres.filters import Filter
 from evervec.stores.sql import finding
@@ -25,14 +23,13 @@ class Finding(Engine, finding.Finding):
         kind: str | None,
         query: str,
         limit: int,
-        filter: Mapping[str, Any] | None,
+        filter: Conditions,
     ) -> list[tuple[int, float]]:
-        conditions = parse_filter(filter)
         words = [fold(term) for term in terms(query)]
         with self.db.reading() as conn:
             if words:
                 head = [tenant, kind, limit, f"'{owner_word(tenant)}'", *words]
-                given = Filter(conditions, len(head))
+                given = Filter(filter, len(head))
                 any_of = " || ".join(
                     f"phraseto_tsquery('evervec.words', ${place}::text)"
                     for place in range(5, 5 + len(words))
@@ -46,6 +43,6 @@ class Finding(Engine, finding.Finding):
                 return []
             literal = _SPECIAL.sub(r"\\\1", part)
             head = [tenant, kind, limit, f"%{literal}%"]
-            given = Filter(conditions, len(head))
+            given = Filter(filter, len(head))
             plain = SQL.contains_text.replace("{filter}", given.clause)
             return conn.execute(plain, [*head, *given.values]).fetchall()

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from evervec.model.filters import Condition, Scalar, Wanted, matches
+from evervec.model.filters import Condition, Conditions, Scalar, Wanted, matches
 
 COMPARE = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
@@ -16,7 +16,7 @@ class Filter(ABC):
     """A clause that begins with `and`, over the records `r`, and its parameters, which come after
     `taken` others. An engine defines how it reads JSON."""
 
-    def __init__(self, conditions: tuple[Condition, ...], taken: int) -> None:
+    def __init__(self, conditions: Conditions, taken: int) -> None:
         self.values: list[Any] = []
         self._taken = taken
         clauses = [self._clause(c) for c in conditions]

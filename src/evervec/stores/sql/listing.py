@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from evervec.model.filters import parse_filter
+from evervec.model.filters import Conditions
 from evervec.model.jobs import Job, Status
 from evervec.model.records import Record
 from evervec.stores.sql.batches import columns
@@ -35,12 +35,12 @@ class Listing(Looking):
         *,
         kind: str | None = None,
         embedded: bool | None = None,
-        filter: Mapping[str, Any] | None = None,
+        filter: Conditions = (),
         after: tuple[str, str] | None = None,
         limit: int = 100,
     ) -> list[Record]:
         wanted = [tenant, kind, *(after or (None, None)), embedded, limit]
-        given = self.filter(parse_filter(filter), len(wanted))
+        given = self.filter(filter, len(wanted))
         inner = f"""{self.select_records} where r.tenant = $1 and r.state = 'live'
             and ($2::text is null or r.kind = $2)
             and ($3::text is null or (r.kind, r.id) > ($3, $4::text)){given.clause}"""

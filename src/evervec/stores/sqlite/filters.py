@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from evervec.model.filters import Condition, Scalar, Wanted
+from evervec.model.filters import Condition, Conditions, Scalar, Wanted
 from evervec.stores.sql.filters import COMPARE
 
 # Tests the field's value, or each item if it is a list. Metadata is read once per condition;
@@ -18,7 +18,7 @@ _ITEMS = """exists (
 _NUMBERS = "('integer', 'real')"
 
 
-def filter_sql(conditions: tuple[Condition, ...]) -> tuple[str, list[Any]]:
+def filter_sql(conditions: Conditions) -> tuple[str, list[Any]]:
     """A clause that begins with `and`, over `evervec_records as r`, and its parameters."""
     clauses, values = [], []
     for condition in conditions:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from evervec.model.filters import parse_filter
+from evervec.model.filters import Conditions
 from evervec.stores.sql import finding
 from evervec.stores.sql.records import scope
 from evervec.stores.sql.words import part_of_text, terms
@@ -36,9 +36,9 @@ class Finding(Engine, finding.Finding):
         kind: str | None,
         query: str,
         limit: int,
-        filter: Mapping[str, Any] | None,
+        filter: Conditions,
     ) -> list[tuple[int, float]]:
-        clause, needed = filter_sql(parse_filter(filter))
+        clause, needed = filter_sql(filter)
         with self.db.snapshot() as conn:
 
             def passes(records: Sequence[int]) -> set[int]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from evervec.model.filters import parse_filter
+from evervec.model.filters import Conditions
 from evervec.model.jobs import Job, Status
 from evervec.model.records import Record
 from evervec.stores.sql import looking
@@ -26,7 +26,7 @@ class Looking(Engine, looking.Looking):
         *,
         kind: str | None = None,
         embedded: bool | None = None,
-        filter: Mapping[str, Any] | None = None,
+        filter: Conditions = (),
         after: tuple[str, str] | None = None,
         limit: int = 100,
     ) -> list[Record]:
@@ -37,7 +37,7 @@ class Looking(Engine, looking.Looking):
         if after is not None:
             clauses.append("(r.kind, r.id) > (?, ?)")
             values += after
-        conditions, needed = filter_sql(parse_filter(filter))
+        conditions, needed = filter_sql(filter)
         inner = f"{self.select_records} where {' and '.join(clauses)}{conditions}"
         query = f"select * from ({inner}) where ? is null or embedded = ? order by kind, id limit ?"
         with self.db.reading() as conn:
