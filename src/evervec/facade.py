@@ -15,6 +15,7 @@ from evervec.embedding.provider import Provider
 from evervec.embedding.registry import EmbedderRegistry
 from evervec.errors import InvalidArgument, InvalidRecord, JobFailed, VersionMismatch, WaitTimeout
 from evervec.indexes.base import Index
+from evervec.indexes.fields import declare
 from evervec.maintenance.housekeeping import Housekeeping
 from evervec.model.basics import as_datetime
 from evervec.model.bounds import check_limit
@@ -189,9 +190,12 @@ class Evervec:
 
     # kinds
     def register(self, kind: Kind) -> None:
-        """Register a kind in this process; an unregistered kind accepts plain text."""
+        """Register a kind in this process; an unregistered kind accepts plain text. Its
+        `index_fields` are saved for all processes."""
         if not isinstance(kind, Kind):
             raise InvalidArgument(f"register needs an evervec.Kind, not {type(kind).__name__}")
+        if kind.field_types is not None and not self.store.read_only:
+            declare(self.store, kind.name, kind.field_types)
         self._kinds[kind.name] = kind
         self._search.forget()
 

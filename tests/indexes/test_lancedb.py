@@ -1,6 +1,7 @@
 """What only a LanceDB index has: turns of writers, tidying, names, an ANN index."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import lancedb
@@ -9,6 +10,8 @@ import pytest
 
 from evervec.indexes.base import Query
 from evervec.indexes.lancedb import table_name
+from evervec.indexes.lancedb.filters import clause
+from evervec.model.filters import parse_filter
 from evervec.model.records import ModelSpec
 from evervec.stores.values import Collection
 from indexes.conftest import Make
@@ -77,6 +80,19 @@ def test_many_small_writes_leave_few_files_and_a_reader_that_reads_on(make: Make
             n + 1, 3
         )
     assert files(world.folder / "vectors") < 200
+
+
+def test_one_scalar_index_serves_filters_by_any_field(make: Make) -> None:
+    world = make("lancedb")
+    version, index = version_of(world), world.ev.index
+    plain = (change(version, RECORD + n, SEQ, ["word"]) for n in range(2100))
+    index.apply([replace(c, metadata={"agent": f"a{c.record % 100}"}) for c in plain])
+    index._tables[version].tidy()  # type: ignore[attr-defined]
+    table = lancedb.connect(world.folder / "vectors").open_table("note_vectors_hashing_64")
+    (where,) = clause(parse_filter({"agent": "a7"}))
+    asked = table.search(vector("word")).where(where, prefilter=True)
+    assert "ScalarIndexQuery" in asked.explain_plan()
+    assert asked.limit(100).to_arrow().num_rows == 21
 
 
 def test_large_tables_are_indexed(make: Make) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import evervec
-from evervec import Evervec, SettingsError, Status
+from evervec import Evervec, Kind, SettingsError, Status
 from evervec.chunking import hash_text
 from evervec.errors import IndexBusy, IndexUnavailable
 from evervec.indexes.base import Query, Stray, patience
@@ -40,15 +40,90 @@ def test_a_collection_is_made_as_it_should_be(make: Make) -> None:
     assert body["hnsw_config"] == {"m": 16, "ef_construct": 128}
     assert body["quantization_config"]["scalar"]["type"] == "int8"
     assert (body["shard_number"], body["replication_factor"]) == (3, 2)
-    indexes = {
-        b["field_name"]: b["field_schema"] for _, p, b in server_of(world).seen if "/index" in p
-    }
+    indexes = indexes_made(world)
     assert indexes["tenant"] == {"type": "keyword", "is_tenant": True}
     assert indexes["seq"] == "integer"
-    assert indexes.keys() >= {
-        "kind", "metadata.agent", "metadata.decision_type", "metadata.confidence", "weight",
-        "metadata.valid_from",
+    assert indexes.keys() == {
+        "tenant", "kind", "version", "record", "seq", "removed_at", "weight"
     }  # fmt: skip
+
+
+def indexes_made(world: World) -> dict[str, Any]:
+    """The payload indexes that were requested since `seen` was last cleared."""
+    asked = [body for _, path, body in server_of(world).seen if path.endswith("/index")]
+    return {body["field_name"]: body["field_schema"] for body in asked}
+
+
+DECISION = Kind(
+    KIND,
+    index_fields={"agent": str, "decision_type": str, "confidence": float, "valid_from": float},
+)
+
+
+def test_declared_fields_get_payload_indexes(tmp_path: Path) -> None:
+    world = World(("sqlite", "qdrant"), tmp_path)
+    world.ev.register(DECISION)
+    world.ev.register(Kind("other", index_fields=["state", "a field", 'no "path"']))
+    world.ev.add(KIND, "alpha", metadata={"agent": "a1", "confidence": 0.9})
+    world.ev.add("other", "beta", metadata={"state": "draft"})
+    work(world.ev)
+    made = {k: v for k, v in indexes_made(world).items() if k.startswith("metadata")}
+    assert made == {
+        "metadata.agent": "keyword",
+        "metadata.decision_type": "keyword",
+        "metadata.confidence": "float",
+        "metadata.valid_from": "float",
+        "metadata.state": "keyword",
+        'metadata."a field"': "keyword",
+    }
+    for wanted in ({"agent": "a1"}, {"confidence": {"gte": 0.5}}, {"confidence": 0.9}):
+        assert len(world.ev.search("alpha", mode="semantic", kind=KIND, filter=wanted)) == 1
+    world.close()
+
+
+def test_a_collection_that_exists_gets_the_payload_indexes_that_it_lacks(make: Make) -> None:
+    world = make("qdrant")
+    world.ev.register(Kind(KIND, index_fields={"agent": str, "urgent": bool}))
+    server = server_of(world)
+    server.seen.clear()
+    world.ev.index.tend(0)
+    assert indexes_made(world) == {"metadata.agent": "keyword", "metadata.urgent": "bool"}
+    server.seen.clear()
+    world.ev.index.tend(0)
+    assert indexes_made(world) == {}
+
+    # a process without the kind does the same before its first write
+    world.ev.register(Kind(KIND, index_fields=["agent", "state"]))
+    other = world.open()
+    other.add(KIND, "alpha", metadata={"agent": "a1", "urgent": True})
+    work(other)
+    assert indexes_made(world) == {"metadata.state": "keyword"}
+    assert len(other.search("alpha", mode="semantic", filter={"urgent": True})) == 1
+
+
+def test_a_server_that_refuses_a_payload_index_is_written_all_the_same(
+    make: Make, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make("qdrant")
+    world.ev.register(Kind(KIND, index_fields=["agent"]))
+
+    def refuses(*_: object) -> None:
+        raise ValueError("not allowed")
+
+    monkeypatch.setattr(server_of(world).collections, "index", refuses)
+    other = world.open()
+    other.add(KIND, "alpha", metadata={"agent": "a1"})
+    work(other)
+    assert len(other.search("alpha", mode="semantic", filter={"agent": "a1"})) == 1
+    assert "lacks payload indexes" in caplog.text
+
+
+def test_the_embedded_engine_keeps_declared_fields_ready(make: Make) -> None:
+    world = make("qdrant-edge")
+    world.ev.register(DECISION)
+    world.ev.index.tend(0)
+    known = world.ev.index._engine.known("evervec_hashing-64")  # type: ignore[attr-defined]
+    assert {"tenant", "metadata.agent", "metadata.valid_from"} <= set(known.indexed)
 
 
 def test_the_tenant_is_part_of_every_query_and_batches_are_one_request(make: Make) -> None:

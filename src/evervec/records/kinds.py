@@ -17,7 +17,9 @@ from typing import Any
 
 from evervec.chunking import Chunker, hash_text, parse_chunker
 from evervec.errors import InvalidArgument, InvalidRecord
+from evervec.indexes.fields import FieldType
 from evervec.records.drafts import OPTIONS, check_name, make_draft, to_json
+from evervec.records.fields import field_types
 from evervec.settings import Settings
 from evervec.stores.values import Draft, KindSpec
 
@@ -44,6 +46,8 @@ class Kind:
     `metadata`: the names of the fields to filter by, or a function that returns a dict.
     `weight`: the name of a field, a number, or a function that returns 0 to 1.
     `load`: for rows that evervec does not own: `id -> text | dict | None` (None: deleted).
+    `index_fields`: metadata fields that indexes keep ready for filters: names, or names with their
+    types (`{"agent": str, "confidence": float}`). A type not given is the model's, else text.
     """
 
     name: str
@@ -54,9 +58,11 @@ class Kind:
     chunker: Chunker | None = None
     rescore: Rescore = field(default_factory=Rescore)
     load: Callable[[str], Any] | None = None
+    index_fields: Iterable[str] | Mapping[str, type] | None = None
 
     def __post_init__(self) -> None:
         check_name("kind", self.name)
+        _ = self.field_types
         names = _field_names(self.model)
         if names is None:
             return
@@ -72,6 +78,11 @@ class Kind:
                 f"kind {self.name!r} uses a field {name!r} that its model lacks; "
                 f"it has {', '.join(sorted(names)) or 'none'}"
             )
+
+    @cached_property
+    def field_types(self) -> dict[str, FieldType] | None:
+        """The types of `index_fields`; None: it has none."""
+        return None if self.index_fields is None else field_types(self.index_fields, self.model)
 
     def spec(self, default: Chunker) -> KindSpec:
         chunker = self.chunker or default

@@ -15,6 +15,7 @@ from evervec.model.records import Hit
 from evervec.model.reports import Findings
 from evervec.settings import Settings
 from evervec.stores.base import Store
+from evervec.stores.notes import set_note
 from evervec.stores.values import Draft, Expected
 from evervec.tables.base import Attached, Attachment, Row, Source, TableChanged, Unfit
 
@@ -58,7 +59,7 @@ class Tables:
         if not dry_run:
             self._forget()
             source.attach(planned)
-            _put_note(store, _KEPT.format(wanted.kind), None)
+            set_note(store, _KEPT.format(wanted.kind), None)
         return planned
 
     def check_free(self, store: Store, kind: str) -> None:
@@ -110,7 +111,7 @@ class Tables:
             deleted, last = self.let_go(store, one.kind, keep=keep)
             gone += deleted
             if keep:  # remember that they came from a table, so that one can be attached again
-                _put_note(store, _KEPT.format(one.kind), str(last))
+                set_note(store, _KEPT.format(one.kind), str(last))
         return gone
 
     def _required(self) -> Source:
@@ -391,12 +392,6 @@ class Tables:
         self.follow()
         logged = self.source.logged(attachment.kind, ids)
         return {id: rows.get(id) for id in ids if id not in logged}
-
-
-def _put_note(store: Store, name: str, value: str | None) -> None:
-    while (note := store.note(name)) is not None or value is not None:
-        if store.put_note(name, value, note and note.revision):
-            return
 
 
 def _cannot_be_indexed(attachment: Attachment, example: Unfit, count: int | None = None) -> str:

@@ -6,6 +6,7 @@ removed record keeps a point without a vector, a tombstone, whose seq stops late
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
@@ -13,8 +14,18 @@ from typing import Any, TypeVar
 
 from evervec.errors import IndexUnavailable, WrongCollection
 from evervec.indexes.base import Copy, Held, Match, Matches, Query, Stray
-from evervec.indexes.qdrant.engine import CollectionGone, Engine, Found, Shape, Stored
-from evervec.indexes.qdrant.filters import pushed_down, says_it_all
+from evervec.indexes.fields import declared
+from evervec.indexes.qdrant.engine import (
+    FIELD_INDEXES,
+    PAYLOAD_INDEXES,
+    CollectionGone,
+    Engine,
+    Found,
+    Known,
+    Shape,
+    Stored,
+)
+from evervec.indexes.qdrant.filters import path_of, pushed_down, says_it_all
 from evervec.indexes.qdrant.writer import PointWriter, point_id
 from evervec.indexes.separate import Collections, folded
 from evervec.model.filters import Conditions, matches
@@ -24,6 +35,8 @@ from evervec.stores.base import Store
 from evervec.stores.values import Applied, Collection
 
 T = TypeVar("T")
+
+log = logging.getLogger("evervec")
 
 _AT_ONCE = 1000
 _ROUNDS = 10
@@ -40,6 +53,7 @@ class QdrantIndex:
     def __init__(self, engine: Engine, store: Store, settings: Settings) -> None:
         self.url = engine.url
         self._engine = engine
+        self._store = store
         self._writing = PointWriter(engine, store.now)
         self._collections = Collections(store)
         self._name = settings.qdrant_collection
@@ -78,7 +92,9 @@ class QdrantIndex:
                     "qdrant_collection and run `evervec verify --repair`, or choose a model of "
                     "the same size"
                 )
-        return self._misfit(name, spec) if self._engine.has(name) else None
+        if not self._engine.has(name):
+            return None
+        return self._misfit(name, spec, self._engine.known(name))
 
     # searching
     def search(self, query: Query) -> Matches:
@@ -207,6 +223,7 @@ class QdrantIndex:
                 engine.update(name, [engine.delete([point.id for point in found])])
             if len(found) < _AT_ONCE:
                 break
+        self._make_indexes(name, engine.known(name))
         engine.tend(name)
 
     def close(self) -> None:
@@ -253,8 +270,10 @@ class QdrantIndex:
                 size, options.qdrant_quantization, options.qdrant_shards, options.qdrant_replicas
             )
             self._engine.ensure(name, shape)
-            if wrong := self._misfit(name, known.spec):
+            there = self._engine.known(name)
+            if wrong := self._misfit(name, known.spec, there):
                 raise WrongCollection(wrong, version=version)
+            self._make_indexes(name, there)
             self._ready[name] = size
         elif name not in self._ready:
             if not self._engine.has(name):
@@ -265,13 +284,30 @@ class QdrantIndex:
     def _name_of(self, spec: ModelSpec) -> str:
         return self._name.replace("{version}", spec.name)
 
-    def _misfit(self, name: str, spec: ModelSpec) -> str | None:
+    def _make_indexes(self, name: str, there: Known) -> None:
+        """Create the payload indexes that a collection lacks, also of fields that were declared
+        after it was created. Searches and writes are right without them."""
+        if there.indexed is None:
+            return
+        kinds = [c.kind for c in self._collections.all() if self.table(c) == name]
+        wanted = dict(PAYLOAD_INDEXES)
+        for field, type in declared(self._store, sorted(kinds)).items():
+            if path := path_of(field):
+                wanted[path] = FIELD_INDEXES[type]
+        try:
+            for path, schema in wanted.items():
+                if path not in there.indexed:
+                    self._engine.make_index(name, path, schema)
+        except IndexUnavailable as error:  # the key may lack the right
+            log.warning("%r lacks payload indexes, and filters may be slow: %s", name, error)
+
+    def _misfit(self, name: str, spec: ModelSpec, there: Known) -> str | None:
         """Why an existing collection cannot hold a model's vectors."""
-        size = self._engine.dimensions(name)
-        if size in (None, spec.dimensions):
+        if there.dimensions in (None, spec.dimensions):
             return None
         return (
-            f"the collection {name!r} of {self.url} holds vectors of {size} dimensions, but "
+            f"the collection {name!r} of {self.url} holds vectors of {there.dimensions} "
+            "dimensions, but "
             f"{spec.name!r} has {spec.dimensions}: rename or drop that collection, or set "
             "qdrant_collection to another name"
         )

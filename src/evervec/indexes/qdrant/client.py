@@ -19,10 +19,10 @@ from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 from evervec.errors import IndexUnavailable, SettingsError
 from evervec.indexes.qdrant.breaker import Breaker
 from evervec.indexes.qdrant.engine import (
-    PAYLOAD_INDEXES,
     CollectionGone,
     Ends,
     Found,
+    Known,
     Shape,
     Stored,
 )
@@ -45,6 +45,7 @@ _SCHEMAS: dict[str, Any] = {
     "keyword": models.PayloadSchemaType.KEYWORD,
     "integer": models.PayloadSchemaType.INTEGER,
     "float": models.PayloadSchemaType.FLOAT,
+    "bool": models.PayloadSchemaType.BOOL,
 }
 _QUANTIZATIONS: dict[str, Any] = {
     "": None,
@@ -160,20 +161,23 @@ class ClientEngine:
         except IndexUnavailable:
             if not self.has(collection):  # otherwise another process just created it
                 raise
-        if not self.alone:  # the local mode has no payload indexes, and warns about them
-            for field, schema in PAYLOAD_INDEXES.items():
-                self._make_index(collection, field, _SCHEMAS[schema])
 
-    def _make_index(self, collection: str, field: str, schema: Any) -> None:
-        self._call(lambda: self._client.create_payload_index(collection, field, schema, wait=True))
+    def make_index(self, collection: str, field: str, schema: str) -> None:
+        self._call(
+            lambda: self._client.create_payload_index(
+                collection, field, _SCHEMAS[schema], wait=False
+            )
+        )
 
     def has(self, collection: str) -> bool:
         return self._call(lambda: self._client.collection_exists(collection))
 
-    def dimensions(self, collection: str) -> int | None:
+    def known(self, collection: str) -> Known:
         found = self._call(lambda: self._client.get_collection(collection))
         vectors = found.config.params.vectors
-        return vectors.size if isinstance(vectors, models.VectorParams) else 0
+        size = vectors.size if isinstance(vectors, models.VectorParams) else 0
+        # the local mode has no payload indexes, and warns about them
+        return Known(size, None if self.alone else found.payload_schema.keys())
 
     def drop(self, collection: str) -> None:
         self._call(lambda: self._client.delete_collection(collection))

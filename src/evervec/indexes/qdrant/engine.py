@@ -3,11 +3,12 @@ mode and the embedded engine: filters, changes and queries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, Unpack
 
 from evervec.errors import IndexUnavailable
+from evervec.indexes.fields import FieldType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,12 +22,10 @@ PAYLOAD_INDEXES = {
     "seq": "integer",
     "removed_at": "float",
     "weight": "float",
-    "metadata.agent": "keyword",
-    "metadata.decision_type": "keyword",
-    "metadata.confidence": "float",
-    "metadata.valid_from": "float",
 }
-"""fields used in filters and guards; `tenant` is a keyword that partitions the points"""
+"""fields used in guards and by every search; `tenant` is a keyword that partitions the points"""
+FIELD_INDEXES: dict[FieldType, str] = {"text": "keyword", "number": "float", "boolean": "bool"}
+"""for the metadata fields that kinds declare"""
 
 
 class CollectionGone(IndexUnavailable):
@@ -48,6 +47,15 @@ class Found(Protocol):
 
     @property
     def score(self) -> float: ...
+
+
+class Known(NamedTuple):
+    """A collection as it is."""
+
+    dimensions: int | None
+    """of its vectors; 0: it has named vectors or none; None: unknown"""
+    indexed: Set[str] | None
+    """the fields that have a payload index; None: the engine has no such indexes"""
 
 
 class Shape(NamedTuple):
@@ -82,13 +90,15 @@ class Engine(Protocol):
         ...
 
     def ensure(self, collection: str, shape: Shape) -> None:
-        """Create a collection with its payload indexes if it does not exist."""
+        """Create a collection if it does not exist."""
 
     def has(self, collection: str) -> bool: ...
 
-    def dimensions(self, collection: str) -> int | None:
-        """The dimensions of its vectors; 0: it has named vectors or none; None: unknown."""
-        ...
+    def known(self, collection: str) -> Known: ...
+
+    def make_index(self, collection: str, field: str, schema: str) -> None:
+        """Create a payload index, of points that exist in the background; `schema`: tenant,
+        keyword, integer, float or bool."""
 
     def drop(self, collection: str) -> None:
         """Drop a collection with its contents."""

@@ -23,7 +23,7 @@ def says_it_all(conditions: Sequence[Condition]) -> bool:
         isinstance(value, str)
         for c in conditions
         for value in (c.value if c.op == "in" else (c.value if c.op == "eq" else None,))
-    ) and all(_path(c.field) for c in conditions)
+    ) and all(path_of(c.field) for c in conditions)
 
 
 def pushed_down(engine: Engine, conditions: Sequence[Condition]) -> tuple[list[Any], list[Any]]:
@@ -31,7 +31,7 @@ def pushed_down(engine: Engine, conditions: Sequence[Condition]) -> tuple[list[A
     must: list[Any] = []
     but: list[Any] = []
     for c in conditions:
-        key = _path(c.field)
+        key = path_of(c.field)
         if key is None:
             continue
         if c.op in ("eq", "in"):
@@ -57,7 +57,7 @@ def _equal(engine: Engine, key: str, value: Scalar) -> Any:
     return engine.between(key, gte=float(value), lte=float(value))
 
 
-def _path(field: str) -> str | None:
+def path_of(field: str) -> str | None:
     """The path of a field in the payload; None for a name that a path cannot express."""
     if _PLAIN.fullmatch(field):
         return f"metadata.{field}"
