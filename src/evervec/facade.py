@@ -104,7 +104,7 @@ class Evervec:
         self.provider = Provider(embedder, store, settings)
         self.models = EmbedderRegistry(self.provider, store, settings, open_model)
         self._check_versions()
-        self.tables = Tables(open_source(store), settings)
+        self.tables = Tables(open_source(store), store, settings)
         self._contents = RecordReader(self._kinds, self.tables, settings, store.now)
         self.queue = self.queue_of(tenant)
         self._writing = RecordWriter(store, settings, tenant, self._kinds, self.models, self.tables)
@@ -503,12 +503,12 @@ class Evervec:
             table, kind, id, text, metadata,
             title=title, weight=weight, tenant=tenant, owner=self.tenant,
         )  # fmt: skip
-        return self.tables.attach(self.store, planned, dry_run=dry_run, replace=replace)
+        return self.tables.attach(planned, dry_run=dry_run, replace=replace)
 
     def detach(self, table: str, *, keep_records: bool = False) -> int:
         """Stop indexing a table (or kind): drop its triggers, and delete its records unless kept;
         returns the number of deleted records."""
-        return self.tables.detach(self.store, table, keep=keep_records)
+        return self.tables.detach(table, keep=keep_records)
 
     def verify(
         self,

@@ -88,18 +88,20 @@ def plan_attachment(given: Any, wanted: Attachment, settings: Settings) -> tuple
     store need not exist."""
     if path := sqlite_path(given):
         from evervec.stores.sqlite.connections import Connections
-        from evervec.tables import sqlite
+        from evervec.tables.sqlite import SqliteSource
 
         with closing(Connections(path, settings.busy_seconds, read_only=True)) as file:
-            return sqlite.plan(file, wanted), sqlite.count(file, wanted)
+            source = SqliteSource(file)
+            return source.plan(wanted), source.count(wanted)
     if _url(given).startswith(("postgresql://", "postgres://")):
         try:
             from evervec.stores.postgres.connections import Connections as Pool
-            from evervec.tables import postgres
+            from evervec.tables.postgres import PostgresSource
         except ImportError as error:
             raise _without_postgres(error) from error
         with closing(Pool(_url(given), settings)) as pool:
-            return postgres.plan(pool, wanted), postgres.count(pool, wanted)
+            tables = PostgresSource(pool)
+            return tables.plan(wanted), tables.count(wanted)
     raise InvalidArgument(
         f"{without_secrets(_url(given))} cannot attach tables: use SQLite or PostgreSQL"
     )
@@ -218,13 +220,13 @@ def open_source(store: Store) -> Source | None:
     if isinstance(store, SqliteStore):
         from evervec.tables.sqlite import SqliteSource
 
-        return SqliteSource(store)
+        return SqliteSource(store.db, store)
     if store.url.startswith("postgresql:"):
         from evervec.stores.postgres import PostgresStore
         from evervec.tables.postgres import PostgresSource
 
         if isinstance(store, PostgresStore):
-            return PostgresSource(store)
+            return PostgresSource(store.db, store)
     return None
 
 

@@ -19,6 +19,8 @@ from evervec.settings import Settings
 from evervec.stores.values import Draft
 from evervec.tables.values import as_json, as_words
 
+UNFIT = (InvalidRecord, ValueError, LookupError, AttributeError, ArithmeticError, TypeError)
+"""the errors of a row that cannot be a record"""
 _SHOWN = 60
 """characters of a key in messages"""
 

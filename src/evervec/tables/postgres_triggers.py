@@ -12,9 +12,11 @@ their partitions are logged row by row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from evervec.tables.attached import Table
 from evervec.tables.base import Attachment
 from evervec.tables.names import literal, prefix, quoted
 
@@ -43,32 +45,28 @@ class Column(NamedTuple):
     readable: bool
 
 
-class Table(NamedTuple):
+@dataclass(frozen=True)
+class PostgresTable(Table):
+    """A table with the role that uses it."""
+
+    columns: Mapping[str, Column]
     oid: int
-    schema: str
-    bare_name: str
-    name: str
-    """quoted, with its schema"""
+    place: tuple[str, str]
+    """schema and name"""
     by_row: bool
     """a parent or a partition: it may be written through another table"""
-    rows: int
     may_trigger: bool
     role: str
-    columns: dict[str, Column]
-
-    @property
-    def place(self) -> tuple[str, str]:
-        return self.schema, self.bare_name
 
 
-def events(table: Table) -> tuple[str, ...]:
+def events(table: PostgresTable) -> tuple[str, ...]:
     """The triggers that must exist, by the suffixes of their names."""
     if table.by_row:
         return ("rows", "truncate")
     return ("insert", "update", "delete", "truncate")
 
 
-def statements(attachment: Attachment, table: Table) -> list[str]:
+def statements(attachment: Attachment, table: PostgresTable) -> list[str]:
     """The statements that create the function and its triggers."""
     name = prefix(attachment.kind)
     function = f"evervec.{name}"
@@ -107,7 +105,7 @@ def text_of(value: str) -> str:
     return f"format('%s', {value})"
 
 
-def _statement_body(attachment: Attachment, table: Table) -> str:
+def _statement_body(attachment: Attachment, table: PostgresTable) -> str:
     """The keys that a statement changed. For an update: removed keys, new keys, and keys whose
     watched columns differ."""
     joined = _by_value if _is_exact(attachment, table) else _by_text
@@ -140,13 +138,13 @@ end
 """
 
 
-def _is_exact(attachment: Attachment, table: Table) -> bool:
+def _is_exact(attachment: Attachment, table: PostgresTable) -> bool:
     """Whether keys can be compared by value: only if equal keys are always written the same."""
     exact = all(table.columns[column].type in _EXACT for column in attachment.key)
     return exact and attachment.tenant is None
 
 
-def _check(attachment: Attachment, table: Table, rows: str) -> str:
+def _check(attachment: Attachment, table: PostgresTable, rows: str) -> str:
     """Raise if a column is gone, and return if a key has another type now, whose `=` might be
     user-defined. The table must then be attached again, as status and doctor report."""
     named = f"(select {_columns(attachment, 'r')} from {rows} as r)"
@@ -201,7 +199,7 @@ def _by_text(attachment: Attachment, virtual: bool) -> str:
     )
 
 
-def _row_body(attachment: Attachment, table: Table) -> str:
+def _row_body(attachment: Attachment, table: PostgresTable) -> str:
     virtual = any(table.columns[column].virtual for column in attachment.columns)
     old, new = _columns(attachment, "old"), _columns(attachment, "new")
     differs = "true" if virtual else f"record_image_ne(row({old}), row({new}))"
