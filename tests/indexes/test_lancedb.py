@@ -87,7 +87,7 @@ def test_one_scalar_index_serves_filters_by_any_field(make: Make) -> None:
     version, index = version_of(world), world.ev.index
     plain = (change(version, RECORD + n, SEQ, ["word"]) for n in range(2100))
     index.apply([replace(c, metadata={"agent": f"a{c.record % 100}"}) for c in plain])
-    index._tables[version].tidy()  # type: ignore[attr-defined]
+    index._tables[version].writer.tidy()  # type: ignore[attr-defined]
     table = lancedb.connect(world.folder / "vectors").open_table("note_vectors_hashing_64")
     (where,) = clause(parse_filter({"agent": "a7"}))
     asked = table.search(vector("word")).where(where, prefilter=True)
@@ -100,7 +100,7 @@ def test_large_tables_are_indexed(make: Make) -> None:
     version, index = version_of(world), world.ev.index
     many = [change(version, RECORD + n, SEQ, [f"word{n} and {n % 7}"]) for n in range(2100)]
     index.apply(many)
-    index._tables[version].tidy()  # type: ignore[attr-defined]
+    index._tables[version].writer.tidy()  # type: ignore[attr-defined]
     table = lancedb.connect(world.folder / "vectors").open_table("note_vectors_hashing_64")
     have = {i.columns[0] for i in table.list_indices()}
     assert have == {"id", "record", "tenant", "terms", "vector"}

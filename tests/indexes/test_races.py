@@ -133,7 +133,7 @@ def test_a_late_fence_takes_nothing_away(
             world.clock.move(400)  # its turn is over
             other.index.apply([change(version, RECORD, SEQ + 9, ["new"])])
             if tidied:
-                other.index._tables[version].tidy()  # type: ignore[attr-defined]
+                other.index._tables[version].writer.tidy()  # type: ignore[attr-defined]
         restore(self, *given)
 
     monkeypatch.setattr(LanceTable, "restore", held_up)
@@ -237,12 +237,12 @@ def test_tidying_takes_nothing_away_when_a_late_fence_hides_the_head(
         optimize(self, **given)
 
     monkeypatch.setattr(LanceTable, "optimize", held_up)
-    index._tables[version].tidy()  # type: ignore[attr-defined]
+    index._tables[version].writer.tidy()  # type: ignore[attr-defined]
     assert [row["text"] for row in latest(world) if row["record"] == RECORD] == ["old"]
     assert words_in(world) == {hash_text("new")}, "the fence came in between, and does not count"
     index.apply([change(version, RECORD + 1, SEQ + 5, ["next"])])
     assert words_in(world) == {hash_text("new")}
-    index._tables[version].tidy()  # type: ignore[attr-defined]
+    index._tables[version].writer.tidy()  # type: ignore[attr-defined]
     assert len(late.list_versions()) == 1
 
 

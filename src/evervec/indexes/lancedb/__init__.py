@@ -51,8 +51,7 @@ class LanceIndex:
                 if wrong := table.misfit():
                     raise WrongCollection(wrong, version=version)
                 applied.add(table.write(group, now))
-                if table.untidy:
-                    table.tidy()
+                table.writer.tidy_if_needed()
         return applied
 
     def refuses(self, kind: str, spec: ModelSpec) -> str | None:
@@ -78,7 +77,7 @@ class LanceIndex:
         table = self._table(version)
         if table is not None:
             with self._turns.turn():
-                table.drop()
+                table.writer.drop()
             self._tables.pop(version, None)
 
     def revive(self, version: int, records: Sequence[int]) -> None:
@@ -110,8 +109,7 @@ class LanceIndex:
                 with self._turns.turn():
                     table.heal()
                     table.purge(before)
-                    if table.untidy:
-                        table.tidy()
+                    table.writer.tidy_if_needed()
 
     def close(self) -> None:
         self._tables.clear()

@@ -20,10 +20,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 def says_it_all(conditions: Sequence[Condition]) -> bool:
     """Whether results of Qdrant need no second check: equality of texts is exact."""
     return all(
-        isinstance(value, str)
+        c.op in ("eq", "in") and path_of(c.field) and all(isinstance(v, str) for v in c.values)
         for c in conditions
-        for value in (c.value if c.op == "in" else (c.value if c.op == "eq" else None,))
-    ) and all(path_of(c.field) for c in conditions)
+    )
 
 
 def pushed_down(engine: Engine, conditions: Sequence[Condition]) -> tuple[list[Any], list[Any]]:
@@ -35,8 +34,7 @@ def pushed_down(engine: Engine, conditions: Sequence[Condition]) -> tuple[list[A
         if key is None:
             continue
         if c.op in ("eq", "in"):
-            values = c.value if c.op == "in" else (c.value,)
-            ways = [_equal(engine, key, v) for v in values]
+            ways = [_equal(engine, key, v) for v in c.values]
             if None not in ways:
                 must.append(engine.either(*ways))
         elif c.op == "ne":

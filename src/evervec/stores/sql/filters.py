@@ -58,11 +58,9 @@ class Filter(ABC):
     def _clause(self, c: Condition) -> str:
         if "\0" in c.field:  # no record has it, and not every engine accepts it in a query
             return "true" if matches({}, [c]) else "false"
-        if c.op == "in":
-            return self._equal(c.field, c.value)
-        if c.op in ("eq", "ne"):
-            equal = self._equal(c.field, (c.value,))
-            return equal if c.op == "eq" else f"not {equal}"
+        if c.op in ("eq", "ne", "in"):
+            equal = self._equal(c.field, c.values)
+            return f"not {equal}" if c.op == "ne" else equal
         return self.items(c.field, self._compared(COMPARE[c.op], c.value))
 
     def _equal(self, field: str, values: Sequence[Scalar]) -> str:

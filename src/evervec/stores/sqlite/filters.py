@@ -29,11 +29,9 @@ def filter_sql(conditions: Conditions) -> tuple[str, list[Any]]:
 
 
 def _clause(c: Condition) -> tuple[str, list[Any]]:
-    if c.op == "in":
-        return _equal(c.field, c.value)
-    if c.op in ("eq", "ne"):
-        clause, values = _equal(c.field, (c.value,))
-        return clause if c.op == "eq" else f"not {clause}", values
+    if c.op in ("eq", "ne", "in"):
+        clause, values = _equal(c.field, c.values)
+        return f"not {clause}" if c.op == "ne" else clause, values
     types = "('text')" if isinstance(c.value, str) else _NUMBERS
     return _items(c.field, f"{{0}}.type in {types} and {{0}}.atom {COMPARE[c.op]} ?", [c.value])
 
