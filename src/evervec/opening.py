@@ -165,7 +165,7 @@ def _own_index(store: Store, settings: Settings) -> Index:
         from evervec.stores.postgres import PostgresStore
 
         if isinstance(store, PostgresStore):
-            return PgvectorIndex(store.db, settings)
+            return PgvectorIndex(store.db, store, settings)
     if store.url.startswith("duckdb:"):
         from evervec.indexes.duckdb import DuckdbIndex
         from evervec.stores.duckdb import DuckdbStore

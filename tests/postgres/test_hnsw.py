@@ -83,7 +83,7 @@ def test_a_filter_that_few_pass_still_finds_them_by_hnsw(world: World) -> None:
 def test_it_is_built_in_the_background_once_a_collection_is_large(
     world: World, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evervec.indexes.pgvector._LOOK_AGAIN", 0.0)
+    monkeypatch.setattr("evervec.indexes.pgvector.hnsw._LOOK_AGAIN", 0.0)
     index, version, _ = fill(world, hnsw_rows=100)
     postgres.execute(url, f"analyze evervec.points_{version}")
     index.apply([Change(9, version, "default", KIND, "9", 10**9, [_point()])])

@@ -1,0 +1,156 @@
+"""Expression indexes for the metadata fields that kinds declare.
+
+Such an index finds the records whose field equals a value. If they are few, a search compares only
+their vectors. Otherwise it tests the records of the nearest points, as for any other field. (20 of
+20,000 records, on two busy cores: 5 ms instead of 300 ms. Writes take a fifth longer.)
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import threading
+import time
+from hashlib import blake2b
+from typing import Any
+
+import psycopg
+
+from evervec.errors import EvervecError
+from evervec.indexes.base import Query
+from evervec.indexes.fields import declared
+from evervec.indexes.pgvector.table import SQL
+from evervec.model.filters import Condition, Conditions, Scalar
+from evervec.stores.base import Store
+from evervec.stores.postgres.connections import Connections, Session
+from evervec.stores.postgres.filters import Filter
+
+log = logging.getLogger("evervec")
+
+_FEW = 2000
+"""records whose vectors are compared one by one"""
+_LOOK_AGAIN = 60.0
+"""seconds for which it is remembered which indexes exist, and that many records pass a filter"""
+_MOST_REMEMBERED = 10_000
+
+
+class FieldIndexes:
+    """The indexes of declared fields on the table of records, one for each kind and field."""
+
+    def __init__(self, db: Connections, store: Store) -> None:
+        self._db = db
+        self._store = store
+        self._valid: set[str] = set()
+        self._looked = -math.inf
+        self._many: dict[tuple[str, str, Conditions], float] = {}
+        self._builder: threading.Thread | None = None
+
+    def tend(self) -> None:
+        """Build missing indexes in the background."""
+        kinds = {c.kind for c in self._store.collections() if c.state != "retired"}
+        wanted = [
+            (kind, field) for kind in sorted(kinds) for field in declared(self._store, [kind])
+        ]
+        self._look()
+        missing = [one for one in wanted if _name(*one) not in self._valid]
+        if missing and (self._builder is None or not self._builder.is_alive()):
+            self._builder = threading.Thread(
+                target=self._build_quietly, args=(missing,), name="evervec-fields", daemon=True
+            )
+            self._builder.start()
+
+    def _build_quietly(self, missing: list[tuple[str, str]]) -> None:
+        try:
+            for kind, field in missing:
+                self.build(kind, field)
+        except (EvervecError, psycopg.Error) as error:
+            log.warning("building indexes of metadata fields is postponed: %s", error)
+
+    def build(self, kind: str, field: str) -> bool:
+        """Build an index while records are read and written; False when it exists, or another
+        process is building it. The remains of a killed build are dropped and built again."""
+        name = _name(kind, field)
+        with self._db.explained(), self._db.dedicated() as raw:
+            conn = Session(raw)
+            # an advisory lock ends with the connection, and so also when its process is killed
+            (taken,) = conn.execute(SQL.take_building_field, (name,)).fetchone()
+            if not taken or name in _valid(conn):
+                return False
+            conn.execute(f"drop index concurrently if exists evervec.{name}")
+            conn.execute(
+                f"create index concurrently {name} on evervec.records using gin "
+                f"(({_value('metadata', field)}) jsonb_path_ops) where {_is_live(kind)}"
+            )
+            # without statistics of the expression, the planner prefers the index of the tenant
+            conn.execute("analyze evervec.records")
+        self._looked = -math.inf
+        log.info("built the index of the field %r of kind %r", field, kind)
+        return True
+
+    def few(self, kind: str, query: Query) -> list[int] | None:
+        """The records that pass all conditions, if an index finds them and they are few."""
+        if time.monotonic() - self._looked > _LOOK_AGAIN:
+            self._look()
+        usable = [c for c in query.conditions if _name(kind, c.field) in self._valid]
+        usable = [c for c in usable if _can_be_found(c)]
+        key = (kind, query.tenant, query.conditions)
+        if not usable or time.monotonic() - self._many.get(key, -math.inf) < _LOOK_AGAIN:
+            return None
+        values: list[Any] = [query.tenant, _FEW + 1]
+        tests = []
+        for c in usable:
+            ways = []
+            for value in c.values:
+                values.append(json.dumps(value))
+                ways.append(f"({_value('r.metadata', c.field)}) @> ${len(values)}::text::jsonb")
+            tests.append(f"({' or '.join(ways)})")
+        rest = Filter(query.conditions, len(values))
+        where = f"{_is_live(kind, 'r.')} and {' and '.join(tests)}{rest.clause}"
+        with self._db.reading() as conn:
+            rows = conn.execute(SQL.few.replace("{where}", where), [*values, *rest.values])
+            records = [record for (record,) in rows]
+        if len(records) <= _FEW:
+            return records
+        if len(self._many) >= _MOST_REMEMBERED:
+            self._many.clear()
+        self._many[key] = time.monotonic()
+        return None
+
+    def _look(self) -> None:
+        with self._db.reading() as conn:
+            self._valid = _valid(conn)
+        self._looked = time.monotonic()
+
+
+def _valid(conn: Session) -> set[str]:
+    return {name for (name,) in conn.execute(SQL.valid_fields)}
+
+
+def _can_be_found(c: Condition) -> bool:
+    """Whether the records that pass are those whose field contains one of its values."""
+    return c.op in ("eq", "in") and bool(c.values) and all(map(_is_json, c.values))
+
+
+def _is_json(value: Scalar) -> bool:
+    """Whether PostgreSQL has it as a JSON value other than null."""
+    if isinstance(value, str):
+        return "\0" not in value
+    return value is not None and math.isfinite(value)
+
+
+def _name(kind: str, field: str) -> str:
+    """A hash, because kinds and fields may be any text."""
+    return f"records_field_{blake2b(repr((kind, field)).encode(), digest_size=8).hexdigest()}"
+
+
+def _value(metadata: str, field: str) -> str:
+    return f"{metadata}::jsonb -> {_literal(field)}"
+
+
+def _is_live(kind: str, row: str = "") -> str:
+    return f"{row}kind = {_literal(kind)} and {row}state = 'live'"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
