@@ -17,7 +17,8 @@ from evervec.indexes.location import open_located
 from evervec.model.records import ModelSpec
 from evervec.settings import Settings
 from evervec.stores.base import Store
-from evervec.tables.base import Attachment, Source
+from evervec.tables.base import Attachment
+from evervec.tables.source import Source
 from evervec.telemetry.visible import without_secrets
 
 log = logging.getLogger("evervec")

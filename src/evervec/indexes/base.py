@@ -8,6 +8,7 @@ checks the same.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -41,6 +42,14 @@ def patience_left(otherwise: float) -> float:
     """For indexes: seconds that the caller is willing to wait."""
     given = _patience.get()
     return otherwise if given is None else given
+
+
+def by_version(changes: Iterable[Change]) -> list[tuple[int, list[Change]]]:
+    """Changes by their version, in order."""
+    found: dict[int, list[Change]] = defaultdict(list)
+    for change in changes:
+        found[change.version].append(change)
+    return sorted(found.items())
 
 
 class Copy(NamedTuple):
@@ -151,7 +160,8 @@ class Matches:
 
 class Index(Protocol):
     """A vector index. Methods raise `IndexUnavailable` when it cannot be reached, and `IndexBusy`
-    when others write to it for longer than the caller's `patience`."""
+    when others write to it for longer than the caller's `patience`. An index that inherits from it
+    defines `refuses`, `revive`, `tend` and `close` only if it has something to do."""
 
     url: str
     shares_store: bool
@@ -172,7 +182,7 @@ class Index(Protocol):
     def refuses(self, kind: str, spec: ModelSpec) -> str | None:
         """Why it cannot hold a kind's vectors of a model, and what to do; None: it can. `apply`
         raises `WrongCollection` for versions that it would refuse."""
-        ...
+        return None
 
     def search(self, query: Query) -> Matches:
         """The nearest records of one collection by cosine, each once, best first."""
@@ -191,7 +201,8 @@ class Index(Protocol):
 
     def revive(self, version: int, records: Sequence[int]) -> None:
         """Remove the tombstones of records, so that the next write is accepted: a store that was
-        restored from a backup may be behind its index."""
+        restored from a backup may be behind its index, unless that is in its own database."""
+        return
 
     def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
         """The points of versions other than the `known` ones."""
@@ -202,5 +213,8 @@ class Index(Protocol):
 
     def tend(self, before: float) -> None:
         """Periodic maintenance of the index. Tombstones from before that time may be removed."""
+        return
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release what it holds open."""
+        return

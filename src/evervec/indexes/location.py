@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from evervec.errors import IndexMismatch, IndexUnavailable
 from evervec.indexes.base import Index
 from evervec.stores.base import Store
+from evervec.stores.slices import expected_slices
 from evervec.stores.values import Collection, Expected, Note
 
 log = logging.getLogger("evervec")
@@ -52,17 +53,16 @@ def _put(store: Store, now: Location, note: Note | None) -> bool:
 
 def generation(store: Store) -> int:
     """The generation of the index that is written to now."""
-    noted = location(store)
-    return noted.generation if noted else 0
+    return (location(store) or Location(OWN)).generation
 
 
 def check_generation(store: Store, mine: int) -> None:
     """Raise `IndexMismatch` when the store has another index than when this process opened it."""
-    if generation(store) != mine:
-        noted = location(store)
+    noted = location(store) or Location(OWN)
+    if noted.generation != mine:
         raise IndexMismatch(
-            f"another process moved the vectors of {store.url} to "
-            f"{_shown(noted.url if noted else OWN)}: open the store again"
+            f"another process moved the vectors of {store.url} to {_shown(noted.url)}: open the "
+            "store again"
         )
 
 
@@ -152,9 +152,7 @@ def _holds(store: Store, index: Index) -> bool | None:
 
 
 def _sample(store: Store, collection: Collection) -> list[Expected]:
-    after = 0
-    while found := store.expected(None, collection.version, after, _SAMPLE):
-        after = found[-1].record
+    for found in expected_slices(store, collection.version, _SAMPLE):
         if known := [record for record in found if record.live and record.hashes]:
             return known
     return []
@@ -170,9 +168,7 @@ def _rebuild(store: Store, priority: int) -> None:
     harm."""
     count = 0
     for collection in _used(store):
-        after = 0
-        while found := store.expected(None, collection.version, after, _SLICE):
-            after = found[-1].record
+        for found in expected_slices(store, collection.version, _SLICE):
             if known := [record.record for record in found if record.hashes]:
                 count += store.reopen(collection.version, known, forget=True, priority=priority)
     note = store.note(_NOTE)

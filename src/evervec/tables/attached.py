@@ -62,6 +62,8 @@ class AttachedTables(ABC, Generic[Found]):
 
     # attaching
     def plan(self, attachment: Attachment) -> Attachment:
+        """The attachment with the SQL that attaching runs; `InvalidArgument` names what the table
+        lacks, or what the role may not do."""
         with self._db.reading() as conn:
             table = self._find(conn, attachment)
             if table is None:
@@ -82,6 +84,8 @@ class AttachedTables(ABC, Generic[Found]):
             return self._planned(attachment, table)
 
     def attach(self, attachment: Attachment, *, backfill: bool = True) -> None:
+        """Create the triggers and save the attachment; repeats everything if it was attached
+        before. Without `backfill` the caller handles existing rows."""
         planned = self.plan(attachment)
         row = (planned.kind, planned.dump(), START if backfill else None)
         with self._db.writing(durable=True) as conn:
@@ -92,6 +96,7 @@ class AttachedTables(ABC, Generic[Found]):
         self._store.wake()
 
     def detach(self, kind: str) -> bool:
+        """Drop the triggers and the attachment; False when there was none."""
         with self._db.writing(durable=True) as conn:
             self._drop_triggers(conn, kind)
             conn.execute(self.sql.drop_changes, (kind,))
@@ -103,6 +108,7 @@ class AttachedTables(ABC, Generic[Found]):
             return _loaded(conn.execute(self.sql.attached))
 
     def trouble(self, attachment: Attachment) -> str | None:
+        """What is no longer as it was attached, if anything."""
         with self._db.reading() as conn:
             try:
                 table = self._check(conn, attachment)
@@ -136,6 +142,7 @@ class AttachedTables(ABC, Generic[Found]):
 
     # the log of changes, and how far a backfill is
     def logged(self, kind: str, ids: Sequence[str]) -> set[str]:
+        """The ids that are still in the log."""
         with self._reading() as conn:
             found = {id for (id,) in conn.execute(self.sql.logged, (kind,))}
         return set(ids) if None in found else found & set(ids)
@@ -191,6 +198,7 @@ class AttachedTables(ABC, Generic[Found]):
 
     # reading
     def count(self, attachment: Attachment) -> int:
+        """The approximate number of rows in the table."""
         with self._db.reading() as conn:
             table = self._find(conn, attachment)
             if table is None or table.rows > _COUNTED:
@@ -199,6 +207,7 @@ class AttachedTables(ABC, Generic[Found]):
         return int(rows)
 
     def page(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
+        """Rows in order of their keys, after a given key; may raise `TableChanged`."""
         with self._reading() as conn:
             return self._page(conn, attachment, attachment.columns, behind, limit)
 
@@ -219,9 +228,12 @@ class AttachedTables(ABC, Generic[Found]):
         return self._select_page(conn, attachment, table, columns, behind, limit)
 
     def rows(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
+        """The current rows, by record id; may raise `TableChanged`."""
         return self._by_id(attachment, ids, whole=False)
 
     def whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
+        """The current rows with all of their columns, as the driver returns them. Rows with a value
+        that the driver cannot return are left out."""
         return self._by_id(attachment, ids, whole=True)
 
     def _by_id(self, attachment: Attachment, ids: Sequence[str], *, whole: bool) -> dict[str, Row]:

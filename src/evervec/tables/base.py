@@ -1,4 +1,4 @@
-"""What an attached table is, and the contract of every engine's triggers.
+"""What an attached table is, and how its rows become records.
 
 Triggers in the writer's own transaction append the keys of changed rows to a narrow log. Workers
 turn the log into jobs, and read the rows when they do the jobs. So a job never embeds less than was
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from evervec.errors import EvervecError, InvalidArgument, InvalidRecord
 from evervec.records.drafts import check_name, make_draft, record_id
@@ -179,66 +179,3 @@ class Unfit(NamedTuple):
     def __str__(self) -> str:
         shown = self.id if len(self.id) <= _SHOWN else f"{self.id[:_SHOWN]}…"
         return f"{shown!r} ({self.reason})"
-
-
-class Source(Protocol):
-    """The application's own tables in a store's database."""
-
-    def plan(self, attachment: Attachment) -> Attachment:
-        """The attachment with the SQL that attaching runs; `InvalidArgument` names what the table
-        lacks, or what the role may not do."""
-        ...
-
-    def attach(self, attachment: Attachment, *, backfill: bool = True) -> None:
-        """Create the triggers and save the attachment; repeats everything if it was attached
-        before. Without `backfill` the caller handles existing rows."""
-
-    def detach(self, kind: str) -> bool:
-        """Drop the triggers and the attachment; False when there was none."""
-        ...
-
-    def attached(self) -> list[Attached]: ...
-
-    def trouble(self, attachment: Attachment) -> str | None:
-        """What is no longer as it was attached, if anything."""
-        ...
-
-    def fold(self, limit: int) -> int:
-        """Turn logged changes into jobs; returns how many log rows were processed. A row whose key
-        or tenant cannot be a record's is set aside."""
-        ...
-
-    def set_aside(self, attachment: Attachment) -> Unfit | None:
-        """An example of the rows that cannot be records, if any are known. Cheap as long as the
-        last example still exists, or none is known."""
-        ...
-
-    def unfit(self, attachment: Attachment) -> Iterator[Unfit]:
-        """All rows that cannot be records, found by reading all keys; may raise `TableChanged`."""
-        ...
-
-    def logged(self, kind: str, ids: Sequence[str]) -> set[str]:
-        """The ids that are still in the log."""
-        ...
-
-    def backfill(self, limit: int, priority: int) -> int:
-        """Enqueue a slice of the rows that existed before, in order of their keys, and then of the
-        records whose row no longer exists; returns how many were checked."""
-        ...
-
-    def count(self, attachment: Attachment) -> int:
-        """The approximate number of rows in the table."""
-        ...
-
-    def page(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
-        """Rows in order of their keys, after a given key; may raise `TableChanged`."""
-        ...
-
-    def rows(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
-        """The current rows, by record id; may raise `TableChanged`."""
-        ...
-
-    def whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
-        """The current rows with all of their columns, as the driver returns them. Rows with a value
-        that the driver cannot return are left out."""
-        ...

@@ -12,7 +12,8 @@ from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.slices import expected_slices
 from evervec.stores.values import Draft, Expected
-from evervec.tables.base import UNFIT, Attachment, Row, Source, TableChanged
+from evervec.tables.base import UNFIT, Attachment, Row, TableChanged
+from evervec.tables.source import Source
 from evervec.tables.tables import Tables
 
 _AT_ONCE = 2000

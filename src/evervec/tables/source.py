@@ -28,10 +28,12 @@ _AT_ONCE = 5000
 
 
 class TableSource(AttachedTables[Found]):
-    """Attached tables that are followed."""
+    """The application's own tables in a store's database, which are followed."""
 
     @retried_whole
     def fold(self, limit: int) -> int:
+        """Turn logged changes into jobs; returns how many log rows were processed. A row whose key
+        or tenant cannot be a record's is set aside."""
         if not self._any_changes():
             return 0
         changes = _Changes()
@@ -58,6 +60,8 @@ class TableSource(AttachedTables[Found]):
 
     # rows that cannot be records
     def set_aside(self, attachment: Attachment) -> Unfit | None:
+        """An example of the rows that cannot be records, if any are known. Cheap as long as the
+        last example still exists, or none is known."""
         marked = self._marked(attachment.kind)
         if marked is None:
             return None
@@ -74,6 +78,7 @@ class TableSource(AttachedTables[Found]):
         return found
 
     def unfit(self, attachment: Attachment) -> Iterator[Unfit]:
+        """All rows that cannot be records, found by reading all keys; may raise `TableChanged`."""
         behind: Sequence[Any] = ()
         while rows := self.keys(attachment, behind, _AT_ONCE):
             behind = rows[-1].key
@@ -85,6 +90,8 @@ class TableSource(AttachedTables[Found]):
 
     @retried_whole
     def backfill(self, limit: int, priority: int) -> int:
+        """Enqueue a slice of the rows that existed before, in order of their keys, and then of the
+        records whose row no longer exists; returns how many were checked."""
         if not self._any_unfinished():
             return 0
         with self._writing() as conn:
@@ -173,6 +180,9 @@ class TableSource(AttachedTables[Found]):
     @abstractmethod
     def _raw(self, conn: Any) -> Any:
         """The driver's connection."""
+
+
+Source = TableSource[Any]
 
 
 class _Changes:

@@ -17,7 +17,8 @@ from evervec.stores.base import Store
 from evervec.stores.notes import set_note
 from evervec.stores.slices import expected_slices
 from evervec.stores.values import Expected
-from evervec.tables.base import Attached, Attachment, Row, Source, TableChanged, Unfit
+from evervec.tables.base import Attached, Attachment, Row, TableChanged, Unfit
+from evervec.tables.source import Source
 
 log = logging.getLogger("evervec")
 

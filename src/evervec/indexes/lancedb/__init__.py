@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import defaultdict
 from collections.abc import Sequence, Set
 from typing import Any
 
 from evervec.errors import WrongCollection
-from evervec.indexes.base import Held, Matches, Query, Stray
+from evervec.indexes.base import Held, Matches, Query, Stray, by_version
 from evervec.indexes.lancedb.filters import numbers
 from evervec.indexes.lancedb.head import Head
 from evervec.indexes.lancedb.table import Table, table_names
@@ -37,14 +36,11 @@ class LanceIndex:
 
     def apply(self, changes: Sequence[Change], conn: Any = None) -> Applied:
         applied = Applied()
-        by_version: dict[int, list[Change]] = defaultdict(list)
-        for change in changes:
-            by_version[change.version].append(change)
-        if not by_version:
+        if not changes:
             return applied
         with self._turns.turn():
             now = self._store.now()
-            for version, group in sorted(by_version.items()):
+            for version, group in by_version(changes):
                 table = self._table(version)
                 if table is None:
                     continue  # no vectors were ever made for it, so there is nothing to remove

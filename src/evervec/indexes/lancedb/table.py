@@ -192,8 +192,8 @@ class Table:
             nonlocal removed
             where = f"removed_at is null and record in ({numbers({p.record for p in points})})"
             rows = _rows(table, where, KNOWN_BY)
-            there = ((row["_rowid"], *(row[name] for name in KNOWN_BY)) for row in rows)
-            keys = [row[0] for row in there if row in wanted]
+            known = {row["_rowid"]: tuple(row[name] for name in KNOWN_BY) for row in rows}
+            keys = [key for key, point in known.items() if (key, *point) in wanted]
             removed = len(keys)
             if keys:
                 table.delete(f"_rowid in ({numbers(keys)})")

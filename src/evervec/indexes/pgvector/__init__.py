@@ -17,12 +17,12 @@ from typing import Any
 import psycopg
 
 from evervec.errors import EvervecError, IndexUnavailable, StoreError
-from evervec.indexes.base import Held, Match, Matches, Query, Stray
+from evervec.indexes.base import Held, Index, Match, Matches, Query, Stray, by_version
 from evervec.indexes.pgvector.fields import FieldIndexes
 from evervec.indexes.pgvector.hnsw import Hnsw, reading
 from evervec.indexes.pgvector.table import SQL, PointsTable, table_name
 from evervec.indexes.pgvector.vectors import pack_vector, pack_vectors, vector_text
-from evervec.model.records import Change, ModelSpec
+from evervec.model.records import Change
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.postgres.connections import Connections, Session
@@ -34,7 +34,7 @@ _PAGE_DIMENSIONS = 1900
 """up to this size a row with its vector fits into a page"""
 
 
-class PgvectorIndex:
+class PgvectorIndex(Index):
     """Vectors in the store's own database; `apply` joins the store's transaction."""
 
     shares_store = True
@@ -52,21 +52,16 @@ class PgvectorIndex:
     # writing
     def apply(self, changes: Sequence[Change], conn: Any = None) -> Applied:
         applied = Applied()
-        by_version: dict[int, list[Change]] = defaultdict(list)
-        for change in changes:
-            by_version[change.version].append(change)
-        tables = {
-            version: self._table(
-                version, next((len(p.vector) for c in group for p in c.points), 0), conn
-            )
-            for version, group in sorted(by_version.items())
-        }
+        work = [
+            (self._table(version, _dimensions(group), conn), version, group)
+            for version, group in by_version(changes)
+        ]
         alone = conn is None
         context = self._db.writing(durable=True) if alone else nullcontext(conn)
         with self._handling_dropped_tables(), context as db:
             db.execute(SQL.shut_out_writers if alone else SQL.join_writers)
-            for version, table in tables.items():
-                applied.add(self._apply(db, version, table, by_version[version], guarded=alone))
+            for table, version, group in work:
+                applied.add(self._apply(db, version, table, group, guarded=alone))
         return applied
 
     @contextmanager
@@ -184,9 +179,6 @@ class PgvectorIndex:
             raise
 
     # searching
-    def refuses(self, kind: str, spec: ModelSpec) -> str | None:
-        return None  # points of all sizes can be stored together
-
     def search(self, query: Query) -> Matches:
         table = self._table(query.version, 0)
         if table is None:
@@ -260,10 +252,6 @@ class PgvectorIndex:
             db.execute(SQL.drop_removals, (version,))
         self._tables.pop(version, None)
 
-    def revive(self, version: int, records: Sequence[int]) -> None:
-        """Nothing to do: the index is restored together with its store, and is never ahead of
-        it."""
-
     def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
         with self._db.reading() as conn:
             every = [PointsTable(*row) for row in conn.execute(SQL.tables)]
@@ -297,5 +285,7 @@ class PgvectorIndex:
     def tend(self, before: float) -> None:
         self._fields.tend()
 
-    def close(self) -> None:
-        pass
+
+def _dimensions(changes: Sequence[Change]) -> int:
+    """Of the vectors in the changes; 0: there are none."""
+    return next((len(p.vector) for c in changes for p in c.points), 0)

@@ -78,7 +78,8 @@ class Hnsw:
             conn = Session(raw)
             # an advisory lock ends with the connection, and so also when its process is killed
             (taken,) = conn.execute(SQL.take_building, (table.version,)).fetchone()
-            if not taken or _state(conn, table)[1]:
+            _, valid = _state(conn, table)
+            if not taken or valid:
                 return False
             name = f"{table.name}_hnsw"
             operators = f"{table.type.partition('(')[0]}_cosine_ops"

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from evervec.errors import IndexUnavailable, WrongCollection
-from evervec.indexes.base import Copy, Held, Match, Matches, Query, Stray
+from evervec.indexes.base import Copy, Held, Match, Matches, Query, Stray, by_version
 from evervec.indexes.fields import declared
 from evervec.indexes.qdrant.engine import (
     FIELD_INDEXES,
@@ -22,6 +22,7 @@ from evervec.indexes.qdrant.engine import (
     Engine,
     Found,
     Known,
+    Nearest,
     Shape,
     Stored,
 )
@@ -65,10 +66,7 @@ class QdrantIndex:
     # writing
     def apply(self, changes: Sequence[Change], conn: Any = None) -> Applied:
         applied = Applied()
-        by_version: dict[int, list[Change]] = defaultdict(list)
-        for change in changes:
-            by_version[change.version].append(change)
-        for version, group in sorted(by_version.items()):
+        for version, group in by_version(changes):
             applied.add(self._apply(version, folded(group)))
         return applied
 
@@ -110,7 +108,7 @@ class QdrantIndex:
         fields = ("record", "hash", *(["metadata"] if again else []))
         wanted = query.chunks
         while True:
-            points = self._nearest(query.version, query.vector, where, fields, wanted)
+            points = self._nearest(query.version, Nearest(query.vector, where, fields, wanted))
             found = Matches.best_first(_good(points, again), query.limit)
             if len(found) >= query.limit or len(points) < wanted:
                 return found
@@ -231,8 +229,8 @@ class QdrantIndex:
             self._closed = True
             self._engine.close()
 
-    def _nearest(self, version: int, *asked: Any) -> Sequence[Found]:
-        return self._on(version, lambda name: self._engine.query(name, *asked), [])
+    def _nearest(self, version: int, asked: Nearest) -> Sequence[Found]:
+        return self._on(version, lambda name: self._engine.query(name, asked), [])
 
     def _all(self, version: int, where: Any, fields: Sequence[str]) -> list[Stored]:
         return self._on(version, lambda name: self._engine.scroll(name, where, fields), [])

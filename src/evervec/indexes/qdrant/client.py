@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 from urllib.parse import urlsplit
 
 from qdrant_client import QdrantClient, models
@@ -23,16 +23,14 @@ from evervec.indexes.qdrant.engine import (
     Ends,
     Found,
     Known,
+    Nearest,
+    NewPoint,
     Shape,
     Stored,
 )
 from evervec.indexes.turns import ThreadTurns
 from evervec.model.deadlines import check, current, exceeded
 from evervec.settings import Settings
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 log = logging.getLogger("evervec")
 T = TypeVar("T")
@@ -217,13 +215,7 @@ class ClientEngine:
     def only_updates(self) -> bool:
         return self._version() >= (1, 17)
 
-    def upsert(
-        self,
-        points: Sequence[tuple[str, NDArray[np.float32] | None, dict[str, Any]]],
-        guard: Any,
-        *,
-        there: bool,
-    ) -> Any:
+    def upsert(self, points: Sequence[NewPoint], guard: Any, *, there: bool) -> Any:
         made = [
             models.PointStruct.model_construct(
                 id=id, vector={} if vector is None else vector.tolist(), payload=payload
@@ -282,21 +274,14 @@ class ClientEngine:
         now = current()
         return None if now is None or now.left > self._seconds else max(1, math.ceil(now.left))
 
-    def query(
-        self,
-        collection: str,
-        vector: NDArray[np.float32],
-        where: Any,
-        fields: Sequence[str],
-        limit: int,
-    ) -> Sequence[Found]:
+    def query(self, collection: str, asked: Nearest) -> Sequence[Found]:
         answer = self._call(
             lambda: self._client.query_points(
                 collection,
-                query=vector.tolist(),
-                query_filter=where,
-                limit=limit,
-                with_payload=list(fields),
+                query=asked.vector.tolist(),
+                query_filter=asked.where,
+                limit=asked.limit,
+                with_payload=list(asked.fields),
                 timeout=self._time_left(),
             )
         )

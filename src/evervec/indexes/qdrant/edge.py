@@ -23,6 +23,8 @@ from evervec.indexes.qdrant.engine import (
     Ends,
     Found,
     Known,
+    Nearest,
+    NewPoint,
     Shape,
     Stored,
 )
@@ -196,13 +198,7 @@ class EdgeEngine:
     def only_updates(self) -> bool:
         return True
 
-    def upsert(
-        self,
-        points: Sequence[tuple[str, NDArray[np.float32] | None, dict[str, Any]]],
-        guard: Any,
-        *,
-        there: bool,
-    ) -> Any:
+    def upsert(self, points: Sequence[NewPoint], guard: Any, *, there: bool) -> Any:
         made = [
             edge.Point(id, {} if vector is None else _numbers(vector), payload)
             for id, vector, payload in points
@@ -244,17 +240,10 @@ class EdgeEngine:
             if offset is None or limit:
                 return found
 
-    def query(
-        self,
-        collection: str,
-        vector: NDArray[np.float32],
-        where: Any,
-        fields: Sequence[str],
-        limit: int,
-    ) -> Sequence[Found]:
+    def query(self, collection: str, asked: Nearest) -> Sequence[Found]:
         request = edge.QueryRequest(
-            limit, query=edge.Query.Nearest(_numbers(vector)), filter=where,
-            with_payload=list(fields),
+            asked.limit, query=edge.Query.Nearest(_numbers(asked.vector)), filter=asked.where,
+            with_payload=list(asked.fields),
         )  # fmt: skip
         shard = self._shard(collection)
         return self._call(lambda: shard.query(request))

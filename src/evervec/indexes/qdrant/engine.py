@@ -39,6 +39,25 @@ class Stored(NamedTuple):
     payload: dict[str, Any]
 
 
+class NewPoint(NamedTuple):
+    """A point to write; a tombstone has no vector."""
+
+    id: str
+    vector: NDArray[np.float32] | None
+    payload: dict[str, Any]
+
+
+class Nearest(NamedTuple):
+    """A search by vector."""
+
+    vector: NDArray[np.float32]
+    where: Any
+    """the filter that points must pass"""
+    fields: Sequence[str]
+    """of the payload to return"""
+    limit: int
+
+
 class Found(Protocol):
     """A point as the engine returns it. Reading its payload may be the most expensive part."""
 
@@ -124,13 +143,7 @@ class Engine(Protocol):
         ...
 
     # changes
-    def upsert(
-        self,
-        points: Sequence[tuple[str, NDArray[np.float32] | None, dict[str, Any]]],
-        guard: Any,
-        *,
-        there: bool,
-    ) -> Any:
+    def upsert(self, points: Sequence[NewPoint], guard: Any, *, there: bool) -> Any:
         """Write points by id; existing points are replaced only if they pass the guard. `there`:
         all points exist, and one deleted in the meantime stays deleted. Older servers support
         neither; where reading and writing are one atomic step, neither is needed."""
@@ -152,14 +165,7 @@ class Engine(Protocol):
         """All points that pass, or the first `limit`."""
         ...
 
-    def query(
-        self,
-        collection: str,
-        vector: NDArray[np.float32],
-        where: Any,
-        fields: Sequence[str],
-        limit: int,
-    ) -> Sequence[Found]:
+    def query(self, collection: str, asked: Nearest) -> Sequence[Found]:
         """The nearest points that pass, best first."""
         ...
 
