@@ -15,8 +15,10 @@ from evervec.errors import InvalidArgument, ValueRefused
 from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection
 from evervec.tables.base import Attached, Attachment, Row, TableChanged, Unfit
+from evervec.tables.names import quoted
 
 Found = TypeVar("Found", bound="Table")
+Columns = Sequence[str]
 
 START = "[]"
 """the position of a backfill that has not begun"""
@@ -26,14 +28,20 @@ _COUNTED = 100_000
 
 @dataclass(frozen=True)
 class Table:
-    """An application's table as its database has it now."""
+    """An attached table as its database has it now."""
 
+    attachment: Attachment
     name: str
     """quoted, with its schema if there is one"""
     rows: int
     """an estimate; 0: unknown"""
     columns: Mapping[str, Any]
     """by name, with what the engine knows of each"""
+
+    @property
+    def key(self) -> list[str]:
+        """The columns of the key in SQL, of a row `t`."""
+        return [f"t.{quoted(column)}" for column in self.attachment.key]
 
 
 def queries(engine: str, dialect: Callable[[str], str]) -> Queries:
@@ -76,12 +84,12 @@ class AttachedTables(ABC, Generic[Found]):
                         f"{attachment.table} has no column {column!r}; it has "
                         f"{', '.join(table.columns)}"
                     )
-            if not self._is_key(conn, table, attachment):
+            if not self._is_key(conn, table):
                 raise InvalidArgument(
                     f"{', '.join(attachment.key)} is not a key of {attachment.table}: name the "
                     "columns of its primary key, or of a unique index without conditions"
                 )
-            return self._planned(attachment, table)
+            return self._planned(table)
 
     def attach(self, attachment: Attachment, *, backfill: bool = True) -> None:
         """Create the triggers and save the attachment; repeats everything if it was attached
@@ -114,8 +122,8 @@ class AttachedTables(ABC, Generic[Found]):
                 table = self._check(conn, attachment)
             except TableChanged as error:
                 return str(error)
-            enabled = self._triggers(conn, attachment, table)
-        if missing := sorted(set(self._wanted_triggers(attachment, table)) - enabled.keys()):
+            enabled = self._triggers(conn, table)
+        if missing := sorted(set(self._wanted_triggers(table)) - enabled.keys()):
             return (
                 f"{attachment.table} lacks the trigger {', '.join(missing)}, so changes are "
                 "missed: attach it again, or run `evervec verify --repair`"
@@ -209,23 +217,13 @@ class AttachedTables(ABC, Generic[Found]):
     def page(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
         """Rows in order of their keys, after a given key; may raise `TableChanged`."""
         with self._reading() as conn:
-            return self._page(conn, attachment, attachment.columns, behind, limit)
+            table = self._check(conn, attachment)
+            return self._page(conn, table, attachment.columns, behind, limit)
 
     def keys(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
         """Like `page`, without any values."""
         with self._reading() as conn:
-            return self._page(conn, attachment, (), behind, limit)
-
-    def _page(
-        self,
-        conn: Connection,
-        attachment: Attachment,
-        columns: Sequence[str],
-        behind: Sequence[Any],
-        limit: int,
-    ) -> list[Row]:
-        table = self._check(conn, attachment)
-        return self._select_page(conn, attachment, table, columns, behind, limit)
+            return self._page(conn, self._check(conn, attachment), (), behind, limit)
 
     def rows(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
         """The current rows, by record id; may raise `TableChanged`."""
@@ -244,7 +242,7 @@ class AttachedTables(ABC, Generic[Found]):
         try:
             with self._reading() as conn:
                 table = self._check(conn, attachment)
-                found = self._select_ids(conn, attachment, table, ids, whole=whole)
+                found = self._among(conn, table, ids, whole=whole)
             return {row.id: row for row in found}
         except ValueRefused:
             if len(ids) == 1:
@@ -262,45 +260,32 @@ class AttachedTables(ABC, Generic[Found]):
     def _find(self, conn: Connection, attachment: Attachment) -> Found | None: ...
 
     @abstractmethod
-    def _is_key(self, conn: Connection, table: Found, attachment: Attachment) -> bool: ...
+    def _is_key(self, conn: Connection, table: Found) -> bool: ...
 
     @abstractmethod
-    def _planned(self, attachment: Attachment, table: Found) -> Attachment:
-        """The attachment with its SQL."""
+    def _planned(self, table: Found) -> Attachment:
+        """Its attachment with the SQL."""
 
     @abstractmethod
     def _drop_triggers(self, conn: Connection, kind: str) -> None: ...
 
     @abstractmethod
-    def _triggers(
-        self, conn: Connection, attachment: Attachment, table: Found
-    ) -> Mapping[str, bool]:
+    def _triggers(self, conn: Connection, table: Found) -> Mapping[str, bool]:
         """The table's triggers, and whether each is enabled."""
 
     @abstractmethod
-    def _wanted_triggers(self, attachment: Attachment, table: Found) -> Iterable[str]:
+    def _wanted_triggers(self, table: Found) -> Iterable[str]:
         """The names of the triggers that must exist."""
 
     @abstractmethod
-    def _select_page(
-        self,
-        conn: Connection,
-        attachment: Attachment,
-        table: Found,
-        columns: Sequence[str],
-        behind: Sequence[Any],
-        limit: int,
-    ) -> list[Row]: ...
+    def _page(
+        self, conn: Connection, table: Found, columns: Columns, behind: Sequence[Any], limit: int
+    ) -> list[Row]:
+        """Rows in order of their keys, after a given key."""
 
     @abstractmethod
-    def _select_ids(
-        self,
-        conn: Connection,
-        attachment: Attachment,
-        table: Found,
-        ids: Sequence[str],
-        *,
-        whole: bool,
+    def _among(
+        self, conn: Connection, table: Found, ids: Sequence[str], *, whole: bool
     ) -> list[Row]:
         """Rows by their record ids; of several rows with one id, the first in order of keys comes
         last. `whole`: all columns, as the driver returns them."""

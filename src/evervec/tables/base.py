@@ -69,6 +69,11 @@ class Attachment:
         single = [c for c in (self.title, self.weight, self.tenant) if c is not None]
         return tuple(dict.fromkeys([*self.key, *self.text, *self.metadata, *single]))
 
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that say which record a row is."""
+        return (*self.key, self.tenant) if self.tenant else self.key
+
     def dump(self) -> str:
         return json.dumps({k: v for k, v in asdict(self).items() if k != "sql"})
 
@@ -94,6 +99,11 @@ class Attachment:
         except ValueError:
             read = None
         return [str(v) for v in read] if isinstance(read, list) else []
+
+    def keys_of(self, ids: Iterable[str]) -> list[list[str]]:
+        """The keys of those ids that can be a row's."""
+        keys = map(self.key_of, ids)
+        return [key for key in keys if len(key) == len(self.key)]
 
     def tenant_of(self, row: Row) -> str:
         return row.tenant or self.owner

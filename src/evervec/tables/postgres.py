@@ -14,7 +14,7 @@ from typing import Any
 from evervec.errors import InvalidArgument
 from evervec.stores.postgres.connections import Session
 from evervec.stores.sql.engine import Connection
-from evervec.tables.attached import queries
+from evervec.tables.attached import Columns, queries
 from evervec.tables.base import Attachment, Row, TableChanged
 from evervec.tables.names import prefix, quoted
 from evervec.tables.postgres_triggers import (
@@ -55,57 +55,58 @@ class PostgresSource(TableSource[PostgresTable]):
         """The table that a name means: where it was attached, else by exact name, else parsed as
         SQL."""
         name = attachment.table
-        place = (*attachment.place, None, None)[:2]
-        known = (name, bool(_SQL_NAME.fullmatch(name)), *place)
-        row = conn.execute(SQL.find_table, known).fetchone()
+        known = (*attachment.place, None, None)[:2]
+        wanted = (name, bool(_SQL_NAME.fullmatch(name)), *known)
+        row = conn.execute(SQL.find_table, wanted).fetchone()
         if row is None:
             return None
         oid, schema, bare, quoted_name, by_row, rows, may_trigger, role = row
         columns = {name: Column(*rest) for name, *rest in conn.execute(SQL.columns, (oid,))}
+        place = (schema, bare)
         return PostgresTable(
-            quoted_name, rows, columns, oid, (schema, bare), by_row, may_trigger, role
+            attachment, quoted_name, rows, columns, oid, place, by_row, may_trigger, role
         )
 
     def _check(self, conn: Connection, attachment: Attachment) -> PostgresTable:
         table = super()._check(conn, attachment)
-        types = _key_types(attachment, table)
+        types = _key_types(table)
         if attachment.types not in ((), types):
             raise TableChanged(
                 f"the type of the key of {attachment.table} changed from "
                 f"{', '.join(attachment.types)} to {', '.join(types)}: attach it again"
             )
-        if hidden := _unreadable(attachment, table):
+        if hidden := _unreadable(table):
             raise TableChanged(
                 f"{table.role} may not read {', '.join(hidden)} of {attachment.table}: its owner "
                 f"must run GRANT SELECT ON {table.name} TO {quoted(table.role)}"
             )
         return table
 
-    def _is_key(self, conn: Connection, table: PostgresTable, attachment: Attachment) -> bool:
-        (is_key,) = conn.execute(SQL.is_key, (table.oid, list(attachment.key))).fetchone()
+    def _is_key(self, conn: Connection, table: PostgresTable) -> bool:
+        key = list(table.attachment.key)
+        (is_key,) = conn.execute(SQL.is_key, (table.oid, key)).fetchone()
         return bool(is_key)
 
-    def _planned(self, attachment: Attachment, table: PostgresTable) -> Attachment:
+    def _planned(self, table: PostgresTable) -> Attachment:
         lacks = [] if table.may_trigger else ["TRIGGER"]
-        lacks += ["SELECT"] if _unreadable(attachment, table) else []
+        lacks += ["SELECT"] if _unreadable(table) else []
         if lacks:
             raise InvalidArgument(
-                f"{table.role} may not attach {attachment.table}: its owner must run "
+                f"{table.role} may not attach {table.attachment.table}: its owner must run "
                 f"GRANT {', '.join(lacks)} ON {table.name} TO {quoted(table.role)}"
             )
-        planned = replace(attachment, place=table.place, types=_key_types(attachment, table))
-        return replace(planned, sql=tuple(statements(planned, table)))
+        sql = tuple(statements(table))
+        return replace(table.attachment, place=table.place, types=_key_types(table), sql=sql)
 
     def _drop_triggers(self, conn: Connection, kind: str) -> None:
         conn.execute(f"drop function if exists evervec.{prefix(kind)}() cascade")
 
-    def _triggers(
-        self, conn: Connection, attachment: Attachment, table: PostgresTable
-    ) -> dict[str, bool]:
-        return dict(conn.execute(SQL.triggers, (table.oid, prefix(attachment.kind))).fetchall())
+    def _triggers(self, conn: Connection, table: PostgresTable) -> dict[str, bool]:
+        mine = prefix(table.attachment.kind)
+        return dict(conn.execute(SQL.triggers, (table.oid, mine)).fetchall())
 
-    def _wanted_triggers(self, attachment: Attachment, table: PostgresTable) -> Iterable[str]:
-        return [f"{prefix(attachment.kind)}_{event}" for event in events(table)]
+    def _wanted_triggers(self, table: PostgresTable) -> Iterable[str]:
+        return [f"{prefix(table.attachment.kind)}_{event}" for event in events(table)]
 
     @contextmanager
     def _reading(self) -> Iterator[Session]:
@@ -123,71 +124,61 @@ class PostgresSource(TableSource[PostgresTable]):
         return conn.raw
 
     # reading
-    def _select_page(
+    def _page(
         self,
         conn: Connection,
-        attachment: Attachment,
         table: PostgresTable,
-        columns: Sequence[str],
+        columns: Columns,
         behind: Sequence[Any],
         limit: int,
     ) -> list[Row]:
-        key = [f"t.{quoted(column)}" for column in attachment.key]
-        known = " and ".join(f"{column} is not null" for column in key)
-        types = enumerate(_key_types(attachment, table))
+        key = ", ".join(table.key)
+        known = " and ".join(f"{column} is not null" for column in table.key)
+        types = enumerate(_key_types(table))
         marks = ", ".join(f"${n + 2}::text::{type}" for n, type in types)
-        beyond = f"and ({', '.join(key)}) > ({marks})" if behind else ""
+        beyond = f"and ({key}) > ({marks})" if behind else ""
         found = conn.execute(
-            f"select {_chosen(attachment, table, columns)} from {table.name} as t "
-            f"where {known} {beyond} order by {', '.join(key)} limit $1",
+            f"select {_chosen(table, columns)} from {table.name} as t "
+            f"where {known} {beyond} order by {key} limit $1",
             (limit, *behind),
         )
-        return [_row(attachment, columns, row) for row in found]
+        return [_row(table, columns, row) for row in found]
 
-    def _select_ids(
-        self,
-        conn: Connection,
-        attachment: Attachment,
-        table: PostgresTable,
-        ids: Sequence[str],
-        *,
-        whole: bool,
+    def _among(
+        self, conn: Connection, table: PostgresTable, ids: Sequence[str], *, whole: bool
     ) -> list[Row]:
-        keys = [key for id in ids if len(key := attachment.key_of(id)) == len(attachment.key)]
+        keys = table.attachment.keys_of(ids)
         if not keys:
             return []
-        columns: Sequence[str] = attachment.columns
+        columns: Columns = table.attachment.columns
         if whole:
             columns = [name for name, column in table.columns.items() if column.readable]
         wanted = [list(column) for column in zip(*keys, strict=True)]
         places = ", ".join(f"${n + 1}::text[]" for n in range(len(wanted)))
         names = ", ".join(f"k{n}" for n in range(len(wanted)))
-        same = " and ".join(
-            f"t.{quoted(column)} = w.k{n}::{table.columns[column].type}"
-            for n, column in enumerate(attachment.key)
-        )
+        types = enumerate(zip(table.key, _key_types(table), strict=True))
+        same = " and ".join(f"{column} = w.k{n}::{type}" for n, (column, type) in types)
         found = conn.execute(
-            f"select {_chosen(attachment, table, columns, as_is=whole)} "
+            f"select {_chosen(table, columns, as_is=whole)} "
             f"from unnest({places}) as w ({names}) join {table.name} as t on {same}",
             wanted,
         ).fetchall()
-        return [_row(attachment, columns, row) for row in found]
+        return [_row(table, columns, row) for row in found]
 
 
-def _key_types(attachment: Attachment, table: PostgresTable) -> tuple[str, ...]:
-    return tuple(table.columns[column].type for column in attachment.key)
+def _key_types(table: PostgresTable) -> tuple[str, ...]:
+    return tuple(table.columns[column].type for column in table.attachment.key)
 
 
-def _unreadable(attachment: Attachment, table: PostgresTable) -> list[str]:
-    return [column for column in attachment.columns if not table.columns[column].readable]
+def _unreadable(table: PostgresTable) -> list[str]:
+    return [column for column in table.attachment.columns if not table.columns[column].readable]
 
 
-def _chosen(
-    attachment: Attachment, table: PostgresTable, columns: Sequence[str], *, as_is: bool = False
-) -> str:
+def _chosen(table: PostgresTable, columns: Columns, *, as_is: bool = False) -> str:
     """Key and tenant as the triggers write them, then columns."""
-    keys = [text_of(f"t.{quoted(column)}") for column in attachment.key]
-    tenant = text_of(f"t.{quoted(attachment.tenant)}") if attachment.tenant else "null"
+    keys, tenant = map(text_of, table.key), "null"
+    if owner := table.attachment.tenant:
+        tenant = text_of(f"t.{quoted(owner)}")
     values = [
         f"t.{quoted(c)}" if as_is else _value(f"t.{quoted(c)}", table.columns[c]) for c in columns
     ]
@@ -204,9 +195,8 @@ def _value(name: str, column: Column) -> str:
     return f"to_json({name}) #>> '{{}}'" if column.category == "D" else f"{name}::text"
 
 
-def _row(attachment: Attachment, columns: Sequence[str], found: Sequence[Any]) -> Row:
-    size = len(attachment.key)
-    key, values = found[:size], found[size + 1 :]
-    return Row(
-        attachment.id_of(key), found[size] or None, dict(zip(columns, values, strict=True)), key
-    )
+def _row(table: PostgresTable, columns: Columns, found: Sequence[Any]) -> Row:
+    size = len(table.key)
+    key, tenant, values = found[:size], found[size], found[size + 1 :]
+    id = table.attachment.id_of(key)
+    return Row(id, tenant or None, dict(zip(columns, values, strict=True)), key)

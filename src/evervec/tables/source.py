@@ -112,7 +112,8 @@ class TableSource(AttachedTables[Found]):
         number."""
         if isinstance(position, dict):
             return self._sweep(conn, attachment, position["record"], limit, priority), {}
-        rows = self._page(conn, attachment, (), [_unpacked(part) for part in position], limit)
+        behind = [_unpacked(part) for part in position]
+        rows = self._page(conn, self._check(conn, attachment), (), behind, limit)
         if not rows:
             return self._sweep(conn, attachment, 0, limit, priority), {}
         changes = _Changes()

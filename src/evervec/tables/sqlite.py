@@ -10,7 +10,7 @@ from typing import Any
 
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sqlite.engine import listed
-from evervec.tables.attached import Table, queries
+from evervec.tables.attached import Columns, Table, queries
 from evervec.tables.base import Attachment, Row, Unfit
 from evervec.tables.names import prefix, quoted
 from evervec.tables.source import TableSource
@@ -38,19 +38,19 @@ class SqliteSource(TableSource[Table]):
         if conn.execute(SQL.is_table, (name,)).fetchone() is None:
             return None
         found = conn.execute("select name, type from pragma_table_xinfo(?)", (name,))
-        return Table(quoted(name), 0, {column: type.upper() for column, type in found})
+        return Table(attachment, quoted(name), 0, {column: type.upper() for column, type in found})
 
-    def _is_key(self, conn: Connection, table: Table, attachment: Attachment) -> bool:
-        name = attachment.table
+    def _is_key(self, conn: Connection, table: Table) -> bool:
+        name = table.attachment.table
         primary = {column for (column,) in conn.execute(SQL.primary_key, (name,))}
         unique = [
             {column for (column,) in conn.execute("select name from pragma_index_info(?)", index)}
             for index in conn.execute(SQL.unique_indexes, (name,)).fetchall()
         ]
-        return set(attachment.key) in [primary, *unique]
+        return set(table.attachment.key) in [primary, *unique]
 
-    def _planned(self, attachment: Attachment, table: Table) -> Attachment:
-        return replace(attachment, sql=tuple(triggers(attachment, table.columns).values()))
+    def _planned(self, table: Table) -> Attachment:
+        return replace(table.attachment, sql=tuple(triggers(table).values()))
 
     def _drop_triggers(self, conn: Connection, kind: str) -> None:
         mine = f"evervec_{prefix(kind)}"
@@ -58,12 +58,12 @@ class SqliteSource(TableSource[Table]):
             if name.startswith(mine):
                 conn.execute(f"drop trigger {quoted(name)}")
 
-    def _triggers(self, conn: Connection, attachment: Attachment, table: Table) -> dict[str, bool]:
-        mine = attachment.table.lower()
+    def _triggers(self, conn: Connection, table: Table) -> dict[str, bool]:
+        mine = table.attachment.table.lower()
         return {name: True for name, of in conn.execute(SQL.triggers) if of.lower() == mine}
 
-    def _wanted_triggers(self, attachment: Attachment, table: Table) -> Iterable[str]:
-        return triggers(attachment, table.columns)
+    def _wanted_triggers(self, table: Table) -> Iterable[str]:
+        return triggers(table)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -81,33 +81,24 @@ class SqliteSource(TableSource[Table]):
     def unfit(self, attachment: Attachment) -> Iterator[Unfit]:
         yield from super().unfit(attachment)
         with self._reading() as conn:
-            types = self._check(conn, attachment).columns
-            if all(has_affinity(types[column]) for column in attachment.key):
+            table = self._check(conn, attachment)
+            if all(has_affinity(table.columns[column]) for column in attachment.key):
                 return
-            texts = ", ".join(key_texts(attachment, types, "t"))
-            order = ", ".join(f"t.{quoted(column)}" for column in attachment.key)
-            place = f"row_number() over (partition by {texts} order by {order})"
+            texts = ", ".join(key_texts(table, "t"))
+            place = f"row_number() over (partition by {texts} order by {', '.join(table.key)})"
             shadowed = conn.execute(
                 f"select * from (select {place} as place, {tenant_of(attachment, 't')}, {texts} "
-                f"from {quoted(attachment.table)} as t where {is_known(attachment, 't')}) "
-                "where place > 1"
+                f"from {table.name} as t where {is_known(attachment, 't')}) where place > 1"
             ).fetchall()
         for _, tenant, *key in shadowed:
             id = attachment.id_of(key)
             yield Unfit(tenant or attachment.owner, id, "id: another row has the same one")
 
     # reading
-    def _select_page(
-        self,
-        conn: Connection,
-        attachment: Attachment,
-        table: Table,
-        columns: Sequence[str],
-        behind: Sequence[Any],
-        limit: int,
+    def _page(
+        self, conn: Connection, table: Table, columns: Columns, behind: Sequence[Any], limit: int
     ) -> list[Row]:
-        key = ", ".join(f"t.{quoted(column)}" for column in attachment.key)
-        where = is_known(attachment, "t")
+        key, where = ", ".join(table.key), is_known(table.attachment, "t")
         if behind:  # a text may be invalid UTF-8, so it is passed as bytes
             marks = ("cast(? as text)" if isinstance(part, str) else "?" for part in behind)
             where += f" and ({key}) > ({', '.join(marks)})"
@@ -116,20 +107,23 @@ class SqliteSource(TableSource[Table]):
             for part in behind
         ]
         which = f"where {where} order by {key} limit ?"
-        return _read(conn, attachment, table, columns, which, (*values, limit))
+        return _read(conn, table, columns, which, (*values, limit))
 
-    def _select_ids(
-        self,
-        conn: Connection,
-        attachment: Attachment,
-        table: Table,
-        ids: Sequence[str],
-        *,
-        whole: bool,
+    def _among(
+        self, conn: Connection, table: Table, ids: Sequence[str], *, whole: bool
     ) -> list[Row]:
-        columns = tuple(table.columns) if whole else attachment.columns
-        which, values = _among(attachment, table, ids)
-        return _read(conn, attachment, table, columns, which, values)[::-1]
+        """A key column is compared with its own affinity, so that its index is used; a column
+        without affinity is compared as text."""
+        columns = tuple(table.columns) if whole else table.attachment.columns
+        sides = [
+            name if has_affinity(table.columns[column]) else text_of(name)
+            for name, column in zip(table.key, table.attachment.key, strict=True)
+        ]
+        places = [f"json_extract(value, '$[{place}]')" for place in range(len(sides))]
+        wanted = f"select {', '.join(places)} from json_each(?)"
+        which = f"where ({', '.join(sides)}) in ({wanted}) order by {', '.join(table.key)}"
+        keys = listed(table.attachment.keys_of(ids))
+        return _read(conn, table, columns, which, (keys,))[::-1]
 
 
 @contextmanager
@@ -145,19 +139,13 @@ def _lenient(conn: sqlite3.Connection) -> Iterator[None]:
 
 
 def _read(
-    conn: Connection,
-    attachment: Attachment,
-    table: Table,
-    columns: Sequence[str],
-    which: str,
-    values: Sequence[Any],
+    conn: Connection, table: Table, columns: Columns, which: str, values: Sequence[Any]
 ) -> list[Row]:
-    key = [f"t.{quoted(column)}" for column in attachment.key]
+    attachment, size = table.attachment, len(table.key)
     chosen = [
-        *key_texts(attachment, table.columns, "t"), tenant_of(attachment, "t"), *key,
+        *key_texts(table, "t"), tenant_of(attachment, "t"), *table.key,
         *(f"t.{quoted(column)}" for column in columns),
     ]  # fmt: skip
-    size = len(key)
     return [
         Row(
             attachment.id_of(row[:size]),
@@ -169,18 +157,3 @@ def _read(
             f"select {', '.join(chosen)} from {table.name} as t {which}", values
         )
     ]
-
-
-def _among(attachment: Attachment, table: Table, ids: Iterable[str]) -> tuple[str, tuple[str]]:
-    """The condition for rows with some ids. A key column is compared with its own affinity, so that
-    its index is used; a column without affinity is compared as text."""
-    keys = [key for id in ids if len(key := attachment.key_of(id)) == len(attachment.key)]
-    names = [f"t.{quoted(column)}" for column in attachment.key]
-    sides = [
-        name if has_affinity(table.columns[column]) else text_of(name)
-        for name, column in zip(names, attachment.key, strict=True)
-    ]
-    places = [f"json_extract(value, '$[{place}]')" for place in range(len(names))]
-    wanted = f"select {', '.join(places)} from json_each(?)"
-    which = f"where ({', '.join(sides)}) in ({wanted}) order by {', '.join(names)}"
-    return which, (listed(keys),)
