@@ -1,6 +1,6 @@
 """The matrix in memory gives what brute force gives, whatever was added and forgotten."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from evervec import DeadlineExceeded, deadline
-from evervec.indexes import coarse
 from evervec.indexes import matrix as matrices
+from evervec.indexes import products, sketch
 from evervec.indexes.matrix import Matrix
 from support.world import Clock
 
@@ -58,22 +58,38 @@ MOVES = st.lists(
 )
 
 
-@pytest.fixture(params=["exact", "rounded"])
-def first(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Compare all exactly, or those that the rounded form leaves, however few they are."""
+@pytest.fixture(params=["exact", "sketched", "read"])
+def make(request: pytest.FixtureRequest) -> Iterator[Callable[[], Matrix]]:
+    """Compare all exactly; or those that sketches choose, however few there are; and read these
+    from the store."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matrices, "_MANY", 1 if request.param == "rounded" else 1 << 60)
-        patch.setattr(matrices, "_MOST_EXACT", 1)
-        yield
+        patch.setattr(matrices, "_MANY", 1 << 60 if request.param == "exact" else 1)
+        yield lambda: Matrix(SIZE, stored, 0 if request.param == "read" else None)
 
 
-@pytest.mark.usefixtures("first")
+def stored(points: list[int]) -> list[tuple[int, bytes, bytes]]:
+    return [(p, hash_of(p), unit(p).tobytes()) for p in points]
+
+
+class Chosen:
+    """A filter that some records fit."""
+
+    def __init__(self, records: set[int]) -> None:
+        self._records = np.array(sorted(records), np.int64)
+
+    def all(self) -> NDArray[np.int64]:
+        return self._records
+
+    def among(self, records: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.intersect1d(records, self._records)
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(MOVES, st.none() | st.sets(st.integers(0, 14), max_size=6))
 def test_it_gives_what_brute_force_gives(
-    moves: list[tuple[str, Any]], among: set[int] | None
+    make: Callable[[], Matrix], moves: list[tuple[str, Any]], among: set[int] | None
 ) -> None:
-    matrix, points, number = Matrix(SIZE), dict[int, int](), 0
+    matrix, points, number = make(), dict[int, int](), 0
     for move, value in [*moves, ("search", 7)]:
         if move == "append":
             fresh = {number + 2 * n + 1: record for n, record in enumerate(value)}
@@ -85,8 +101,7 @@ def test_it_gives_what_brute_force_gives(
             points = {p: r for p, r in points.items() if p not in value}
         else:
             asked = unit(value)
-            wanted = None if among is None else np.array(sorted(among), np.int64)
-            found = matrix.nearest(asked, value, wanted)
+            found = matrix.nearest(asked, value, None if among is None else Chosen(among))
             expected = brute(points, asked, value, among)
             assert [(m.record, m.hash) for m in found] == expected
             for match in found:
@@ -109,34 +124,6 @@ def test_forgotten_rows_are_squeezed_out() -> None:
     assert len(matrix) == 1000
     assert matrix.nbytes < large / 4
     assert len(matrix.nearest(unit(1), 5000)) == 1000
-
-
-class Interrupted(Matrix):
-    """A matrix in which something happens just as a search begins to read the vectors."""
-
-    meanwhile: Any = None
-
-    def __getattribute__(self, name: str) -> Any:
-        if name == "_vectors":
-            meanwhile = super().__getattribute__("meanwhile")
-            if meanwhile is not None:
-                self.meanwhile = None
-                meanwhile()
-        return super().__getattribute__(name)
-
-
-@pytest.mark.parametrize("change", ["squeeze", "append"])
-def test_a_search_is_right_although_rows_come_or_go_meanwhile(change: str) -> None:
-    matrix = Interrupted(SIZE)
-    append(matrix, list(range(1, 401)), list(range(1, 401)))
-    if change == "squeeze":
-        matrix.meanwhile = lambda: matrix.discard(list(range(1, 301)))
-    else:
-        matrix.meanwhile = lambda: append(matrix, list(range(401, 2001)), list(range(401, 2001)))
-    for match in matrix.nearest(unit(350), 10):
-        truth = float(unit(match.record) @ unit(350))
-        assert match.similarity == pytest.approx(truth, abs=1e-5)
-        assert match.hash == hash_of(match.record)
 
 
 def test_a_fork_is_changed_unnoticed_by_those_who_search_the_old_one() -> None:
@@ -162,32 +149,77 @@ def wide(count: int) -> tuple[Matrix, NDArray[np.float32]]:
     return matrix, rows
 
 
-@given(st.integers(0, 10**6), st.sampled_from([1, 3, 64, 384]), st.floats(0.0, 12.0))
-def test_rough_scores_are_off_by_no_more_than_they_say(seed: int, size: int, spikes: float) -> None:
-    """Also for vectors of which few numbers are large, and for a query that is no unit vector."""
+def clustered(count: int, size: int, common: float, seed: int = 4) -> NDArray[np.float32]:
+    """Unit vectors around 200 centres, with a direction that all have in common."""
+    centres = np.random.default_rng(0).standard_normal((200, size))
     random = np.random.default_rng(seed)
-    rows = random.standard_normal((50, size)) * np.exp(spikes * random.standard_normal((50, size)))
-    rows[0] = 0
-    rows = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)).astype("f4")
-    asked = (3 * random.standard_normal(size)).astype("f4")
-    scores, off = coarse.rough_scores(coarse.rounded(rows), asked)
-    _, (step,), _ = coarse.rounded(asked[None])
-    exact = rows.astype("f8") @ asked.astype("f8")
-    assert np.abs(scores * float(step) - exact).max() <= off * float(step)
+    rows = centres[random.integers(0, 200, count)] + 0.7 * random.standard_normal((count, size))
+    rows += common * np.sqrt(size) * np.eye(size)[0]
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
 
 
-def test_without_simsimd_all_are_compared_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrices, "_MANY", 1)
-    monkeypatch.setattr(coarse, "simsimd", None)
-    matrix = Matrix(SIZE)
-    append(matrix, list(range(1, 101)), list(range(1, 101)))
-    assert len(matrix.nearest(unit(5), 7)) == 7
-    assert not matrix._rows.is_rounded
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("common", [0.0, 3.0])
+def test_sketches_lose_few_of_the_nearest(common: float, kept: bool) -> None:
+    rows = clustered(40_000, 128, common)
+    asked, numbers = clustered(20, 128, common, seed=5), list(range(len(rows)))
+
+    def read(points: list[int]) -> list[tuple[int, bytes, bytes]]:
+        assert len(points) < 2000
+        return [(p, hash_of(p), rows[p].tobytes()) for p in points]
+
+    matrix = Matrix(128, read, None if kept else 1 << 20)
+    for start in range(0, len(rows), 8192):
+        some = numbers[start : start + 8192]
+        matrix.append(some, some, [hash_of(p) for p in some], [rows[p].tobytes() for p in some])
+    assert matrix.sketcher is not None
+    assert matrix.keeps_vectors == kept
+    assert kept or matrix.nbytes < 70 * len(rows)
+    found = 0
+    for vector in asked:
+        best = np.argsort(-(rows @ vector))[:10]
+        hits = matrix.nearest(vector, 10)
+        assert hits.scores == pytest.approx((rows[hits.records] @ vector).tolist(), abs=1e-5)
+        found += len(set(best.tolist()) & set(hits.records))
+    assert found >= 0.99 * 10 * len(asked)
 
 
-def test_where_most_may_be_the_best_all_are_compared_exactly(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_filter_is_tested_on_the_best_and_read_whole_when_few_fit() -> None:
+    rows = clustered(60_000, 256, 0.0)
+    numbers = list(range(len(rows)))
+    matrix = Matrix(256)
+    matrix.append(numbers, numbers, [hash_of(p) for p in numbers], [r.tobytes() for r in rows])
+    asked: list[str] = []
+
+    class Noted(Chosen):
+        def all(self) -> NDArray[np.int64]:
+            asked.append("all")
+            return super().all()
+
+        def among(self, records: NDArray[np.int64]) -> NDArray[np.int64]:
+            asked.append("among")
+            return super().among(records)
+
+    for every, expected in ((4, ["among"]), (20_000, ["among", "all"])):
+        asked.clear()
+        wanted = set(numbers[::every])
+        hits = matrix.nearest(rows[0], 3, Noted(wanted))
+        best = sorted(wanted, key=lambda p: -float(rows[p] @ rows[0]))[:3]
+        assert list(hits.records) == best
+        assert asked == expected
+
+
+def test_without_simsimd_the_sketches_are_compared_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = clustered(100, 20, 0.0)
+    made = sketch.Sketcher.of(rows).sketch(rows)
+    query = sketch.Sketcher.of(rows).query(rows[3])
+    by_simsimd = sketch.agreement(made.bits, query)
+    monkeypatch.setattr(sketch, "simsimd", None)
+    assert sketch.agreement(made.bits, query).tolist() == by_simsimd.tolist()
+    assert by_simsimd.argmax() == 3
+
+
+def test_equal_vectors_are_all_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrices, "_MANY", 1)
     matrix = Matrix(SIZE)
     same = unit(1).tobytes()
@@ -199,15 +231,17 @@ def test_where_most_may_be_the_best_all_are_compared_exactly(
 
 
 @pytest.mark.parametrize("limit", [1, 30, 3000])
-def test_many_rows_give_what_one_product_gives(limit: int) -> None:
+def test_many_rows_give_exact_scores(limit: int) -> None:
+    """Independent vectors, which are the hardest for sketches: the best of all is found."""
     matrix, rows = wide(70_001)
     matrix.discard([5])
     found = matrix.nearest(rows[77], limit)
-    scores = rows @ rows[77]
-    scores[4] = -np.inf
-    expected = np.sort(scores)[::-1][:limit]
-    assert found.scores == pytest.approx(expected.tolist(), abs=1e-5)
+    assert found.scores == pytest.approx(
+        [float(rows[record - 1] @ rows[77]) for record in found.records], abs=1e-5
+    )
     assert found.records[0] == 78
+    assert len(found.records) == limit
+    assert 5 not in found.records
 
 
 def test_many_rows_are_multiplied_in_this_thread_and_under_the_deadline(
@@ -216,14 +250,14 @@ def test_many_rows_are_multiplied_in_this_thread_and_under_the_deadline(
     """BLAS would use every core for each of several searches; and nothing interrupts it."""
     monkeypatch.setattr(matrices, "_MANY", 1 << 60)
     matrix, rows = wide(70_001)
-    plain, sizes, clock = matrices._row_products, list[int](), Clock(0.0)
+    plain, sizes, clock = products._row_products, list[int](), Clock(0.0)
 
     def counted(block: Any, vector: Any, out: Any) -> None:
         sizes.append(len(block))
         clock.move(1)
         plain(block, vector, out)
 
-    monkeypatch.setattr(matrices, "_row_products", counted)
+    monkeypatch.setattr(products, "_row_products", counted)
     matrix.nearest(rows[0], 3)
     assert sum(sizes) == 70_001
     sizes.clear()

@@ -33,8 +33,8 @@ class DuckdbIndex(RowsIndex):
     def listed(self, values: Iterable[Any]) -> list[Any]:
         return list(values)
 
-    def filter_clause(self, conditions: Conditions) -> tuple[str, list[Any]]:
-        given = Filter(conditions, taken=2)
+    def filter_clause(self, conditions: Conditions, taken: int) -> tuple[str, list[Any]]:
+        given = Filter(conditions, taken)
         return given.clause, given.values
 
     def mark(self) -> int:

@@ -37,6 +37,56 @@ select point, record, hash, vector from evervec_points
 where version = $1 and tenant = $2 and point > $3 and vector is not null
 order by point
 
+-- name: feed_part
+select point, record, hash, vector from evervec_points
+where version = $1 and tenant = $2 and point > $3 and vector is not null
+order by point limit $4
+
+-- name: read_points
+select point, hash, vector from evervec_points
+where point in (select unnest($1::bigint[])) and vector is not null
+order by point
+
+-- name: points_between
+select point from evervec_points
+where version = $1 and tenant = $2 and point > $3 and point <= $4
+order by point
+
+-- name: large_collections
+-- the collections with more numbers in their vectors than given
+select c.version, c.tenant
+from evervec_chunks as c
+join evervec_versions as v on v.version = c.version
+where c.chunks * v.dimensions > $1
+
+-- name: sketch_parts
+select first, last, mark, data from evervec_sketches
+where version = $1 and tenant = $2 order by last
+
+-- name: last_sketched
+select last from evervec_sketches where version = $1 and tenant = $2 order by last desc limit 1
+
+-- name: sketched_mean
+select data from evervec_sketches where version = $1 and tenant = $2 order by last limit 1
+
+-- name: old_sketches
+-- the parts from before a mark, without their data
+select version, tenant, first, last from evervec_sketches where mark < $1
+
+-- name: sketch_part
+select data from evervec_sketches where version = $1 and tenant = $2 and last = $3
+
+-- name: add_sketches
+insert into evervec_sketches (version, tenant, first, last, mark, data)
+values ($1, $2, $3, $4, $5, $6)
+
+-- name: renew_sketches
+update evervec_sketches set mark = $1, data = $2
+where version = $3 and tenant = $4 and last = $5
+
+-- name: drop_sketches
+delete from evervec_sketches where version = $1
+
 -- name: removals
 select point from evervec_removed where version = $1 and tenant = $2 and removal > $3
 
@@ -44,6 +94,11 @@ select point from evervec_removed where version = $1 and tenant = $2 and removal
 select r.record from evervec_records as r
 where r.tenant = $1 and r.state = 'live'
     and r.kind = (select v.kind from evervec_versions as v where v.version = $2)
+
+-- name: filtered_among
+select r.record from evervec_records as r
+where r.record in (select unnest($1::bigint[])) and r.tenant = $2 and r.state = 'live'
+    and r.kind = (select v.kind from evervec_versions as v where v.version = $3)
 
 -- name: held
 -- a vector whose size differs from its version's is not read

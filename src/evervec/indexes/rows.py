@@ -1,4 +1,4 @@
-"""Vectors as rows of the store's own file, searched exactly in memory.
+"""Vectors as rows of the store's own file, searched in memory.
 
 Points are never changed in place: a new vector is a new row with a higher number, and a deleted row
 leaves its number in a list of removals. So a process updates its memory by reading only what was
@@ -7,15 +7,14 @@ added since, whichever process wrote it.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from evervec.indexes.base import Held, Matches, Query, Stray
-from evervec.model.deadlines import check, holding
+from evervec.indexes.blocks import Blocks
 from evervec.model.filters import Conditions
 from evervec.model.records import Change, ModelSpec
 from evervec.stores.named import Queries
@@ -26,26 +25,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from evervec.indexes.matrix import Matrix
-
 Rows = list[tuple[Any, ...]]
 _TOMBSTONE = b""
 _AT_ONCE = 10_000
-_BLOCK_BYTES = 1024
-"""of a block without vectors"""
-
-
-class _Block:
-    """One tenant's vectors of one collection, and up to where the file has been read."""
-
-    def __init__(self) -> None:
-        self.matrix: Matrix | None = None
-        self.mark = -1
-        self.upto = 0
-        self.lock = threading.Lock()
-        """held while the block is updated; searches of other blocks do not wait for it"""
-        self.bytes = 0
-        """at the last count"""
 
 
 class RowsIndex(ABC):
@@ -59,11 +41,7 @@ class RowsIndex(ABC):
         self.url = name
         self._db = db
         self._clock = clock
-        self._cache_bytes = cache_mb << 20
-        self._blocks: OrderedDict[tuple[int, str], _Block] = OrderedDict()
-        self._bytes = 0
-        """of all blocks"""
-        self._lock = threading.Lock()
+        self._blocks = Blocks(db, self.sql, self.listed, cache_mb << 20)
 
     def table(self, collection: Collection) -> str:
         return "evervec_points"
@@ -81,8 +59,8 @@ class RowsIndex(ABC):
         """Values as one parameter of a query."""
 
     @abstractmethod
-    def filter_clause(self, conditions: Conditions) -> tuple[str, list[Any]]:
-        """A clause to add to `filtered`, and its parameters."""
+    def filter_clause(self, conditions: Conditions, taken: int) -> tuple[str, list[Any]]:
+        """A clause to add to a query that has so many parameters, and its own."""
 
     @abstractmethod
     def mark(self) -> int:
@@ -152,75 +130,21 @@ class RowsIndex(ABC):
         return None  # points of all sizes can be stored together
 
     def search(self, query: Query) -> Matches:
-        matrix = self._fresh(query.version, query.tenant, query.mark)
+        mark = self.mark() if query.mark is None else query.mark
+        matrix = self._blocks.fresh(query.version, query.tenant, mark)
         if matrix is None or not len(matrix):
             return Matches()
-        among = self._among(query) if query.conditions else None
-        return matrix.nearest(query.vector, query.limit, among)
+        fitting = _Fitting(self, query) if query.conditions else None
+        return matrix.nearest(query.vector, query.limit, fitting)
 
-    def _among(self, query: Query) -> NDArray[np.int64]:
-        """The records that pass the conditions."""
+    def filtered(self, query: str, values: list[Any], conditions: Conditions) -> Any:
+        """Records of a query that fit a filter, as an array."""
         import numpy as np
 
-        clause, values = self.filter_clause(query.conditions)
-        wanted = [query.tenant, query.version, *values]
+        clause, more = self.filter_clause(conditions, len(values))
         with self._db.reading() as conn:
-            rows = conn.execute(self.sql.filtered + clause, wanted).fetchall()
-        return np.array([row[0] for row in rows], np.int64)
-
-    def _fresh(self, version: int, tenant: str, mark: int | None) -> Matrix | None:
-        """The tenant's current vectors, whichever process wrote them."""
-        key = (version, tenant)
-        if mark is None:
-            mark = self.mark()
-        with self._lock:
-            block = self._blocks.setdefault(key, _Block())
-            self._blocks.move_to_end(key)
-        with holding(block.lock):
-            if block.mark == mark:
-                return block.matrix
-            with self._db.snapshot() as conn:
-                upto, purged = conn.execute(self.sql.mark).fetchone()
-                if block.upto < purged:  # the block may have missed a removal
-                    block.matrix, block.upto = None, 0
-                self._refresh(conn, block, version, tenant)
-                block.mark, block.upto = mark, upto
-            matrix = block.matrix
-        self._count(key, block)
-        return matrix
-
-    def _refresh(self, conn: Connection, block: _Block, version: int, tenant: str) -> None:
-        from evervec.indexes.matrix import Matrix
-
-        matrix = block.matrix
-        if matrix is not None:
-            # other threads use the old matrix: in between removals and additions it would be wrong
-            matrix = matrix.fork()
-            gone = conn.execute(self.sql.removals, (version, tenant, block.upto)).fetchall()
-            matrix.discard([row[0] for row in gone])
-        rows = conn.execute(self.sql.feed, (version, tenant, block.upto))
-        try:
-            while batch := rows.fetchmany(4096):
-                points, records, hashes, vectors = zip(*batch, strict=True)
-                if matrix is None:
-                    matrix = Matrix(len(vectors[0]) // 4)
-                matrix.append(points, records, hashes, vectors)
-                block.upto = points[-1]
-                check()
-        finally:  # after a deadline, the next refresh continues from here
-            block.matrix = matrix
-
-    def _count(self, key: tuple[int, str], block: _Block) -> None:
-        """Update a block's memory count, and evict the least recently used blocks."""
-        with self._lock:
-            if self._blocks.get(key) is not block:  # it was evicted in the meantime
-                return
-            size = _BLOCK_BYTES + (block.matrix.nbytes if block.matrix is not None else 0)
-            self._bytes += size - block.bytes
-            block.bytes = size
-            while len(self._blocks) > 1 and self._bytes > self._cache_bytes:
-                _, gone = self._blocks.popitem(last=False)
-                self._bytes -= gone.bytes
+            rows = conn.execute(query + clause, [*values, *more]).fetchall()
+        return np.array([record for (record,) in rows], np.int64)
 
     # verify
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
@@ -253,9 +177,7 @@ class RowsIndex(ABC):
             with self._db.writing(durable=False) as db:
                 gone = db.execute(self.sql.drop_points, (version, _AT_ONCE)).rowcount
                 gone += db.execute(self.sql.drop_removals, (version, _AT_ONCE)).rowcount
-        with self._lock:
-            for key in [key for key in self._blocks if key[0] == version]:
-                self._bytes -= self._blocks.pop(key).bytes
+        self._blocks.drop(version)
 
     def revive(  # noqa: B027 - most engines need nothing
         self, version: int, records: Sequence[int]
@@ -276,13 +198,34 @@ class RowsIndex(ABC):
                     wanted = (stray.version, stray.tenant, _AT_ONCE)
                     left = len(db.execute(self.sql.drop_strays, wanted).fetchall())
 
-    def tend(self, before: float) -> None:  # noqa: B027 - most engines need nothing
-        """Nothing to do: the store's maintenance is enough."""
+    def tend(self, before: float) -> None:
+        """Write the sketches of large collections, so that other processes need not make them."""
+        self._blocks.tend()
 
     def close(self) -> None:
-        with self._lock:
-            self._blocks.clear()
-            self._bytes = 0
+        self._blocks.clear()
+
+
+class _Fitting:
+    """The records of one collection and tenant that fit a filter."""
+
+    def __init__(self, index: RowsIndex, query: Query) -> None:
+        self._index = index
+        self._collection = [query.tenant, query.version]
+        self._conditions = query.conditions
+
+    def all(self) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = self._index.filtered(
+            self._index.sql.filtered, self._collection, self._conditions
+        )
+        return found
+
+    def among(self, records: NDArray[np.int64]) -> NDArray[np.int64]:
+        values = [self._index.listed(records.tolist()), *self._collection]
+        found: NDArray[np.int64] = self._index.filtered(
+            self._index.sql.filtered_among, values, self._conditions
+        )
+        return found
 
 
 def _of_length_one(vectors: Sequence[bytes | None]) -> list[bool]:

@@ -34,7 +34,7 @@ class SqliteIndex(RowsIndex):
     def listed(self, values: Iterable[Any]) -> str:
         return listed(values)
 
-    def filter_clause(self, conditions: Conditions) -> tuple[str, list[Any]]:
+    def filter_clause(self, conditions: Conditions, taken: int) -> tuple[str, list[Any]]:
         return filter_sql(conditions)
 
     def mark(self) -> int:

@@ -161,6 +161,17 @@ create table evervec_removed (
     removed_at double not null
 );
 
+-- sketches of the vectors of large collections, in parts (see `indexes.sketch_parts`)
+create table evervec_sketches (
+    version bigint not null,
+    tenant varchar not null,
+    first bigint not null,          -- the part has the points above this number
+    last bigint not null,           -- up to this number
+    mark bigint not null,           -- that existed at this mark
+    data blob not null,
+    primary key (version, tenant, last)
+);
+
 -- State that workers share: notes on providers, the cost of their calls, cached vectors.
 create table evervec_notes (
     name varchar not null,

@@ -164,6 +164,17 @@ create table evervec_removed (
 
 create index evervec_removed_feed on evervec_removed (version, tenant);
 
+-- sketches of the vectors of large collections, in parts (see `indexes.sketch_parts`)
+create table evervec_sketches (
+    version integer not null,
+    tenant text not null,
+    first integer not null,         -- the part has the points above this number
+    last integer not null,          -- up to this number
+    mark integer not null,          -- that existed at this mark
+    data blob not null,
+    primary key (version, tenant, last)
+);
+
 -- What processes share: notes on providers, the cost of their calls, cached vectors.
 
 create table evervec_notes (
