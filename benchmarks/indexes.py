@@ -127,7 +127,7 @@ def _open(folder: Path, url: str) -> tuple[evervec.Evervec, int]:
     ev = evervec.open("memory:", index=url.format(folder), embedder=NoCost())
     ev.add("note", "adopts the collection", id="first")
     ev.process_all()
-    return ev, ev.store.collections()[0].version
+    return ev, ev.store.versions.collections()[0].version
 
 
 def _ways(ev: evervec.Evervec, version: int) -> tuple[Put, Ask]:

@@ -130,7 +130,7 @@ class Evervec:
     def _check_versions(self) -> None:
         """Reject a model that serves no kind of the store: it may be a mistake, or another process
         may have migrated the store."""
-        collections, main = self.store.collections(), self.models.main
+        collections, main = self.store.versions.collections(), self.models.main
         if main is None:
             return
         served = [c for c in collections if c.state == "serving" and c.spec]
@@ -145,7 +145,7 @@ class Evervec:
                 "migrate without downtime with ev.migrate(embedder=...) or `evervec migrate`"
             )
         if any(c.spec is None for c in collections) and not self.store.read_only:
-            self.store.adopt(main.spec)
+            self.store.versions.adopt(main.spec)
 
     def __enter__(self) -> Evervec:
         return self
@@ -253,7 +253,7 @@ class Evervec:
         _check_wait(wait, conn)
         check_name("kind", kind)
         self.tables.check_writable(kind)
-        ticket = self.store.delete(self.tenant, kind, [_id(id)], conn)[0]
+        ticket = self.store.changes.delete(self.tenant, kind, [_id(id)], conn)[0]
         if wait is not None and ticket.accepted:
             self.wait(ticket, wait)
         return ticket
@@ -262,7 +262,7 @@ class Evervec:
     def get(self, kind: str, id: str | int) -> Record | None:
         """The current record; None if it does not exist or is boxed."""
         check_name("kind", kind)
-        return self.store.get(self.tenant, kind, _id(id))
+        return self.store.records.get(self.tenant, kind, _id(id))
 
     def records(
         self,
@@ -282,7 +282,7 @@ class Evervec:
         place = (after.kind, after.id) if isinstance(after, Record) else after
         for part in place or ():
             check_name("after", part, LONGEST_ID)
-        return self.store.records(
+        return self.store.records.page(
             self.tenant,
             kind=kind,
             embedded=embedded,
@@ -329,7 +329,7 @@ class Evervec:
                 "check that a worker is running (ev.worker(), or ev.run_worker() in another "
                 "process)",
             )  # fmt: skip
-        job = self.store.serving_job(self.tenant, ticket.kind, ticket.id)
+        job = self.store.jobs.serving_job(self.tenant, ticket.kind, ticket.id)
         if end is Status.FAILED:
             raise job_failed(ticket, job, "ev.queue.retry({})")
         return job or self._long_done(ticket)
@@ -337,7 +337,7 @@ class Evervec:
     def timed_out(self, ticket: Ticket, seconds: float, advice: str) -> WaitTimeout:
         """The error for a change that was not in the index in time."""
         what = f"{ticket.kind} {ticket.id!r}"
-        if self.store.is_saved(self.tenant, ticket):
+        if self.store.jobs.is_saved(self.tenant, ticket):
             return WaitTimeout(
                 f"{what} was not embedded within {seconds:g} s; it is saved and waiting: {advice}"
             )
@@ -358,17 +358,17 @@ class Evervec:
     def versions(self, *, all_tenants: bool = False) -> list[Version]:
         """The embedding versions of the tenant's kinds, with counts of its records; `all_tenants`:
         of all kinds, with counts of the whole store."""
-        collections = self.store.collections()
+        collections = self.store.versions.collections()
         tables = {(c.kind, c.spec.name): self.index.table(c) for c in collections if c.spec}
-        templates = {c.kind: self.store.note(f"template {c.kind}") for c in collections}
+        templates = {c.kind: self.store.shared.note(f"template {c.kind}") for c in collections}
         found = []
-        for v in self.store.versions():
+        for v in self.store.versions.all():
             note = templates.get(v.kind)
             table = tables.get((v.kind, v.name), "")
             found.append(replace(v, table=table, template=note.value if note else ""))
         if all_tenants:
             return found
-        held = self.store.holdings(self.tenant)
+        held = self.store.versions.holdings(self.tenant)
         return [
             replace(version, items=mine.items, last_sync_at=as_datetime(mine.last_sync_at))
             for version in found
@@ -379,15 +379,15 @@ class Evervec:
     def usage(self) -> Usage:
         """The tenant's usage, including today's, and its limits. This is cheap: the sums are
         maintained with every change."""
-        return self.store.usage(self.tenant)
+        return self.store.tenants.usage(self.tenant)
 
     def limits(self) -> Limits:
         """The limits set for this tenant; None where the settings `tenant_…` apply."""
-        return self.store.own_limits(self.tenant)
+        return self.store.tenants.own_limits(self.tenant)
 
     def set_limits(self, limits: Limits) -> None:
         """Replace the limits of the tenant. Existing data is kept, even beyond the limits."""
-        self.store.set_limits(self.tenant, limits)
+        self.store.tenants.set_limits(self.tenant, limits)
 
     # another model
     def migrate(
@@ -428,7 +428,7 @@ class Evervec:
             self.models.add(made),
             [
                 c
-                for c in self.store.collections()
+                for c in self.store.versions.collections()
                 if c.state == "serving" and kind in (None, c.kind)
             ],
             self._kinds,

@@ -300,7 +300,7 @@ def _openai_key(settings: Settings) -> str:
 def _automatic(store: Store, settings: Settings) -> Chosen:
     """The model whose vectors the store serves, even if it is unavailable: no other model can
     replace it. For a new store, the first available provider."""
-    served = [c.spec for c in store.collections() if c.state == "serving" and c.spec]
+    served = [c.spec for c in store.versions.collections() if c.state == "serving" and c.spec]
     if not served:
         return _first(settings)
     try:
@@ -322,7 +322,7 @@ def open_model(spec: ModelSpec, settings: Settings) -> Embedder:
 
 def needs_program(store: Store) -> ModelSpec | None:
     """The serving model of a store, if only the application can provide its embedder."""
-    served = [c.spec for c in store.collections() if c.state == "serving" and c.spec]
+    served = [c.spec for c in store.versions.collections() if c.state == "serving" and c.spec]
     return served[-1] if served and served[-1].provider not in _EMBEDDERS else None
 
 

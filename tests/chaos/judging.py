@@ -55,7 +55,7 @@ def judge(pair: Pair, journals: Sequence[Path], about: str, patience: float) -> 
     with pair.open() as ev:
         verdict = Verdict()
         settled = _settle(ev, pair, patience)
-        for job in ev.store.jobs(None, status=Status.FAILED, limit=1000):
+        for job in ev.store.jobs.page(None, status=Status.FAILED, limit=1000):
             key = Key(job.tenant, job.kind, job.record_id)
             verdict.dead.append(f"{key}: {job.error}")
         if verdict.dead:
@@ -98,7 +98,7 @@ def _settle(ev: Evervec, pair: Pair, patience: float) -> bool:
 
 
 def _is_settled(ev: Evervec, pair: Pair) -> bool:
-    stats = ev.store.stats(None)
+    stats = ev.store.jobs.stats(None)
     if stats.pending or stats.processing:
         return False
     if query(pair.place, "select count(*) from evervec_changes") != [(0,)]:
@@ -108,7 +108,7 @@ def _is_settled(ev: Evervec, pair: Pair) -> bool:
         status = migration.status()
         if not status.settled or status.awaits_switch:
             return False
-    return all(c.state != "retired" for c in ev.store.collections())
+    return all(c.state != "retired" for c in ev.store.versions.collections())
 
 
 def keep(pair: Pair, verdict: Verdict, told: Iterable[str]) -> None:

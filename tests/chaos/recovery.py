@@ -87,12 +87,12 @@ def _due(ev: Evervec) -> list[tuple[str, Ticket]]:
     return [
         (job.tenant, Ticket(job.kind, job.record_id, job.job_id, job.seq))
         for status in (Status.PENDING, Status.PROCESSING)
-        for job in ev.store.jobs(None, status=status, limit=_MOST)
+        for job in ev.store.jobs.page(None, status=status, limit=_MOST)
     ]
 
 
 def _unsettled(ev: Evervec, asked: list[tuple[str, Ticket]]) -> list[tuple[str, Ticket]]:
     if not asked:
         return []
-    ends = ev.store.settled(asked)
+    ends = ev.store.jobs.settled(asked)
     return [one for one, end in zip(asked, ends, strict=True) if end is None]

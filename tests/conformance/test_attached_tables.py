@@ -11,7 +11,7 @@ import pytest
 
 import evervec
 from evervec import Evervec, InvalidArgument
-from evervec.stores.sql.batches import CallersConflict
+from evervec.stores.sql.retries import CallersConflict
 from support.application import ARTICLES, App
 from support.world import ScriptedEmbedder
 
@@ -647,7 +647,7 @@ def test_changes_whose_fold_met_a_deadlock_are_folded_again(
     attach(ev)
     assert texts(ev) == {}
     app.execute("insert into articles (id, body) values (1, 'one')")
-    enqueue = ev.store.enqueue
+    enqueue = ev.store.changes.enqueue
     met: list[bool] = []
 
     def in_the_way_once(*given: Any, **options: Any) -> Any:
@@ -656,7 +656,7 @@ def test_changes_whose_fold_met_a_deadlock_are_folded_again(
             raise CallersConflict("deadlock detected")
         return enqueue(*given, **options)
 
-    monkeypatch.setattr(ev.store, "enqueue", in_the_way_once)
+    monkeypatch.setattr(ev.store.changes, "enqueue", in_the_way_once)
     assert ev.tables.follow() == 1
     assert met
     assert texts(ev) == {"1": "one"}

@@ -9,7 +9,7 @@ def test_entries_are_kept_in_order_and_found_by_what_they_say(world: World) -> N
     store = world.ev.store
     audit = Audit(store)
     for n in range(5):
-        store.add_audit(
+        store.service.add_audit(
             [
                 StoredEntry(
                     store.now(), f"key{n % 2}", "agent", "acme" if n else "other", "record.delete",
@@ -39,5 +39,5 @@ def test_entries_are_kept_in_order_and_found_by_what_they_say(world: World) -> N
     assert targets(AuditChoice(action="record.delete", since=store.now() - 25)) == [
         "note/4", "note/3",
     ]  # fmt: skip
-    assert store.forget_audit(store.now() - 25) == 3
+    assert store.service.forget_audit(store.now() - 25) == 3
     assert targets(AuditChoice(action="record.delete")) == ["note/4", "note/3"]

@@ -59,7 +59,7 @@ def test_it_moves_in_one_transaction_with_its_points(world: World) -> None:
         assert finish.change is not None
         world.ev.index.apply([finish.change])
     with pytest.raises(RuntimeError, match="cut off"):
-        world.ev.store.finish([finish], look)
+        world.ev.store.leases.finish([finish], look)
     assert seen
     assert world.ev.get(KIND, "1") is None
     assert not world.ev.search("alpha", mode="semantic")
@@ -279,7 +279,7 @@ def test_repair_never_drops_the_boxed_update_of_a_dead_letter(world: World) -> N
     work(world.ev)
     ticket = world.ev.add(KIND, "giraffe", id="1", boxed=True)
     fail_for_good(world.ev)
-    (collection,) = world.ev.store.collections()
+    (collection,) = world.ev.store.versions.collections()
     points = world.ev.index.held(collection.version, None, 0, None)
     world.ev.index.remove(collection.version, points)
     assert world.ev.verify(repair=True).missing == 1
@@ -298,7 +298,7 @@ def test_enqueueing_records_anew_never_drops_a_waiting_box(world: World, live: b
         work(world.ev)
     world.ev.add(KIND, "giraffe", id="1", boxed=True)
     job = job_of(world.ev, "1")
-    world.ev.store.reopen(job.version, [job.record], forget=False)
+    world.ev.store.changes.reopen(job.version, [job.record], forget=False)
     work(world.ev)
     assert_in_step(world.ev, {"1": "giraffe"})
 

@@ -178,7 +178,7 @@ def test_purges_of_more_than_one_batch_count_all(world: World) -> None:
     while jobs := world.ev.queue.claim(1000):
         world.ev.queue.finish_many(jobs)
     world.clock.move(1)
-    assert world.ev.store.purge(Status.DONE, world.clock.now, limit=100) == 100
+    assert world.ev.store.jobs.purge(Status.DONE, world.clock.now, limit=100) == 100
     assert world.ev.queue.purge_done(timedelta()) == 2000
 
 
@@ -189,11 +189,11 @@ def test_purged_history_takes_attempts_and_traces_of_the_deleted(world: World) -
     work(world.ev)
     world.clock.move(DAY)
     world.ev.queue.purge_done(timedelta())
-    assert world.ev.store.purge_history(world.clock.now - 2 * DAY) == 0
+    assert world.ev.store.jobs.purge_history(world.clock.now - 2 * DAY) == 0
     assert len(world.ev.queue.history(KIND, "1")) == 1
-    assert world.ev.store.purge_history(world.clock.now) >= 3
+    assert world.ev.store.jobs.purge_history(world.clock.now) >= 3
     assert world.ev.queue.history(KIND, "1") == []
-    assert world.ev.store.purge_history(world.clock.now) == 0
+    assert world.ev.store.jobs.purge_history(world.clock.now) == 0
     assert_in_step(world.ev, {"1": "beta"})
     assert world.ev.add(KIND, "alpha", id="0").is_new
     work(world.ev)
@@ -206,7 +206,7 @@ def test_purged_history_spares_what_a_job_still_needs(world: World) -> None:
     world.ev.delete(KIND, "1")
     world.ev.add("box", "beta", id="2", boxed=True)
     world.clock.move(10 * DAY)
-    world.ev.store.purge_history(world.clock.now)
+    world.ev.store.jobs.purge_history(world.clock.now)
     work(world.ev)
     assert held(world.ev).keys() == {("default", "box", "2")}
     assert world.ev.queue.stats().pending == 0
@@ -242,31 +242,33 @@ def test_the_history_is_told_oldest_first(world: World) -> None:
 
 def test_how_long_work_has_waited_is_told_by_its_first_job(world: World) -> None:
     store = world.ev.store
-    assert store.waiting_since(-100) is None
+    assert store.jobs.waiting_since(-100) is None
     world.ev.add(KIND, "behind all others", priority=-100)
-    assert store.waiting_since(-100) is None
+    assert store.jobs.waiting_since(-100) is None
     began = world.clock.now
     world.ev.add(KIND, "alpha", id="1")
     world.ev.add(KIND, "later", id="2", delay=50)
     world.clock.move(10)
     world.ev.add(KIND, "urgent", id="3", priority=5)
-    assert store.waiting_since(-100) == pytest.approx(began)
-    assert store.waiting_since(0) == pytest.approx(began + 10)
+    assert store.jobs.waiting_since(-100) == pytest.approx(began)
+    assert store.jobs.waiting_since(0) == pytest.approx(began + 10)
     work(world.ev)
-    assert store.waiting_since(-100) == pytest.approx(began + 50)
+    assert store.jobs.waiting_since(-100) == pytest.approx(began + 50)
 
 
 def test_what_is_gone_is_forgotten(world: World) -> None:
     """Locks that ran out, workers that fell silent, the sums of days long ago."""
     store = world.ev.store
-    store.beat("silent", version="1", held=0, done=0)
-    store.lock("short", "a", 10)
-    store.lock("long", "a", 10_000)
-    store.add_spend([Spend(day, "t", KIND, "m", 1, 2, 0.5) for day in ("2020-01-01", "2026-01-01")])
+    store.workers.beat("silent", version="1", held=0, done=0)
+    store.shared.lock("short", "a", 10)
+    store.shared.lock("long", "a", 10_000)
+    store.shared.add_spend(
+        [Spend(day, "t", KIND, "m", 1, 2, 0.5) for day in ("2020-01-01", "2026-01-01")]
+    )
     world.clock.move(3601)
     store.forget_gone("2025-01-01")
-    assert store.workers() == []
-    assert [spend.day for spend in store.spend(None, "")] == ["2026-01-01"]
+    assert store.workers.all() == []
+    assert [spend.day for spend in store.shared.spend(None, "")] == ["2026-01-01"]
     locks = "evervec.locks" if world.store_name == "postgres" else "evervec_locks"
     with store.db.reading() as conn:  # type: ignore[attr-defined]
         assert conn.execute(f"select name from {locks}").fetchall() == [("long",)]

@@ -97,7 +97,7 @@ def test_tokens_are_never_used_twice(world: World) -> None:
 def test_only_jobs_of_the_wanted_versions_are_claimed(world: World) -> None:
     world.ev.add("a", "x", id="1")
     world.ev.add("b", "x", id="2")
-    versions = {c.kind: c.version for c in world.ev.store.collections()}
+    versions = {c.kind: c.version for c in world.ev.store.versions.collections()}
     assert [j.kind for j in world.ev.queue.claim(9, versions=[versions["b"]])] == ["b"]
     assert world.ev.queue.claim(9, versions=[]) == []
     assert [j.kind for j in world.ev.queue.claim(9, versions=list(versions.values()))] == ["a"]
@@ -154,14 +154,14 @@ def test_a_tenants_pause_and_that_of_all_stand_side_by_side(world: World) -> Non
     assert mine.queue.stats().paused
     assert mine.queue.stats().paused_tenants == []
     assert other.queue.stats().paused_tenants == ["other"]
-    assert mine.store.stats(None).paused_tenants == ["other"]
+    assert mine.store.jobs.stats(None).paused_tenants == ["other"]
     mine.queue.resume(own=True)  # it never paused by itself
     assert mine.queue.claim(5) == []
     mine.queue.resume()
     assert [job.tenant for job in mine.queue.claim(5)] == ["default"]
-    assert mine.store.paused("other")
-    assert not mine.store.paused("default")
-    assert not mine.store.paused()
+    assert mine.store.jobs.paused("other")
+    assert not mine.store.jobs.paused("default")
+    assert not mine.store.jobs.paused()
 
 
 def test_a_long_wait_of_a_paused_tenant_is_no_lag(world: World) -> None:
@@ -170,9 +170,9 @@ def test_a_long_wait_of_a_paused_tenant_is_no_lag(world: World) -> None:
     added = world.clock.now
     add_all(world.tenant("other"), KIND, "b")
     world.ev.queue.pause(own=True)
-    assert world.ev.store.waiting_since(-1) == pytest.approx(added)
+    assert world.ev.store.jobs.waiting_since(-1) == pytest.approx(added)
     world.ev.queue.resume(own=True)
-    assert world.ev.store.waiting_since(-1) == pytest.approx(added - 60)
+    assert world.ev.store.jobs.waiting_since(-1) == pytest.approx(added - 60)
 
 
 @pytest.mark.parametrize("slow", [0.0, 1.0])
@@ -246,24 +246,24 @@ def test_two_openings_of_one_store_claim_each_job_exactly_once(shared_world: Wor
 
 def test_next_due_is_the_soonest_schedule_or_lease_end(world: World) -> None:
     store = world.ev.store
-    assert store.next_due() is None
+    assert store.leases.next_due() is None
     world.ev.add(KIND, "x", id="late", delay=500)
     world.ev.add(KIND, "x", id="later", delay=900, priority=3)
-    assert store.next_due() == START + 500
+    assert store.leases.next_due() == START + 500
     world.ev.add(KIND, "x", id="now")
-    assert store.next_due() == START
+    assert store.leases.next_due() == START
     job = claim_one(world.ev)
-    assert store.next_due() == START + 60
+    assert store.leases.next_due() == START + 60
     world.ev.queue.finish(job)
-    assert store.next_due() == START + 500
+    assert store.leases.next_due() == START + 500
 
 
 def test_next_due_counts_only_the_wanted_versions(world: World) -> None:
     world.ev.add("a", "x", id="1", delay=10)
     world.ev.add("b", "x", id="2", delay=20)
-    versions = {c.kind: c.version for c in world.ev.store.collections()}
-    assert world.ev.store.next_due([versions["b"]]) == START + 20
-    assert world.ev.store.next_due([]) is None
+    versions = {c.kind: c.version for c in world.ev.store.versions.collections()}
+    assert world.ev.store.leases.next_due([versions["b"]]) == START + 20
+    assert world.ev.store.leases.next_due([]) is None
 
 
 def test_what_crashed_its_worker_is_claimed_with_fewer_others_and_at_last_alone(

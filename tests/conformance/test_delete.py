@@ -57,7 +57,7 @@ def test_a_second_delete_is_not_accepted(world: World) -> None:
 
 def test_the_same_id_twice_in_a_batch_is_deleted_once(world: World) -> None:
     add_all(world.ev, KIND, "alpha", "beta")
-    tickets = world.ev.store.delete("default", KIND, ["0", "1", "0", "2"])
+    tickets = world.ev.store.changes.delete("default", KIND, ["0", "1", "0", "2"])
     assert [t.id for t in tickets] == ["0", "1", "0", "2"]
     assert [t.accepted for t in tickets] == [True, True, False, False]
 

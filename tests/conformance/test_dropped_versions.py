@@ -37,7 +37,7 @@ def drop(world: World, ev: Evervec) -> Callable[[], None]:
 
 def _is_gone(ev: Evervec) -> bool:
     ev.migrations.finish()
-    return len(ev.store.collections()) == 1
+    return len(ev.store.versions.collections()) == 1
 
 
 def check(world: World, app: Application) -> None:
@@ -55,7 +55,9 @@ def test_a_worker_that_holds_jobs_of_a_dropped_version_leaves_none_behind(
     worker = another(world)
     build(worker)
     app.add("lemon", paragraph("lime"))
-    work_for_serving = [c.version for c in app.ev.store.collections() if c.state == "serving"]
+    work_for_serving = [
+        c.version for c in app.ev.store.versions.collections() if c.state == "serving"
+    ]
     step(app.ev, app.ev.queue.claim(10, versions=work_for_serving))
     batch = take(worker)
     assert batch.items
@@ -75,7 +77,7 @@ def test_a_worker_that_writes_while_the_version_is_dropped_leaves_none_behind(
     worker = another(apart_world)
     build(worker)
     app.add("lemon", paragraph("lime"))
-    serving = [c.version for c in app.ev.store.collections() if c.state == "serving"]
+    serving = [c.version for c in app.ev.store.versions.collections() if c.state == "serving"]
     step(app.ev, app.ev.queue.claim(10, versions=serving))
     batch = take(worker)
     with before(worker.index, "apply", drop(apart_world, app.ev)):
@@ -88,9 +90,9 @@ def test_a_repair_that_looked_before_the_drop_leaves_none_behind(
 ) -> None:
     other = another(world)
     build(app.ev)
-    (new,) = [c.version for c in app.ev.store.collections() if c.state == "building"]
+    (new,) = [c.version for c in app.ev.store.versions.collections() if c.state == "building"]
     other.index.remove(new, other.index.held(new, None, 0, None))
-    with before(other.store, "reopen", drop(world, app.ev)):
+    with before(other.store.changes, "reopen", drop(world, app.ev)):
         other.verify(repair=True)
     check(world, app)
 
@@ -114,12 +116,15 @@ def test_a_backfill_that_looked_before_the_drop_leaves_none_behind(
     """What it enqueues for a version that is gone is nobody's work."""
     other = another(world)
     other.pipeline.serves()
-    until(lambda: other.store.all_know(_building(other), "building"), "older transactions to end")
-    with before(other.store, "reopen", drop(world, app.ev)):
+    until(
+        lambda: other.store.versions.all_know(_building(other), "building"),
+        "older transactions to end",
+    )
+    with before(other.store.changes, "reopen", drop(world, app.ev)):
         other.backfill()
     check(world, app)
 
 
 def _building(ev: Evervec) -> int:
-    (version,) = [c.version for c in ev.store.collections() if c.state == "building"]
+    (version,) = [c.version for c in ev.store.versions.collections() if c.state == "building"]
     return version

@@ -111,7 +111,7 @@ def test_a_job_that_waits_is_put_before_and_behind_its_time(world: World) -> Non
     ev.add(KIND, "z", id="1", delay=50)
     ev.queue.finish(job)
     assert ev.queue.claim(1) == []
-    assert ev.store.next_due() == pytest.approx(world.clock.now + 50)
+    assert ev.store.leases.next_due() == pytest.approx(world.clock.now + 50)
     world.clock.move(51)
     job = claim_one(ev)
     ev.queue.fail(job, "no")

@@ -17,11 +17,13 @@ SEQ = 10**6
 
 
 def version_of(world: World) -> int:
-    return world.ev.store.collections()[0].version
+    return world.ev.store.versions.collections()[0].version
 
 
 def number_of(world: World, id: str = "1") -> int:
-    (found,) = [e for e in world.ev.store.expected(None, version_of(world), 0, 100) if e.id == id]
+    (found,) = [
+        e for e in world.ev.store.records.expected(None, version_of(world), 0, 100) if e.id == id
+    ]
     return found.record
 
 
@@ -138,7 +140,7 @@ def test_a_worker_that_slept_for_weeks_brings_no_forgotten_record_back(apart_wor
         work(ev)
         world.clock.move(30 * DAY)
         ev.housekeeping.sweep()
-        assert ev.store.expected(None, version_of(world), 0, 10) == []
+        assert ev.store.records.expected(None, version_of(world), 0, 10) == []
         return apply(changes, conn)
 
     ev.index.apply = asleep  # type: ignore[method-assign]
@@ -151,14 +153,14 @@ def test_a_worker_that_slept_for_weeks_brings_no_forgotten_record_back(apart_wor
 def test_each_holder_of_a_job_writes_with_a_larger_number(world: World) -> None:
     world.ev.add(KIND, "zebra", id="1")
     jobs = world.ev.queue.claim(1)
-    first, good = world.ev.store.fence(jobs, 60)
+    first, good = world.ev.store.leases.fence(jobs, 60)
     assert good == [True]
-    again, _ = world.ev.store.fence(jobs, 60)
+    again, _ = world.ev.store.leases.fence(jobs, 60)
     world.clock.move(100)
     world.ev.queue.recover_stuck()
     taken = world.ev.queue.claim(1)
-    assert world.ev.store.fence(jobs, 60)[1] == [False]
-    second, good = world.ev.store.fence(taken, 60)
+    assert world.ev.store.leases.fence(jobs, 60)[1] == [False]
+    second, good = world.ev.store.leases.fence(taken, 60)
     assert good == [True]
     assert jobs[0].seq < first < again < second
 
@@ -167,7 +169,7 @@ def test_a_fence_renews_the_lease(world: World) -> None:
     world.ev.add(KIND, "zebra", id="1")
     jobs = world.ev.queue.claim(1)
     world.clock.move(50)
-    world.ev.store.fence(jobs, 60)
+    world.ev.store.leases.fence(jobs, 60)
     world.clock.move(50)
     assert world.ev.queue.recover_stuck() == 0
     world.clock.move(50)
@@ -178,10 +180,10 @@ def test_a_record_is_in_doubt_from_its_fence_to_its_finish(apart_world: World) -
     world = apart_world
     world.ev.add(KIND, "zebra", id="1")
     work(world.ev)
-    world.ev.store.reopen(version_of(world), [number_of(world)], forget=False)
+    world.ev.store.changes.reopen(version_of(world), [number_of(world)], forget=False)
     (batch, _) = world.ev.pipeline.prepare(world.ev.pipeline.claim(1))
     assert not batch.texts  # its chunks are known to be there
-    world.ev.store.fence(batch.jobs, 60)
+    world.ev.store.leases.fence(batch.jobs, 60)
     record = world.ev.get(KIND, "1")
     assert record is not None
     assert not record.embedded
@@ -209,7 +211,7 @@ def test_a_fence_is_on_disk_before_the_index_sees_it(apart_world: World) -> None
         synced.append(durable)
         return writing(durable=durable, conn=conn)
 
-    world.ev.store.reopen(version_of(world), [number_of(world)], forget=False)
+    world.ev.store.changes.reopen(version_of(world), [number_of(world)], forget=False)
     (batch, _) = world.ev.pipeline.prepare(world.ev.pipeline.claim(1))
     apply, seen = world.ev.index.apply, []
 

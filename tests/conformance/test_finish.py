@@ -121,10 +121,10 @@ def test_an_update_while_it_is_processed_gives_another_pass(world: World) -> Non
     assert world.ev.pipeline.write(batch).succeeded == 1
     job = job_of(world.ev, "1")
     assert (job.status, job.attempts, job.seq) == (Status.PENDING, 0, ticket.seq)
-    assert world.ev.store.settled([("default", ticket)]) == [None]
+    assert world.ev.store.jobs.settled([("default", ticket)]) == [None]
     work(world.ev)
     assert world.embedder.texts == ["alpha", "beta"]
-    assert world.ev.store.settled([("default", ticket)]) == [Status.DONE]
+    assert world.ev.store.jobs.settled([("default", ticket)]) == [Status.DONE]
     assert_in_step(world.ev, {"1": "beta"})
 
 
@@ -167,7 +167,7 @@ def test_when_writing_points_fails_nothing_of_the_finish_stays(world: World) -> 
     world.ev.pipeline.embed(batch)
     finish = world.ev.pipeline._finish(batch.items[0], batch)
     with pytest.raises(RuntimeError, match="the index broke"):
-        world.ev.store.finish([finish], broken)
+        world.ev.store.leases.finish([finish], broken)
     assert job_of(world.ev, "1").status is Status.PROCESSING
     assert world.ev.queue.history(KIND, "1") == []
     record = world.ev.get(KIND, "1")
@@ -207,7 +207,7 @@ def test_opposite_bulk_finishes_at_the_same_moment_both_end(world: World) -> Non
 
     def finish(order: int) -> None:
         start.wait()
-        results.append(world.ev.store.finish([Finish(job) for job in jobs[::order]]))
+        results.append(world.ev.store.leases.finish([Finish(job) for job in jobs[::order]]))
 
     threads = [threading.Thread(target=finish, args=(order,)) for order in (1, -1)]
     for thread in threads:
@@ -232,7 +232,7 @@ def test_finish_and_recovery_at_the_same_moment_never_reset_finished_work(world:
 
     def recover() -> None:
         start.wait()
-        while world.ev.store.recover(limit=10):
+        while world.ev.store.leases.recover(limit=10):
             pass
 
     threads = [threading.Thread(target=finish), threading.Thread(target=recover)]

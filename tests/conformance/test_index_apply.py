@@ -19,7 +19,7 @@ def version(world: World) -> int:
     work(world.ev)
     world.ev.delete(KIND, "0")
     work(world.ev)
-    (collection,) = world.ev.store.collections()
+    (collection,) = world.ev.store.versions.collections()
     return collection.version
 
 
@@ -120,7 +120,7 @@ def test_any_order_of_arrival_ends_with_the_latest(world: World, version: int) -
 def test_many_records_and_collections_in_one_call(world: World, version: int) -> None:
     world.ev.add("second", "x", id="1")
     work(world.ev)
-    second = max(c.version for c in world.ev.store.collections())
+    second = max(c.version for c in world.ev.store.versions.collections())
     world.ev.index.apply(
         [
             change(version, RECORD, 10**6, ["a"]),

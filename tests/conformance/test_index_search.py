@@ -17,7 +17,7 @@ WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta")
 
 
 def version_of(ev: Evervec, kind: str = KIND) -> int:
-    (found,) = [c.version for c in ev.store.collections() if c.kind == kind]
+    (found,) = [c.version for c in ev.store.versions.collections() if c.kind == kind]
     return found
 
 
@@ -28,7 +28,7 @@ def nearest(
     matches = ev.index.search(
         Query(version_of(ev), ev.tenant, vector(words), limit, parse_filter(filter))
     )
-    ids = {r.record: r.id for r in ev.store.found([m.record for m in matches]).values()}
+    ids = {r.record: r.id for r in ev.store.records.found([m.record for m in matches]).values()}
     return [ids[m.record] for m in matches if m.record in ids]
 
 
@@ -109,7 +109,7 @@ def test_what_is_held_in_memory_follows_every_change(world: World) -> None:
     add_all(ev, KIND, *(f"alpha {n}" for n in range(300)))
     work(ev)
     assert len(nearest(ev, "alpha", 1000)) == 300
-    ev.store.delete(ev.tenant, KIND, [str(n) for n in range(0, 300, 2)])
+    ev.store.changes.delete(ev.tenant, KIND, [str(n) for n in range(0, 300, 2)])
     for n in range(1, 100, 2):
         ev.add(KIND, f"omega omega omega {n}", id=n)
     work(ev)
@@ -149,7 +149,7 @@ def test_what_another_opening_replaced_is_not_found_even_after_its_history_was_p
     mine.add(KIND, "beta", id="1")
     work(mine)
     shared_world.clock.move(8 * DAY)
-    mine.store.purge_history(shared_world.clock.now - 7 * DAY)
+    mine.store.jobs.purge_history(shared_world.clock.now - 7 * DAY)
     matches = theirs.index.search(Query(version_of(mine), "default", vector("alpha"), 5))
     assert hash_text("alpha") not in {m.hash for m in matches}
 

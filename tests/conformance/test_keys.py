@@ -29,7 +29,7 @@ def test_a_key_says_whose_it_is_and_what_it_may_do(keys: Keys) -> None:
 def test_only_the_hash_of_a_key_is_kept(world: World, keys: Keys) -> None:
     made = keys.create("acme")
     secret = made.key.removeprefix(f"{made.info.prefix}_")
-    (stored,) = world.ev.store.keys(None)
+    (stored,) = world.ev.store.service.keys(None)
     assert secret not in repr(astuple(stored))
     assert secret not in repr(made)
     assert secret not in repr(keys.list())
@@ -169,5 +169,5 @@ def test_the_tokens_of_a_key_are_bounded_and_old_ones_forgotten(world: World, ke
     token(keys, keys.create("acme"))
     world.clock.move(3601)
     token(keys, parent)
-    assert world.ev.store.forget_tokens(world.ev.store.now()) == 6
+    assert world.ev.store.service.forget_tokens(world.ev.store.now()) == 6
     assert len(keys.list()) == 2

@@ -7,63 +7,63 @@ from support.world import KIND, World
 
 def test_a_lock_is_held_by_one_at_a_time(world: World) -> None:
     store = world.ev.store
-    assert store.lock("sweep", "a", 60)
-    assert store.lock("sweep", "b", 60) is None
-    assert store.lock("other", "b", 60)
+    assert store.shared.lock("sweep", "a", 60)
+    assert store.shared.lock("sweep", "b", 60) is None
+    assert store.shared.lock("other", "b", 60)
 
 
 def test_its_holder_renews_it(world: World) -> None:
     store = world.ev.store
-    store.lock("sweep", "a", 60)
+    store.shared.lock("sweep", "a", 60)
     world.clock.move(50)
-    assert store.lock("sweep", "a", 60)
+    assert store.shared.lock("sweep", "a", 60)
     world.clock.move(50)
-    assert store.lock("sweep", "b", 60) is None
+    assert store.shared.lock("sweep", "b", 60) is None
 
 
 def test_it_expires_by_itself(world: World) -> None:
     store = world.ev.store
-    store.lock("sweep", "a", 60)
+    store.shared.lock("sweep", "a", 60)
     world.clock.move(61)
-    assert store.lock("sweep", "b", 60)
-    assert store.lock("sweep", "a", 60) is None
+    assert store.shared.lock("sweep", "b", 60)
+    assert store.shared.lock("sweep", "a", 60) is None
 
 
 def test_only_the_token_of_the_holder_unlocks(world: World) -> None:
     store = world.ev.store
-    old = store.lock("sweep", "a", 60)
+    old = store.shared.lock("sweep", "a", 60)
     world.clock.move(61)
-    new = store.lock("sweep", "b", 60)
+    new = store.shared.lock("sweep", "b", 60)
     assert old is not None
     assert new is not None
     assert old != new
-    store.unlock("sweep", old)
-    assert store.lock("sweep", "a", 60) is None
-    store.unlock("sweep", new)
-    assert store.lock("sweep", "a", 60)
+    store.shared.unlock("sweep", old)
+    assert store.shared.lock("sweep", "a", 60) is None
+    store.shared.unlock("sweep", new)
+    assert store.shared.lock("sweep", "a", 60)
 
 
 def test_a_lock_says_who_holds_it_and_only_its_present_token_frees_it(world: World) -> None:
     store = world.ev.store
-    assert store.lock_holder("sweep") is None
-    first = store.lock("sweep", "a", 60)
-    assert store.lock_holder("sweep") == ("a", first)
-    assert store.lock("sweep", "b", 60) is None
-    assert store.lock_holder("sweep") == ("a", first)
-    renewed = store.lock("sweep", "a", 60)
-    assert store.lock_holder("sweep") == ("a", renewed)
+    assert store.shared.lock_holder("sweep") is None
+    first = store.shared.lock("sweep", "a", 60)
+    assert store.shared.lock_holder("sweep") == ("a", first)
+    assert store.shared.lock("sweep", "b", 60) is None
+    assert store.shared.lock_holder("sweep") == ("a", first)
+    renewed = store.shared.lock("sweep", "a", 60)
+    assert store.shared.lock_holder("sweep") == ("a", renewed)
     assert first is not None
-    store.unlock("sweep", first)
-    assert store.lock_holder("sweep") == ("a", renewed), "it was renewed since"
+    store.shared.unlock("sweep", first)
+    assert store.shared.lock_holder("sweep") == ("a", renewed), "it was renewed since"
     assert renewed is not None
-    store.unlock("sweep", renewed)
-    assert store.lock_holder("sweep") is None
+    store.shared.unlock("sweep", renewed)
+    assert store.shared.lock_holder("sweep") is None
 
 
 def test_two_openings_see_the_same_lock(shared_world: World) -> None:
     other = shared_world.open()
-    assert shared_world.ev.store.lock("sweep", "a", 60)
-    assert other.store.lock("sweep", "b", 60) is None
+    assert shared_world.ev.store.shared.lock("sweep", "a", 60)
+    assert other.store.shared.lock("sweep", "b", 60) is None
 
 
 def test_many_at_once_one_gets_it(world: World) -> None:
@@ -71,7 +71,7 @@ def test_many_at_once_one_gets_it(world: World) -> None:
 
     def take(holder: str) -> None:
         start.wait()
-        tokens.append(world.ev.store.lock("sweep", holder, 60))
+        tokens.append(world.ev.store.shared.lock("sweep", holder, 60))
 
     threads = [threading.Thread(target=take, args=(str(n),)) for n in range(8)]
     for thread in threads:

@@ -16,7 +16,7 @@ from evervec import (
 )
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.model.jobs import Op
-from evervec.stores.sql.boxes import NextJob
+from evervec.stores.sql.job_writer import NextJob
 from evervec.stores.values import Draft
 from support.processes import until
 from support.world import (
@@ -57,7 +57,7 @@ def drive(ev: Evervec) -> None:
     def done() -> bool:
         while ev.migrations.step() or work(ev).processed:
             pass
-        building = [c for c in ev.store.collections() if c.state == "building"]
+        building = [c for c in ev.store.versions.collections() if c.state == "building"]
         return all(map(ev.migrations.is_filled, building))
 
     until(done, "versions to be built")
@@ -135,7 +135,7 @@ def test_a_retired_version_leaves_nothing_behind(filled: World) -> None:
     migration = ev.migrate(Other())
     drive(ev)
     migration.switch()
-    (old,) = [c.version for c in ev.store.collections() if c.state == "standby"]
+    (old,) = [c.version for c in ev.store.versions.collections() if c.state == "standby"]
     migration.retire()
     assert states(ev)["hashing-64"] == "retired"
     ev.migrations.step()
@@ -156,7 +156,7 @@ def test_a_migration_can_be_cancelled_and_begun_again(filled: World) -> None:
     ev = filled.ev
     migration = ev.migrate(Other())
     ev.migrations.step()
-    ev.store.claim(1, worker="elsewhere", lease=60)
+    ev.store.leases.claim(1, worker="elsewhere", lease=60)
     migration.cancel()
     again = ev.migrate(Other())
     drive(ev)
@@ -292,18 +292,18 @@ def test_a_ticket_is_settled_when_what_serves_has_it(filled: World) -> None:
     migration = ev.migrate(Other())
     drive(ev)
     ticket = ev.add(KIND, "theta text", id="5")
-    versions = {c.spec.name: c.version for c in ev.store.collections() if c.spec}
+    versions = {c.spec.name: c.version for c in ev.store.versions.collections() if c.spec}
     jobs = ev.queue.claim(10, versions=[versions["hashing-64"]])
     batch, _ = ev.pipeline.prepare(jobs)
     ev.pipeline.embed(batch)
     ev.pipeline.write(batch)
-    assert ev.store.settled([(ev.tenant, ticket)]) == ["done"]
+    assert ev.store.jobs.settled([(ev.tenant, ticket)]) == ["done"]
     with pytest.raises(InvalidTransition, match="lacks 1 records"):
         migration.switch(timeout=0)
     migration.switch(force=True)
-    assert ev.store.settled([(ev.tenant, ticket)]) == [None]
+    assert ev.store.jobs.settled([(ev.tenant, ticket)]) == [None]
     drive(ev)
-    assert ev.store.settled([(ev.tenant, ticket)]) == ["done"]
+    assert ev.store.jobs.settled([(ev.tenant, ticket)]) == ["done"]
 
 
 def test_a_dead_letter_of_the_old_version_does_not_hold_the_new_one_up(filled: World) -> None:
@@ -397,7 +397,9 @@ def test_an_embedder_that_is_away_holds_up_only_its_own_version(filled: World) -
 
 def claim_for(ev: Evervec, name: str) -> None:
     """Do the due jobs of one version alone."""
-    (version,) = [c.version for c in ev.store.collections() if c.spec and c.spec.name == name]
+    (version,) = [
+        c.version for c in ev.store.versions.collections() if c.spec and c.spec.name == name
+    ]
     ev.pipeline.serves()
     while jobs := ev.queue.claim(10, versions=[version]):
         step(ev, jobs)
@@ -420,7 +422,7 @@ def test_a_ticket_follows_its_record_to_the_version_that_serves(filled: World) -
     assert (job.embedding_version, job.status) == ("other-1", "done")
     filled.clock.move(100 * DAY)
     ev.housekeeping.sweep()  # its job is purged
-    assert ev.store.settled([(ev.tenant, ticket)]) == ["done"]
+    assert ev.store.jobs.settled([(ev.tenant, ticket)]) == ["done"]
 
 
 def test_a_boxed_record_appears_when_what_serves_has_it(filled: World) -> None:
@@ -460,14 +462,14 @@ def test_a_switch_passes_waiting_boxes_on(filled: World, retired: bool) -> None:
     moved = job_of(ev, "0")
     assert (moved.embedding_version, moved.op) == ("other-1", "open")
     assert (moved.priority, moved.max_attempts) == (3, 4)
-    assert ev.store.settled([(ev.tenant, ticket) for ticket in tickets]) == [None, None]
+    assert ev.store.jobs.settled([(ev.tenant, ticket) for ticket in tickets]) == [None, None]
     if retired:
         migration.retire()
         filled.clock.move(10)
         ev.migrations.step()
         assert states(ev) == {"other-1": "serving"}
     drive(ev)
-    assert ev.store.settled([(ev.tenant, ticket) for ticket in tickets]) == ["done", "done"]
+    assert ev.store.jobs.settled([(ev.tenant, ticket) for ticket in tickets]) == ["done", "done"]
     assert ev.verify().clean
     for query, id in (("box text", "b"), ("boxed change", "0")):
         assert found(ev, query) == ("other-1", [id])
@@ -502,7 +504,8 @@ def test_a_box_of_a_version_that_serves_no_longer_is_opened_by_the_one_that_does
     ev.add(KIND, "box text", id="b", boxed=True, created_at=5.0)
     ev.add(KIND, "boxed change", id="0", boxed=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ev.store, "pass_boxes_on", lambda: 0)
+        writer = ev.store.versions._writer  # type: ignore[attr-defined]
+        patch.setattr(writer, "pass_boxes_on", lambda: 0)
         migration.switch()
     ev.add(KIND, "later change", id="0", boxed=True)
     claim_for(ev, "hashing-64")
@@ -523,7 +526,7 @@ def test_jobs_of_a_version_that_is_gone_are_listed_and_swept(filled: World) -> N
     plan = Draft("", "", b"")
     with ev.store.db.writing(durable=True) as conn:  # type: ignore[attr-defined]
         job = NextJob(ev.tenant, 987654, record, Op.EMBED, None, plan)
-        ev.store.put_next(conn, [job], ev.store.now())  # type: ignore[attr-defined]
+        ev.store.versions._writer.put_next(conn, [job], ev.store.now())  # type: ignore[attr-defined]
     assert "987654" in {job.embedding_version for job in ev.queue.jobs()}
     (claimed,) = ev.queue.claim(1)
     assert claimed.embedding_version == "987654"

@@ -81,9 +81,9 @@ def test_a_repair_leaves_what_waits_as_it_is(owing: Owing) -> None:
     """The index has lost a record, which changes between the look of `verify` and its repair."""
     ev = owing.world.ev
     other = owing.introduce(another(owing.world))
-    for c in ev.store.collections():
+    for c in ev.store.versions.collections():
         ev.index.remove(c.version, ev.index.held(c.version, None, 0, None))
-    with before(ev.store, "reopen", lambda: change(owing, other)):
+    with before(ev.store.changes, "reopen", lambda: change(owing, other)):
         assert ev.verify(repair=True).missing
     settle(owing.world, ev)
     owing.oracle.check(ev)
@@ -95,23 +95,23 @@ def test_a_backfill_leaves_what_waits_as_it_is(owing: Owing) -> None:
     world, ev = owing.world, owing.world.ev
     settings = replace(ev.settings, chunk_tokens=32)
     cuts = owing.introduce(Evervec(ev.store, ev.index, world.embedder, "default", settings))
-    with before(ev.store, "reopen", lambda: change(owing, ev)):
+    with before(ev.store.changes, "reopen", lambda: change(owing, ev)):
         cuts.backfill()
     settle(world, cuts)
     owing.oracle.check(cuts)
 
 
 @parametrized(EACH)
-@pytest.mark.parametrize("moment", ["join_version", "reopen"])
-def test_a_version_being_built_gets_what_waits(owing: Owing, moment: str) -> None:
+@pytest.mark.parametrize(("part", "moment"), [("versions", "join"), ("changes", "reopen")])
+def test_a_version_being_built_gets_what_waits(owing: Owing, part: str, moment: str) -> None:
     """Records change between the look of a migration and its jobs, and the workers of the new
     model come first."""
     world, ev = owing.world, owing.world.ev
     other = owing.introduce(another(world))
     migration = ev.migrate("hashing:32")
-    (new,) = [c.version for c in ev.store.collections() if c.state == "building"]
-    until(lambda: ev.store.all_know(new, "building"), "older transactions to end")
-    with before(ev.store, moment, lambda: change(owing, other)):
+    (new,) = [c.version for c in ev.store.versions.collections() if c.state == "building"]
+    until(lambda: ev.store.versions.all_know(new, "building"), "older transactions to end")
+    with before(getattr(ev.store, part), moment, lambda: change(owing, other)):
         while ev.migrations.step():
             pass
     ev.pipeline.serves()
@@ -140,7 +140,7 @@ def test_a_version_being_built_gets_a_live_record_while_its_box_is_closed(
     migration = ev.migrate("hashing:32")
     build(ev)
     migration.switch()
-    (serving,) = [c for c in ev.store.collections() if c.state == "serving"]
+    (serving,) = [c for c in ev.store.versions.collections() if c.state == "serving"]
     assert serving.spec is not None
     assert serving.spec.dimensions == 32
     (record,) = ev.records("note")
@@ -176,14 +176,14 @@ def test_a_repair_beside_a_killed_worker_leaves_its_job_as_it_is(owing: Owing) -
     """The worker died with the jobs in its hands; the index lost the record; both are mended."""
     world, ev = owing.world, owing.world.ev
     worker = owing.introduce(another(world))
-    for c in ev.store.collections():
+    for c in ev.store.versions.collections():
         ev.index.remove(c.version, ev.index.held(c.version, None, 0, None))
 
     def meanwhile() -> None:
         change(owing, ev)
         worker.pipeline.claim(256)  # and dies
 
-    with before(ev.store, "reopen", meanwhile):
+    with before(ev.store.changes, "reopen", meanwhile):
         assert ev.verify(repair=True).missing
     settle(world, ev)
     owing.oracle.check(ev)

@@ -28,10 +28,10 @@ def recounted(ev: Evervec) -> Numbers:
         for r in records
         for part in (r.text, r.title or "", ev_json(r.metadata) if r.metadata else "")
     )
-    served = {c.version for c in ev.store.collections() if c.state == "serving"}
+    served = {c.version for c in ev.store.versions.collections() if c.state == "serving"}
     chunks = 0
     for version in served:
-        for found in ev.store.expected(ev.tenant, version, 0, 10_000):
+        for found in ev.store.records.expected(ev.tenant, version, 0, 10_000):
             chunks += len(found.chunks)
     return len(records), size, chunks
 
@@ -47,7 +47,7 @@ def test_what_a_tenant_has_is_counted_with_every_change(world: World) -> None:
     add_all(other, KIND, "not mine")
 
     def check() -> None:
-        ev.store.fold_usage()
+        ev.store.tenants.fold_usage()
         assert numbers(ev.usage()) == recounted(ev)
         assert numbers(other.usage())[:2] == (1, 8)
 
@@ -105,8 +105,8 @@ def test_a_migration_counts_only_the_chunks_that_serve(world: World) -> None:
     add_all(ev, KIND, "alpha", "beta")
     work(ev)
     before = ev.usage()
-    spec = next(c.spec for c in ev.store.collections() if c.spec)
-    ev.store.begin_versions(type(spec)("next", "p", "m", 64), [KIND])
+    spec = next(c.spec for c in ev.store.versions.collections() if c.spec)
+    ev.store.versions.begin(type(spec)("next", "p", "m", 64), [KIND])
     assert ev.usage() == before
 
 
@@ -175,7 +175,7 @@ def test_kinds_are_bounded(world: World) -> None:
     ):
         with pytest.raises(QuotaExceeded, match=r"kind 'c': .* 2 of 2 \(tenant_kinds\)"):
             write()
-    assert "c" not in {c.kind for c in ev.store.collections()}
+    assert "c" not in {c.kind for c in ev.store.versions.collections()}
     ev.add("a", "y", id="2")
     world.tenant("other").add("c", "x", id="1")
 
@@ -187,9 +187,9 @@ def test_limits_are_set_by_tenant_and_replace_those_before(world: World) -> None
     assert ev.limits() == Limits(bytes=7, weight=3)
     assert ev.usage().limits == Limits(3, 200, 0, 7, 0, 0, 0.0)
     assert other.limits() == Limits()
-    assert ev.store.limited_tenants() == ["default"]
+    assert ev.store.tenants.limited_tenants() == ["default"]
     ev.set_limits(Limits())
-    assert ev.store.limited_tenants() == []
+    assert ev.store.tenants.limited_tenants() == []
 
 
 @pytest.mark.parametrize(
@@ -246,15 +246,17 @@ def test_money_is_bounded_by_the_day_too(world: World) -> None:
     ev.set_limits(Limits(money=1.5))
     day = datetime.fromtimestamp(START, UTC).date().isoformat()
     for money, waits in ((1.0, False), (0.5, True)):
-        ev.store.add_spend([Spend(day, "default", KIND, "m", 1.0, 10, money)])
-        assert ev.store.hold_spent({"default", "other"}) == ({"default"} if waits else set())
+        ev.store.shared.add_spend([Spend(day, "default", KIND, "m", 1.0, 10, money)])
+        assert ev.store.tenants.hold_spent({"default", "other"}) == (
+            {"default"} if waits else set()
+        )
         assert (ev.usage().waits_until is not None) is waits
     assert ev.usage().money == 1.5
 
 
 def test_a_quota_that_is_raised_lets_jobs_go_on_at_once(world: World) -> None:
     ev, store = world.ev, world.ev.store
-    store.hold("default", world.clock.now + DAY)  # type: ignore[attr-defined]
+    store.tenants.hold("default", world.clock.now + DAY)  # type: ignore[attr-defined]
     ev.add(KIND, "x", id="1")
     assert ev.queue.claim(1) == []
     ev.set_limits(Limits(tokens=10**9))

@@ -135,7 +135,7 @@ def test_more_than_one_batch_is_taken_back(world: World) -> None:
     add_all(world.ev, KIND, *("x" * (n + 1) for n in range(25)))
     world.ev.queue.claim(25)
     world.clock.move(61)
-    assert len(world.ev.store.recover(limit=10)) == 10
+    assert len(world.ev.store.leases.recover(limit=10)) == 10
     assert world.ev.queue.recover_stuck() == 15
     assert world.ev.queue.stats().pending == 25
 

@@ -51,7 +51,7 @@ def scene(world: World) -> Scene:
     add_all(world.ev, KIND, *TEXTS.values())
     world.tenant("acme").add(KIND, "another tenant's", id="a")
     work(world.ev)
-    (collection,) = world.ev.store.collections()
+    (collection,) = world.ev.store.versions.collections()
     return Scene(world, saboteur(world, collection.version))
 
 

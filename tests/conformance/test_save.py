@@ -332,7 +332,7 @@ def test_a_batch_of_drafts_is_saved_whole_or_not_at_all(world: World) -> None:
     bad = make_draft("bad", {"id": "2"}, None)
     bad.weight = None  # type: ignore[assignment]
     with pytest.raises(Exception, match=r".+"):
-        world.ev.store.save("default", KIND, [good, bad])
+        world.ev.store.changes.save("default", KIND, [good, bad])
     assert world.ev.records() == []
     assert world.ev.queue.stats().pending == 0
     assert world.ev.add(KIND, "good", id="1").is_new
@@ -349,7 +349,7 @@ def test_a_draft_that_the_store_refuses_fails_alone(world: World) -> None:
     drafts = [make_draft(f"text {n}", {"id": str(n)}, None) for n in range(20)]
     for n in (3, 4, 19):
         drafts[n] = refused_draft(str(n))
-    saved = list(save_each(world.ev.store, "default", KIND, drafts))
+    saved = list(save_each(world.ev.store.changes, "default", KIND, drafts))
     assert [n for n, end in enumerate(saved) if isinstance(end, ValueRefused)] == [3, 4, 19]
     assert [end.id for end in saved if isinstance(end, Ticket)] == [
         str(n) for n in range(20) if n not in (3, 4, 19)

@@ -7,20 +7,20 @@ from support.world import KIND, World, add_all, claim_one, work
 
 def test_a_request_is_known_when_it_comes_again(world: World) -> None:
     store = world.ev.store
-    assert store.ask("acme", "order 1", "abc") == Asked("abc", None)
-    store.answer("acme", "order 1", '{"ok": true}')
-    assert store.ask("acme", "order 1", "xyz") == Asked("abc", '{"ok": true}')
-    assert store.ask("other", "order 1", "xyz") == Asked("xyz", None)
+    assert store.service.ask("acme", "order 1", "abc") == Asked("abc", None)
+    store.service.answer("acme", "order 1", '{"ok": true}')
+    assert store.service.ask("acme", "order 1", "xyz") == Asked("abc", '{"ok": true}')
+    assert store.service.ask("other", "order 1", "xyz") == Asked("xyz", None)
 
 
 def test_requests_are_forgotten_by_their_age(world: World) -> None:
     store = world.ev.store
-    store.ask("acme", "old", "abc")
+    store.service.ask("acme", "old", "abc")
     world.clock.move(100)
-    store.ask("acme", "new", "abc")
-    assert store.forget_asked(store.now() - 50) == 1
-    assert store.ask("acme", "old", "other").fingerprint == "other"
-    assert store.ask("acme", "new", "other").fingerprint == "abc"
+    store.service.ask("acme", "new", "abc")
+    assert store.service.forget_asked(store.now() - 50) == 1
+    assert store.service.ask("acme", "old", "other").fingerprint == "other"
+    assert store.service.ask("acme", "new", "other").fingerprint == "abc"
 
 
 def test_pages_of_jobs_meet_each_job_once(world: World) -> None:
@@ -36,10 +36,10 @@ def test_pages_of_jobs_meet_each_job_once(world: World) -> None:
 def test_a_delete_of_an_older_version_is_not_accepted(world: World) -> None:
     old = world.ev.add(KIND, "one", id="1")
     new = world.ev.add(KIND, "two", id="1")
-    (ticket,) = world.ev.store.delete("default", KIND, ["1"], if_seq=old.seq)
+    (ticket,) = world.ev.store.changes.delete("default", KIND, ["1"], if_seq=old.seq)
     assert not ticket.accepted
     assert world.ev.get(KIND, "1") is not None
-    (ticket,) = world.ev.store.delete("default", KIND, ["1"], if_seq=new.seq)
+    (ticket,) = world.ev.store.changes.delete("default", KIND, ["1"], if_seq=new.seq)
     assert ticket.accepted
     assert world.ev.get(KIND, "1") is None
 
@@ -51,10 +51,10 @@ def test_a_tenant_is_told_only_of_what_versions_hold_of_its_own(world: World) ->
     add_all(other, "secret", "gamma")
     work(world.ev)
     add_all(world.ev, "waiting", "delta")
-    mine, others = (world.ev.store.holdings(name) for name in ("default", "other"))
+    mine, others = (world.ev.store.versions.holdings(name) for name in ("default", "other"))
     assert {kind: held.items for (kind, _), held in mine.items()} == {KIND: 2, "waiting": 0}
     assert {kind: held.items for (kind, _), held in others.items()} == {KIND: 1, "secret": 1}
-    assert world.ev.store.holdings("nobody") == {}
+    assert world.ev.store.versions.holdings("nobody") == {}
 
 
 def test_a_tenants_own_stuck_jobs_can_be_taken_back_alone(world: World) -> None:

@@ -21,13 +21,13 @@ def test_each_job_counts_in_its_status(world: World) -> None:
     stats = world.ev.queue.stats()
     assert (stats.pending, stats.processing, stats.done, stats.failed) == (4, 1, 3, 2)
     assert stats.unique_records == 5
-    assert world.ev.store.failed_count() == 2
+    assert world.ev.store.jobs.failed_count() == 2
 
 
 def test_stats_of_all_tenants_add_up(world: World) -> None:
     add_all(world.ev, KIND, "a", "b")
     add_all(world.tenant("other"), KIND, "c")
-    assert world.ev.store.stats(None).pending == 3
+    assert world.ev.store.jobs.stats(None).pending == 3
 
 
 def test_the_oldest_waiting_job_is_told_by_its_age(world: World) -> None:
@@ -71,7 +71,9 @@ def test_versions_name_the_model_and_count_its_records(world: World) -> None:
         assert version.state == "serving"
         assert version.created_at is not None
         assert version.created_at.timestamp() == START
-        (number,) = [c.version for c in world.ev.store.collections() if c.kind == version.kind]
+        (number,) = [
+            c.version for c in world.ev.store.versions.collections() if c.kind == version.kind
+        ]
         own = f"evervec.points_{number}" if world.index_name == "pgvector" else "evervec_points"
         assert version.table == own
     synced = found["a"].last_sync_at
@@ -82,8 +84,8 @@ def test_versions_name_the_model_and_count_its_records(world: World) -> None:
 def test_a_version_is_adopted_by_the_first_embedder_that_comes(world: World) -> None:
     noop = world.without_embedder()
     noop.add(KIND, "alpha", id="1")
-    assert [c.spec for c in world.ev.store.collections()] == [None]
+    assert [c.spec for c in world.ev.store.versions.collections()] == [None]
     work(world.ev)
-    (collection,) = world.ev.store.collections()
+    (collection,) = world.ev.store.versions.collections()
     assert collection.spec is not None
     assert collection.spec.model == "hashing-64"

@@ -49,7 +49,7 @@ def test_counts_are_the_tenants_own(world: World, other: Evervec) -> None:
 
 
 def test_verify_looks_at_the_tenants_own_only(world: World, other: Evervec) -> None:
-    (collection,) = world.ev.store.collections()
+    (collection,) = world.ev.store.versions.collections()
     points = world.ev.index.held(collection.version, None, 0, None)
     assert world.ev.index.remove(collection.version, points) == 2
     report = other.verify(repair=True)
@@ -127,8 +127,8 @@ def test_text_scores_do_not_depend_on_other_tenants(world: World) -> None:
 
     def scores() -> list[object]:
         store, tenant = world.ev.store, world.ev.tenant
-        found: list[object] = [store.search_text(tenant, None, q, 10, ()) for q in queries]
-        found += [store.search_text(tenant, KIND, q, 10, ()) for q in queries]
+        found: list[object] = [store.records.search_text(tenant, None, q, 10, ()) for q in queries]
+        found += [store.records.search_text(tenant, KIND, q, 10, ()) for q in queries]
         return found + [
             [(h.id, h.relevance) for h in world.ev.search(q, mode="text")] for q in queries
         ]
@@ -155,7 +155,7 @@ def test_ids_that_another_tenant_has_are_new_beside_ids_of_ones_own(
     other.add(KIND, "mine", id="mine")
     add_all(other, KIND, "zero")
     list(other.add_many(KIND, [{"id": id, "text": f"new {id}"} for id in ("mine", "0", "1")]))
-    tickets = other.store.delete("other", KIND, ["mine", "bad"])
+    tickets = other.store.changes.delete("other", KIND, ["mine", "bad"])
     assert [ticket.accepted for ticket in tickets] == [True, False]
     work(world.ev)
     assert {r.id: r.text for r in other.records()} == {"0": "new 0", "1": "new 1"}

@@ -85,7 +85,7 @@ def test_updated_and_deleted_words_are_no_longer_found(world: World) -> None:
 
 def test_the_store_gives_no_more_than_the_limit_and_scores_best_first(world: World) -> None:
     add_all(world.ev, KIND, *(f"alpha {'beta ' * n}" for n in range(20)))
-    rows = world.ev.store.search_text("default", None, "alpha", 5, ())
+    rows = world.ev.store.records.search_text("default", None, "alpha", 5, ())
     assert len(rows) == 5
     scores = [score for _, score in rows]
     assert scores == sorted(scores, reverse=True)
@@ -95,7 +95,7 @@ def test_candidates_and_found_are_live_records_only(world: World) -> None:
     add_all(world.ev, KIND, "alpha", "beta")
     numbers = [j.record for j in sorted(world.ev.queue.jobs(), key=lambda j: j.record_id)]
     world.ev.delete(KIND, "1")
-    assert list(world.ev.store.candidates("default", [*numbers, 10**12])) == numbers[:1]
-    assert world.ev.store.candidates("other", numbers) == {}
-    found_ = world.ev.store.found(numbers)
+    assert list(world.ev.store.records.candidates("default", [*numbers, 10**12])) == numbers[:1]
+    assert world.ev.store.records.candidates("other", numbers) == {}
+    found_ = world.ev.store.records.found(numbers)
     assert [(f.kind, f.id, f.text) for f in found_.values()] == [(KIND, "0", "alpha")]

@@ -17,7 +17,7 @@ def fail_inside(ev: Evervec, conn: Any) -> None:
     """A call that the engine itself refuses."""
     draft = ev.draft(KIND, "x", {"id": "2"})
     draft.weight = None  # type: ignore[assignment]
-    ev.store.save("default", KIND, [draft], conn)
+    ev.store.changes.save("default", KIND, [draft], conn)
 
 
 def test_what_the_caller_commits_is_there(joined_world: World) -> None:
@@ -64,14 +64,14 @@ def test_a_ticket_is_not_settled_before_its_transaction_commits(joined_world: Wo
             ev.delete(KIND, "2", conn=conn),
         ]
         asked = [(ev.tenant, ticket) for ticket in tickets]
-        assert ev.store.settled(asked) == [None] * 4
+        assert ev.store.jobs.settled(asked) == [None] * 4
         with pytest.raises(WaitTimeout, match="is not committed"):
             ev.wait(tickets[0], 0)
         conn.commit()
     with pytest.raises(WaitTimeout, match="saved and waiting"):
         ev.wait(tickets[0], 0)
     work(ev)
-    assert ev.store.settled(asked) == [Status.DONE] * 4
+    assert ev.store.jobs.settled(asked) == [Status.DONE] * 4
     assert ev.wait(tickets[0], 0).record_id == "1"
 
 
@@ -86,14 +86,16 @@ def test_a_ticket_of_what_was_rolled_back_never_settles(joined_world: World) -> 
     ev.add(KIND, "another", id="3")
     ev.add(KIND, "one more", id="4")
     job = job_of(ev, "1")
-    ev.store.reopen(job.version, [job.record], forget=False)  # a later pass over the old text
+    ev.store.changes.reopen(
+        job.version, [job.record], forget=False
+    )  # a later pass over the old text
     work(ev)
-    assert ev.store.settled([(ev.tenant, ticket) for ticket in tickets]) == [None, None]
+    assert ev.store.jobs.settled([(ev.tenant, ticket) for ticket in tickets]) == [None, None]
     with pytest.raises(WaitTimeout, match="rolled back"):
         ev.wait(tickets[0], 0)
     ev.add(KIND, "gamma", id="1")
     work(ev)
-    assert ev.store.settled([(ev.tenant, tickets[0])]) == [Status.DONE]  # a later change
+    assert ev.store.jobs.settled([(ev.tenant, tickets[0])]) == [Status.DONE]  # a later change
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -111,15 +113,15 @@ def test_a_box_that_is_asked_for_again_settles_nothing_newer(
         conn.rollback()
     ev.queue.enqueue(KIND, "1")
     asked = [(ev.tenant, ticket) for ticket in (boxed, undone)]
-    assert ev.store.settled(asked) == [None, None]
-    assert not ev.store.is_saved(*asked[1])
+    assert ev.store.jobs.settled(asked) == [None, None]
+    assert not ev.store.jobs.is_saved(*asked[1])
     work(ev)
-    assert ev.store.settled(asked) == [Status.DONE, None]
+    assert ev.store.jobs.settled(asked) == [Status.DONE, None]
     assert ev.get(KIND, "1").seq == boxed.seq  # type: ignore[union-attr]
     assert_in_step(ev, {"1": "beta"})
     ev.add(KIND, "delta", id="1")
     work(ev)
-    assert ev.store.settled(asked) == [Status.DONE, Status.DONE]  # a later change
+    assert ev.store.jobs.settled(asked) == [Status.DONE, Status.DONE]  # a later change
 
 
 def test_identical_adds_of_which_the_first_is_rolled_back_leave_a_job(joined_world: World) -> None:
@@ -266,7 +268,8 @@ class TestDuckdbConnections:
         self, duckdb_world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ev = duckdb_world.ev
-        monkeypatch.setattr(ev.store, "_put_jobs", interrupt)
+        writer = ev.store.changes._writer  # type: ignore[attr-defined]
+        monkeypatch.setattr(writer, "put_jobs", interrupt)
         with closing(ev.connection()) as conn:
             with pytest.raises(KeyboardInterrupt):
                 ev.add(KIND, "alpha", id="1", conn=conn)

@@ -69,7 +69,9 @@ def test_a_claim_takes_what_is_due_and_counts_the_attempt(bench: Bench) -> None:
     rows = bench.plant(Planted((job,)) for job in by_two_ranks())
     given = dict[int, Job]()
     for suspects in (False, True):
-        while jobs := bench.store.claim(len(rows), worker="worker", lease=LEASE, suspects=suspects):
+        while jobs := bench.store.leases.claim(
+            len(rows), worker="worker", lease=LEASE, suspects=suspects
+        ):
             assert len({job.token for job in jobs}) == 1
             assert suspects == any(job.crashes for job in jobs)
             assert jobs[0].token not in {job.token for job in given.values()}
@@ -107,8 +109,8 @@ def few_states() -> list[JobState]:
 
 def test_retry_and_cancel_refuse_what_is_not_theirs(bench: Bench) -> None:
     for name, states, call, after in (
-        ("retry by hand", RETRIED, bench.store.retry, lambda job: retry(job, NOW)),
-        ("cancel", CANCELLED, bench.store.cancel, lambda job: None),
+        ("retry by hand", RETRIED, bench.store.jobs.retry, lambda job: retry(job, NOW)),
+        ("cancel", CANCELLED, bench.store.jobs.cancel, lambda job: None),
     ):
         rows = bench.plant(Planted((job,), "hidden") for job in few_states())
         before, expected = {}, dict[tuple[int, int], JobState | None]()
@@ -135,7 +137,7 @@ def test_retry_and_cancel_refuse_what_is_not_theirs(bench: Bench) -> None:
 def test_a_priority_changes_nothing_else(bench: Bench) -> None:
     rows = bench.plant(Planted((job,)) for job in few_states())
     for row in rows:
-        bench.store.set_priority("default", row.job_id(), 4)
+        bench.store.jobs.set_priority("default", row.job_id(), 4)
     expected = {(row.record, 0): replace(job, priority=4) for row in rows if (job := row.jobs[0])}
     wrong = list(differences("priority", expected.items(), expected, bench.read()))
     assert not wrong, wrong[:3]

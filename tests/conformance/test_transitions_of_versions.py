@@ -214,7 +214,7 @@ def opening(version: int) -> Callable[[Bench, Sequence[Planted]], None]:
             if held is not None and held.held:
                 job = row.job(version, op=Op.OPEN)
                 finishes.append(Finish(job, reveal=_draft(row.id), worker="worker"))
-        bench.store.finish(finishes)
+        bench.store.leases.finish(finishes)
 
     return apply
 
@@ -242,17 +242,17 @@ def opened(version: int) -> Callable[[Before], Jobs]:
 
 
 def drop(bench: Bench, rows: Sequence[Planted]) -> None:
-    while bench.store.drop_version(SECOND, len(rows)):
+    while bench.store.versions.drop(SECOND, len(rows)):
         pass
 
 
 def deleting(bench: Bench, rows: Sequence[Planted]) -> None:
-    bench.store.delete("default", KIND, [row.id for row in rows])
+    bench.store.changes.delete("default", KIND, [row.id for row in rows])
 
 
 def reopening(version: int) -> Callable[[Bench, Sequence[Planted]], None]:
     def apply(bench: Bench, rows: Sequence[Planted]) -> None:
-        bench.store.reopen(version, [row.record for row in rows], forget=False)
+        bench.store.changes.reopen(version, [row.record for row in rows], forget=False)
 
     return apply
 
@@ -282,23 +282,23 @@ EVENTS: dict[str, Event] = {
         reopening(SECOND), lambda b: b.jobs, pairs_of_debts, _LIVE, "retired"
     ),
     "join": (
-        lambda bench, rows: bench.store.join_version(SECOND, len(rows)),
+        lambda bench, rows: bench.store.versions.join(SECOND, len(rows)),
         lambda b: (b.jobs[0], join(b.jobs[1], b.jobs[0])),
         pairs_of_debts,
         _LIVE,
         "building",
     ),
     "switch": (
-        lambda bench, _: bench.store.switch_versions([SECOND], force=True),
+        lambda bench, _: bench.store.versions.switch([SECOND], force=True),
         switched, pairs_of_boxes, _AGES, "building",
     ),
     "retire": (
-        lambda bench, _: bench.store.retire_versions([SECOND]),
+        lambda bench, _: bench.store.versions.retire([SECOND]),
         lambda b: b.jobs, pairs_of_debts, _LIVE, "standby",
     ),
     "drop": (drop, dropped, pairs_to_drop, _AGES, "retired"),
     "purge of orphans": (
-        lambda bench, rows: bench.store.purge_orphans(len(rows)),
+        lambda bench, rows: bench.store.jobs.purge_orphans(len(rows)),
         orphaned, pairs_of_boxes, _AGES, "",
     ),
     "opening by who serves": (opening(0), opened(0), opened_first, _LIVE, "building"),
@@ -330,7 +330,7 @@ def test_a_version_is_not_dropped_while_a_worker_holds_a_job_of_it(bench: Bench)
     held = [job for job in few("held") if not job.boxed]  # a box is passed on first
     bench.plant((Planted((None, job)) for job in held), "retired")
     before = bench.read()
-    assert bench.store.drop_version(SECOND) is None
+    assert bench.store.versions.drop(SECOND) is None
     assert bench.read() == before
 
 
@@ -341,6 +341,6 @@ def _fresh(job: JobState | None) -> int:
 def test_the_beginning_of_a_version_leaves_jobs_alone(bench: Bench) -> None:
     rows = bench.plant(Planted((job,)) for job in few("pending", "held", "done", "failed"))
     before = bench.read()
-    bench.store.begin_versions(ModelSpec("third", "own", "model", 8), [KIND])
+    bench.store.versions.begin(ModelSpec("third", "own", "model", 8), [KIND])
     assert len(rows) == len(before)
     assert bench.read() == before

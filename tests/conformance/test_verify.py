@@ -25,7 +25,7 @@ WITHOUT_COPIES = ("sqlite", "duckdb", "pgvector")
 
 
 def version_of(world: World) -> int:
-    (collection,) = world.ev.store.collections()
+    (collection,) = world.ev.store.versions.collections()
     return collection.version
 
 

@@ -57,7 +57,7 @@ def test_a_record_that_never_rests_is_left_out_and_the_others_are_not(
 ) -> None:
     add_all(world.ev, KIND, *TEXTS.values())
     work(world.ev)
-    (collection,) = world.ev.store.collections()
+    (collection,) = world.ev.store.versions.collections()
     gone = job_of(world.ev, "3").record
     world.ev.index.remove(
         collection.version, world.ev.index.held(collection.version, None, gone - 1, gone)

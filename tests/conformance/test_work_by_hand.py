@@ -128,7 +128,7 @@ def test_a_row_that_was_claimed_before_it_was_known_to_need_a_loader_waits(world
     work(world.ev)
     claim = world.ev.queue.claim
     other.queue.enqueue("stone", "7", max_attempts=1)
-    served = world.ev.store.collections()[0].version
+    served = world.ev.store.versions.collections()[0].version
     batch, _ = world.ev.pipeline.prepare(claim(1, versions=[served]))
     world.ev.pipeline.write(batch)
     job = job_of(world.ev, "7", kind="stone")

@@ -274,7 +274,7 @@ def last_worker(judge: Judge) -> Script:
         judge.world.clock.move(LEASE + 1)
         while work_once(p.ev, 256):
             pass
-        stats = p.ev.store.stats(None)
+        stats = p.ev.store.jobs.stats(None)
         if not stats.pending + stats.processing:
             p.state["turns"] = _ENOUGH
 
@@ -302,7 +302,7 @@ def drain(world: World) -> Evervec:
             if not (ev.housekeeping.backfill_tables() or ev.migrations.step()):
                 break
             _work_off(world, ev)
-        stats, versions = ev.store.stats(None), ev.store.collections()
+        stats, versions = ev.store.jobs.stats(None), ev.store.versions.collections()
         if not stats.pending + stats.processing and not any(
             c.state in ("building", "retired") for c in versions
         ):

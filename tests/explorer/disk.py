@@ -351,8 +351,8 @@ class DiskConnections(Connections):
 
 
 _OWN_FILES = (
-    __file__, "contextlib.py", "batches.py", "connections.py", "explorer/postgres.py",
-    "explorer/duckdb.py",
+    __file__, "contextlib.py", "sql/retries.py", "sql/engine.py", "connections.py",
+    "explorer/postgres.py", "explorer/duckdb.py",
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from explorer.steps import Access, Step
 from explorer.world import Process, World
 from support.oracle import SAME, Key, Oracle, Problem, Wanted
 
-_DECISIVE = ("finish", "switch_versions", "drop_version", "pass_boxes_on")
+_DECISIVE = ("finish", "switch", "drop", "pass_boxes_on")
 """transactions after which something is found that was not, or the other way round"""
 
 
@@ -117,14 +117,16 @@ class Judge:
         with self.world.quietly():
             ev = self._onlooker.ev
             asked = [(key.tenant, ticket) for key, ticket, _ in self.tickets]
-            for (key, ticket, _), end in zip(self.tickets, ev.store.settled(asked), strict=True):
+            for (key, ticket, _), end in zip(
+                self.tickets, ev.store.jobs.settled(asked), strict=True
+            ):
                 if end is Status.FAILED and key.id not in self.failing:
                     self.world.blame(
                         f"{key}: its ticket of seq {ticket.seq} is said to have failed"
                     )
             for key in {key for key, _ in self.boxed}:
                 self.check_box(ev, key)
-            for key in list(self.oracle.wanted) if step.what == "switch_versions" else ():
+            for key in list(self.oracle.wanted) if step.what == "switch" else ():
                 mine = [(t, place) for k, t, place in self.tickets if k == key]
                 self.search(p, ev, key, mine[-1] if mine else None)
 
@@ -138,7 +140,7 @@ class Judge:
         if since is not None:
             ticket, place = since
             first = place
-            must_be_found = mine.store.settled([(key.tenant, ticket)])[0] is Status.DONE
+            must_be_found = mine.store.jobs.settled([(key.tenant, ticket)])[0] is Status.DONE
         states = self.history[key]
         text = next((w.text for w in reversed(states[: begun + 1]) if w is not None), None)
         if text is None:
@@ -182,7 +184,7 @@ class Judge:
         for key, ticket, touched in self.undone:
             if touched != self.touched[key]:
                 continue  # there is a later change, which counts for it
-            end = ev.store.settled([(key.tenant, ticket)])[0]
+            end = ev.store.jobs.settled([(key.tenant, ticket)])[0]
             if end is Status.DONE and touched == self.touched[key]:
                 self.world.blame(f"{key}: an add that was rolled back is said to be done")
 

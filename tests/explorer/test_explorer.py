@@ -63,7 +63,7 @@ def test_the_explorer_finds_records_that_an_index_lost(monkeypatch: pytest.Monke
     """Without a look at what the index lacks, and with a ledger that is never in doubt, a record
     that is deleted and added again is gone."""
     monkeypatch.setattr(IndexWriter, "_embed_again", lambda self, finishes: None)
-    monkeypatch.setattr("evervec.stores.sql.ending.Ending.fence", _fence_without_doubt)
+    monkeypatch.setattr("evervec.stores.sql.leases.Leases.fence", _fence_without_doubt)
     scope = Scope(
         "model",
         {**TWO_WORKERS, "application": ("application", (("delete", "1"), ("add", "1", "A")))},

@@ -88,7 +88,7 @@ def test_07_a_lease_lost_to_another_process_in_an_endless_call_is_lost_cleanly(
     slow = start("work", path, settings=settings, max_batch=1, clutch_seconds=0.6)
     slow.at("embedding")
     quick = start("work", path, settings=settings)
-    until(lambda: len(ev.store.workers()) == 2, "both to work")
+    until(lambda: len(ev.store.workers.all()) == 2, "both to work")
     until(lambda: ev.queue.stats().done == len(NOTES), "the jobs to be done")
     slow.terminate()
     quick.terminate()

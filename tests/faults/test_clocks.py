@@ -55,10 +55,10 @@ def test_09_a_database_clock_that_steps_back_only_delays(ev: Evervec, path: str)
     clock.move(-HOUR)
     assert ev.queue.claim(1) == []
     assert ev.queue.recover_stuck() == 0
-    assert not ev.store.any_expired()
+    assert not ev.store.leases.any_expired()
     ev.queue.renew(job)  # by the clock as it is now
     clock.move(ev.settings.lease_seconds + 1)
-    assert ev.store.any_expired()
+    assert ev.store.leases.any_expired()
     assert ev.queue.recover_stuck() == 1
     with pytest.raises(LeaseLost):
         ev.queue.finish(job)

@@ -20,7 +20,7 @@ TEXTS = {str(n): f"note {n} about harbour {n}" for n in range(8)}
 
 
 def version_of(world: World) -> int:
-    (collection,) = world.ev.store.collections()
+    (collection,) = world.ev.store.versions.collections()
     return collection.version
 
 
@@ -144,7 +144,7 @@ def test_28_two_workers_wait_for_an_index_that_is_down_and_one_of_them_tells(
         vectors.rename(away)
         vectors.write_text("a file where the folder was")
         workers = [start("work", path, index=index, settings=settings) for _ in range(2)]
-        until(lambda: len(ev.store.workers()) == 2, "both to work")
+        until(lambda: len(ev.store.workers.all()) == 2, "both to work")
         list(ev.add_many("note", ({"id": n, "text": text} for n, text in TEXTS.items())))
         until(lambda: webhook.told == [("index", "begun")], "the alert")
         assert [alert.name for alert in ev.housekeeping.alerts.lasting()] == ["index"]

@@ -336,7 +336,7 @@ def test_22_a_role_without_rights_over_others_is_alerted_too(path: str) -> None:
 def _pages_of_a_claim(ev: Evervec, url: str, *, from_the_front: bool = False) -> int:
     """The pages that the next claim looks at."""
     assert isinstance(ev.store, PostgresStore)
-    known = ([],) * 4 if from_the_front else ev.store.fronts.known((None, (1 << 31) - 1))
+    known = ([],) * 4 if from_the_front else ev.store.engine.fronts.known((None, (1 << 31) - 1))
     query = b"explain (analyze, buffers, format json) select * from evervec.next_jobs("
     with psycopg.connect(url, cursor_factory=psycopg.RawCursor) as conn:
         for _ in range(2):  # the first time it also reads what the function says

@@ -25,7 +25,7 @@ RECORDS = 12
 
 def repair(world: World, ev: Evervec, disk: Disk) -> None:
     """The index lost everything, and is mended."""
-    (collection,) = ev.store.collections()
+    (collection,) = ev.store.versions.collections()
     ev.index.remove(collection.version, ev.index.held(collection.version, None, 0, None))
     assert ev.verify(repair=True).missing
     work(ev)
@@ -124,7 +124,7 @@ def test_changes_after_a_crash_of_postgresql_reach_an_index_that_is_ahead_of_it(
             app.add(str(n), f"note {n} of harbour {n}")
         ev.process_all()
         postgres.execute(own_server.url, "checkpoint")
-        (collection,) = ev.store.collections()
+        (collection,) = ev.store.versions.collections()
         ev.index.remove(collection.version, ev.index.held(collection.version, None, 0, None))
         assert ev.verify(repair=True).missing
         ev.process_all()

@@ -151,7 +151,9 @@ def test_two_worker_processes_share_one_index(ev: Evervec, place: Apart, start: 
         start("work", place.path, index=place.vectors, settings=options, pause=pause)
         for pause in ({"applied": " 55"}, {})
     ]
-    until(lambda: len(ev.store.workers()) == 2, "both to be there")  # or one does all of it alone
+    until(
+        lambda: len(ev.store.workers.all()) == 2, "both to be there"
+    )  # or one does all of it alone
     add(ev, notes)
     for worker in workers:
         worker.at("applied")

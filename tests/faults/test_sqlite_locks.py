@@ -101,7 +101,7 @@ def test_18_an_idle_worker_outlives_a_read_that_fails(
     ev: Evervec, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Looking when the next job is due, it meets an error of the store, and looks again."""
-    next_due, failed = ev.store.next_due, threading.Event()
+    next_due, failed = ev.store.leases.next_due, threading.Event()
 
     def fails_once(*args: Any) -> float | None:
         if not failed.is_set():
@@ -109,7 +109,7 @@ def test_18_an_idle_worker_outlives_a_read_that_fails(
             raise StoreError("the store answered: locking protocol")
         return next_due(*args)
 
-    monkeypatch.setattr(ev.store, "next_due", fails_once)
+    monkeypatch.setattr(ev.store.leases, "next_due", fails_once)
     with ev.worker():
         assert failed.wait(30)
         add_all(ev)

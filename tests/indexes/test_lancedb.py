@@ -54,7 +54,7 @@ def test_names_that_must_be_bent_stay_apart(kind: str, version: str, name: str) 
 def test_writing_waits_its_turn_and_a_dead_holder_is_replaced(make: Make) -> None:
     world = make("lancedb", writer_lock_seconds=60)
     store, index = world.ev.store, world.ev.index
-    assert store.lock(f"writer {index.url}", "somebody else", 60)
+    assert store.shared.lock(f"writer {index.url}", "somebody else", 60)
     written = threading.Event()
 
     def write() -> None:
@@ -68,7 +68,7 @@ def test_writing_waits_its_turn_and_a_dead_holder_is_replaced(make: Make) -> Non
     world.clock.move(61)
     assert written.wait(20)
     thread.join()
-    assert store.lock(f"writer {index.url}", "somebody else", 60), "the turn is given back"
+    assert store.shared.lock(f"writer {index.url}", "somebody else", 60), "the turn is given back"
 
 
 def test_many_small_writes_leave_few_files_and_a_reader_that_reads_on(make: Make) -> None:

@@ -114,9 +114,9 @@ def test_a_store_without_vectors_takes_the_index_that_it_is_given(
 
 def test_a_store_of_before_adopts_what_it_is_opened_with(tmp_path: Path, vectors: str) -> None:
     with open_at(tmp_path) as ev:
-        note = ev.store.note("index")
+        note = ev.store.shared.note("index")
         assert note is not None
-        ev.store.put_note("index", None, note.revision)
+        ev.store.shared.put_note("index", None, note.revision)
     with open_at(tmp_path, vectors) as ev:
         assert location(ev.store) == Location(vectors)
 
@@ -133,7 +133,7 @@ def test_a_rebuild_that_was_broken_off_is_finished_by_the_next_opening(
     tmp_path: Path, vectors: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("evervec.stores.sqlite.SqliteStore.reopen", _break_off)
+        patch.setattr("evervec.stores.sqlite.changes.Changes.reopen", _break_off)
         with pytest.raises(KeyboardInterrupt):
             open_at(tmp_path, "own", reindex=True)
     with pytest.raises(IndexMismatch):

@@ -23,7 +23,7 @@ RECORD, SEQ = 1001, 10**6
 
 
 def version_of(world: World) -> int:
-    (collection,) = world.ev.store.collections()
+    (collection,) = world.ev.store.versions.collections()
     return collection.version
 
 
@@ -205,13 +205,13 @@ def test_a_write_that_never_counted_is_not_read(
 def test_a_reader_asks_the_store_only_after_a_write(make: Make) -> None:
     world = make("lancedb")
     version, reader = version_of(world), world.open()
-    asked, note = [], reader.store.note
+    asked, note = [], reader.store.shared.note
 
     def counted(name: str) -> Any:
         asked.append(name)
         return note(name)
 
-    reader.store.note = counted  # type: ignore[method-assign]
+    reader.store.shared.note = counted  # type: ignore[method-assign]
     for n in range(3):
         world.ev.index.apply([change(version, RECORD + n, SEQ, ["a"])])
         for _ in range(3):

@@ -11,6 +11,7 @@ import pytest
 import evervec.indexes.matrix as matrices
 from evervec import Evervec
 from evervec.indexes import blocks, sketch_parts
+from evervec.indexes.base import Query
 from evervec.indexes.sketch_parts import Part
 from support.engines import APART_PAIRS, OWN_PAIRS
 from support.vectors import vector
@@ -45,7 +46,7 @@ def reopened(world: World) -> Evervec:
 
 
 def version_of(ev: Evervec) -> int:
-    (found,) = [c.version for c in ev.store.collections() if c.kind == KIND]
+    (found,) = [c.version for c in ev.store.versions.collections() if c.kind == KIND]
     return found
 
 
@@ -58,8 +59,8 @@ def parts_of(world: World) -> int:
 def check(ev: Evervec, truth: dict[str, str]) -> None:
     """A search finds all records with the scores of their texts."""
     asked = vector("alpha zeta")
-    matches = ev.index.search(version_of(ev), ev.tenant, asked, 1000)
-    ids = {number: r.id for number, r in ev.store.found(list(matches.records)).items()}
+    matches = ev.index.search(Query(version_of(ev), ev.tenant, asked, 1000))
+    ids = {number: r.id for number, r in ev.store.records.found(list(matches.records)).items()}
     found = {ids[m.record]: m.similarity for m in matches}
     assert found.keys() == truth.keys()
     for id, text in truth.items():
@@ -78,9 +79,9 @@ def test_a_search_is_right_whatever_happened(world: World, seed: int) -> None:
         act = draw.choice(("add", "add", "delete", "tend", "purge", "reopen", "search"))
         ev = world.ev
         if act == "add":
-            for id in draw.sample(range(60), 12):
-                truth[str(id)] = " ".join(draw.choices(WORDS, k=3))
-                ev.add(KIND, truth[str(id)], id=id)
+            for id in map(str, draw.sample(range(60), 12)):
+                truth[id] = " ".join(draw.choices(WORDS, k=3))
+                ev.add(KIND, truth[id], id=id)
             work(ev)
         elif act == "delete" and truth:
             gone = draw.sample(sorted(truth), min(5, len(truth)))
@@ -93,7 +94,7 @@ def test_a_search_is_right_whatever_happened(world: World, seed: int) -> None:
             written += parts_of(world)
         elif act == "purge":
             world.clock.move(DAY)
-            ev.store.purge_history(world.clock.now)
+            ev.store.jobs.purge_history(world.clock.now)
         elif act == "reopen":
             reopened(world)
         elif act == "search" and truth:

@@ -51,13 +51,13 @@ def _fields(pid: int) -> list[str]:
 
 def hold(world: World, holder: str = "somebody else") -> str:
     """Another process has the turn, for as long as the world's clock stands still."""
-    token = world.ev.store.lock(f"writer {world.ev.index.url}", holder, 60)
+    token = world.ev.store.shared.lock(f"writer {world.ev.index.url}", holder, 60)
     assert token is not None
     return token
 
 
 def holder(world: World) -> LockHolder | None:
-    return world.ev.store.lock_holder(f"writer {world.ev.index.url}")
+    return world.ev.store.shared.lock_holder(f"writer {world.ev.index.url}")
 
 
 # who is dead
@@ -154,7 +154,7 @@ def test_waiting_ends_with_the_callers_patience_and_goes_through_when_the_turn_i
     token = hold(world)
     with patience(0.05), pytest.raises(IndexBusy, match="another process is writing"):
         world.ev.index.apply([change(version_of(world), RECORD, SEQ, ["a"])])
-    world.ev.store.unlock(f"writer {world.ev.index.url}", token)
+    world.ev.store.shared.unlock(f"writer {world.ev.index.url}", token)
     with patience(0.05):
         world.ev.index.apply([change(version_of(world), RECORD, SEQ, ["a"])])
 
@@ -194,7 +194,7 @@ def test_a_noticeable_wait_is_logged_with_its_holder_and_its_end(
     with caplog.at_level(logging.INFO, logger="evervec"):
         waiting.start()
         until(lambda: f"waiting for process {me.pid} on {me.host}" in caplog.text, "the log")
-        world.ev.store.unlock(f"writer {world.ev.index.url}", token)
+        world.ev.store.shared.unlock(f"writer {world.ev.index.url}", token)
         waiting.join()
     assert caplog.text.count("waiting for") == 1
     assert caplog.messages[-1].startswith(f"writing to {world.ev.index.url} after")
@@ -225,7 +225,7 @@ def test_a_worker_goes_on_embedding_while_the_index_is_busy(make: Make) -> None:
     with world.ev.worker():
         until(lambda: set(texts.values()) <= set(world.embedder.texts), "all to be embedded")
         assert not any(job_of(world.ev, id).status is Status.DONE for id in texts)
-        world.ev.store.unlock(f"writer {world.ev.index.url}", token)
+        world.ev.store.shared.unlock(f"writer {world.ev.index.url}", token)
         until(lambda: job_of(world.ev, "5").status is Status.DONE, "all to be written")
     assert_in_step(world.ev, texts)
     assert len(world.embedder.texts) == len(set(world.embedder.texts)), "nothing is embedded twice"
@@ -249,7 +249,7 @@ def test_process_all_waits_for_its_turn(make: Make) -> None:
     thread.start()
     until(lambda: "alpha" in world.embedder.texts, "it to be embedded")
     assert job_of(world.ev, "1").status is Status.PROCESSING
-    world.ev.store.unlock(f"writer {world.ev.index.url}", token)
+    world.ev.store.shared.unlock(f"writer {world.ev.index.url}", token)
     thread.join()
     assert_in_step(world.ev, {"1": "alpha"})
 
@@ -261,5 +261,5 @@ def test_care_of_a_busy_index_is_put_off(make: Make, caplog: pytest.LogCaptureFi
         world.ev.housekeeping.tend_index()
     assert "postponed to the next housekeeping" in caplog.text
     assert not world.ev.housekeeping._index_away, "busy is not away"
-    world.ev.store.unlock(f"writer {world.ev.index.url}", token)
+    world.ev.store.shared.unlock(f"writer {world.ev.index.url}", token)
     work(world.ev)

@@ -56,17 +56,17 @@ def drop_wrong(world: World, version: str = "hashing-32") -> None:
 @pytest.mark.parametrize("index", QDRANTS)
 def test_one_collection_for_all_versions_takes_vectors_of_one_size(make: Make, index: str) -> None:
     world = make(index, ENGINES[index], qdrant_collection="notes")
-    ev, before = world.ev, world.ev.store.collections()
+    ev, before = world.ev, world.ev.store.versions.collections()
     with pytest.raises(InvalidArgument, match=r"qdrant_collection is 'notes'.*\{version\}"):
         ev.migrate("hashing:32")
-    assert ev.store.collections() == before
+    assert ev.store.versions.collections() == before
     assert ev.migration() is None
     ev.add(KIND, "alpha", id="1")
     ev.process_all()
     assert_in_step(ev, {"1": "alpha"})
     ev.migrate(Other(), switch=True)
     with ev.worker():
-        until(lambda: ev.store.collections()[-1].state == "serving", "the switch")
+        until(lambda: ev.store.versions.collections()[-1].state == "serving", "the switch")
     assert [h.id for h in ev.search("alpha", mode="semantic")] == ["1"]
 
 
@@ -74,10 +74,10 @@ def test_one_collection_for_all_versions_takes_vectors_of_one_size(make: Make, i
 def test_a_migration_to_a_collection_of_another_size_is_refused(make: Make, index: str) -> None:
     world = make(index, ENGINES[index])
     make_wrong(world)
-    before = world.ev.store.collections()
+    before = world.ev.store.versions.collections()
     with pytest.raises(InvalidArgument, match="drop that"):
         world.ev.migrate("hashing:32")
-    assert world.ev.store.collections() == before
+    assert world.ev.store.versions.collections() == before
     drop_wrong(world)
     world.ev.migrate("hashing:32")
 
@@ -86,7 +86,7 @@ def test_an_index_that_is_away_does_not_hinder_a_migration(make: Make) -> None:
     world = make("qdrant")
     qdrant_server.server_of(world.folder).stop()
     world.ev.migrate("hashing:32")
-    assert [c.state for c in world.ev.store.collections()] == ["serving", "building"]
+    assert [c.state for c in world.ev.store.versions.collections()] == ["serving", "building"]
 
 
 @pytest.mark.parametrize("index", ENGINES)
@@ -149,7 +149,7 @@ def test_a_collection_that_others_replace_is_found_out_at_the_next_write(
     make: Make, index: str
 ) -> None:
     world = make(index, ENGINES[index])
-    (version,) = (c.version for c in world.ev.store.collections())
+    (version,) = (c.version for c in world.ev.store.versions.collections())
     new = [change(version, RECORD, SEQ, ["a"])]
     world.ev.index.apply(new)
     drop_wrong(world, "hashing-64")

@@ -14,7 +14,7 @@ CLAIM = (
 
 def pages_of_a_claim(world: World, url: str) -> int:
     """The pages that the next claim looks at; nothing is claimed."""
-    asked = (world.ev.store.now(), world.ev.store.turns.after)  # type: ignore[attr-defined]
+    asked = (world.ev.store.now(), world.ev.store.leases.turns.after)  # type: ignore[attr-defined]
     with psycopg.connect(url, cursor_factory=psycopg.RawCursor) as conn:
         for _ in range(2):  # the first time it also reads what the function says
             plan = conn.execute(CLAIM, asked).fetchone()

@@ -23,7 +23,7 @@ def fill(world: World, **settings: object) -> tuple[PgvectorIndex, int, np.ndarr
     """Two tenants, one of them large, with vectors at random."""
     ev = world.open(**settings)
     ev.add(KIND, "alpha", id="first")
-    (collection,) = ev.store.collections()
+    (collection,) = ev.store.versions.collections()
     vectors = np.random.default_rng(5).normal(size=(COUNT + 20, 64)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     changes = [
@@ -73,7 +73,7 @@ def test_a_filter_that_few_pass_still_finds_them_by_hnsw(world: World) -> None:
     for n in range(200):
         ev.add(KIND, f"alpha beta {n}", id=n, metadata={"rare": n % 100 == 0})
     work(ev)
-    (collection,) = ev.store.collections()
+    (collection,) = ev.store.versions.collections()
     assert isinstance(ev.index, PgvectorIndex)
     assert ev.index.build_hnsw(collection.version)
     hits = ev.search("alpha beta", k=10, mode="semantic", filter={"rare": True})

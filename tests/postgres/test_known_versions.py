@@ -14,7 +14,7 @@ def test_a_version_is_seen_though_the_store_s_numbers_repeat(
     """As after a restore: a number comes again that was noted before."""
     execute(url, f"update evervec.meta set value = {last} where key = 'versions'")
     execute(url, "alter sequence evervec.numbers restart")
-    assert world.ev.store.collections() == []
+    assert world.ev.store.versions.collections() == []
     with evervec.open(url, embedder="hashing") as other:
         other.add(KIND, "alpha", id="1")
-    assert [c.kind for c in world.ev.store.collections()] == [KIND]
+    assert [c.kind for c in world.ev.store.versions.collections()] == [KIND]

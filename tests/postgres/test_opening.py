@@ -117,5 +117,5 @@ def test_an_extension_that_may_not_be_made_leaves_text_and_says_what_to_do(poor:
 def test_a_value_that_the_database_refuses_is_not_called_a_lost_connection(world: World) -> None:
     key = Random(7).randbytes(2000).hex()
     with pytest.raises(ValueRefused, match=r"rejected a value.*index row size"):
-        world.ev.store.enqueue("default", KIND, [key], loaded=False)
+        world.ev.store.changes.enqueue("default", KIND, [key], loaded=False)
     assert world.ev.queue.stats().pending == 0

@@ -10,7 +10,7 @@ from evervec.indexes.pgvector.table import SQL as INDEX
 from evervec.stores.postgres import PostgresStore
 from evervec.stores.postgres.connections import Session
 from evervec.stores.postgres.engine import SQL
-from evervec.stores.sql.folding import owner_word
+from evervec.stores.sql.words import owner_word
 from support.world import KIND, World, add_all, work
 
 BIG = ("jobs", "ready", "records", "ledger", "attempts", "removals")
@@ -118,7 +118,7 @@ def test_jobs_that_wait_are_listed_in_their_order_and_none_is_sorted(
         return execute(self, query, values, **options)
 
     monkeypatch.setattr(Session, "execute", noting)
-    assert filled.jobs(None, status=Status.PENDING, limit=10)
+    assert filled.jobs.page(None, status=Status.PENDING, limit=10)
     query, values = next(given for given in asked if "evervec.ready" in given[0])
     with filled.db.snapshot() as conn:
         conn.execute("set local enable_seqscan = off; set local enable_hashjoin = off")

@@ -57,12 +57,12 @@ def test_a_deleted_record_that_is_added_anew_is_not_purged(
     ev.delete(KIND, "1")
     work(ev)
     world.clock.move(8 * DAY)
-    ev.store.purge(Status.DONE, world.clock.now)
+    ev.store.jobs.purge(Status.DONE, world.clock.now)
     with closing(world.connect()) as conn:
         ev.add(KIND, "beta", id="1", boxed=boxed, conn=conn)
-        ev.store.purge_history(world.clock.now)  # passes over what is locked
+        ev.store.jobs.purge_history(world.clock.now)  # passes over what is locked
         conn.commit()
-    ev.store.purge_history(world.clock.now)
+    ev.store.jobs.purge_history(world.clock.now)
     work(ev)
     assert_in_step(ev, {"1": "beta"})
 

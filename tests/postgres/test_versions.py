@@ -25,7 +25,7 @@ def begun(world: World) -> Migration:
 
 
 def new_version(ev: Evervec) -> Collection:
-    return ev.store.collections()[-1]
+    return ev.store.versions.collections()[-1]
 
 
 def built(ev: Evervec) -> None:
@@ -99,7 +99,7 @@ def test_a_version_waits_for_what_is_prepared_while_it_waits(silent: World) -> N
 
 def gone(ev: Evervec, version: int) -> bool:
     drive(ev, 1)
-    return version not in {c.version for c in ev.store.collections()}
+    return version not in {c.version for c in ev.store.versions.collections()}
 
 
 def test_a_cancelled_version_stays_for_transactions_that_write_for_it(world: World) -> None:
@@ -138,7 +138,7 @@ def test_a_name_is_not_used_again_while_a_transaction_writes_for_the_old(
         monkeypatch.setattr("evervec.versions.lifecycle._MAKES_WAY", 0.1)
         with pytest.raises(InvalidTransition, match="open transaction"):
             begun(world)
-        assert version in {c.version for c in ev.store.collections()}
+        assert version in {c.version for c in ev.store.versions.collections()}
         long.commit()
     monkeypatch.undo()
     again = begun(world)

@@ -212,7 +212,7 @@ def test_only_one_opening_tries_at_a_time(
 
 
 def probe_lock(ev: Evervec) -> str:
-    holder = ev.store.lock_holder(f"probe {ev.provider.name}")
+    holder = ev.store.shared.lock_holder(f"probe {ev.provider.name}")
     assert holder is not None
     return holder.token
 
@@ -247,7 +247,9 @@ def test_a_worker_killed_while_it_tries_keeps_the_others_waiting_for_seconds_onl
     assert first.settings.provider_seconds == 60
 
     def killed() -> None:
-        monkeypatch.setattr(first.store, "lock", lambda *_: None)  # it renews nothing any more
+        monkeypatch.setattr(
+            first.store.shared, "lock", lambda *_: None
+        )  # it renews nothing any more
         clock.move(5.1)
 
     assert tries_too(server, first, second, killed)
@@ -263,14 +265,14 @@ def test_the_gate_is_open_before_another_may_try(
     work(two[0])
     server.behave(down=False)
     clock.move(100)
-    unlock, found = two[0].store.unlock, []
+    unlock, found = two[0].store.shared.unlock, []
 
     def noting(name: str, token: str) -> None:
         if name.startswith("probe"):
             found.append(two[1].queue.stats().gate)
         unlock(name, token)
 
-    monkeypatch.setattr(two[0].store, "unlock", noting)
+    monkeypatch.setattr(two[0].store.shared, "unlock", noting)
     work(two[0])
     assert found == [None]
 

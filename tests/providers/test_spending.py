@@ -33,7 +33,7 @@ def words(n: int) -> str:
 
 
 def spent(ev: Evervec, since: str = "2000-01-01") -> list[Spend]:
-    return ev.store.spend(None, since)
+    return ev.store.shared.spend(None, since)
 
 
 def in_history(ev: Evervec, kind: str, count: int) -> int:

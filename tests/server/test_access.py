@@ -70,7 +70,7 @@ def test_a_readers_key_reads_everything_and_changes_nothing(quiet: Served, ev: E
         assert answered.status_code == 403, path
         assert "key" in answered.json()["detail"]
     assert (ev.records(), ev.queue.jobs(), ev.queue.history("note", "1")) == before
-    assert not ev.store.paused()
+    assert not ev.store.jobs.paused()
 
 
 def test_a_revoked_or_expired_key_is_refused_at_once(quiet: Served, ev: Evervec) -> None:
@@ -129,8 +129,8 @@ def test_a_writer_pauses_its_own_tenant_and_all_others_go_on(quiet: Served, ev: 
     assert admin.post("/v1/queue/resume").json() == {"paused": False}
     assert ev.process_all().processed == 1
     assert admin.post("/v1/queue/pause?tenant=other").json() == {"paused": True}
-    assert not ev.store.paused()
-    assert ev.store.paused("other")
+    assert not ev.store.jobs.paused()
+    assert ev.store.jobs.paused("other")
 
 
 def test_a_platform_admin_sees_all_tenants_or_one(quiet: Served, ev: Evervec) -> None:
@@ -144,7 +144,7 @@ def test_a_platform_admin_sees_all_tenants_or_one(quiet: Served, ev: Evervec) ->
     assert record["id"] == "2"
     assert http.post("/v1/verify").json()["waiting"] == 2
     assert http.post("/v1/queue/pause").json() == {"paused": True}
-    assert ev.store.paused()
+    assert ev.store.jobs.paused()
     assert http.post("/v1/queue/resume").json() == {"paused": False}
 
 

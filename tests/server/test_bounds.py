@@ -153,13 +153,13 @@ def test_two_agents_may_choose_the_same_name(served: Served, ev: Evervec) -> Non
 def counts(ev: Evervec, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The tenants whose names were counted."""
     found: list[str] = []
-    count = ev.store.count_asked
+    count = ev.store.service.count_asked
 
     def counted(tenant: str, most: int) -> int:
         found.append(tenant)
         return count(tenant, most)
 
-    monkeypatch.setattr(ev.store, "count_asked", counted)
+    monkeypatch.setattr(ev.store.service, "count_asked", counted)
     return found
 
 
@@ -177,7 +177,7 @@ def test_a_tenant_has_only_so_many_names(ev: Evervec, counts: list[str]) -> None
     assert names.ask("acme", "name 3", "abc").fingerprint == "abc"  # known ones are answered
     assert names.ask("other", "name 9", "abc").answer is None
     assert len(counts) <= 8
-    ev.store.forget_asked(ev.store.now() + 1)
+    ev.store.service.forget_asked(ev.store.now() + 1)
     clock.move(61)
     assert names.ask("acme", "name 50", "abc").fingerprint == "abc"
 
@@ -333,13 +333,13 @@ def test_a_page_of_long_texts_ends_early_and_none_is_left_out(
     with evervec.open(tmp_path / "a.db", embedder="hashing", server_page_mb=0.1) as ev:
         list(ev.add_many("note", ({"id": f"{n:03}", "text": "x" * 10_000} for n in range(100))))
         http, ids, cursor, pages = serve(ev).http(), [], None, 0
-        asked, read = [], ev.store.records
+        asked, read = [], ev.store.records.page
 
         def listed(*args: Any, **given: Any) -> Any:
             asked.append(given["limit"])
             return read(*args, **given)
 
-        monkeypatch.setattr(ev.store, "records", listed)
+        monkeypatch.setattr(ev.store.records, "page", listed)
         while True:
             params = {"limit": 1000, **({"cursor": cursor} if cursor else {})}
             page = http.get("/v1/records", params=params).json()
@@ -359,13 +359,13 @@ def test_a_search_holds_few_long_texts_at_once(
 ) -> None:
     long = "alpha " + "words and more of them " * 20_000
     list(ev.add_many("note", ({"id": f"{n}", "text": f"{long} {n}"} for n in range(60))))
-    asked, read = [], ev.store.found
+    asked, read = [], ev.store.records.found
 
     def found(records: Any) -> Any:
         asked.append(len(records))
         return read(records)
 
-    monkeypatch.setattr(ev.store, "found", found)
+    monkeypatch.setattr(ev.store.records, "found", found)
     assert len(ev.search("alpha", 60, mode="text")) == 60
     assert asked[0] == 16
     assert max(asked[1:]) <= 4

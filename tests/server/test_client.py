@@ -126,7 +126,7 @@ def test_the_queue_can_be_cared_for(idle: Client, ev: Evervec) -> None:
     idle.queue.pause()
     assert idle.queue.stats().paused_tenants == [ev.tenant]
     idle.queue.resume()
-    assert not ev.store.paused(ev.tenant)
+    assert not ev.store.jobs.paused(ev.tenant)
     idle.queue.cancel(job)
     assert idle.queue.get(job) is None
     assert idle.queue.purge_done(timedelta(0)) == idle.queue.purge_dead(timedelta(0)) == 0

@@ -30,7 +30,7 @@ SEARCH = {"query": "endless", "mode": "text"}
 def make_searches_endless(ev: Evervec, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those for the word "endless", inside the engine."""
     store: Any = ev.store
-    plain = store.search_text
+    plain = store.records.search_text
 
     def search_text(tenant: str, kind: object, query: str, *rest: object) -> object:
         if query == "endless":
@@ -38,7 +38,7 @@ def make_searches_endless(ev: Evervec, monkeypatch: pytest.MonkeyPatch) -> None:
                 return conn.execute(ENDLESS).fetchall()
         return plain(tenant, kind, query, *rest)
 
-    monkeypatch.setattr(store, "search_text", search_text)
+    monkeypatch.setattr(store.records, "search_text", search_text)
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_work_that_cannot_be_interrupted_holds_no_request(
     slow: Served, ev: Evervec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = threading.Event()
-    monkeypatch.setattr(ev.store, "get", lambda *_: release.wait(PATIENCE))
+    monkeypatch.setattr(ev.store.records, "get", lambda *_: release.wait(PATIENCE))
     monkeypatch.setattr(deadlines, "_GRACE", 0.05)
     try:
         ended = slow.http().get("/v1/records/note/1", headers={"Request-Timeout": "0.1"})
@@ -154,14 +154,14 @@ def test_work_that_cannot_be_interrupted_holds_no_request(
 def test_an_add_that_was_not_begun_in_time_is_never_done(
     slow: Served, ev: Evervec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held, release, save = threading.Event(), threading.Event(), ev.store.save
+    held, release, save = threading.Event(), threading.Event(), ev.store.changes.save
 
     def waits(*args: Any) -> Any:
         held.set()
         assert release.wait(PATIENCE)
         return save(*args)
 
-    monkeypatch.setattr(ev.store, "save", waits)
+    monkeypatch.setattr(ev.store.changes, "save", waits)
     http = slow.http()
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(http.post, "/v1/records", json={"kind": "note", "text": "a", "id": "1"})
@@ -193,7 +193,7 @@ def test_a_saved_record_is_acknowledged_though_the_store_hangs_in_the_wait(
     slow: Served, ev: Evervec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = threading.Event()
-    monkeypatch.setattr(ev.store, "settled", lambda _: release.wait(PATIENCE))
+    monkeypatch.setattr(ev.store.jobs, "settled", lambda _: release.wait(PATIENCE))
     monkeypatch.setattr(deadlines, "_GRACE", 0.05)
     try:
         saved = slow.http().post(

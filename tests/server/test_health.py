@@ -118,17 +118,17 @@ def test_a_worker_that_only_fails_is_told_and_comes_back(
     with evervec.open(
         tmp_path / "store.db", embedder="hashing", backoff_seconds=0.01, poll_seconds=0.01
     ) as ev:
-        claim = ev.store.claim
+        claim = ev.store.leases.claim
 
         def broken(*_: object, **__: object) -> None:
             raise OSError(24, "Too many open files")
 
-        monkeypatch.setattr(ev.store, "claim", broken)
+        monkeypatch.setattr(ev.store.leases, "claim", broken)
         served = serve(ev, workers=1)
         served.http().post("/v1/records", json={"kind": "note", "id": "1", "text": "tea"})
         until(lambda: ready(served)[1]["workers"]["reason"] == "failing")
         assert ready(served)[0] == 503
-        monkeypatch.setattr(ev.store, "claim", claim)
+        monkeypatch.setattr(ev.store.leases, "claim", claim)
         until(lambda: ready(served)[0] == 200)
         until(lambda: ev.queue.stats().done == 1)
 
@@ -149,7 +149,7 @@ def test_a_mistake_of_the_services_own_is_a_problem_document_too(
     def broken(*_: object) -> None:
         raise RuntimeError("a secret of the inside")
 
-    monkeypatch.setattr(ev.store, "get", broken)
+    monkeypatch.setattr(ev.store.records, "get", broken)
     answered = served.http().get("/v1/records/note/1")
     assert answered.status_code == 500
     assert answered.headers["content-type"] == "application/problem+json"

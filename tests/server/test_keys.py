@@ -45,7 +45,7 @@ def test_an_admin_makes_lists_rotates_and_revokes_keys(quiet: Served, ev: Everve
     assert admin.post(f"/v1/keys/{key['id']}/rotate").status_code == 404
     assert admin.post("/v1/keys/000000000000/rotate").status_code == 404
     secret = key["key"].rpartition("_")[2]
-    assert secret not in repr(ev.store.keys(None))
+    assert secret not in repr(ev.store.service.keys(None))
     assert secret not in admin.get("/v1/audit").text
 
 
@@ -238,7 +238,7 @@ def test_a_failure_is_noted_too(
 
     ev.add("note", "x", id="1")
     admin = quiet.http(quiet.key(role="admin"))
-    monkeypatch.setattr(ev.store, "delete", away)
+    monkeypatch.setattr(ev.store.changes, "delete", away)
     assert admin.delete("/v1/records/note/1").status_code == 503
     (entry,) = admin.get("/v1/audit").json()["entries"]
     assert (entry["action"], entry["outcome"]) == ("record.delete", "failed (503)")
@@ -255,7 +255,7 @@ def test_old_entries_and_tokens_are_swept(serve: Serve) -> None:
         key.post("/v1/tokens", json={})
         served.app.state.service._forget()
         assert len(key.get("/v1/audit").json()["entries"]) == 1
-        assert ev.store.forget_tokens(1e12) == 1
+        assert ev.store.service.forget_tokens(1e12) == 1
         served.close()
 
 

@@ -119,7 +119,7 @@ def test_a_request_whose_answer_was_lost_makes_the_same_record(
     served: Served, ev: Evervec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the service had died between the save and the note of its answer."""
-    monkeypatch.setattr(ev.store, "answer", lambda *_: None)
+    monkeypatch.setattr(ev.store.service, "answer", lambda *_: None)
     http = served.http(served.key())
     body, headers = {"kind": "note", "text": "no id of its own"}, {"Idempotency-Key": "order-2"}
     ids = {http.post("/v1/records", json=body, headers=headers).json()["id"] for _ in range(3)}
@@ -186,13 +186,13 @@ def test_a_mistyped_parameter_is_noticed(http: httpx.Client) -> None:
 def test_adds_that_come_at_once_share_commits(served: Served, ev: Evervec) -> None:
     """And each gets its own ticket."""
     saves: list[int] = []
-    save = ev.store.save
+    save = ev.store.changes.save
 
     def counted(tenant: str, kind: str, drafts: list[object], conn: object = None) -> list[Ticket]:
         saves.append(len(drafts))
         return save(tenant, kind, drafts, conn)  # type: ignore[arg-type]
 
-    ev.store.save = counted  # type: ignore[method-assign,assignment]
+    ev.store.changes.save = counted  # type: ignore[method-assign,assignment]
     key = served.key(role="admin")
     tickets: dict[str, str] = {}
 

@@ -70,7 +70,7 @@ def test_one_command_is_a_whole_system_and_a_signal_drains_it(start: Start, tmp_
     assert [response.status_code for response in answered] == [202]
     with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:
         assert ev.get("note", "later") is not None
-        assert ev.store.workers() == []
+        assert ev.store.workers.all() == []
 
 
 def test_a_signal_ends_it_in_time_though_a_provider_hangs(start: Start, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_records_survive_workers_that_are_killed_and_frozen_while_their_texts_co
         ids = [f"r{n}" for n in range(6)]
         editor = Editor(Application(ev, oracle), random.Random(chance.random()), ids, ["shared"])
         fleet = Fleet(site.place, start, chance, index=site.index, settings=FAULTY, apart=apart)
-        until(lambda: len(ev.store.workers()) >= 2, "the workers to be there")
+        until(lambda: len(ev.store.workers.all()) >= 2, "the workers to be there")
         end = time.monotonic() + seconds
         with threads.running(0.0):
             threads.start("writer", editor.change, 0.01)

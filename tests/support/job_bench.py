@@ -8,7 +8,7 @@ from evervec.model.basics import as_datetime
 from evervec.model.jobs import Job, Op, Status
 from evervec.queue.transitions import JobState
 from evervec.stores.base import Store
-from evervec.stores.sql.records import scope
+from evervec.stores.sqlite.changes import scope
 from support import postgres
 from support.engines import STORES
 from support.job_states import LOST, OLD, TOKEN, impossible
@@ -70,7 +70,7 @@ class Bench:
 
     def __init__(self, world: World, *, told: bool = False) -> None:
         self.store: Store = world.ev.store
-        engine: Any = self.store
+        engine: Any = self.store.engine  # type: ignore[attr-defined]
         self._db, self._sql = engine.db, engine.sql
         self.url = STORES[world.store_name].url(world.folder)
         self.is_postgres = world.store_name == "postgres"

@@ -74,7 +74,7 @@ def fewer_with_none() -> list[JobState | None]:
 def save(text: str, hash: bytes | None, **more: Any) -> Apply:
     def apply(bench: Bench, rows: Sequence[Planted]) -> Sequence[object]:
         drafts = [Draft(row.id, text, hash, **PLAN, **more) for row in rows]  # type: ignore[arg-type]
-        return [ticket.enqueued for ticket in bench.store.save("default", KIND, drafts)]
+        return [ticket.enqueued for ticket in bench.store.changes.save("default", KIND, drafts)]
 
     return apply
 
@@ -82,17 +82,17 @@ def save(text: str, hash: bytes | None, **more: Any) -> Apply:
 def enqueue(*, loaded: bool, owing: bool = True) -> Apply:
     def apply(bench: Bench, rows: Sequence[Planted]) -> None:
         how: Any = {"loaded": loaded, "owing": owing, **PLAN}
-        bench.store.enqueue("default", KIND, _ids(rows), **how)
+        bench.store.changes.enqueue("default", KIND, _ids(rows), **how)
 
     return apply
 
 
 def reopen(bench: Bench, rows: Sequence[Planted]) -> None:
-    bench.store.reopen(1, [row.record for row in rows], forget=False, priority=3)
+    bench.store.changes.reopen(1, [row.record for row in rows], forget=False, priority=3)
 
 
 def reopen_and_forget(bench: Bench, rows: Sequence[Planted]) -> None:
-    bench.store.reopen(1, [row.record for row in rows], forget=True, priority=3)
+    bench.store.changes.reopen(1, [row.record for row in rows], forget=True, priority=3)
 
 
 def asked(before: Before, op: Op, box: bool = False) -> JobState:
@@ -145,7 +145,7 @@ CHANGES = {
         enqueue(loaded=True), lambda b: enqueued(b, loaded=True), jobs=with_none
     ),
     "delete": Event(
-        lambda bench, rows: bench.store.delete("default", KIND, _ids(rows)),
+        lambda bench, rows: bench.store.changes.delete("default", KIND, _ids(rows)),
         deleted, jobs=fewer_with_none, records=STATES,
     ),
     "enqueue": Event(
@@ -175,7 +175,7 @@ def finishing(seq: str, token: str = TOKEN, by_hand: bool = False) -> Apply:
             done = job.claimed_seq if seq == "claimed" else row.jobs[0].seq
             change = Change(row.record, 1, "default", KIND, row.id, done)
             finishes.append(Finish(job, None if by_hand else change, worker="worker"))
-        return bench.store.finish(finishes)
+        return bench.store.leases.finish(finishes)
 
     return apply
 
@@ -209,7 +209,7 @@ def noted(outcome: str) -> Callable[[JobState], tuple[str, int, int] | None]:
 def failing(retry_at: float | None, token: str = TOKEN) -> Apply:
     def apply(bench: Bench, rows: Sequence[Planted]) -> Sequence[object]:
         jobs = held_jobs(rows, token)
-        return bench.store.fail([Failure(job, "bad", retry_at, "worker") for job in jobs])
+        return bench.store.leases.fail([Failure(job, "bad", retry_at, "worker") for job in jobs])
 
     return apply
 
@@ -229,7 +229,7 @@ def failed(retry_at: float | None) -> Event:
 
 def releasing(token: str = TOKEN, **how: Any) -> Apply:
     def apply(bench: Bench, rows: Sequence[Planted]) -> Sequence[bool]:
-        return bench.store.release(held_jobs(rows, token), **how)
+        return bench.store.leases.release(held_jobs(rows, token), **how)
 
     return apply
 
@@ -240,13 +240,13 @@ def released(**how: Any) -> Event:
 
 def renewing(token: str = TOKEN) -> Apply:
     def apply(bench: Bench, rows: Sequence[Planted]) -> Sequence[bool]:
-        return bench.store.renew(held_jobs(rows, token), LEASE)
+        return bench.store.leases.renew(held_jobs(rows, token), LEASE)
 
     return apply
 
 
 def fencing(bench: Bench, rows: Sequence[Planted]) -> Sequence[bool]:
-    return bench.store.fence(held_jobs(rows), LEASE)[1]
+    return bench.store.leases.fence(held_jobs(rows), LEASE)[1]
 
 
 def as_claimed() -> list[JobState]:
@@ -266,7 +266,7 @@ def of_two_claims() -> list[JobState]:
 def recovering(threshold: float | None = None) -> Apply:
     def apply(bench: Bench, rows: Sequence[Planted]) -> None:
         limit = len(rows)
-        while bench.store.recover(threshold=threshold, limit=limit):
+        while bench.store.leases.recover(threshold=threshold, limit=limit):
             pass
 
     return apply
@@ -344,7 +344,7 @@ LEASES = {
 # care
 def purging(status: Status, before: float, boxed: bool = False) -> Event:
     return Event(
-        lambda bench, rows: bench.store.purge(status, before, boxed=boxed, limit=len(rows)),
+        lambda bench, rows: bench.store.jobs.purge(status, before, boxed=boxed, limit=len(rows)),
         lambda b: None if b.job and is_purged(b.job, status, before, boxed=boxed) else b.job,
     )
 
@@ -358,14 +358,14 @@ def retried(before: Before, most: int | None = None) -> JobState | None:
 
 CARE = {
     "retry of all": Event(
-        lambda bench, _: bench.store.retry_failed("default"), retried
+        lambda bench, _: bench.store.jobs.retry_failed("default"), retried
     ),
     "retry of few attempts": Event(
-        lambda bench, _: bench.store.retry_failed("default", 2),
+        lambda bench, _: bench.store.jobs.retry_failed("default", 2),
         lambda b: retried(b, 2),
     ),
     "retry of another tenant's": Event(
-        lambda bench, _: bench.store.retry_failed("another"), as_it_was
+        lambda bench, _: bench.store.jobs.retry_failed("another"), as_it_was
     ),
     "purge of done jobs": purging(Status.DONE, OLD + 1),
     "purge of dead letters": purging(Status.FAILED, OLD + 1),

@@ -183,19 +183,19 @@ class Oracle:
     def _of_queue(self, ev: Evervec) -> Iterator[Problem]:
         try:
             for status in (Status.PENDING, Status.PROCESSING, Status.FAILED):
-                for job in ev.store.jobs(None, status=status, limit=20):
+                for job in ev.store.jobs.page(None, status=status, limit=20):
                     key = Key(job.tenant, job.kind, job.record_id)
                     yield Problem(key, f"is not settled: {_said(job)}")
         except KeyError as error:
             yield Problem(None, f"jobs cannot be listed: there is no version {error}")
-        stats = ev.store.stats(None)
+        stats = ev.store.jobs.stats(None)
         left = stats.pending + stats.processing + stats.failed
         if left:
             yield Problem(None, f"{left} jobs are left")
 
     def _of_tickets(self, ev: Evervec) -> Iterator[Problem]:
         for some in _slices(self._tickets):
-            ends = ev.store.settled(some)
+            ends = ev.store.jobs.settled(some)
             for (tenant, ticket), end in zip(some, ends, strict=True):
                 if end is not Status.DONE:
                     key = Key(tenant, ticket.kind, ticket.id)
@@ -235,7 +235,7 @@ class Oracle:
     def of_index(self, ev: Evervec) -> list[Problem]:
         """What is wrong with the points of every version that is in use."""
         found = [p for c in _in_use(ev) for p in self._of_collection(ev, c)]
-        known = {c.version for c in ev.store.collections()}
+        known = {c.version for c in ev.store.versions.collections()}
         found.extend(
             Problem(None, f"the index holds points of no known version: {stray}", "resurrected")
             for stray in ev.index.strays(known, None)
@@ -248,7 +248,7 @@ class Oracle:
         names = {
             number: found
             for some in _slices(numbers)
-            for number, found in ev.store.found(some).items()
+            for number, found in ev.store.records.found(some).items()
         }
         chunker, said = _chunker(ev, c), f"in version {c.spec.name if c.spec else '?'}"
         points: dict[Key, Counter[bytes]] = defaultdict(Counter)
@@ -303,7 +303,7 @@ class Oracle:
         said = f"in version {c.spec.name if c.spec else '?'}"
         matches = ev.index.search(Query(c.version, key.tenant, vector, limit, parse_filter(where)))
         numbers = Counter(match.record for match in matches)
-        names = ev.store.found(list(numbers))
+        names = ev.store.records.found(list(numbers))
         mine = [n for n, found in names.items() if (found.kind, found.id) == (key.kind, key.id)]
         similar = [m.similarity for m in matches if m.record in mine]
         if not similar or max(similar) < SAME:
@@ -352,7 +352,7 @@ class Application:
 
 def _in_use(ev: Evervec) -> list[Collection]:
     """The collections that serve, or are kept in step to serve."""
-    return [c for c in ev.store.collections() if c.state != "retired"]
+    return [c for c in ev.store.versions.collections() if c.state != "retired"]
 
 
 def _chunker(ev: Evervec, c: Collection) -> Chunker:

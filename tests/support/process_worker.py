@@ -191,7 +191,7 @@ def announce_upgrade(orders: Orders, stage: Stage) -> None:
 def announce_writes(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
     store: Any = ev.store
     index = ev.index
-    apply, finish, load = index.apply, store.finish, store.load
+    apply, finish, load = index.apply, store.leases.finish, store.leases.load
 
     def announced_apply(changes: Sequence[Change], conn: Any = None) -> None:
         about = " ".join(change.id for change in changes)
@@ -235,9 +235,9 @@ def announce_writes(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
         Provider.embed = announced_embed  # type: ignore[method-assign, assignment]
     ev.queue.renew_many = announced_renew  # type: ignore[method-assign]
     index.apply = announced_apply  # type: ignore[method-assign]
-    store.finish = announced_finish
+    store.leases.finish = announced_finish
     if stage.pauses_at("loading"):
-        store.load = announced_load
+        store.leases.load = announced_load
     if stage.pauses_at("writing"):
         for name in {"writing", "statement"} & set(dir(store.db)):
             setattr(store.db, name, announced(getattr(store.db, name)))

@@ -86,8 +86,8 @@ def write(ev: Evervec, batch: Batch, point: str, meanwhile: Callable[[], object]
         return
     hooks = {
         "applying": lambda: before(ev.index, "apply", meanwhile),
-        "applied": lambda: before(ev.store, "finish", meanwhile),
-        "finished": lambda: after(ev.store, "finish", meanwhile),
+        "applied": lambda: before(ev.store.leases, "finish", meanwhile),
+        "finished": lambda: after(ev.store.leases, "finish", meanwhile),
     }
     with hooks[point]():
         ev.pipeline.write(batch)
@@ -108,7 +108,7 @@ def build(ev: Evervec) -> None:
     def built() -> bool:
         while ev.migrations.step() or work(ev).processed:
             pass
-        building = [c for c in ev.store.collections() if c.state == "building"]
+        building = [c for c in ev.store.versions.collections() if c.state == "building"]
         return all(map(ev.migrations.is_filled, building))
 
     until(built, "the version to be built")

@@ -124,7 +124,7 @@ def settle(ev: Evervec, oracle: Oracle, seconds: float = _PATIENCE) -> None:
         except evervec.EvervecError as error:
             oracle.blame(None, f"work was broken off: {error!r}")
             return
-        stats = ev.store.stats(None)
+        stats = ev.store.jobs.stats(None)
         if stats.pending == stats.processing == 0:
             return
         pause.wait(0.02)

@@ -159,7 +159,7 @@ def job_of(ev: Evervec, id: str, kind: str = KIND) -> Job:
 
 def version_of(ev: Evervec, kind: str = KIND) -> int:
     """The number of a kind's only version."""
-    (found,) = [c.version for c in ev.store.collections() if c.kind == kind]
+    (found,) = [c.version for c in ev.store.versions.collections() if c.kind == kind]
     return found
 
 
@@ -189,10 +189,10 @@ Held = dict[tuple[str, str, str], list[bytes]]
 def held(ev: Evervec) -> Held:
     """Tenant, kind and id of all that the index holds, with the hashes of its points."""
     found: Held = defaultdict(list)
-    for collection in ev.store.collections():
+    for collection in ev.store.versions.collections():
         names = {
             e.record: (e.tenant, e.kind, e.id)
-            for e in ev.store.expected(None, collection.version, 0, 1_000_000)
+            for e in ev.store.records.expected(None, collection.version, 0, 1_000_000)
         }
         for point in ev.index.held(collection.version, None, 0, None):
             found[names.get(point.record, (point.tenant, "?", str(point.record)))].append(

@@ -182,15 +182,15 @@ def test_of_two_that_notice_at_the_same_moment_one_tells(
     """The second comes between the first one's look at the note and its change."""
     alerts, store = memory.ev.housekeeping.alerts, memory.ev.store
     rival = memory.tenant("other").housekeeping.alerts
-    read = store.note
+    read = store.shared.note
 
     def overtaken(name: str) -> Note | None:
         note = read(name)
-        monkeypatch.setattr(store, "note", read)
+        monkeypatch.setattr(store.shared, "note", read)
         rival.update([SLOW])
         return note
 
-    monkeypatch.setattr(store, "note", overtaken)
+    monkeypatch.setattr(store.shared, "note", overtaken)
     alerts.update([SLOW])
     assert said(caplog) == ["[ALERT] it is slow"]
 
@@ -236,7 +236,7 @@ def test_a_webhook_that_fails_is_logged_without_its_secret_and_tried_again(
     assert not any(path.startswith("GET") for path in webhook.paths), "redirects are not followed"
     assert "s3cret" not in caplog.text + repr(ev.settings)
     assert "t0ken" not in caplog.text + repr(ev.settings)
-    assert ev.store.note("alerts") is None, "nothing is left to tell"
+    assert ev.store.shared.note("alerts") is None, "nothing is left to tell"
 
 
 def test_a_webhook_that_nobody_answers_at(

@@ -31,8 +31,8 @@ WHERE: dict[str, tuple[Callable[[Evervec], object], str]] = {
     "embed": (lambda ev: ev.provider, "evervec-call"),
     "record": (lambda ev: ev.provider, ""),
     "apply": (lambda ev: ev.index, ""),
-    "finish": (lambda ev: ev.store, ""),
-    "load": (lambda ev: ev.store, ""),
+    "finish": (lambda ev: ev.store.leases, ""),
+    "load": (lambda ev: ev.store.leases, ""),
 }
 """methods that fail, with whose they are and the threads in which they do"""
 
@@ -85,8 +85,8 @@ def test_an_outage_that_cannot_be_noted_is_still_an_outage(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store is locked just when the provider goes away."""
-    put = fails_once(memory.ev.store.put_note, StoreError("locked"))
-    monkeypatch.setattr(memory.ev.store, "put_note", put)
+    put = fails_once(memory.ev.store.shared.put_note, StoreError("locked"))
+    monkeypatch.setattr(memory.ev.store.shared, "put_note", put)
     calls: list[int] = []
 
     def away(texts: Sequence[str]) -> None:
@@ -109,7 +109,9 @@ def test_a_cache_that_cannot_be_written_keeps_nothing_from_being_written(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ev = memory.open(vector_cache_mb=1)
-    monkeypatch.setattr(ev.store, "cache", fails_once(ev.store.cache, StoreError("full")))
+    monkeypatch.setattr(
+        ev.store.shared, "cache", fails_once(ev.store.shared.cache, StoreError("full"))
+    )
     add_all(ev, KIND, "alpha", "beta")
     assert ev.process_all().succeeded == 2
 

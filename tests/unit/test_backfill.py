@@ -145,19 +145,19 @@ def test_an_edit_that_comes_between_is_not_undone(memory: World) -> None:
     memory.ev.process_all()
     later = reopened(memory)
     later.register(kind("{head}: {body}"))
-    typed = later.store.typed
+    typed = later.store.records.typed
 
     def overtaken(*given: Any) -> Any:
         found = typed(*given)
         memory.ev.add("typed", {"head": "newer", "body": "text"}, id="1")
         return found
 
-    later.store.typed = overtaken  # type: ignore[method-assign, assignment]
+    later.store.records.typed = overtaken  # type: ignore[method-assign, assignment]
     later.backfill()
     record = later.get("typed", "1")
     assert record is not None
     assert record.text == "newer"
-    later.store.typed = typed  # type: ignore[method-assign]
+    later.store.records.typed = typed  # type: ignore[method-assign]
 
 
 def test_money_is_part_of_the_estimate(memory: World) -> None:
@@ -200,13 +200,13 @@ def test_a_worker_that_starts_reads_no_records_while_none_lost_a_job(
     add_all(memory.ev, KIND, "alpha", "beta")
     memory.ev.process_all()
     looked: list[int] = []
-    expected = memory.ev.store.expected
+    expected = memory.ev.store.records.expected
 
     def look(tenant: str | None, version: int, after: int, limit: int) -> list[Any]:
         looked.append(after)
         return expected(tenant, version, after, limit)
 
-    monkeypatch.setattr(memory.ev.store, "expected", look)
+    monkeypatch.setattr(memory.ev.store.records, "expected", look)
     reopened(memory).process_all()
     assert looked == []
     ticket = memory.ev.add(KIND, "gamma", id="2")
@@ -214,7 +214,7 @@ def test_a_worker_that_starts_reads_no_records_while_none_lost_a_job(
     reopened(memory).process_all()
     first = job_of(memory.ev, "2").record
     assert looked[0] == first - 1, "it begins at the first that lost its job"
-    assert memory.ev.store.settled([(memory.ev.tenant, ticket)]) == [Status.DONE]
+    assert memory.ev.store.jobs.settled([(memory.ev.tenant, ticket)]) == [Status.DONE]
     looked.clear()
     reopened(memory).process_all()
     assert looked == []

@@ -162,7 +162,7 @@ def test_a_cache_that_cannot_be_written_does_not_stop_the_batch(
     def full(*_: Any) -> None:
         raise StoreError("disk full")
 
-    monkeypatch.setattr(world.ev.store, "cache", full)
+    monkeypatch.setattr(world.ev.store.shared, "cache", full)
     add_all(world.ev, KIND, "alpha")
     assert work(world.ev).succeeded == 1
     assert "vectors were not cached: disk full" in caplog.text
@@ -235,7 +235,9 @@ def test_the_index_is_told_all_that_it_keeps_of_a_record(
         KIND, f"{second}\n\n{first}", id="1", metadata={"a": 1}, weight=0.5, updated_at=77.0
     )
     work(memory.ev)
-    (number,) = [e.record for e in memory.ev.store.expected(None, version_of(memory.ev), 0, 9)]
+    (number,) = [
+        e.record for e in memory.ev.store.records.expected(None, version_of(memory.ev), 0, 9)
+    ]
     change = given[-1]
     assert (change.record, change.version, change.tenant) == (
         number,
@@ -266,7 +268,7 @@ def test_jobs_of_a_tenant_that_used_up_its_quota_are_given_back(memory: World) -
 def test_all_tenants_that_used_up_their_quota_since_a_claim_are_left_alone(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory.ev.store, "hold_spent", lambda tenants: tenants)
+    monkeypatch.setattr(memory.ev.store.tenants, "hold_spent", lambda tenants: tenants)
     monkeypatch.setattr(memory.ev.provider, "record", lambda spent: None)
     for tenant in ("a", "b"):
         memory.tenant(tenant).add(KIND, tenant, id="1")

@@ -27,19 +27,19 @@ def test_what_is_known_already_is_loaded_in_ever_larger_parts(
     add_all(memory.ev, KIND, *texts)
     work(memory.ev)
     version = version_of(memory.ev)
-    records = [e.record for e in memory.ev.store.expected(None, version, 0, 100)]
-    memory.ev.store.reopen(version, records, forget=False)
+    records = [e.record for e in memory.ev.store.records.expected(None, version, 0, 100)]
+    memory.ev.store.changes.reopen(version, records, forget=False)
     pace = memory.ev.provider.pace
     monkeypatch.setattr(pace, "characters", 100)
     monkeypatch.setattr(pace, "learnt", True)
     monkeypatch.setattr(memory.ev.pipeline, "memory", most)
-    load, asked = memory.ev.store.load, []
+    load, asked = memory.ev.store.leases.load, []
 
     def watched(jobs: Sequence[Any], characters: int) -> Any:
         asked.append(characters)
         return load(jobs, characters)
 
-    monkeypatch.setattr(memory.ev.store, "load", watched)
+    monkeypatch.setattr(memory.ev.store.leases, "load", watched)
     jobs = memory.ev.pipeline.claim(60)
     batch, rest = memory.ev.pipeline.prepare(jobs)
     assert asked == loads
@@ -75,7 +75,7 @@ def test_a_record_that_is_larger_than_a_part_gets_a_batch_of_its_own(
     if boxed:
         memory.ev.add(KIND, "x", id="probe", boxed=True)
         (probe,) = memory.ev.pipeline.claim(1)
-        (loaded,) = memory.ev.store.load([probe], 0)
+        (loaded,) = memory.ev.store.leases.load([probe], 0)
         size -= len(loaded.box or "") - 1  # type: ignore[union-attr]
         memory.ev.queue.finish(probe, memory.ev.queue.content(probe))
     memory.ev.add(KIND, "short", id="1")
@@ -141,8 +141,10 @@ def test_more_is_loaded_until_half_of_a_batch_is_new(
     work(memory.ev)
     version = version_of(memory.ev, "page")
     memory.ev.add("page", "x" * length, id="1", priority=2)
-    records = [e.record for e in memory.ev.store.expected(None, version, 0, 9) if e.id == "2"]
-    memory.ev.store.reopen(version, records, forget=False)
+    records = [
+        e.record for e in memory.ev.store.records.expected(None, version, 0, 9) if e.id == "2"
+    ]
+    memory.ev.store.changes.reopen(version, records, forget=False)
     monkeypatch.setattr(memory.ev.provider.pace, "characters", 100)
     monkeypatch.setattr(memory.ev.provider.pace, "learnt", True)
     jobs = memory.ev.pipeline.claim(5)

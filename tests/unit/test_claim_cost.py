@@ -77,7 +77,7 @@ def test_an_idle_look_stays_flat_beside_delayed_jobs(world: World) -> None:
 
     def look() -> None:
         assert world.ev.queue.claim(10) == []
-        assert world.ev.store.next_due() == pytest.approx(world.clock.now + 9e9)
+        assert world.ev.store.leases.next_due() == pytest.approx(world.clock.now + 9e9)
 
     statements, steps = statements_and_steps(world, look)
     assert statements < 10

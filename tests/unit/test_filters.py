@@ -155,7 +155,7 @@ def test_indexes_apart_answer_what_the_meaning_says(
     separate: World, found: list[dict[str, Any]], asked: list[dict[str, Any]]
 ) -> None:
     index = separate.ev.index
-    (version,) = [c.version for c in separate.ev.store.collections()]
+    (version,) = [c.version for c in separate.ev.store.versions.collections()]
     records = {next(_numbers): metadata for metadata in found}
     tenant = f"t{min(records)}"
     index.apply(

@@ -41,9 +41,9 @@ from evervec.settings import Settings
 from evervec.stores.duckdb.filters import Filter as DuckDBFilter
 from evervec.stores.duckdb.stems import Stems
 from evervec.stores.postgres.filters import Filter as PostgresFilter
-from evervec.stores.sql import folding
+from evervec.stores.sql import words as folding
 from evervec.stores.sql.words import part_of_text, terms
-from evervec.stores.sqlite.filters import filter_sql
+from evervec.stores.sqlite.filters import Filter as SqliteFilter
 from support.steps import python_steps
 
 T = TypeVar("T")
@@ -176,7 +176,7 @@ def test_filters(name: str) -> None:
         return
 
     def clauses(conditions: tuple[Condition, ...]) -> None:
-        filter_sql(conditions)
+        SqliteFilter(conditions, 0)
         DuckDBFilter(conditions, 0)
         PostgresFilter(conditions, 0)
         lancedb.clause(conditions)
@@ -208,7 +208,7 @@ def test_metadata(name: str) -> None:
 )
 @pytest.mark.parametrize("name", METADATA)
 def test_sqlite_looks_into_metadata_once(name: str, filter: dict[str, Any]) -> None:
-    clause, values = filter_sql(parse_filter(filter))
+    given = SqliteFilter(parse_filter(filter), 0)
 
     def work(n: int) -> int:
         count = 0
@@ -224,7 +224,7 @@ def test_sqlite_looks_into_metadata_once(name: str, filter: dict[str, Any]) -> N
             db.execute("insert into evervec_records values (1, ?)", (metadata,))
             db.set_progress_handler(tick, 1)
             db.execute(
-                f"select record from evervec_records as r where 1{clause}", values
+                f"select record from evervec_records as r where 1{given.clause}", given.values
             ).fetchall()
         return count
 
@@ -238,7 +238,7 @@ def test_a_filter_reads_metadata_once() -> None:
         given = made(conditions, 0)
         assert given.clause.count("r.metadata") == 1
         assert len(given.values) <= 8
-    assert filter_sql(conditions)[0].count("r.metadata") == 4
+    assert SqliteFilter(conditions, 0).clause.count("r.metadata") == 4
 
 
 # queries and normalisation

@@ -69,8 +69,8 @@ def test_traces_of_deleted_records_go_with_their_jobs(memory: World) -> None:
     work(memory.ev)
     memory.clock.move(8 * DAY)
     sweep(memory)
-    (collection,) = memory.ev.store.collections()
-    assert memory.ev.store.expected(None, collection.version, 0, 10) == []
+    (collection,) = memory.ev.store.versions.collections()
+    assert memory.ev.store.records.expected(None, collection.version, 0, 10) == []
 
 
 def test_nothing_to_sweep_says_nothing(memory: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -132,7 +132,7 @@ def test_more_than_a_sweep_may_do_at_once_is_left_for_the_next(memory: World) ->
 
 def test_every_step_can_be_taken_by_itself(memory: World) -> None:
     """As a simulator does, which leads and follows nobody."""
-    memory.ev.store.lock("housekeeping", "somebody else", 100 * DAY)
+    memory.ev.store.shared.lock("housekeeping", "somebody else", 100 * DAY)
     add_all(memory.ev, KIND, "alpha")
     work(memory.ev)
     memory.clock.move(8 * DAY)
@@ -149,7 +149,7 @@ def test_who_loses_the_lead_on_the_way_leaves_the_rest_to_his_follower(memory: W
     def slow() -> None:
         taken.append("slow")
         memory.clock.move(61)
-        assert store.lock("housekeeping", "somebody else", 1000)
+        assert store.shared.lock("housekeeping", "somebody else", 1000)
 
     housekeeping.steps = (slow, lambda: taken.append("the next"))
     assert not sweep(memory)
@@ -160,7 +160,7 @@ def test_the_tombstones_of_an_index_stay_as_long_as_the_history(tmp_path: Path) 
     world = World(("memory", "qdrant-memory"), tmp_path)
     ticket = world.ev.add(KIND, "alpha", id="1")
     work(world.ev)
-    (collection,) = world.ev.store.collections()
+    (collection,) = world.ev.store.versions.collections()
     (held,) = world.ev.index.held(collection.version, None, 0, None)
     world.ev.delete(KIND, "1")
     work(world.ev)

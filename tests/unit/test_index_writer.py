@@ -244,9 +244,9 @@ def test_what_the_store_has_forgotten_is_taken_out_of_versions_in_use(
     add_all(world.ev, KIND, "alpha")
     batch, _ = world.ev.pipeline.prepare(world.ev.pipeline.claim(10))
     world.ev.pipeline.embed(batch)
-    found = [replace(c, state=state) for c in world.ev.store.collections()]
-    monkeypatch.setattr(world.ev.store, "collections", lambda: found)
-    monkeypatch.setattr(world.ev.store, "reopen", lambda *_, **__: 0)
+    found = [replace(c, state=state) for c in world.ev.store.versions.collections()]
+    monkeypatch.setattr(world.ev.store.versions, "collections", lambda: found)
+    monkeypatch.setattr(world.ev.store.changes, "reopen", lambda *_, **__: 0)
     answers.script = [lose]
     assert world.ev.pipeline.write(batch).lost == 1
     written, *removed = answers.given

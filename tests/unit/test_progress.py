@@ -124,9 +124,11 @@ def test_what_is_embedded_already_does_not_count(
     add_all(memory.ev, KIND, *texts)
     work(memory.ev)
     fix_pace(memory.ev, monkeypatch, 100)
-    for collection in memory.ev.store.collections():
-        records = [e.record for e in memory.ev.store.expected(None, collection.version, 0, 100)]
-        memory.ev.store.reopen(collection.version, records, forget=False)
+    for collection in memory.ev.store.versions.collections():
+        records = [
+            e.record for e in memory.ev.store.records.expected(None, collection.version, 0, 100)
+        ]
+        memory.ev.store.changes.reopen(collection.version, records, forget=False)
     batch, rest = memory.ev.pipeline.prepare(memory.ev.pipeline.claim(50))
     assert (len(batch.items), batch.texts, len(rest)) == (50, [], 0)
 

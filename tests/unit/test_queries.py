@@ -1,19 +1,27 @@
 """Every query that a store asks for by name is there, once, and every one that is there is asked for."""
 
+import importlib
 import inspect
 import re
 from collections import Counter
 from importlib.resources import files
-from typing import Any
 
 import pytest
 
 from evervec.stores.duckdb import DuckdbStore
 from evervec.stores.named import PARTS, Queries
 from evervec.stores.postgres import PostgresStore
+from evervec.stores.sql.service import Service
+from evervec.stores.sql.shared import Shared
+from evervec.stores.sql.store import SqlStore
+from evervec.stores.sql.workers import Workers
 from evervec.stores.sqlite import SqliteStore
 
-STORES: dict[str, Any] = {"sqlite": SqliteStore, "postgres": PostgresStore, "duckdb": DuckdbStore}
+STORES: dict[str, type[SqlStore]] = {
+    "sqlite": SqliteStore,
+    "postgres": PostgresStore,
+    "duckdb": DuckdbStore,
+}
 _NAME = re.compile(r"^-- name: *(\w+) *$", re.MULTILINE)
 _USE = re.compile(r"\b(?:SQL|sql)\.(\w+)")
 
@@ -33,12 +41,24 @@ def _used(engine: str) -> dict[str, str]:
     }
 
 
-def _asked_by(store: Any, method: str) -> set[str]:
+def _classes(store: type[SqlStore]) -> list[type]:
+    """The store, its engine, and the classes of its parts."""
+    engine = importlib.import_module(f"{store.__module__.rpartition('.')[0]}.engine").Engine
+    return [store, engine, Shared, Workers, Service, *vars(store.parts).values()]
+
+
+def _queries(store: type[SqlStore]) -> Queries:
+    _, engine, *_ = _classes(store)
+    queries: Queries = vars(engine)["sql"]
+    return queries
+
+
+def _asked_by(part: type, method: str) -> set[str]:
     """What a method asks for, with those of its parents that it calls."""
     found: set[str] = set()
-    for part in store.__mro__:
-        made = vars(part).get(method)
-        if not part.__module__.startswith("evervec.") or not inspect.isfunction(made):
+    for parent in part.__mro__:
+        made = vars(parent).get(method)
+        if not parent.__module__.startswith("evervec.") or not inspect.isfunction(made):
             continue
         source = inspect.getsource(made)
         found |= set(_USE.findall(source))
@@ -50,12 +70,22 @@ def _asked_by(store: Any, method: str) -> set[str]:
 @pytest.mark.parametrize("engine", STORES)
 def test_every_query_that_the_code_of_a_store_asks_for_is_there(engine: str) -> None:
     store = STORES[engine]
-    asked = {name for method in dir(store) for name in _asked_by(store, method)}
+    sql = _queries(store)
+    asked = {
+        name for part in _classes(store) for method in dir(part) for name in _asked_by(part, method)
+    }
     assert len(asked) > 100
-    missing = [name for name in sorted(asked) if not isinstance(vars(store.sql).get(name), str)]
+    missing = [name for name in sorted(asked) if not isinstance(vars(sql).get(name), str)]
     assert missing == []
     with pytest.raises(AttributeError, match="no query named 'no_such'"):
-        store.sql.no_such  # noqa: B018
+        sql.no_such  # noqa: B018
+
+
+@pytest.mark.parametrize("engine", STORES)
+def test_no_part_is_a_tower_of_classes(engine: str) -> None:
+    for part in _classes(STORES[engine]):
+        ours = [c for c in part.__mro__ if c.__module__.startswith("evervec.")]
+        assert len(ours) <= 3, ours
 
 
 @pytest.mark.parametrize("engine", STORES)
@@ -73,9 +103,8 @@ def test_no_query_is_there_twice_or_for_nobody(engine: str) -> None:
 
 
 def test_a_shared_query_takes_the_form_of_each_engine() -> None:
-    def asked(store: Any) -> str:
-        queries: Queries = store.sql
-        return re.sub(r"\s+", " ", queries.forget_records)
+    def asked(store: type[SqlStore]) -> str:
+        return re.sub(r"\s+", " ", _queries(store).forget_records)
 
     assert "evervec_records" in asked(SqliteStore)
     assert "in (select value from json_each(?1))" in asked(SqliteStore)

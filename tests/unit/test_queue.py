@@ -243,13 +243,13 @@ def test_many_ids_are_enqueued_in_batches_with_a_result_for_each(
     memory: World, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("evervec.queue.queue._BATCH", 2)
-    enqueue, sizes = memory.ev.store.enqueue, []
+    enqueue, sizes = memory.ev.store.changes.enqueue, []
 
     def counted(tenant: str, kind: str, ids: list[str], **how: Any) -> Any:
         sizes.append(len(ids))
         return enqueue(tenant, kind, ids, **how)
 
-    monkeypatch.setattr(memory.ev.store, "enqueue", counted)
+    monkeypatch.setattr(memory.ev.store.changes, "enqueue", counted)
     results = queue.enqueue_many(KIND, ["a", "", "b", "c", "d"])
     assert [bool(result.job_id) for result in results] == [True, False, True, True, True]
     jobs = [queue.get(result.job_id) for result in results if result.job_id]
@@ -279,7 +279,7 @@ def test_stuck_jobs_are_taken_back_in_batches_and_counted_through_all_of_them(
     add_all(memory.ev, KIND, *"abc")
     jobs = queue.claim(3)
     batches = [jobs[:2], jobs[2:], []]
-    monkeypatch.setattr(memory.ev.store, "recover", lambda **_: batches.pop(0))
+    monkeypatch.setattr(memory.ev.store.leases, "recover", lambda **_: batches.pop(0))
     assert queue.recover_stuck() == 3
 
 

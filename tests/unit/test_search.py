@@ -263,15 +263,15 @@ def test_a_search_is_right_although_others_write_and_search_meanwhile(memory: Wo
     """Another thread's write and search, held to the moment in which this one looks."""
     add_all(memory.ev, KIND, "alpha", "beta", "gamma")
     memory.ev.search("alpha", mode="text")
-    look = memory.ev.store.candidates
+    look = memory.ev.store.records.candidates
 
     def interrupted(tenant: str, records: Any) -> Any:
-        memory.ev.store.candidates = look  # type: ignore[method-assign]
+        memory.ev.store.records.candidates = look  # type: ignore[method-assign]
         memory.ev.delete(KIND, "2")
         memory.ev.search("gamma", mode="text")
         return look(tenant, records)
 
-    memory.ev.store.candidates = interrupted  # type: ignore[method-assign]
+    memory.ev.store.records.candidates = interrupted  # type: ignore[method-assign]
     hits = memory.ev.search("alpha beta", mode="text")
     assert {h.id for h in hits} == {"0", "1"}
 

@@ -25,9 +25,9 @@ def test_what_is_served_is_found_once_until_something_changes(memory: World) -> 
 def test_a_retired_version_is_not_served(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
     add_all(memory.ev, KIND, "alpha")
     memory.ev.pipeline.serves()
-    (known,) = memory.ev.store.collections()
+    (known,) = memory.ev.store.versions.collections()
     retired = replace(known, state="retired", version=known.version + 1)
-    monkeypatch.setattr(memory.ev.store, "collections", lambda: [retired, known])
+    monkeypatch.setattr(memory.ev.store.versions, "collections", lambda: [retired, known])
     assert memory.ev.pipeline.serves() == [known.version]
 
 
@@ -59,13 +59,13 @@ def test_the_store_is_told_how_a_kind_is_cut_only_when_it_does_not_know(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[dict[int, Any]] = []
-    describe = memory.ev.store.describe
+    describe = memory.ev.store.versions.describe
 
     def watched(ways: Any) -> None:
         told.append(ways)
         describe(ways)
 
-    monkeypatch.setattr(memory.ev.store, "describe", watched)
+    monkeypatch.setattr(memory.ev.store.versions, "describe", watched)
     add_all(memory.ev, KIND, "alpha")
     memory.ev.pipeline.serves()
     (first,) = told
@@ -85,7 +85,7 @@ def test_a_kind_whose_loader_another_process_has_is_not_served(memory: World) ->
     (version,) = memory.ev.pipeline.serves()
     elsewhere = memory.tenant("another")
     assert elsewhere.pipeline.serves() == []
-    (collection,) = memory.ev.store.collections()
+    (collection,) = memory.ev.store.versions.collections()
     assert elsewhere.pipeline.cutter_of(collection) is None
     assert memory.ev.pipeline.cutter_of(collection) is not None
     assert [job.version for job in memory.ev.pipeline.claim(5)] == [version]
@@ -96,7 +96,7 @@ def test_a_process_with_other_settings_cuts_as_the_store_says(tmp_path: Path) ->
     world.ev.add(KIND, "alpha", id="1")
     work(world.ev)
     elsewhere = world.open(chunk_tokens=64)
-    (collection,) = elsewhere.store.collections()
+    (collection,) = elsewhere.store.versions.collections()
     chunker = elsewhere.pipeline.chunker_of(collection)
     assert chunker is not None
     assert chunker.spec == collection.chunker == "content:16-64"
@@ -166,7 +166,7 @@ def test_a_version_that_came_after_the_list_was_made_is_given_back(
     pipeline = memory.ev.pipeline
     pipeline.serves()
     memory.ev.add("page", "beta", id="1")
-    everything = [c.version for c in memory.ev.store.collections()]
+    everything = [c.version for c in memory.ev.store.versions.collections()]
     monkeypatch.setattr(pipeline, "serves", lambda: everything)
     claimed = pipeline.claim(5)
     assert [job.kind for job in claimed] == [KIND]

@@ -10,7 +10,7 @@ import pytest
 
 import evervec
 from evervec.model.filters import parse_filter
-from evervec.stores.sql.records import scope
+from evervec.stores.sqlite.changes import scope
 from evervec.stores.sqlite.ranking import Ranking
 
 WORDS = [f"{a}{b}" for a in "bvfgk" for b in "aou"] + ["zu"]
@@ -60,8 +60,8 @@ def ranked(
     kind: str | None = None,
     filter: dict[str, Any] | None = None,
 ) -> list[tuple[str, float]]:
-    found = ev.store.search_text(ev.tenant, kind, query, limit, parse_filter(filter))
-    records = ev.store.found([record for record, _ in found])
+    found = ev.store.records.search_text(ev.tenant, kind, query, limit, parse_filter(filter))
+    records = ev.store.records.found([record for record, _ in found])
     return [(records[record].id, score) for record, score in found]
 
 

@@ -65,7 +65,7 @@ def test_without_its_chunker_a_kind_is_named_as_unchecked(elsewhere: Evervec) ->
 
 
 def test_a_version_is_cut_as_its_kind_says(memory: World, elsewhere: Evervec) -> None:
-    (version,) = [c.version for c in memory.ev.store.collections()]
+    (version,) = [c.version for c in memory.ev.store.versions.collections()]
     store, index = memory.ev.store, memory.ev.index
     assert verify_versions(store, index, memory.ev.pipeline.cutter_of, {version}).complete
     assert not verify_versions(store, index, elsewhere.pipeline.cutter_of, {version}).complete
@@ -139,7 +139,7 @@ def test_versions_are_compared_with_the_texts_and_left_alone(memory: World) -> N
     ev = memory.ev
     add_all(ev, KIND, "alpha", "beta")
     work(ev)
-    (version,) = [c.version for c in ev.store.collections()]
+    (version,) = [c.version for c in ev.store.versions.collections()]
     cutter_of = ev.pipeline.cutter_of
     run_sql(memory, "update evervec_records set text = 'gamma' where id = '1'")
     for _ in range(2):
@@ -177,8 +177,8 @@ def test_what_is_written_again_may_be_written_before_its_tombstones_are_gone(
 ) -> None:
     add_all(memory.ev, KIND, "alpha", "beta", "gamma")
     work(memory.ev)
-    (version,) = [c.version for c in memory.ev.store.collections()]
-    numbers = [e.record for e in memory.ev.store.expected(None, version, 0, 9)]
+    (version,) = [c.version for c in memory.ev.store.versions.collections()]
+    numbers = [e.record for e in memory.ev.store.records.expected(None, version, 0, 9)]
     revived: list[tuple[int, list[int]]] = []
     monkeypatch.setattr(memory.ev.index, "revive", lambda v, records: revived.append((v, records)))
     run_sql(memory, "update evervec_records set text = text || '!' where id <> '1'")

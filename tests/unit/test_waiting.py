@@ -16,7 +16,7 @@ class Looks:
     """What is asked of the store."""
 
     def __init__(self, ev: Evervec) -> None:
-        self.settled = ev.store.settled
+        self.settled = ev.store.jobs.settled
         self.sizes: list[int] = []
         self.fail: StoreError | None = None
 
@@ -35,7 +35,7 @@ def ev(memory: World) -> Evervec:
 @pytest.fixture
 def looks(ev: Evervec) -> Looks:
     looks = Looks(ev)
-    ev.store.settled = looks  # type: ignore[method-assign]
+    ev.store.jobs.settled = looks  # type: ignore[method-assign]
     return looks
 
 

@@ -319,7 +319,7 @@ def test_pause_holds_a_worker_and_resume_wakes_it(memory: World) -> None:
     ev.queue.pause()
     with ev.worker():
         ticket = ev.add(KIND, "alpha", id="1")
-        assert ev.store.settled([("default", ticket)]) == [None]
+        assert ev.store.jobs.settled([("default", ticket)]) == [None]
         ev.queue.resume()
         assert ev.wait(ticket, PATIENCE).status is Status.DONE
 
@@ -403,7 +403,7 @@ def test_an_add_that_waits_returns_when_it_is_embedded(memory: World) -> None:
     with memory.ev.worker():
         ticket = memory.ev.add(KIND, "alpha", id="1", boxed=True, wait=PATIENCE)
         assert memory.ev.get(KIND, "1") is not None
-        assert memory.ev.store.settled([("default", ticket)]) == [Status.DONE]
+        assert memory.ev.store.jobs.settled([("default", ticket)]) == [Status.DONE]
         memory.ev.delete(KIND, "1", wait=PATIENCE)
     assert_in_step(memory.ev, {})
 
@@ -629,7 +629,7 @@ def test_a_worker_that_hangs_is_not_waited_for_longer_than_its_drain(
         release.wait(PATIENCE)
         return []
 
-    monkeypatch.setattr(memory.ev.store, "claim", hang)
+    monkeypatch.setattr(memory.ev.store.leases, "claim", hang)
     memory.ev.add(KIND, "text", id="1")
     worker = memory.ev.worker().__enter__()
     try:

@@ -25,15 +25,15 @@ def test_what_has_no_room_takes_few_transactions_wherever_it_stands(
     add_all(memory.ev, KIND, *known)
     memory.ev.set_limits(Limits(records=20))
     asked: list[int] = []
-    save = store.save
+    save = store.changes.save
 
     def counted(tenant: str, kind: str, given: Sequence[Draft], conn: Any = None) -> list[Ticket]:
         asked.append(len(given))
         return save(tenant, kind, given, conn)
 
-    monkeypatch.setattr(store, "save", counted)
+    monkeypatch.setattr(store.changes, "save", counted)
     mixed = [id for n in known for id in (n, f"new {n}")]
-    found = list(save_each(store, memory.ev.tenant, KIND, drafts(*mixed)))
+    found = list(save_each(store.changes, memory.ev.tenant, KIND, drafts(*mixed)))
     assert [isinstance(each, QuotaExceeded) for each in found] == [False, True] * 20
     assert asked == [40, 1, 19]
 
@@ -41,7 +41,7 @@ def test_what_has_no_room_takes_few_transactions_wherever_it_stands(
 def test_what_is_behind_one_without_room_is_not_saved_unless_asked_for(memory: World) -> None:
     memory.ev.set_limits(Limits(records=1))
     given = [*drafts("a", "b"), make_draft("new", {"id": "a"}, None)]
-    saved = save_each(memory.ev.store, memory.ev.tenant, KIND, given)
+    saved = save_each(memory.ev.store.changes, memory.ev.tenant, KIND, given)
     assert isinstance(next(saved), Ticket)
     assert isinstance(next(saved), QuotaExceeded)
     before = memory.ev.store.mark()
@@ -52,15 +52,15 @@ def test_what_is_behind_one_without_room_is_not_saved_unless_asked_for(memory: W
 def test_a_value_that_the_store_refuses_is_told_with_its_reason(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save = memory.ev.store.save
+    save = memory.ev.store.changes.save
 
     def picky(tenant: str, kind: str, given: Sequence[Draft], conn: Any = None) -> list[Ticket]:
         if any(draft.id == "b" for draft in given):
             raise TypeError("no such number")
         return save(tenant, kind, given, conn)
 
-    monkeypatch.setattr(memory.ev.store, "save", picky)
-    found = list(save_each(memory.ev.store, memory.ev.tenant, KIND, drafts(*"abc")))
+    monkeypatch.setattr(memory.ev.store.changes, "save", picky)
+    found = list(save_each(memory.ev.store.changes, memory.ev.tenant, KIND, drafts(*"abc")))
     assert [type(each) for each in found] == [Ticket, ValueRefused, Ticket]
     assert str(found[1]).endswith("it was not saved: no such number")
     with pytest.raises(InvalidRecord, match="no such number") as refused:
@@ -73,14 +73,14 @@ def test_a_value_that_the_store_refuses_is_told_with_its_place_among_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(("memory", "sqlite"), tmp_path, add_batch=2)
-    save = world.ev.store.save
+    save = world.ev.store.changes.save
 
     def picky(tenant: str, kind: str, given: Sequence[Draft], conn: Any = None) -> list[Ticket]:
         if any(draft.id == "d" for draft in given):
             raise TypeError("no such number")
         return save(tenant, kind, given, conn)
 
-    monkeypatch.setattr(world.ev.store, "save", picky)
+    monkeypatch.setattr(world.ev.store.changes, "save", picky)
     with pytest.raises(InvalidRecord) as refused:
         list(world.ev.add_many(KIND, [{"id": id, "text": "x"} for id in "abcde"]))
     assert refused.value.position == 3
@@ -103,21 +103,21 @@ def test_what_the_store_itself_refuses_is_told_in_its_own_words(
     def refuse(*_: Any) -> list[Ticket]:
         raise ValueRefused("too large for a column")
 
-    monkeypatch.setattr(memory.ev.store, "save", refuse)
-    (found,) = save_each(memory.ev.store, memory.ev.tenant, KIND, drafts("a"))
+    monkeypatch.setattr(memory.ev.store.changes, "save", refuse)
+    (found,) = save_each(memory.ev.store.changes, memory.ev.tenant, KIND, drafts("a"))
     assert str(found) == "too large for a column"
 
 
 def test_a_write_goes_through_the_callers_own_connection(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save, used = memory.ev.store.save, []
+    save, used = memory.ev.store.changes.save, []
 
     def watched(tenant: str, kind: str, given: Sequence[Draft], conn: Any = None) -> list[Ticket]:
         used.append((tenant, kind, conn))
         return save(tenant, kind, given)
 
-    monkeypatch.setattr(memory.ev.store, "save", watched)
+    monkeypatch.setattr(memory.ev.store.changes, "save", watched)
     memory.ev.add(KIND, "alpha", id="1", conn="mine")
     list(memory.ev.add_many(KIND, ["beta"], conn="mine"))
     assert used == [("default", KIND, "mine")] * 2

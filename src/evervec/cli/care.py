@@ -60,7 +60,7 @@ def status(where: Where, watch: bool, as_json: bool) -> None:
                     "versions": ev.versions(all_tenants=True),
                     "usage": ev.usage(),
                     "embedder": ev.embedder.name,
-                    "workers": ev.store.workers(),
+                    "workers": ev.store.workers.all(),
                     "tables": [_table_facts(ev, *attached) for attached in ev.tables.attached()],
                     "alerts": [_alert_facts(alert) for alert in ev.housekeeping.alerts.lasting()],
                 }
@@ -122,7 +122,7 @@ def _show_status(ev: Evervec) -> None:
     for version in ev.versions(all_tenants=True):
         name = version.name or "(no model yet)"
         say(f"vectors    {version.kind}: {version.items} records, {name}, {version.state}")
-    for worker in ev.store.workers():
+    for worker in ev.store.workers.all():
         say(
             f"worker     {worker.worker}: last seen {ago(worker.seen_at)}, "
             f"{worker.held} in progress, {worker.done} done, evervec {worker.version}"
@@ -297,7 +297,7 @@ def _held(ev: Evervec, all_tenants: bool) -> int:
     """Approximate number of records to check."""
     if all_tenants:
         return sum(version.items for version in ev.versions())
-    return sum(holding.items for holding in ev.store.holdings(ev.tenant).values())
+    return sum(holding.items for holding in ev.store.versions.holdings(ev.tenant).values())
 
 
 def _exit_code(report: VerifyReport, quick: bool) -> int:

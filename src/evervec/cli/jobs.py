@@ -167,10 +167,10 @@ def pause(where: Where, as_json: bool) -> None:
 def resume(where: Where, as_json: bool) -> None:
     """Let workers claim jobs again; with --tenant, end the pause of one tenant."""
     with where.opened() as ev:
-        was_paused = ev.store.paused(where.tenant)
+        was_paused = ev.store.jobs.paused(where.tenant)
         ev.queue.resume(own=where.tenant is not None)
         note(ev, "queue.resume", everyone=where.tenant is None)
-        paused = ev.store.paused(where.tenant)
+        paused = ev.store.jobs.paused(where.tenant)
     if paused:
         sentence = "the whole store is still paused: resume it with `evervec resume`"
     elif was_paused:

@@ -74,7 +74,7 @@ class Budget:
         return entries[-1][0] + _MINUTE - now + _JUST
 
     def _read(self) -> tuple[Note | None, float, list[Entry]]:
-        note, now = self._store.note(self._note), self._store.now()
+        note, now = self._store.shared.note(self._note), self._store.now()
         entries = [tuple(entry) for entry in json.loads(note.value)] if note else []
         return note, now, [e for e in entries if e[0] >= now - _MINUTE]
 
@@ -85,4 +85,4 @@ class Budget:
             _, before_requests, before_tokens = entries.pop()
             requests, tokens = requests + before_requests, tokens + before_tokens
         value = json.dumps([*entries, (now, requests, tokens)])
-        return self._store.put_note(self._note, value, note.revision if note else None)
+        return self._store.shared.put_note(self._note, value, note.revision if note else None)

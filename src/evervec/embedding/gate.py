@@ -55,7 +55,7 @@ class Gatekeeper:
 
     def gate(self) -> Gate | None:
         """The shut gate with its reason; None when the gate is open."""
-        note = self._store.note(self._note)
+        note = self._store.shared.note(self._note)
         if note is None:
             self._known = None
             return None
@@ -101,7 +101,7 @@ class Gatekeeper:
         """Whether this is the only probe at the moment. The lock is renewed while the block runs,
         for as long as the provider takes to answer."""
         lock, holder = f"probe {self._name}", secrets.token_hex(8)  # a new holder for each probe
-        token = self._store.lock(lock, holder, _HELD)
+        token = self._store.shared.lock(lock, holder, _HELD)
         if token is None:
             yield False
             return
@@ -110,7 +110,7 @@ class Gatekeeper:
         def renew() -> None:
             while not over.wait(_HELD / 3):
                 with suppress(StoreError):
-                    if renewed := self._store.lock(lock, holder, _HELD):
+                    if renewed := self._store.shared.lock(lock, holder, _HELD):
                         tokens.append(renewed)
 
         thread = threading.Thread(target=renew, name="evervec-probe-lock", daemon=True)
@@ -121,17 +121,17 @@ class Gatekeeper:
             over.set()
             thread.join()  # a renewal after the release would take the lock again
             with suppress(StoreError):  # the lock expires anyway
-                self._store.unlock(lock, tokens[-1])
+                self._store.shared.unlock(lock, tokens[-1])
 
     def shut(self, error: EmbedderError, *, again: bool = False) -> None:
         """Keep all workers away for as long as the provider asks; otherwise for a pause that
         doubles with each failed probe (`again`)."""
         while True:
-            note = self._store.note(self._note)
+            note = self._store.shared.note(self._note)
             old = _read(note) if note else None
             new = self._shut(old, error, again)
             value = json.dumps(asdict(new))
-            if self._store.put_note(self._note, value, note.revision if note else None):
+            if self._store.shared.put_note(self._note, value, note.revision if note else None):
                 break
         self._known = new
         self._on_shut()
@@ -154,8 +154,8 @@ class Gatekeeper:
         return Gate(state, str(error), old.since if old else now, until, tries)
 
     def open(self) -> None:
-        note = self._store.note(self._note)
-        if note is not None and self._store.put_note(self._note, None, note.revision):
+        note = self._store.shared.note(self._note)
+        if note is not None and self._store.shared.put_note(self._note, None, note.revision):
             log.warning("%s is available again: embedding resumes", self._name)
         self._known = None
         self._store.wake()

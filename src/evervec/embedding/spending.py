@@ -21,7 +21,7 @@ class Spending:
     def record(self, spent: Mapping[tuple[str, str], tuple[float, float]]) -> None:
         """Add calls and tokens by tenant and kind."""
         day = self._today()
-        self._store.add_spend(
+        self._store.shared.add_spend(
             [
                 Spend(day, tenant, kind, self._model, calls, round(tokens), self.money(tokens))
                 for (tenant, kind), (calls, tokens) in spent.items()
@@ -32,7 +32,7 @@ class Spending:
         return tokens * self._settings.price_per_million / 1e6
 
     def today(self, tenant: str | None) -> list[Spend]:
-        return self._store.spend(tenant, self._today())
+        return self._store.shared.spend(tenant, self._today())
 
     def capped(self) -> str | None:
         """The message of the daily cap that is reached; None when work may continue."""

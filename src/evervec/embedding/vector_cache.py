@@ -29,7 +29,7 @@ class VectorCache:
     def find(self, texts: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         """The cached vectors of some texts."""
         hashes = {text: hash_text(text) for text in texts}
-        found = self._store.cached(self._model, list(hashes.values()))
+        found = self._store.shared.cached(self._model, list(hashes.values()))
         return {
             text: np.frombuffer(found[hash], "<f4")
             for text, hash in hashes.items()
@@ -38,4 +38,4 @@ class VectorCache:
 
     def keep(self, vectors: Mapping[str, NDArray[np.float32]]) -> None:
         packed = {hash_text(text): vector.tobytes() for text, vector in vectors.items()}
-        self._store.cache(self._model, packed, self._most)
+        self._store.shared.cache(self._model, packed, self._most)

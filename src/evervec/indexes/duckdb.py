@@ -10,8 +10,7 @@ from evervec.model.filters import Conditions
 from evervec.stores.duckdb.connections import Connections
 from evervec.stores.duckdb.filters import Filter
 from evervec.stores.named import Queries
-from evervec.stores.sql.batches import columns
-from evervec.stores.sql.engine import Connection
+from evervec.stores.sql.engine import Connection, columns
 
 
 class DuckdbIndex(RowsIndex):

@@ -27,7 +27,7 @@ def declared(store: Store, kinds: Iterable[str]) -> dict[str, FieldType]:
     of the first."""
     fields: dict[str, FieldType] = {}
     for kind in kinds:
-        if note := store.note(_note(kind)):
+        if note := store.shared.note(_note(kind)):
             fields = json.loads(note.value) | fields
     return fields
 

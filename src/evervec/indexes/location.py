@@ -40,7 +40,7 @@ class Location:
 
 
 def location(store: Store) -> Location | None:
-    return _read(store.note(_NOTE))
+    return _read(store.shared.note(_NOTE))
 
 
 def _read(note: Note | None) -> Location | None:
@@ -48,7 +48,7 @@ def _read(note: Note | None) -> Location | None:
 
 
 def _put(store: Store, now: Location, note: Note | None) -> bool:
-    return store.put_note(_NOTE, json.dumps(asdict(now)), note.revision if note else None)
+    return store.shared.put_note(_NOTE, json.dumps(asdict(now)), note.revision if note else None)
 
 
 def generation(store: Store) -> int:
@@ -79,7 +79,7 @@ def open_located(
     vectors, unless `reindex` has them made again there. A store that never had vectors accepts any
     index."""
     while True:
-        note = store.note(_NOTE)
+        note = store.shared.note(_NOTE)
         noted = _read(note)
         wanted = given or (noted.url if noted else None)
         lost = given is None and noted is not None and not is_there(noted.url)
@@ -159,7 +159,7 @@ def _sample(store: Store, collection: Collection) -> list[Expected]:
 
 
 def _used(store: Store) -> list[Collection]:
-    return [c for c in store.collections() if c.state != "retired"]
+    return [c for c in store.versions.collections() if c.state != "retired"]
 
 
 def _rebuild(store: Store, priority: int) -> None:
@@ -170,8 +170,10 @@ def _rebuild(store: Store, priority: int) -> None:
     for collection in _used(store):
         for found in expected_slices(store, collection.version, _SLICE):
             if known := [record.record for record in found if record.hashes]:
-                count += store.reopen(collection.version, known, forget=True, priority=priority)
-    note = store.note(_NOTE)
+                count += store.changes.reopen(
+                    collection.version, known, forget=True, priority=priority
+                )
+    note = store.shared.note(_NOTE)
     if noted := _read(note):
         _put(store, replace(noted, rebuild=False), note)
     log.info("reindex: enqueued %d records", count, extra={"count": count})

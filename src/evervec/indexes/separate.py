@@ -21,12 +21,12 @@ class Collections:
         """None while no embedder has made vectors for it."""
         found = self._known.get(version)
         if found is None:
-            self._known = {c.version: c for c in self._store.collections() if c.spec}
+            self._known = {c.version: c for c in self._store.versions.collections() if c.spec}
             found = self._known.get(version)
         return found
 
     def all(self) -> list[Collection]:
-        return [c for c in self._store.collections() if c.spec]
+        return [c for c in self._store.versions.collections() if c.spec]
 
 
 def folded(changes: Sequence[Change]) -> list[Change]:

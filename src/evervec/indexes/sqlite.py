@@ -11,7 +11,7 @@ from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sqlite.connections import Connections
 from evervec.stores.sqlite.engine import listed
-from evervec.stores.sqlite.filters import filter_sql
+from evervec.stores.sqlite.filters import Filter
 
 SQL = Queries.read("evervec.indexes", "sqlite.sql")
 
@@ -35,7 +35,8 @@ class SqliteIndex(RowsIndex):
         return listed(values)
 
     def filter_clause(self, conditions: Conditions, taken: int) -> tuple[str, list[Any]]:
-        return filter_sql(conditions)
+        given = Filter(conditions, taken)
+        return given.clause, given.values
 
     def mark(self) -> int:
         with self._db.reading() as conn:

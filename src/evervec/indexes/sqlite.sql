@@ -89,10 +89,10 @@ where r.tenant = ? and r.state = 'live'
 
 -- name: filtered_among
 select r.record
-from json_each(?) as wanted
+from json_each(?1) as wanted
 cross join evervec_records as r on r.record = wanted.value
-where r.tenant = ? and r.state = 'live'
-    and r.kind = (select v.kind from evervec_versions as v where v.version = ?)
+where r.tenant = ?2 and r.state = 'live'
+    and r.kind = (select v.kind from evervec_versions as v where v.version = ?3)
 
 -- name: held
 -- a vector whose size differs from its version's is not read

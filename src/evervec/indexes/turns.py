@@ -86,20 +86,20 @@ class Turns(ThreadTurns):
                     yield
             finally:
                 with suppress(StoreError):  # the lock expires anyway
-                    self._store.unlock(self._name, self._token or "")
+                    self._store.shared.unlock(self._name, self._token or "")
         finally:
             self._thread_lock.release()
 
     def _take(self, deadline: float) -> None:
         pause, look = threading.Event(), _FIRST_LOOK
         while not self._renew():
-            other = self._store.lock_holder(self._name)
+            other = self._store.shared.lock_holder(self._name)
             if other is None:
                 continue  # it was released between the two calls
             holder = Holder.parse(other.holder)
             if holder is not None and holder.is_dead():
                 # by its token: if another process was faster, nothing happens
-                self._store.unlock(self._name, other.token)
+                self._store.shared.unlock(self._name, other.token)
                 log.warning("%s died while writing to %s", described(other.holder), self._place)
                 continue
             self._log_others.waits(described(other.holder))
@@ -111,7 +111,7 @@ class Turns(ThreadTurns):
 
     def _renew(self) -> bool:
         holder = str(Holder.here(self._object))
-        self._token = self._store.lock(self._name, holder, self._seconds)
+        self._token = self._store.shared.lock(self._name, holder, self._seconds)
         return self._token is not None
 
     @contextmanager

@@ -156,7 +156,7 @@ class Alerts:
 
     # the note
     def _read(self) -> tuple[list[Episode], int | None]:
-        note = self._store.note(_NOTE)
+        note = self._store.shared.note(_NOTE)
         if note is None:
             return [], None
         return [Episode(**episode) for episode in json.loads(note.value)], note.revision
@@ -169,7 +169,7 @@ class Alerts:
             answer = change(episodes)
             after = [asdict(episode) for episode in episodes]
             value = json.dumps(after) if after else None
-            if after == before or self._store.put_note(_NOTE, value, revision):
+            if after == before or self._store.shared.put_note(_NOTE, value, revision):
                 return answer
 
 

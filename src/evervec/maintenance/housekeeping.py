@@ -63,7 +63,7 @@ class Housekeeping:
 
     def anything_lost(self) -> bool:
         """Whether a lease has expired."""
-        return self._store.any_expired()
+        return self._store.leases.any_expired()
 
     def backfill_tables(self) -> int:
         """Enqueue a slice of the rows that were in a table before it was attached; returns how
@@ -77,7 +77,7 @@ class Housekeeping:
         renewal = float("-inf")
         for step in self.steps:
             if (now := self._store.now()) >= renewal:
-                if self._store.lock("housekeeping", self._queue.worker, every) is None:
+                if self._store.shared.lock("housekeeping", self._queue.worker, every) is None:
                     return False
                 renewal = now + every / 2
             step()
@@ -99,17 +99,17 @@ class Housekeeping:
 
     def _purge(self, status: Status, days: float) -> int:
         before = self._store.now() - days * _DAY
-        return _in_batches(lambda: self._store.purge(status, before, limit=_BATCH))
+        return _in_batches(lambda: self._store.jobs.purge(status, before, limit=_BATCH))
 
     def drop_orphans(self) -> None:
         """Drop jobs of versions that no longer exist: no worker can do them."""
-        if lost := _in_batches(lambda: self._store.purge_orphans(_BATCH)):
+        if lost := _in_batches(lambda: self._store.jobs.purge_orphans(_BATCH)):
             log.warning("dropped %d jobs of deleted versions", lost, extra={"count": lost})
 
     def drop_history(self) -> None:
         """Purge old attempts and removals, and the rows that deleted records left."""
         before = self._kept_since()
-        _in_batches(lambda: self._store.purge_history(before, _BATCH))
+        _in_batches(lambda: self._store.jobs.purge_history(before, _BATCH))
 
     def forget_gone(self) -> None:
         """Remove expired locks, workers that are no longer seen, and old spending."""
@@ -134,14 +134,14 @@ class Housekeeping:
         """Log the counts, at debug level."""
         if not log.isEnabledFor(logging.DEBUG):
             return
-        stats = self._store.stats(None)
+        stats = self._store.jobs.stats(None)
         counts = {
             "pending": stats.pending, "processing": stats.processing, "done": stats.done,
             "failed": stats.failed,
         }  # fmt: skip
         told = ", ".join(f"{count} {name}" for name, count in counts.items())
         log.debug("jobs: %s", told, extra=counts)
-        for v in self._store.versions():
+        for v in self._store.versions.all():
             facts = {"kind": v.kind, "version": v.name, "state": v.state, "records": v.items}
             log.debug(
                 "vectors: %s: %d records, %s, %s", v.kind, v.items, v.name, v.state, extra=facts
@@ -157,13 +157,13 @@ class Housekeeping:
 
     def _troubles(self) -> Iterator[Trouble]:
         settings, now = self._settings, self._store.now()
-        failed = self._store.failed_count()
+        failed = self._store.jobs.failed_count()
         if failed >= settings.alert_failed:
             yield Trouble("failed", f"{failed} failed jobs", fields={"failed": failed})
         if limit := settings.alert_lag_seconds:
-            since = self._store.waiting_since(settings.backfill_priority)
+            since = self._store.jobs.waiting_since(settings.backfill_priority)
             if since is not None and now - since >= limit:
-                why = " (the queue is paused)" if self._store.paused() else ""
+                why = " (the queue is paused)" if self._store.jobs.paused() else ""
                 yield Trouble("lag", f"due work has waited for {now - since:.0f} s{why}", since)
         if limit := settings.alert_away_seconds:
             gates = ((model.spec.provider, model.provider.gate()) for model in self._models)

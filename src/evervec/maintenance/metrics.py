@@ -92,9 +92,11 @@ def store_metrics(store: Store, stats: Stats, models: EmbedderRegistry) -> Itera
         value=len(stats.paused_tenants),
     )
     # only tenants with limits: their number is bounded by what operators set
-    yield from usage_metrics(map(store.usage, store.limited_tenants()[:_MOST_TENANTS]))
+    yield from usage_metrics(
+        map(store.tenants.usage, store.tenants.limited_tenants()[:_MOST_TENANTS])
+    )
     now = store.now()
-    live = [w for w in store.workers() if now - w.seen_at.timestamp() < _ALIVE_SECONDS]
+    live = [w for w in store.workers.all() if now - w.seen_at.timestamp() < _ALIVE_SECONDS]
     yield GaugeMetricFamily("evervec_workers", "Live workers", value=len(live))
     yield GaugeMetricFamily(
         "evervec_held_jobs", "Jobs claimed by live workers", value=sum(w.held for w in live)

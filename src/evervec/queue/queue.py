@@ -120,7 +120,7 @@ class Queue:
         known = self._kinds.get(kind)
         has_loader = known is not None and known.load is not None
         when = check_when(Draft("", "", b""), priority, delay, max_attempts)
-        return self._store.enqueue(
+        return self._store.changes.enqueue(
             self._one_tenant(),
             kind,
             ids,
@@ -141,14 +141,14 @@ class Queue:
         expires."""
         check_limit(limit)
         lease = self._settings.lease_seconds
-        return self._store.claim(
+        return self._store.leases.claim(
             limit, worker=self.worker, lease=lease, versions=versions, suspects=suspects
         )
 
     def content(self, job: Job) -> Content | None:
         """The current content of a claimed job: the record, the boxed record that the job carries,
         or the row that it has to load. None: the record's points are to be removed."""
-        loaded = self._store.load([job], 0)[0]
+        loaded = self._store.leases.load([job], 0)[0]
         if loaded is None:
             raise LeaseLost(f"job {job.job_id} no longer exists: it was cancelled")
         if isinstance(loaded, Unreadable):
@@ -169,11 +169,11 @@ class Queue:
         reveal = None if content is None else content.draft
         gone = content is None and job.op is Op.LOAD
         finish = Finish(job, reveal=reveal, gone=gone, worker=self.worker)
-        self._must_hold(self._store.finish([finish])[0], job)
+        self._must_hold(self._store.leases.finish([finish])[0], job)
 
     def finish_many(self, jobs: Sequence[Job]) -> list[bool]:
         """Finish claimed jobs in one transaction; False where the lease was lost."""
-        return self._store.finish([Finish(job, worker=self.worker) for job in jobs])
+        return self._store.leases.finish([Finish(job, worker=self.worker) for job in jobs])
 
     def fail(self, job: Job, error: str | BaseException, *, permanent: bool = False) -> None:
         """Schedule the job's next attempt, or make it a dead letter when none is left."""
@@ -183,7 +183,7 @@ class Queue:
         """Fail `(job, error, permanent)` tuples; returns each job's new status, None where the
         lease was lost."""
         now = self._store.now()
-        ends = self._store.fail(
+        ends = self._store.leases.fail(
             [
                 Failure(
                     job,
@@ -206,23 +206,23 @@ class Queue:
 
     def release(self, job: Job) -> None:
         """Give a claimed job back without spending its attempt."""
-        self._must_hold(self._store.release([job])[0], job)
+        self._must_hold(self._store.leases.release([job])[0], job)
 
     def release_many(self, jobs: Sequence[Job], error: str | None = None) -> list[bool]:
-        return self._store.release(jobs, error=None if error is None else _storable(error))
+        return self._store.leases.release(jobs, error=None if error is None else _storable(error))
 
     def postpone(self, job: Job, why: str) -> bool:
         """Give a claimed job back without spending its attempt, to be tried again later: another
         process may be able to do it. False: the lease was lost."""
         due = self._store.now() + _POSTPONED
-        return self._store.release([job], error=_storable(why), due=due)[0]
+        return self._store.leases.release([job], error=_storable(why), due=due)[0]
 
     def renew(self, job: Job) -> None:
         """Renew the lease of a claimed job."""
         self._must_hold(self.renew_many([job])[0], job)
 
     def renew_many(self, jobs: Sequence[Job]) -> list[bool]:
-        return self._store.renew(jobs, self._settings.lease_seconds)
+        return self._store.leases.renew(jobs, self._settings.lease_seconds)
 
     def _must_hold(self, held: bool, job: Job) -> None:
         if not held:
@@ -238,7 +238,7 @@ class Queue:
         gates = (provider.gate() for provider in providers)
         spending = self._models.spending
         return replace(
-            self._store.stats(self._tenant),
+            self._store.jobs.stats(self._tenant),
             in_flight=sum(provider.in_flight for provider in providers),
             gate=next((gate for gate in gates if gate), None),
             capped=spending.capped(),
@@ -248,13 +248,13 @@ class Queue:
     def status(self, kind: str, id: str | int) -> Job | None:
         """The record's job, or None when it has none."""
         check_name("kind", kind)
-        found = self._store.jobs(self._tenant, kind=kind, id=record_id(_required(id)), limit=1)
+        found = self._store.jobs.page(self._tenant, kind=kind, id=record_id(_required(id)), limit=1)
         return found[0] if found else None
 
     def history(self, kind: str, id: str | int) -> list[Attempt]:
         """The attempts for a record, oldest first."""
         check_name("kind", kind)
-        return self._store.history(self._one_tenant(), kind, record_id(_required(id)))
+        return self._store.jobs.history(self._one_tenant(), kind, record_id(_required(id)))
 
     def _one_tenant(self) -> str:
         if self._tenant is None:
@@ -288,23 +288,23 @@ class Queue:
             check_name("kind", kind)
         if id is not None:
             check_name("id", id, LONGEST_ID)
-        return self._store.jobs(
+        return self._store.jobs.page(
             self._tenant, status=wanted, kind=kind, id=id, after=after, limit=limit
         )
 
     def get(self, job_id: int) -> Job | None:
-        return self._store.job(self._tenant, _job_id(job_id))
+        return self._store.jobs.get(self._tenant, _job_id(job_id))
 
     # maintenance
     def retry(self, job_id: int) -> None:
         """Restart a failed job: no attempts spent, no error."""
-        self._store.retry(self._tenant, _job_id(job_id))
+        self._store.jobs.retry(self._tenant, _job_id(job_id))
 
     def retry_failed(self, max_retries: int | None = None) -> int:
         """Restart all failed jobs, or those with fewer attempts than `max_retries`."""
         if max_retries is not None:
             check_whole("max_retries", max_retries, 0, BIGGEST)
-        return self._store.retry_failed(self._tenant, max_retries)
+        return self._store.jobs.retry_failed(self._tenant, max_retries)
 
     def recover_stuck(
         self, threshold: float | timedelta | None = None, *, own: bool = False
@@ -316,7 +316,7 @@ class Queue:
         if isinstance(threshold, timedelta):
             threshold = threshold.total_seconds()
         count = 0
-        while recovered := self._store.recover(threshold=threshold, tenant=tenant):
+        while recovered := self._store.leases.recover(threshold=threshold, tenant=tenant):
             count += len(recovered)
             ATTEMPTS.add(len(recovered), "crashed")
             for job in recovered:
@@ -335,27 +335,27 @@ class Queue:
     def _purge(self, status: Status, older_than: timedelta | datetime, boxed: bool = False) -> int:
         before = moment(older_than, self._store.now)
         return _all_batches(
-            lambda: self._store.purge(status, before, tenant=self._tenant, boxed=boxed)
+            lambda: self._store.jobs.purge(status, before, tenant=self._tenant, boxed=boxed)
         )
 
     def cancel(self, job_id: int) -> None:
         """Remove a pending or failed job; its history stays."""
-        self._store.cancel(self._tenant, _job_id(job_id))
+        self._store.jobs.cancel(self._tenant, _job_id(job_id))
 
     def set_priority(self, job_id: int, n: int) -> None:
         if n is None:
             raise InvalidArgument("priority must be a whole number, not None")
         wanted = check_when(Draft("", "", b""), n, None, None).priority
-        self._store.set_priority(self._tenant, _job_id(job_id), wanted)
+        self._store.jobs.set_priority(self._tenant, _job_id(job_id), wanted)
 
     def pause(self, *, own: bool = False) -> None:
         """Stop claims by all workers of the store until `resume`; claimed jobs are finished. Covers
         all tenants, because claims do, or with `own` this tenant only."""
-        self._store.set_paused(True, self._tenant if own else None)
+        self._store.jobs.set_paused(True, self._tenant if own else None)
 
     def resume(self, *, own: bool = False) -> None:
         """Allow claims again: end the pause of all tenants, or with `own` of this tenant."""
-        self._store.set_paused(False, self._tenant if own else None)
+        self._store.jobs.set_paused(False, self._tenant if own else None)
 
 
 def report_dead(job: Job, error: str) -> None:

@@ -54,7 +54,7 @@ class TicketWaiter:
 
     def _look(self, waiters: list[_Waiter]) -> None:
         ask = [waiter for waiter in waiters if waiter.end is None]
-        ends = self._store.settled([waiter.asks for waiter in ask]) if ask else []
+        ends = self._store.jobs.settled([waiter.asks for waiter in ask]) if ask else []
         for waiter, end in zip(ask, ends, strict=True):
             if end is not None:
                 waiter.end = end

@@ -19,23 +19,23 @@ from evervec.model.jobs import Ticket
 from evervec.records.drafts import check_name, make_draft, read_envelope
 from evervec.records.kinds import Kind
 from evervec.settings import Settings
-from evervec.stores.base import Store
+from evervec.stores.base import Changes, Store
 from evervec.stores.values import Draft
 from evervec.tables.tables import Tables
 from evervec.telemetry.traces import current as current_trace
 
 
 def save_each(
-    store: Store, tenant: str, kind: str, drafts: Sequence[Draft]
+    changes: Changes, tenant: str, kind: str, drafts: Sequence[Draft]
 ) -> Iterator[Ticket | EvervecError]:
     """Save drafts in order, as many as possible in one transaction; yields for each its ticket, or
     the error that refused it. The store refuses a whole transaction for one bad value; bisection
     finds the draft that has it. Drafts that are not iterated are not saved, except those saved
     together with earlier ones."""
     try:
-        yield from store.save(tenant, kind, drafts)
+        yield from changes.save(tenant, kind, drafts)
     except QuotaExceeded as error:
-        yield from _save_what_fits(store, tenant, kind, drafts, error)
+        yield from _save_what_fits(changes, tenant, kind, drafts, error)
         return
     except _OF_A_DRAFT as error:
         if len(drafts) == 1:
@@ -44,23 +44,23 @@ def save_each(
     else:
         return
     half = len(drafts) // 2
-    yield from save_each(store, tenant, kind, drafts[:half])
-    yield from save_each(store, tenant, kind, drafts[half:])
+    yield from save_each(changes, tenant, kind, drafts[:half])
+    yield from save_each(changes, tenant, kind, drafts[half:])
 
 
 def _save_what_fits(
-    store: Store, tenant: str, kind: str, drafts: Sequence[Draft], error: QuotaExceeded
+    changes: Changes, tenant: str, kind: str, drafts: Sequence[Draft], error: QuotaExceeded
 ) -> Iterator[Ticket | EvervecError]:
     """Save the drafts that fit the tenant's quota: those before the first refused draft, then the
     other accepted ones. If `error.refused` is empty, none fits."""
     refused = set(error.refused) or set(range(len(drafts)))
     first = min(refused)
     if first:
-        yield from save_each(store, tenant, kind, drafts[:first])
+        yield from save_each(changes, tenant, kind, drafts[:first])
     fitting = [
         draft for place, draft in enumerate(drafts) if place > first and place not in refused
     ]
-    others = save_each(store, tenant, kind, fitting) if fitting else iter(())
+    others = save_each(changes, tenant, kind, fitting) if fitting else iter(())
     for place in range(first, len(drafts)):
         yield error if place in refused else next(others)
 
@@ -102,7 +102,7 @@ class RecordWriter:
 
     def save(self, kind: str, draft: Draft, conn: Any) -> Ticket:
         self._tables.check_writable(kind)
-        return self._store.save(self._tenant, kind, [draft], conn)[0]
+        return self._store.changes.save(self._tenant, kind, [draft], conn)[0]
 
     def many(self, kind: str, records: Iterable[Any], conn: Any) -> Iterator[Ticket]:
         """Save records lazily, while the result is iterated."""
@@ -130,9 +130,9 @@ class RecordWriter:
 
     def _saved(self, kind: str, drafts: list[Draft], position: int, conn: Any) -> Iterator[Ticket]:
         if conn is not None:  # the caller decides about its own transaction
-            yield from self._store.save(self._tenant, kind, drafts, conn)
+            yield from self._store.changes.save(self._tenant, kind, drafts, conn)
             return
-        saved = save_each(self._store, self._tenant, kind, drafts)
+        saved = save_each(self._store.changes, self._tenant, kind, drafts)
         for place, ticket in enumerate(saved, position):
             if isinstance(ticket, EvervecError):
                 kind_of_error = (

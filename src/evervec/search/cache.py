@@ -100,7 +100,7 @@ class SearchCache:
             return list(map(known.__getitem__, records))
         except KeyError:
             unknown = [record for record in records if record not in known]
-        alive = self._store.candidates(self._tenant, unknown)
+        alive = self._store.records.candidates(self._tenant, unknown)
         known.update((record, self._stands(alive.get(record))) for record in unknown)
         return [known[record] for record in records]
 
@@ -136,7 +136,7 @@ class SearchCache:
             return list(map(known.__getitem__, records))
         except KeyError:
             unknown = [record for record in records if record not in known]
-        alive = self._store.found(unknown)
+        alive = self._store.records.found(unknown)
         shown = {record: self._shown(alive.get(record)) for record in unknown}
         if not self.is_full:
             known.update(shown)

@@ -82,7 +82,9 @@ class Search:
         via = "text" if matches is None else mode
         words: dict[int, float] = {}
         if via != "semantic":
-            words = dict(self._store.search_text(self._tenant, kind, query, limit, conditions))
+            words = dict(
+                self._store.records.search_text(self._tenant, kind, query, limit, conditions)
+            )
         found = _candidates(via, matches or Matches(), words)
         ranked = self._rank(recall, *found)[:k]
         hits = self._hits(query, recall, ranked, matches or Matches(), words, scope)
@@ -104,7 +106,7 @@ class Search:
                 return recall, scope, matches
 
     def _are_all_kept(self, scope: Scope) -> bool:
-        mine = self._store.collections_of(self._tenant)
+        mine = self._store.versions.collections_of(self._tenant)
         kept = {c.version for c in mine if c.state != "retired"}
         return all(s.version in kept for s in scope.serving)
 
@@ -122,7 +124,7 @@ class Search:
         """The serving version of each of the tenant's kinds. If this process lacks its model to
         embed a query, the standby version, which also receives every change."""
         chosen: dict[str, Serving] = {}
-        mine = self._store.collections_of(self._tenant)
+        mine = self._store.versions.collections_of(self._tenant)
         for state in ("serving", "standby"):
             for c in mine:
                 if c.state == state and c.kind not in chosen and (model := self._models.of(c.spec)):
@@ -224,7 +226,7 @@ class Search:
                 if place >= looked:
                     looked = place + _LEDGERS
                     versions = [s.version for s in scope.serving]
-                    ledgers = self._store.ledgers(records[place:looked], versions)
+                    ledgers = self._store.records.ledgers(records[place:looked], versions)
                 entry = ledgers.get(record) if similarity is not None else None
                 span = find_chunk(entry, matches.hash_of(record)) if entry else None
                 # found by words, or the text changed after its vector was made: find the best piece

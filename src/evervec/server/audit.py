@@ -48,13 +48,13 @@ class Audit:
     ) -> None:
         """Add an entry for an action outside the service."""
         now = self._store.now()
-        self._store.add_audit(
+        self._store.service.add_audit(
             [StoredEntry(now, None, agent, tenant, action, target[:_LONGEST], outcome)]
         )
 
     def list(self, chosen: AuditChoice, limit: int = 100) -> list[Entry]:
         """Entries, newest first."""
-        return [_shown(stored) for stored in self._store.audit(chosen, limit)]
+        return [_shown(stored) for stored in self._store.service.audit(chosen, limit)]
 
 
 def _shown(stored: StoredEntry) -> Entry:

@@ -105,14 +105,14 @@ class Keys:
         if expires_at is not None and expires_at <= now:
             raise InvalidArgument("the key's expiry is in the past: give a later time")
         text, stored = _made(tenant, agent, _role(role), now, expires_at)
-        self._store.add_key(stored)
+        self._store.service.add_key(stored)
         return NewKey(text, _shown(stored))
 
     def rotate(self, id: str, overlap: timedelta = timedelta(days=1)) -> NewKey:
         """Create a key with the same permissions and lifetime. The old key stays valid for
         `overlap`, so that its users can change to the new one."""
         found = _id(id)
-        old = self._store.find_keys([found]).get(found) if found else None
+        old = self._store.service.find_keys([found]).get(found) if found else None
         if overlap < timedelta(0):
             raise InvalidArgument("overlap must not be negative")
         if old is None:
@@ -120,7 +120,7 @@ class Keys:
         now = self._store.now()
         ends = None if old.expires_at is None else now + old.expires_at - old.created_at
         text, stored = _made(old.tenant, old.agent, Role(old.role), now, ends)
-        if not self._store.rotate_key(old.id, now + overlap.total_seconds(), stored):
+        if not self._store.service.rotate_key(old.id, now + overlap.total_seconds(), stored):
             raise _no_key(id, "rotated")
         return NewKey(text, _shown(stored))
 
@@ -155,7 +155,7 @@ class Keys:
         text, stored = _made(tenant, parent.agent, _role(role), now, ends)
         listed = None if kinds is None else json.dumps(sorted(set(kinds)))
         stored = replace(stored, parent=parent.id, kinds=listed)
-        if not self._store.add_token(stored, now - TOKENS_COUNTED, most):
+        if not self._store.service.add_token(stored, now - TOKENS_COUNTED, most):
             raise TooManyTokens(
                 f"{most:,} tokens were made from this key within an hour (tokens_per_key): reuse "
                 "tokens, or give them a longer lifetime"
@@ -164,17 +164,17 @@ class Keys:
 
     def list(self, tenant: str | None = None) -> list[Key]:
         """The keys of a tenant, or of all, including revoked and expired ones."""
-        return [_shown(stored) for stored in self._store.keys(tenant)]
+        return [_shown(stored) for stored in self._store.service.keys(tenant)]
 
     def revoke(self, id: str) -> None:
         """Revoke a key at once. `id`: as listed, or the beginning of the key."""
         found = _id(id)
-        if found is None or not self._store.revoke_key(found):
+        if found is None or not self._store.service.revoke_key(found):
             raise _no_key(id, "revoked")
 
     def any(self) -> bool:
         """Whether a key was ever created; until then clients on this machine need none."""
-        return self._store.any_keys()
+        return self._store.service.any_keys()
 
     def check(self, given: Iterable[str]) -> dict[str, Key | None]:
         """The valid keys among some texts; None for the others. The store is queried each time, so
@@ -190,10 +190,10 @@ class Keys:
     def good(self, ids: Iterable[str]) -> dict[str, StoredKey]:
         """The keys and tokens among `ids` that are neither revoked nor expired."""
         wanted = sorted(set(ids))
-        known = self._store.find_keys(wanted) if wanted else {}
+        known = self._store.service.find_keys(wanted) if wanted else {}
         parents = sorted({key.parent for key in known.values() if key.parent})
         if parents:
-            known = {**self._store.find_keys(parents), **known}
+            known = {**self._store.service.find_keys(parents), **known}
         now = self._store.now()
         alive = {
             id for id, key in known.items()
@@ -206,7 +206,7 @@ class Keys:
 
     def used(self, when: Mapping[str, float]) -> None:
         """Save when keys were last used, by id."""
-        self._store.use_keys(when)
+        self._store.service.use_keys(when)
 
 
 def _opened(stored: StoredKey | None, secret: str) -> Key | None:

@@ -159,7 +159,7 @@ class Readiness:
                 raise NotReady("full" if free < _FULL else "low")
 
     def _index(self) -> None:
-        for collection in self._ev.store.collections()[:1]:
+        for collection in self._ev.store.versions.collections()[:1]:
             self._ev.index.held(collection.version, None, 0, 0)
 
     def _provider(self) -> None:

@@ -88,14 +88,14 @@ class Names:
         self._room: dict[str, _Room] = {}
 
     def answer(self, tenant: str, name: str, answer: str) -> None:
-        self._store.answer(tenant, name, answer)
+        self._store.service.answer(tenant, name, answer)
 
     def ask(self, tenant: str, name: str, fingerprint: str) -> Asked:
         """The stored state of a request, which is added if it is new; raises a `Problem` at the
         tenant's limit."""
         if self._has_room(tenant):
-            return self._store.ask(tenant, name, fingerprint)
-        known = self._store.asked(tenant, name)
+            return self._store.service.ask(tenant, name, fingerprint)
+        known = self._store.service.asked(tenant, name)
         if known is None:
             raise Problem(
                 429,
@@ -109,7 +109,7 @@ class Names:
     def _has_room(self, tenant: str) -> bool:
         room = self._room.get(tenant)
         if room is None or (room.left <= 0 and (room.open or self._clock() >= room.again)):
-            free = self._most - self._store.count_asked(tenant, self._most)
+            free = self._most - self._store.service.count_asked(tenant, self._most)
             left = min(free, max(1, self._most // 100))
             room = _Room(left, free > 0, self._clock() + _LOOKED_AGAIN)
             self._room.pop(tenant, None)

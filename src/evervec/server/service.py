@@ -155,7 +155,7 @@ class Service:
             try:
                 with deadline(self.ev.settings.server_seconds):
                     self.ev.tables.check_writable(kind)
-                    saved = save_each(self.ev.store, tenant, kind, drafts)
+                    saved = save_each(self.ev.store.changes, tenant, kind, drafts)
                     answers.update(zip(places, saved, strict=True))
                     self._note_bounds(tenant)
             except Exception as error:  # noqa: BLE001 - fails only this group
@@ -167,7 +167,7 @@ class Service:
         return tenant in self._bounded
 
     def _note_bounds(self, tenant: str) -> None:
-        found = self.ev.store.limits(tenant)
+        found = self.ev.store.tenants.limits(tenant)
         if any((found.records, found.bytes, found.chunks, found.tokens, found.money)):
             self._bounded.add(tenant)
         else:
@@ -195,7 +195,7 @@ class Service:
             look = min(look * 1.5, _LAST_LOOK)
 
     def _settled_all(self, asked: Sequence[Waited]) -> list[Status | None]:
-        return self.ev.store.settled(asked)
+        return self.ev.store.jobs.settled(asked)
 
     # keys
     async def has_keys(self) -> bool:
@@ -237,7 +237,7 @@ class Service:
         return [found[text] for text in texts]
 
     def _note_all(self, entries: Sequence[StoredEntry]) -> list[None]:
-        self.ev.store.add_audit(entries)
+        self.ev.store.service.add_audit(entries)
         return [None] * len(entries)
 
     # beside the requests
@@ -259,9 +259,9 @@ class Service:
     def _forget(self) -> None:
         """Purge old responses, expired tokens and old audit entries."""
         store, settings, now = self.ev.store, self.ev.settings, self.ev.store.now()
-        store.forget_asked(now - settings.server_repeat_hours * 3600)
-        store.forget_tokens(now - TOKENS_COUNTED)
-        store.forget_audit(now - settings.keep_audit_days * 86400)
+        store.service.forget_asked(now - settings.server_repeat_hours * 3600)
+        store.service.forget_tokens(now - TOKENS_COUNTED)
+        store.service.forget_audit(now - settings.keep_audit_days * 86400)
 
     def note_uses(self) -> None:
         used, self._used = self._used, {}

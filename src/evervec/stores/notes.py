@@ -7,8 +7,8 @@ from evervec.stores.base import Store
 
 def set_note(store: Store, name: str, value: str | None) -> None:
     """Set a note, or delete it with None; nothing is written if it has that value."""
-    while (note := store.note(name)) is not None or value is not None:
+    while (note := store.shared.note(name)) is not None or value is not None:
         if note is not None and note.value == value:
             return
-        if store.put_note(name, value, note and note.revision):
+        if store.shared.put_note(name, value, note and note.revision):
             return

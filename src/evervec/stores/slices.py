@@ -13,6 +13,6 @@ def expected_slices(
 ) -> Iterator[list[Expected]]:
     """The records of a collection with ledger and job, by number: slices of up to `limit`, each
     read when the previous one is done."""
-    while found := store.expected(None, version, after, limit):
+    while found := store.records.expected(None, version, after, limit):
         after = found[-1].record
         yield found

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from evervec.errors import InvalidArgument, ValueRefused
+from evervec.stores.base import Store
 from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection
 from evervec.tables.base import Attached, Attachment, Row, TableChanged, Unfit
@@ -63,10 +64,15 @@ class AttachedTables(ABC, Generic[Found]):
     """locks on attachments until the transaction ends, where writers do not take turns anyway: one
     that a detach waits for, and one that other processes skip"""
 
-    def __init__(self, db: Any, store: Any = None) -> None:
-        """`store` is not needed to plan and count."""
+    def __init__(self, db: Any, store: Store | None = None) -> None:
+        """`db`: an engine's `Database`; `store` is not needed to plan and count."""
         self._db = db
-        self._store = store
+        self._given = store
+
+    @property
+    def _store(self) -> Store:
+        assert self._given is not None
+        return self._given
 
     # attaching
     def plan(self, attachment: Attachment) -> Attachment:

@@ -75,7 +75,7 @@ class _Comparison:
                 continue
             findings.counts[owner, self._kind, fault] += len(ids)
             if repair:
-                self._store.enqueue(owner, self._kind, ids, loaded=True)
+                self._store.changes.enqueue(owner, self._kind, ids, loaded=True)
                 findings.repaired += len(ids)
 
     def _wrong(self) -> Iterator[tuple[str, str, list[str]]]:
@@ -100,7 +100,7 @@ class _Comparison:
 
     def _without_rows(self) -> Iterator[tuple[str, list[str]]]:
         """By tenant, the ids of live records whose rows are gone or have no text."""
-        for collection in self._store.collections():
+        for collection in self._store.versions.collections():
             if collection.kind != self._kind:
                 continue
             for found in expected_slices(self._store, collection.version, _AT_ONCE):
@@ -110,7 +110,7 @@ class _Comparison:
                     again = self._look_again(ids)
                     suspects = [r for r in live if r.tenant == tenant and r.id in again]
                     still = self._gone(suspects, again).get(tenant, [])
-                    known = self._store.digests(tenant, self._kind, still)
+                    known = self._store.records.digests(tenant, self._kind, still)
                     yield tenant, [id for id in still if id in known and not known[id].busy]
 
     def _look_again(self, ids: Sequence[str]) -> dict[str, Row | None]:
@@ -155,7 +155,7 @@ class _Comparison:
 
     def _differing(self, tenant: str, drafts: Mapping[str, Draft]) -> tuple[list[str], list[str]]:
         """The ids of drafts that have no record, and of those whose record differs."""
-        known = self._store.digests(tenant, self._kind, list(drafts))
+        known = self._store.records.digests(tenant, self._kind, list(drafts))
         lost = [id for id in drafts if id not in known]
         old = [
             id

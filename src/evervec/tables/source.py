@@ -17,8 +17,8 @@ from typing import Any
 
 from evervec.errors import InvalidArgument, InvalidRecord, ValueRefused
 from evervec.stores.slices import expected_slices
-from evervec.stores.sql.batches import retried_whole
 from evervec.stores.sql.engine import Connection
+from evervec.stores.sql.retries import retried_whole
 from evervec.stores.values import Expected
 from evervec.tables.attached import AttachedTables, Found
 from evervec.tables.base import Attachment, Row, TableChanged, Unfit
@@ -70,7 +70,7 @@ class TableSource(AttachedTables[Found]):
             owner = attachment.tenant_of(row)
             if found := unfit(attachment, row):
                 return found
-            if not self._store.digests(owner, attachment.kind, [row.id]):
+            if not self._store.records.digests(owner, attachment.kind, [row.id]):
                 return Unfit(owner, row.id, "the store rejected it")
         found = next(self.unfit(attachment), None)
         if found is None:
@@ -144,7 +144,7 @@ class TableSource(AttachedTables[Found]):
     def _records(
         self, kind: str, after: int = 0, limit: int = _AT_ONCE
     ) -> Iterator[list[Expected]]:
-        for collection in self._store.collections():
+        for collection in self._store.versions.collections():
             if collection.kind == kind and collection.state == "serving":
                 yield from expected_slices(self._store, collection.version, limit, after)
 
@@ -158,7 +158,7 @@ class TableSource(AttachedTables[Found]):
     ) -> list[tuple[str, ValueRefused]]:
         """Enqueue ids; those that the store refuses are found by bisection."""
         try:
-            self._store.enqueue(
+            self._store.changes.enqueue(
                 tenant, kind, ids, loaded=True, priority=priority, conn=self._raw(conn)
             )
         except ValueRefused as error:

@@ -64,7 +64,7 @@ class Tables:
         that are not rows of the table."""
         if kind in self.by_kind():
             return
-        kept = self.store.note(_KEPT.format(kind))
+        kept = self.store.shared.note(_KEPT.format(kind))
         for found in self._records(kind, 0 if kept is None else int(kept.value)):
             if any(record.live for record in found):
                 raise InvalidArgument(
@@ -74,7 +74,7 @@ class Tables:
 
     def _records(self, kind: str, after: int = 0) -> Iterator[list[Expected]]:
         """The records of a kind, in each of its versions, slice by slice."""
-        for collection in self.store.collections():
+        for collection in self.store.versions.collections():
             if collection.kind == kind:
                 version = collection.version
                 yield from expected_slices(self.store, version, _FILLED_AT_ONCE, after)
@@ -124,9 +124,9 @@ class Tables:
                     ids[record.tenant, keep and record.live].append(record.id)
             for (tenant, stays), mine in ids.items():
                 if stays:
-                    self.store.enqueue(tenant, kind, mine, loaded=False, owing=False)
+                    self.store.changes.enqueue(tenant, kind, mine, loaded=False, owing=False)
                 else:
-                    deleted = self.store.delete(tenant, kind, mine)
+                    deleted = self.store.changes.delete(tenant, kind, mine)
                     gone += sum(ticket.accepted for ticket in deleted)
         return (0 if keep else gone), last
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from evervec.chunking import Cutter, embedded_text, hash_text
 from evervec.indexes.base import Held
 from evervec.model.records import Chunk
-from evervec.stores.base import Store
+from evervec.stores.base import Records
 from evervec.stores.values import Expected, Found
 
 _CHARACTERS = 16_000_000
@@ -54,7 +54,7 @@ _WITHOUT_COPY = {known: Content(known) for known in (True, False, None)}
 
 
 def contents_of(
-    store: Store,
+    records: Records,
     expected: Iterable[Expected],
     held: Sequence[Held],
     cutter: Callable[[], Cutter | None],
@@ -68,7 +68,7 @@ def contents_of(
         return {}
     contents = {}
     for some in _by_length(record for record in expected if record.live):
-        for number, found in store.found(list(some)).items():
+        for number, found in records.found(list(some)).items():
             record = some[number]
             chunks = record.chunks if record.current else ()
             known = quick or not chunks or _is_embedded(found, chunks, cutter)

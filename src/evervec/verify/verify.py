@@ -67,7 +67,7 @@ def verify(
     compare_tables(tables, tenant, findings, repair=repair)
     walk = _Walk(store, index, cutter_of, tenant, findings, progress, repair, quick)
     walk.strays()
-    for collection in _used(store.collections()):
+    for collection in _used(store.versions.collections()):
         walk.collection(collection)
     return findings.report()
 
@@ -83,7 +83,7 @@ def verify_versions(
     """Compare the index with the records for some versions only, of all tenants."""
     findings = Findings()
     walk = _Walk(store, index, cutter_of, None, findings, lambda _: None, repair, quick=False)
-    for collection in _used(store.collections()):
+    for collection in _used(store.versions.collections()):
         if collection.version in versions:
             walk.collection(collection)
     return findings.report()
@@ -141,11 +141,11 @@ class _Walk:
     def strays(self) -> None:
         """Count, and with repair remove, points of versions that are not in use."""
         store, index, tenant = self.store, self.index, self.tenant
-        collections = store.collections()
+        collections = store.versions.collections()
         found = index.strays({c.version for c in _used(collections)}, tenant)
         if found:  # read again: a version may just have been created or dropped
             seen = {(stray.version, stray.tenant) for stray in found}
-            collections = store.collections()
+            collections = store.versions.collections()
             found = [
                 stray
                 for stray in index.strays({c.version for c in _used(collections)}, tenant)
@@ -169,7 +169,7 @@ class _Walk:
             held = self.index.held(version, self.tenant, part.after, part.upto)
             whose = before.keys() if suspects is None else {record for _, record in suspects}
             contents = contents_of(
-                store,
+                store.records,
                 (r for number, r in before.items() if number in whose and not r.busy),
                 held, lambda: self.cutter_of(collection), quick=self.quick,
             )  # fmt: skip
@@ -199,7 +199,7 @@ def _slices(store: Store, collection: Collection, tenant: str | None) -> Iterato
     record."""
     after = 0
     while True:
-        expected = store.expected(tenant, collection.version, after, _SLICE)
+        expected = store.records.expected(tenant, collection.version, after, _SLICE)
         whole = _bounded(expected)
         if len(whole) == len(expected) < _SLICE:
             yield _Slice(after, None, expected)
@@ -223,7 +223,7 @@ def _reread(store: Store, version: int, tenant: str | None, part: _Slice) -> dic
     """The records of a slice as they are now, including new ones."""
     now: dict[int, Expected] = {}
     after = part.after
-    while found := store.expected(tenant, version, after, _SLICE):
+    while found := store.records.expected(tenant, version, after, _SLICE):
         after = found[-1].record
         now |= {r.record: r for r in found if part.upto is None or r.record <= part.upto}
         if part.upto is not None and after >= part.upto:
@@ -240,4 +240,4 @@ def _repair(
     for forget in (False, True):
         if records := sorted(r for r, forgets in again.items() if forgets is forget):
             index.revive(version, records)
-            store.reopen(version, records, forget=forget)
+            store.changes.reopen(version, records, forget=forget)

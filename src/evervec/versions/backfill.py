@@ -52,7 +52,7 @@ class Backfiller:
         self._pipeline.serves()
         recut = self._changed_chunkers(kind)
         if recut and not dry_run:
-            self._store.describe(recut)
+            self._store.versions.describe(recut)
             recut = {}  # the ledger entries are now older than the change of chunker
         records = rendered = size = enqueued = 0
         for slice_ in self._render(kind, dry_run=dry_run):
@@ -61,7 +61,7 @@ class Backfiller:
         for collection in self._serving(kind):
             for looked_at, lacking in self._lacking(collection, recut=collection.version in recut):
                 records += len(lacking)
-                size += self._store.sizes(lacking)
+                size += self._store.records.sizes(lacking)
                 if not dry_run:
                     enqueued += self._enqueue(collection, lacking)
                 if progress is not None:
@@ -81,10 +81,10 @@ class Backfiller:
         self._pipeline.serves()  # writes this process's chunkers to the store
         changed = [c for c in self._serving(None) if self._noted(c) != str(c.cut_since)]
         kinds = [name for name, kind in self._kinds.items() if self._template_changed(kind)]
-        jobless = self._store.note(JOBLESS)
+        jobless = self._store.shared.note(JOBLESS)
         if not changed and not kinds and jobless is None:
             return
-        lock = self._store.lock("backfill", self._pipeline.queue.worker, _LOCK_SECONDS)
+        lock = self._store.shared.lock("backfill", self._pipeline.queue.worker, _LOCK_SECONDS)
         if lock is None:
             return
         for name in kinds:
@@ -100,14 +100,14 @@ class Backfiller:
                 if collection not in changed:
                     for _, lacking in self._lacking(collection, recut=False, after=before):
                         yield self._enqueue(collection, lacking)
-            self._store.put_note(JOBLESS, None, jobless.revision)
-        self._store.unlock("backfill", lock)
+            self._store.shared.put_note(JOBLESS, None, jobless.revision)
+        self._store.shared.unlock("backfill", lock)
 
     # for a version that is being built
     def fill(self, collection: Collection, after: int) -> tuple[int, int | None]:
         """Enqueue the next slice of records after number `after` that the version lacks. Returns
         how many, and the last record checked: None at the end."""
-        while found := self._store.expected(None, collection.version, after, _SLICE):
+        while found := self._store.records.expected(None, collection.version, after, _SLICE):
             after = found[-1].record
             lacking = [e.record for e in found if _lacks(e, False)]
             if lacking:
@@ -118,7 +118,7 @@ class Backfiller:
     def _serving(self, kind: str | None) -> list[Collection]:
         return [
             c
-            for c in self._store.collections()
+            for c in self._store.versions.collections()
             if c.state != "retired" and c.spec is not None and kind in (None, c.kind)
         ]
 
@@ -138,7 +138,7 @@ class Backfiller:
         self, collection: Collection, *, recut: bool, after: int = 0
     ) -> Iterator[tuple[int, list[int]]]:
         """Slices: the number of records checked, and those of them that lack current vectors."""
-        while found := self._store.expected(None, collection.version, after, _SLICE):
+        while found := self._store.records.expected(None, collection.version, after, _SLICE):
             yield len(found), [e.record for e in found if _lacks(e, recut)]
             after = found[-1].record
 
@@ -146,23 +146,25 @@ class Backfiller:
         if not records:
             return 0
         priority = self._settings.backfill_priority
-        return self._store.reopen(collection.version, records, forget=False, priority=priority)
+        return self._store.changes.reopen(
+            collection.version, records, forget=False, priority=priority
+        )
 
     def _noted(self, collection: Collection) -> str:
-        note = self._store.note(f"backfilled {collection.version}")
+        note = self._store.shared.note(f"backfilled {collection.version}")
         return note.value if note else "0"
 
     def _note_done(self, collection: Collection) -> None:
         self._put_note(f"backfilled {collection.version}", str(collection.cut_since))
 
     def _put_note(self, name: str, value: str) -> None:
-        note = self._store.note(name)
+        note = self._store.shared.note(name)
         if note is None or note.value != value:
-            self._store.put_note(name, value, note.revision if note else None)
+            self._store.shared.put_note(name, value, note.revision if note else None)
 
     # templates
     def _template_changed(self, kind: Kind) -> bool:
-        note = self._store.note(f"template {kind.name}")
+        note = self._store.shared.note(f"template {kind.name}")
         return (kind.model is not None or kind.text is not None) and (
             note is None or note.value != kind.fingerprint()
         )
@@ -173,7 +175,7 @@ class Backfiller:
             if name not in (None, kind.name) or (kind.model is None and kind.text is None):
                 continue
             after = 0
-            while found := self._store.typed(kind.name, after, _SLICE):
+            while found := self._store.records.typed(kind.name, after, _SLICE):
                 after = found[-1].record
                 by_tenant: dict[str, list[Draft]] = {}
                 for typed in found:
@@ -182,7 +184,7 @@ class Backfiller:
                 changed = []
                 for tenant, drafts in by_tenant.items():
                     if not dry_run:
-                        self._store.save(tenant, kind.name, drafts)
+                        self._store.changes.save(tenant, kind.name, drafts)
                     changed += drafts
                 yield changed
             if not dry_run:

@@ -55,7 +55,7 @@ def _questions(
         for tenant in sorted({e.tenant for e in sample.drawn}):
             yield from ((tenant, query) for query in given)
         return
-    found = store.found([e.record for e in sample.drawn])
+    found = store.records.found([e.record for e in sample.drawn])
     for e in sample.drawn:
         if record := found.get(e.record):
             words = (record.title or record.text).split()[:_WORDS]

@@ -28,14 +28,14 @@ def estimate(
     size = 0
     sample = Sample[int]()
     for slice_ in live_records(store, collections, tenant):
-        size += store.sizes([e.record for e in slice_])
+        size += store.records.sizes([e.record for e in slice_])
         sample.look_at(e.record for e in slice_)
     texts = [
         text
-        for found in store.found(sample.drawn).values()
+        for found in store.records.found(sample.drawn).values()
         for text in _pieces(model, kinds.get(found.kind), found)
     ]
-    sampled = store.sizes(sample.drawn)
+    sampled = store.records.sizes(sample.drawn)
     if not texts or not sampled:
         return Estimate(sample.seen, 0, 0, 0.0, 0.0)
     share = size / sampled

@@ -76,7 +76,7 @@ class VersionLifecycle:
         """Begin a migration, or continue one to the same model; returns the new version's name."""
         model = self._model(embedder, version)
         with self._turn():
-            found = self.store.collections()
+            found = self.store.versions.collections()
             serving = [c for c in found if c.state == "serving" and kind in (None, c.kind)]
             if not serving:
                 where = f"of kind {kind!r}" if kind else "in this store"
@@ -85,10 +85,10 @@ class VersionLifecycle:
             begun = [c for c in serving if self._must_begin(c, spec, found)]
             self._check_index(begun, spec)
             if any(c.spec is None for c in begun):
-                self.store.adopt(spec)  # they have no vectors to keep
+                self.store.versions.adopt(spec)  # they have no vectors to keep
                 begun = [c for c in begun if c.spec is not None]
             if begun:
-                self.store.begin_versions(spec, [c.kind for c in begun])
+                self.store.versions.begin(spec, [c.kind for c in begun])
                 kinds = ", ".join(c.kind for c in begun)
                 log.info("migration: building %s beside the serving version (%s)", spec.name, kinds)
         self.ask_to_switch(spec.name, wanted=switch)
@@ -162,7 +162,7 @@ class VersionLifecycle:
         cannot wait for leases: a worker that is about to write may leave points, which `verify`
         removes."""
         deadline = time.monotonic() + _MAKES_WAY
-        while not self.store.all_know(c.version, "retired"):
+        while not self.store.versions.all_know(c.version, "retired"):
             if time.monotonic() > deadline:
                 assert c.spec is not None
                 raise InvalidTransition(
@@ -189,7 +189,7 @@ class VersionLifecycle:
     def pairs(self, name: str | None) -> list[Pair]:
         """The kinds' newest versions (of that name), each with the version it replaces."""
         by_kind: dict[str, list[Collection]] = {}
-        for c in self.store.collections():
+        for c in self.store.versions.collections():
             if c.state != "retired":
                 by_kind.setdefault(c.kind, []).append(c)
         found = [Pair(cs[-1], cs[-2] if len(cs) > 1 else None) for cs in by_kind.values()]
@@ -199,14 +199,14 @@ class VersionLifecycle:
     def step(self) -> int:
         """Do a slice of the work for versions that are being built or retired; returns how many
         records were enqueued. Workers call it when they have nothing more urgent to do."""
-        if not any(self._has_work(c) for c in self.store.collections()):
+        if not any(self._has_work(c) for c in self.store.versions.collections()):
             return 0
-        token = self.store.lock(_LOCK, self._worker, _LOCK_SECONDS)
+        token = self.store.shared.lock(_LOCK, self._worker, _LOCK_SECONDS)
         if token is None:
             return 0
         try:
             # read again: another process may have held the lock until now
-            found = self.store.collections()
+            found = self.store.versions.collections()
             for c in found:
                 if c.state == "building" and (count := self._fill(c)):
                     return count
@@ -215,7 +215,7 @@ class VersionLifecycle:
             for name in {c.spec.name for c in found if c.state == "building" and c.spec}:
                 self._switch_if_asked(name)
         finally:
-            self.store.unlock(_LOCK, token)
+            self.store.shared.unlock(_LOCK, token)
         return 0
 
     def _has_work(self, c: Collection) -> bool:
@@ -229,9 +229,9 @@ class VersionLifecycle:
         if position == "all":
             return 0
         if position is None:
-            if not self.store.all_know(c.version, "building"):
+            if not self.store.versions.all_know(c.version, "building"):
                 return 0
-            while self.store.join_version(c.version):
+            while self.store.versions.join(c.version):
                 pass
             position = "0"
         enqueued, upto = self._backfiller.fill(c, int(position))
@@ -259,7 +259,7 @@ class VersionLifecycle:
         asked = self.will_switch(name)  # read first: a switch in between clears it
         pairs = self.pairs(name)
         states = {pair.new.state for pair in pairs}
-        progress = [self.store.progress(pair.new.version) for pair in pairs]
+        progress = [self.store.versions.progress(pair.new.version) for pair in pairs]
         return MigrationStatus(
             version=name,
             state=_state(pairs, states),
@@ -278,7 +278,7 @@ class VersionLifecycle:
         many records it lacks."""
         serve = [pair.new.version for pair in self.pairs(name) if pair.new.state != "serving"]
         deadline = time.monotonic() + timeout
-        while behind := self.store.switch_versions(serve, force=force):
+        while behind := self.store.versions.switch(serve, force=force):
             if force:
                 break
             if time.monotonic() > deadline:
@@ -301,13 +301,13 @@ class VersionLifecycle:
         """Retire versions: changes no longer reach them, and workers drop them a little later."""
         for c in gone:
             self._put(f"retired {c.version}", repr(self.store.now()))
-        self.store.retire_versions([c.version for c in gone])
+        self.store.versions.retire([c.version for c in gone])
         self.store.wake()
 
     def finish(self) -> None:
         """Drop retired versions now."""
-        for c in self.store.collections():
-            if c.state == "retired" and self.store.all_know(c.version, c.state):
+        for c in self.store.versions.collections():
+            if c.state == "retired" and self.store.versions.all_know(c.version, c.state):
                 time.sleep(min(_GRACE, max(0.0, _GRACE - self._retired_for(c))))
                 self._drop(c)
 
@@ -315,31 +315,31 @@ class VersionLifecycle:
         return self.store.now() - float(self._get(f"retired {c.version}") or 0.0)
 
     def _drop_after_grace(self, c: Collection) -> None:
-        if self._retired_for(c) >= _GRACE and self.store.all_know(c.version, "retired"):
+        if self._retired_for(c) >= _GRACE and self.store.versions.all_know(c.version, "retired"):
             self._drop(c)
 
     def _drop(self, c: Collection, *, even_held: bool = False) -> None:
         """Drop jobs first: without jobs no worker writes for the version. While a worker holds one
         of them, nothing is dropped: a later step does it."""
-        while gone := self.store.drop_version(c.version, even_held=even_held):
+        while gone := self.store.versions.drop(c.version, even_held=even_held):
             pass
         if gone is None:
             return
         self.index.drop(c.version)
-        self.store.forget_version(c.version)
+        self.store.versions.forget(c.version)
         for word in ("filled", "retired", "backfilled"):
             self._put(f"{word} {c.version}", None)
         log.info("migration: removed the rest of version %d of %s", c.version, c.kind)
 
     # notes
     def _get(self, name: str) -> str | None:
-        note = self.store.note(name)
+        note = self.store.shared.note(name)
         return note.value if note else None
 
     def _put(self, name: str, value: str | None) -> None:
-        note = self.store.note(name)
+        note = self.store.shared.note(name)
         if (note.value if note else None) != value:
-            self.store.put_note(name, value, note.revision if note else None)
+            self.store.shared.put_note(name, value, note.revision if note else None)
 
 
 class _Turn:
@@ -354,7 +354,7 @@ class _Turn:
     def __enter__(self) -> None:
         deadline = time.monotonic() + self._patience
         while self._token is None:
-            self._token = self._store.lock(_LOCK, self._holder, _LOCK_SECONDS)
+            self._token = self._store.shared.lock(_LOCK, self._holder, _LOCK_SECONDS)
             if self._token is None:
                 if time.monotonic() > deadline:
                     raise InvalidTransition("another process is changing a migration: try again")
@@ -362,7 +362,7 @@ class _Turn:
 
     def __exit__(self, *_: Any) -> None:
         assert self._token is not None
-        self._store.unlock(_LOCK, self._token)
+        self._store.shared.unlock(_LOCK, self._token)
 
 
 def _state(pairs: Sequence[Pair], states: set[str]) -> str:

@@ -89,7 +89,7 @@ class Migration:
         if not old:
             self._refuse("there is nothing to roll back to", {"serving"})
         self._all.ask_to_switch(self.version, wanted=False)
-        self._store.switch_versions([c.version for c in old], force=True)
+        self._store.versions.switch([c.version for c in old], force=True)
         log.info("migration: rolled back from %s", self.version, extra={"version": self.version})
 
     def cancel(self) -> None:

@@ -20,7 +20,7 @@ def live_records(
     """The live records of collections, slice by slice; `tenant`: only this tenant's."""
     for collection in collections:
         after = 0
-        while found := store.expected(tenant, collection.version, after, _SLICE):
+        while found := store.records.expected(tenant, collection.version, after, _SLICE):
             after = found[-1].record
             yield [e for e in found if e.live]
 

@@ -48,25 +48,25 @@ class IndexWriter:
     def _finish_together(self, finishes: Sequence[Finish]) -> set[int]:
         """Write points and finish jobs in one transaction of the store."""
         try:
-            return _done(finishes, self._store.finish(finishes, self._index.apply))
+            return _done(finishes, self._store.leases.finish(finishes, self._index.apply))
         except ChunksMissing as error:  # the transaction changed nothing
             self._embed_again([f for f in finishes if f.place in error.places])
             whole = [f for f in finishes if f.place not in error.places]
-            return _done(whole, self._store.finish(whole, self._index.apply))
+            return _done(whole, self._store.leases.finish(whole, self._index.apply))
 
     def _finish_apart(self, finishes: Sequence[Finish]) -> set[int]:
         """Write points to an index outside the store, then finish the jobs."""
         written, missing = self._apply(finishes)
         self._embed_again([f for f in written if f.place in missing])
         whole = [f for f in written if f.place not in missing]
-        done = _done(whole, self._store.finish(whole))
+        done = _done(whole, self._store.leases.finish(whole))
         self._look_again([f for f in whole if f.job.job_id not in done])
         return done
 
     def _apply(self, finishes: Sequence[Finish], above: int = 0) -> tuple[list[Finish], Set[Place]]:
         """Write the points of the jobs whose lease is still held, under a fence above that number.
         Returns what was written, and the places where kept chunks were missing."""
-        fence, held = self._store.fence([f.job for f in finishes], self._lease, above)
+        fence, held = self._store.leases.fence([f.job for f in finishes], self._lease, above)
         mine = [f._replace(fence=fence) for f, good in zip(finishes, held, strict=True) if good]
         changes = [replace(f.change, seq=fence) for f in mine if f.change]
         applied = self._index.apply(changes) or Applied()
@@ -105,7 +105,7 @@ class IndexWriter:
             self._index.url, len(finishes), extra={"count": len(finishes)},
         )  # fmt: skip
         for version, group in _by_version(finishes):
-            self._store.reopen(version, [f.job.record for f in group], forget=True)
+            self._store.changes.reopen(version, [f.job.record for f in group], forget=True)
         self._queue.release_many([f.job for f in finishes])
 
     def _look_again(self, finishes: Sequence[Finish]) -> None:
@@ -114,13 +114,13 @@ class IndexWriter:
         points."""
         for version, group in _by_version(finishes):
             for f in group:
-                if not self._store.reopen(version, [f.job.record], forget=False):
+                if not self._store.changes.reopen(version, [f.job.record], forget=False):
                     self._remove(f)
 
     def _remove(self, f: Finish) -> None:
-        known = {c.version for c in self._store.collections() if c.state != "retired"}
+        known = {c.version for c in self._store.versions.collections() if c.state != "retired"}
         if f.job.version in known:  # otherwise all points of the version are dropped with it
-            fence, _ = self._store.fence([], self._lease)
+            fence, _ = self._store.leases.fence([], self._lease)
             job = f.job
             gone = Change(job.record, job.version, job.tenant, job.kind, job.record_id, fence)
             self._index.apply([gone])

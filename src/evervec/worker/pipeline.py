@@ -87,7 +87,7 @@ class Pipeline:
     def serves(self) -> list[int]:
         """The versions whose jobs this process can do: it has the model and the chunker. Also
         describes its models and chunkers to the store."""
-        found, known = self.store.collections(), self._models_and_kinds()
+        found, known = self.store.versions.collections(), self._models_and_kinds()
         told, knew, until, served = self._served
         if found is told and known == knew and time.monotonic() < until:
             return served
@@ -126,15 +126,15 @@ class Pipeline:
     def _describe_collections(self) -> list[Collection]:
         """The store's collections, after the store was given the models and chunkers of this
         process."""
-        found = self.store.collections()
+        found = self.store.versions.collections()
         spec = self.models.for_new_kinds(found)
         if spec and any(c.spec is None for c in found):
-            self.store.adopt(spec)
-            found = self.store.collections()
+            self.store.versions.adopt(spec)
+            found = self.store.versions.collections()
         told = {c.version: way for c in found if (way := self._undescribed(c))}
         if told:
-            self.store.describe(told)
-            found = self.store.collections()
+            self.store.versions.describe(told)
+            found = self.store.versions.collections()
         return found
 
     def _undescribed(self, c: Collection) -> KindSpec | None:
@@ -212,7 +212,7 @@ class Pipeline:
     def _is_refused(self, version: int) -> bool:
         if time.monotonic() < self._refused.get(version, math.inf):
             return version in self._refused
-        found = next((c for c in self.store.collections() if c.version == version), None)
+        found = next((c for c in self.store.versions.collections() if c.version == version), None)
         try:
             refused = found and found.spec and self.index.refuses(found.kind, found.spec)
         except IndexUnavailable as error:
@@ -261,7 +261,7 @@ class Pipeline:
         """Load the first records, up to about `characters`, into a batch; returns how many. A
         record that is larger by itself gets its own batch, because the others, of any tenant, would
         wait for it."""
-        loaded = self.store.load(jobs, characters)
+        loaded = self.store.leases.load(jobs, characters)
         if batch.items and len(loaded) == 1 and _length(loaded[0]) > characters:
             return 0
         rows = self._contents.rows(zip(jobs, loaded, strict=False))
@@ -328,7 +328,7 @@ class Pipeline:
     def _is_for_app(self, version: int) -> bool:
         """Whether only a process that registered the kind can do its jobs; read again, because it
         may have changed since the claim."""
-        return any(c.app for c in self.store.collections() if c.version == version)
+        return any(c.app for c in self.store.versions.collections() if c.version == version)
 
     def calls(self, batch: Batch) -> list[range]:
         """The provider calls that a batch needs, as row ranges of its texts. A call holds as many
@@ -478,7 +478,7 @@ class Pipeline:
         batch.model.provider.record(spent)
         batch.costs.clear()
         if share:
-            self._used_up |= self.store.hold_spent({tenant for tenant, _ in spent})
+            self._used_up |= self.store.tenants.hold_spent({tenant for tenant, _ in spent})
         for row, tokens in share.items():
             batch.tokens[row] = batch.tokens.get(row, 0) + tokens
 

@@ -152,11 +152,11 @@ class Dispatcher:
         return done
 
     def _deliver(self, job_id: int, token: str) -> Delivered:
-        job = self._store.job(None, job_id)
+        job = self._store.jobs.get(None, job_id)
         if job is None or job.status is not Status.PROCESSING or not _same(job.token, token):
             return Delivered()
         lock, holder = f"delivery {job_id}", secrets.token_hex(8)
-        mine = self._store.lock(lock, holder, self._settings.lease_seconds)
+        mine = self._store.shared.lock(lock, holder, self._settings.lease_seconds)
         if mine is None:
             return Delivered()
         try:
@@ -167,7 +167,7 @@ class Dispatcher:
             raise
         finally:
             with suppress(StoreError):
-                self._store.unlock(lock, mine)
+                self._store.shared.unlock(lock, mine)
 
     def _work(self, job: Job) -> Delivered:
         pipeline = self._pipeline

@@ -189,7 +189,7 @@ class Worker:
             self._release_suspects_lock()
             if forever:
                 with suppress(StoreError):
-                    self._store.leave(self._pipeline.queue.worker)
+                    self._store.workers.leave(self._pipeline.queue.worker)
 
     def _work(self) -> None:
         """Step until nothing is left to do."""
@@ -420,7 +420,7 @@ class Worker:
         self._heartbeat.tend()
         if now >= self._next_recovery:
             self._next_recovery = now + min(1.0, self._settings.lease_seconds / 4)
-            self._store.fold_usage()
+            self._store.tenants.fold_usage()
             if self._housekeeping.anything_lost():
                 # renew own leases first: a starved heartbeat is not a lost worker
                 self._heartbeat.beat()
@@ -429,7 +429,7 @@ class Worker:
             self._next_beat = now + _BEAT_SECONDS
             batches = self._flying + self._embedded
             held = len(self._claimed) + sum(len(batch.items) for batch in batches)
-            self._store.beat(
+            self._store.workers.beat(
                 self._pipeline.queue.worker,
                 version=self._version,
                 held=held,
@@ -448,7 +448,7 @@ class Worker:
         if paused > 0:
             self._stopping.wait(min(paused, 1.0))
             return
-        due, now = self._store.next_due(), self._store.now()
+        due, now = self._store.leases.next_due(), self._store.now()
         wait = self._settings.poll_seconds or self._store.poll_seconds
         if due is not None and due > now:  # a job that is already due is not for this worker
             wait = min(wait, due - now)

@@ -25,21 +25,21 @@ class Head:
 
     def read(self) -> int | None:
         """The head for a writer; None: nothing was written yet."""
-        note = self._store.note(self._name)
+        note = self._store.shared.note(self._name)
         self._revision = note.revision if note else None
         return int(note.value) if note else None
 
     def current(self) -> int | None:
         """The head for readers, who never move it."""
-        note = self._store.note(self._name)
+        note = self._store.shared.note(self._name)
         return int(note.value) if note else None
 
     def move(self, version: int) -> None:
         """Move the head; raises `Overtaken`, and leaves it, if another writer moved it since it was
         read."""
-        if not self._store.put_note(self._name, str(version), self._revision):
+        if not self._store.shared.put_note(self._name, str(version), self._revision):
             raise Overtaken("another writer wrote after this lock expired")
 
     def forget(self) -> None:
         if self.read() is not None:
-            self._store.put_note(self._name, None, self._revision)
+            self._store.shared.put_note(self._name, None, self._revision)

@@ -27,7 +27,7 @@ from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.postgres.connections import Connections, Session
 from evervec.stores.postgres.filters import Filter
-from evervec.stores.sql.batches import columns
+from evervec.stores.sql.engine import columns
 from evervec.stores.values import Applied, Collection
 
 _PAGE_DIMENSIONS = 1900

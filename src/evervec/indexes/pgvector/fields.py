@@ -48,7 +48,7 @@ class FieldIndexes:
 
     def tend(self) -> None:
         """Build missing indexes in the background."""
-        kinds = {c.kind for c in self._store.collections() if c.state != "retired"}
+        kinds = {c.kind for c in self._store.versions.collections() if c.state != "retired"}
         wanted = [
             (kind, field) for kind in sorted(kinds) for field in declared(self._store, [kind])
         ]

@@ -231,7 +231,7 @@ def _write(
 ) -> int:
     """Finish the jobs of fitting rows with the stored chunks, and release the others."""
     jobs, there = _claimed(ev, planned, rows)
-    loaded = ev.store.load(jobs, 1 << 40)
+    loaded = ev.store.leases.load(jobs, 1 << 40)
     now = ev.tables.rows_of(jobs)  # read after the claim, so not older than the jobs' changes
     batch, rest = Batch([], _main(ev)), []
     for job, found in zip(jobs, loaded, strict=True):
@@ -262,13 +262,13 @@ def _claimed(ev: Evervec, planned: Attachment, rows: Sequence[Row]) -> tuple[lis
             by_tenant[planned.tenant_of(row)][row.id] = draft
     there = wanted = 0
     for tenant, drafts in by_tenant.items():
-        known = ev.store.digests(tenant, planned.kind, list(drafts))
+        known = ev.store.records.digests(tenant, planned.kind, list(drafts))
         missing = [id for id, d in drafts.items() if id not in known or known[id].hash != d.hash]
         there += len(drafts) - len(missing)
         wanted += len(missing)
-        ev.store.enqueue(tenant, planned.kind, missing, loaded=True)
+        ev.store.changes.enqueue(tenant, planned.kind, missing, loaded=True)
     served = set(ev.pipeline.serves())
-    mine = [c.version for c in ev.store.collections() if c.kind == planned.kind]
+    mine = [c.version for c in ev.store.versions.collections() if c.kind == planned.kind]
     versions = [version for version in mine if version in served]
     return (ev.queue.claim(wanted, versions=versions) if wanted and versions else []), there
 

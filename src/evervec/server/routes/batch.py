@@ -208,7 +208,7 @@ class _Batch:
         try:
             for kind, group in _runs(drafts):
                 self._ev.tables.check_writable(kind)
-                for ticket in save_each(self._ev.store, self._ev.tenant, kind, group):
+                for ticket in save_each(self._ev.store.changes, self._ev.tenant, kind, group):
                     if isinstance(ticket, EvervecError):
                         raise ticket
                     tickets += (_dump(ticket), b"\n")

@@ -128,4 +128,4 @@ def _set_paused(view: View, paused: bool) -> Response:
     change = view.queue.pause if paused else view.queue.resume
     change(own=True)
     tenant = None if view.everyone else view.tenant
-    return answer(PausedOut, {"paused": view.ev.store.paused(tenant)})
+    return answer(PausedOut, {"paused": view.ev.store.jobs.paused(tenant)})

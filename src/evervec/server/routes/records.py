@@ -230,7 +230,7 @@ async def delete(
 
     def delete_it() -> Ticket:
         ev.tables.check_writable(kind)
-        return ev.store.delete(view.tenant, kind, [id], if_seq=if_seq)[0]
+        return ev.store.changes.delete(view.tenant, kind, [id], if_seq=if_seq)[0]
 
     async with view.noted("record.delete", f"{kind}/{id}"):
         ticket = await view.run(delete_it)

@@ -52,13 +52,13 @@ async def _settled(view: View, given: TicketIn, seconds: float) -> Ticket:
     view.must_have(given.kind)
     ticket = Ticket(given.kind, given.id, given.job_id, given.seq)
     end = await view.service.settle(view.tenant, ticket, 0.0)
-    if end is None and await view.run(view.ev.store.is_saved, view.tenant, ticket):
+    if end is None and await view.run(view.ev.store.jobs.is_saved, view.tenant, ticket):
         end = await view.service.settle(view.tenant, ticket, seconds)
     if end is None:  # unknown tickets fail at once, without a wait
         advice = "try again later, and check that a worker is running"
         raise await view.run(view.ev.timed_out, ticket, seconds, advice)
     if end is Status.FAILED:
-        job = await view.run(view.ev.store.serving_job, view.tenant, ticket.kind, ticket.id)
+        job = await view.run(view.ev.store.jobs.serving_job, view.tenant, ticket.kind, ticket.id)
         if job is not None:
             job = told(view.caller, job)
         raise job_failed(ticket, job, "POST /v1/jobs/{}/retry")

@@ -25,6 +25,7 @@ select j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, j.a
 from evervec_jobs as j
 join evervec_records as r on r.record = j.record
 where j.job_id in (select unnest($1::bigint[]))
+order by list_position($1::bigint[], j.job_id)
 
 -- name: lease
 update evervec_jobs

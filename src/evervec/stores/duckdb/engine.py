@@ -1,40 +1,43 @@
-"""The base of all parts of the DuckDB store: connections, queries, numbers."""
+"""DuckDB's connections, queries and numbers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from evervec.stores.duckdb.connections import Connections
+from evervec.stores.duckdb.stems import Stems
 from evervec.stores.named import Queries
-from evervec.stores.sql.batches import Batches
+from evervec.stores.sql import engine
 from evervec.stores.sql.engine import Connection
+from evervec.stores.sql.words import fold
 
 
-def _dialect(shared: str) -> str:
+def _dialect(query: str) -> str:
     """Convert lists to arrays."""
-    return re.sub(r"list\((\$\d+)\)", r"(select unnest(\1::bigint[]))", shared)
+    return re.sub(r"list\((\$\d+)(::\w+)?\)", r"(select unnest(\1::bigint[]))", query)
 
 
-SQL = Queries.of_store("evervec.stores.duckdb", _dialect)
+class Engine(engine.Engine):
+    """The connections, counter and stems of one store."""
 
-
-class Engine(Batches):
-    """The base of the store's parts."""
-
-    sql = SQL
+    sql = Queries.of_store("evervec.stores.duckdb", _dialect)
+    dialect = staticmethod(_dialect)
     db: Connections
 
     def __init__(self, db: Connections, clock: Callable[[], float], max_attempts: int) -> None:
-        super().__init__(clock, max_attempts)
-        self.db = db
+        super().__init__(db, clock, max_attempts)
+        self.stems = Stems()
 
-    def take_numbers(self, conn: Any, count: int) -> Iterator[int]:
-        return iter(self.db.file.take(count))
+    def mark(self) -> int:
+        return self.db.mark()
 
-    def fresh_number(self, conn: Connection) -> int:
-        return self.db.file.take(1)[0]
+    def numbers(self, conn: Connection, count: int) -> Iterator[int]:
+        return iter(self.db.file.take(count) if count else ())
 
     def raise_counter(self, conn: Connection, above: int) -> None:
         self.db.file.raise_counter(above)
+
+    def stemmed(self, text: str) -> str:
+        """The stems of a text's words, separated by spaces."""
+        return " ".join(self.stems.of(fold(text).lower().split()))

@@ -34,8 +34,10 @@ update evervec_jobs as j
 set status = case when j.seq > n.seq then 'pending' else 'done' end,
     attempts = case when j.seq > n.seq then 0 else j.attempts end,
     box = case when j.seq > n.seq then j.box end,
-    finished_seq = n.seq, completed_at = $1, lease_expires_at = null, error = null, crashes = 0
-from (select unnest($2::bigint[]) as seq, unnest($3::bigint[]) as job_id) as n
+    finished_seq = n.seq, completed_at = n.now, lease_expires_at = null, error = null, crashes = 0
+from (
+    select unnest($1::double[]) as now, unnest($2::bigint[]) as seq,
+           unnest($3::bigint[]) as job_id) as n
 where j.job_id = n.job_id
 
 -- name: finish_untouched

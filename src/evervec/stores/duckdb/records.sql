@@ -34,13 +34,13 @@ set state = n.state, seq = n.seq, born = n.born, hash = n.hash, weight = n.weigh
     metadata = n.metadata, data = n.data, text = n.text,
     words = ' ' || n.title_words || ' ' || n.text_words || ' '
 from (
-    select unnest($1::bigint[]) as record, unnest($2::varchar[]) as state,
-           unnest($3::bigint[]) as seq, unnest($4::bigint[]) as born, unnest($5::blob[]) as hash,
-           unnest($6::double[]) as weight, unnest($7::double[]) as created_at,
-           unnest($8::double[]) as updated_at, unnest($9::bigint[]) as version,
-           unnest($10::varchar[]) as title, unnest($11::varchar[]) as metadata,
-           unnest($12::varchar[]) as data, unnest($13::varchar[]) as text,
-           unnest($14::varchar[]) as title_words, unnest($15::varchar[]) as text_words) as n
+    select unnest($1::bigint[]) as record, unnest($2::varchar[]) as id,
+           unnest($3::varchar[]) as state, unnest($4::bigint[]) as seq, unnest($5::bigint[]) as born, unnest($6::blob[]) as hash,
+           unnest($7::double[]) as weight, unnest($8::double[]) as created_at,
+           unnest($9::double[]) as updated_at, unnest($10::bigint[]) as version,
+           unnest($11::varchar[]) as title, unnest($12::varchar[]) as metadata,
+           unnest($13::varchar[]) as data, unnest($14::varchar[]) as text,
+           unnest($15::varchar[]) as title_words, unnest($16::varchar[]) as text_words) as n
 where r.record = n.record
 
 -- name: update_quietly
@@ -104,11 +104,12 @@ set op = n.op,
     completed_at = case when j.status = 'processing' then j.completed_at end,
     status = case when j.status = 'processing' then j.status else 'pending' end
 from (
-    select unnest($1::bigint[]) as record, unnest($2::bigint[]) as version,
-           unnest($3::varchar[]) as op, unnest($4::bigint[]) as priority,
-           unnest($5::double[]) as scheduled_for, unnest($6::bigint[]) as seq,
-           unnest($7::bigint[]) as max_attempts, unnest($8::varchar[]) as box,
-           unnest($9::bigint[]) as box_seq, unnest($10::varchar[]) as trace) as n
+    select unnest($1::bigint[]) as job_id, unnest($2::bigint[]) as record,
+           unnest($3::bigint[]) as version,
+           unnest($4::varchar[]) as op, unnest($5::bigint[]) as priority,
+           unnest($6::double[]) as scheduled_for, unnest($7::bigint[]) as seq,
+           unnest($8::bigint[]) as max_attempts, unnest($9::varchar[]) as box,
+           unnest($10::bigint[]) as box_seq, unnest($11::varchar[]) as trace) as n
 where j.record = n.record and j.version = n.version
 returning j.record, j.version
 

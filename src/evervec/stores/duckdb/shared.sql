@@ -16,9 +16,12 @@ where model = $1 and hash in (select unnest($2::varchar[]))
 
 -- name: add_cached
 insert into evervec_cache (model, hash, vector)
-select $1, n.hash, n.vector
-from (select unnest($2::varchar[]) as hash, unnest($3::blob[]) as vector) as n
-where n.hash not in (select c.hash from evervec_cache as c where c.model = $1)
+select n.model, n.hash, n.vector
+from (
+    select unnest($1::varchar[]) as model, unnest($2::varchar[]) as hash,
+           unnest($3::blob[]) as vector) as n
+where not exists (
+    select 1 from evervec_cache as c where c.model = n.model and c.hash = n.hash)
 
 -- name: beat
 merge into evervec_workers as w

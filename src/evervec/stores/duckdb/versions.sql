@@ -5,9 +5,6 @@ update evervec_versions
 set cut_since = case when chunker in ('', $1) then cut_since else $2 end, chunker = $1, app = $3
 where version = $4
 
--- name: version_records
-select record from evervec_ledger where version = $1 limit $2
-
 -- name: take_lock
 merge into evervec_locks as l
 using (

@@ -13,13 +13,12 @@ import psycopg
 
 from evervec.model.jobs import EnqueueResult
 from evervec.stores.postgres.connections import step
-from evervec.stores.postgres.engine import SQL, Engine
+from evervec.stores.postgres.engine import SQL
 from evervec.stores.sql import changes
-from evervec.stores.sql.batches import columns
-from evervec.stores.sql.changes import Values
-from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.folding import fold, owner_word
-from evervec.stores.sql.records import Row
+from evervec.stores.sql.changes import Enqueued
+from evervec.stores.sql.engine import Connection, columns
+from evervec.stores.sql.record_rows import RecordValues, Row
+from evervec.stores.sql.words import fold, owner_word
 from evervec.stores.values import Draft
 
 _MANY = 100
@@ -36,39 +35,16 @@ _ENQUEUE_ALL = _enqueue_new("", SQL.enqueued_all)
 _ENQUEUE_SOME = _enqueue_new("on conflict (tenant, kind, id) do nothing", SQL.enqueued_some)
 
 
-class Changes(Engine, changes.Changes):
+class Changes(changes.Changes):
     """The part of the store that saves what callers write."""
-
-    def _targets(self, db: Connection, kind: str) -> list[int]:
-        targets = [row[0] for row in db.execute(SQL.targets, (kind,))]
-        if targets:
-            return targets
-        with self.db.aside() as aside:
-            while not targets:
-                aside.execute(SQL.add_version, (kind,))
-                targets = [row[0] for row in aside.execute(SQL.targets, (kind,))]
-        return targets
-
-    def lock_tenant(self, conn: Connection, tenant: str) -> None:
-        conn.execute(SQL.lock_tenant, (tenant,))
-
-    def fold_usage(self, limit: int = 10_000) -> int:
-        with self.db.reading() as conn:
-            if conn.execute(SQL.any_usage_changes).fetchone() is None:
-                return 0
-        with self.db.writing(durable=False) as conn:
-            folded: int = conn.execute(SQL.fold_usage, (limit,)).fetchone()[0]
-        return folded
 
     def _need_app(self, db: Connection, kind: str) -> None:
         """Uses a separate transaction, so that processes that create a kind do not wait for the
         caller's transaction."""
-        if db.execute(SQL.needs_app, (kind,)).fetchone()[0]:
+        (needed,) = db.execute(SQL.needs_app, (kind,)).fetchone()
+        if needed:
             with self.db.aside() as aside:
                 aside.execute(SQL.need_app, (kind,))
-
-    def lock_records(self, db: Connection, records: Sequence[int]) -> None:
-        db.execute(SQL.lock_revealed, (list(records),))
 
     def _known(
         self, db: Connection, tenant: str, kind: str, ids: set[str], version: int
@@ -77,38 +53,32 @@ class Changes(Engine, changes.Changes):
             return {}
         return super()._known(db, tenant, kind, ids, version)
 
-    def _insert(self, db: Connection, tenant: str, kind: str, values: list[Values]) -> set[str]:
-        if not values:
-            return set()
-        values.sort(key=lambda row: row[1])
-        head = (tenant, kind, owner_word(tenant))
-        made = db.execute(SQL.insert_records, (*head, *columns(values)))
-        return {row[1] for row in values} - {row[0] for row in made}
-
-    def _update(self, db: Connection, tenant: str, values: list[Values]) -> None:
-        db.execute(SQL.update_records, (owner_word(tenant), *columns(values)))
-
-    def _words(self, draft: Draft) -> tuple[str, str]:
+    def words(self, draft: Draft) -> tuple[str, str]:
         return fold(draft.title or ""), fold(draft.text)
 
+    def _insert(
+        self, db: Connection, tenant: str, kind: str, records: list[RecordValues]
+    ) -> set[str]:
+        records.sort(key=lambda r: r.id)
+        values = (tenant, kind, owner_word(tenant), *columns(records))
+        made = {id for (id,) in db.execute(SQL.insert_records, values)}
+        return {r.id for r in records} - made
+
+    def update(self, db: Connection, tenant: str, records: list[RecordValues]) -> None:
+        db.execute(SQL.update_records, (owner_word(tenant), *columns(records)))
+
     def _enqueue_new(
-        self,
-        db: Any,
-        tenant: str,
-        kind: str,
-        ids: Sequence[str],
-        targets: list[int],
-        plan: Draft,
-        now: float,
+        self, db: Any, batch: Enqueued, ids: Sequence[str]
     ) -> dict[str, EnqueueResult]:
         """Enqueue the ids of a batch that have no record yet, in one statement."""
-        attempts = plan.max_attempts or self._max_attempts
+        tenant, kind, targets, plan, now = batch
+        attempts = plan.max_attempts or self.engine.max_attempts
         unique = list(dict.fromkeys(ids))
         values = (tenant, kind, unique, now, targets, plan.priority, plan.delay, attempts)
-        if len(unique) >= _MANY and not db.execute(SQL.any_known, values[:3]).fetchone()[0]:
+        if len(unique) >= _MANY and not self._any_known(db, tenant, kind, unique):
             # `on conflict` would look up each id again, a quarter of the time: try without it first
             with suppress(psycopg.errors.UniqueViolation), step(db):
-                jobs = db.execute(_ENQUEUE_ALL, values, binary=True).fetchone()[0]
+                (jobs,) = db.execute(_ENQUEUE_ALL, values, binary=True).fetchone()
                 return {id: EnqueueResult(job, True) for id, job in zip(unique, jobs, strict=True)}
         rows = db.execute(_ENQUEUE_SOME, values).fetchall()
         ids_of = {record: id for record, id, _ in rows if id is not None}
@@ -117,3 +87,7 @@ class Changes(Engine, changes.Changes):
             for record, _, job_id in rows
             if job_id is not None
         }
+
+    def _any_known(self, db: Any, tenant: str, kind: str, ids: list[str]) -> bool:
+        (known,) = db.execute(SQL.any_known, (tenant, kind, ids)).fetchone()
+        return bool(known)

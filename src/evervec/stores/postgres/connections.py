@@ -34,8 +34,8 @@ from evervec.model.deadlines import current, exceeded, interrupting, left
 from evervec.settings import Settings
 from evervec.stores.callers import driver_connection
 from evervec.stores.postgres.packing import Packed, PackedDumper, pack
-from evervec.stores.sql.batches import CallersConflict, Conflict
 from evervec.stores.sql.engine import Cursor
+from evervec.stores.sql.retries import CallersConflict, Conflict
 
 _SAVEPOINT = "evervec_call"
 _CUT_AFTER = 100

@@ -1,4 +1,4 @@
-"""The base of all parts of the PostgreSQL store: connections, queries, clock, numbers."""
+"""PostgreSQL's connections, queries, clock and numbers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from evervec.model.jobs import Job
 from evervec.stores.named import Queries
 from evervec.stores.postgres.connections import Connections, Session
 from evervec.stores.postgres.listener import NOTIFY, Listening
 from evervec.stores.sql import engine
-from evervec.stores.sql.batches import Batches
+from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.fronts import Fronts
-from evervec.stores.sql.jobs import JobRow, make_jobs
+from evervec.stores.sql.job_rows import JobRow, version_of
 
 
-def _dialect(shared: str) -> str:
+def _dialect(query: str) -> str:
     """Convert table prefixes to the schema, and lists to arrays."""
-    text = shared.replace("evervec_", "evervec.")
+    text = query.replace("evervec_", "evervec.")
     return re.sub(r"in list\((\$\d+)\)", r"= any (\1::bigint[])", text)
 
 
@@ -31,17 +30,17 @@ _NAMELESS_FOR = 1.0
 """seconds until an unnamed version is read again: another process may have adopted it"""
 
 
-class Engine(Batches):
-    """The base of the store's parts."""
+class Engine(engine.Engine):
+    """The connections, clock and notifications of one store."""
 
     sql = SQL
+    dialect = staticmethod(_dialect)
     db: Connections
 
     def __init__(
         self, db: Connections, clock: Callable[[], float], max_attempts: int, listen: bool
     ) -> None:
-        super().__init__(clock, max_attempts)
-        self.db = db
+        super().__init__(db, clock, max_attempts)
         self.fronts = Fronts()
         self.listening = Listening(db, super().wake) if listen else None
         self._names: dict[int, str] = {}
@@ -57,7 +56,7 @@ class Engine(Batches):
                 return self.moment(conn)
         return self._clock() + self._ahead
 
-    def moment(self, conn: engine.Connection) -> float:
+    def moment(self, conn: Connection) -> float:
         moment: float = conn.execute(SQL.now).fetchone()[0]
         self.measured(moment)
         return moment
@@ -85,31 +84,25 @@ class Engine(Batches):
         if conn is not None and self.listening is not None:
             db.execute(NOTIFY)
 
-    def take_numbers(self, conn: Session, count: int) -> Iterator[int]:
-        return iter([row[0] for row in conn.execute(SQL.take_numbers, (count,))])
+    def numbers(self, conn: Connection, count: int) -> Iterator[int]:
+        rows = conn.execute(SQL.take_numbers, (count,)).fetchall() if count else ()
+        return (number for (number,) in rows)
 
-    def fresh_number(self, conn: engine.Connection) -> int:
-        number: int = conn.execute(SQL.take_numbers, (1,)).fetchone()[0]
-        return number
-
-    def raise_counter(self, conn: engine.Connection, above: int) -> None:
+    def raise_counter(self, conn: Connection, above: int) -> None:
         conn.execute(SQL.lock_counter)  # no other session takes a number until the commit
-        if conn.execute(SQL.last_number).fetchone()[0] < above:
+        (last,) = conn.execute(SQL.last_number).fetchone()
+        if last < above:
             conn.execute(f"alter sequence evervec.numbers restart with {int(above) + 1}")
 
     @property
     def select_written(self) -> str:
         return self.select_jobs.replace("evervec.current_jobs", "evervec.jobs")
 
-    def jobs_of(self, conn: engine.Connection, rows: Iterable[JobRow]) -> list[Job]:
-        rows = list(rows)
-        return make_jobs(self.names_of(conn, rows), rows)
-
-    def names_of(self, conn: engine.Connection, rows: Iterable[JobRow]) -> dict[int, str]:
-        """The names of the jobs' embedding versions; the fifth column of a row is the version."""
-        names = {self._names.get(version) for version in {row[4] for row in rows}}
+    def version_names(self, conn: Connection, rows: Iterable[JobRow]) -> dict[int, str]:
+        """Cached, because most claims see the same versions as the last one."""
+        names = {self._names.get(version) for version in set(map(version_of, rows))}
         new, unnamed = None in names, "" in names
         if new or (unnamed and time.monotonic() - self._named_at > _NAMELESS_FOR):
-            self._names = self.version_names(conn)
+            self._names = super().version_names(conn, rows)
             self._named_at = time.monotonic()
         return self._names

@@ -56,8 +56,8 @@ update evervec.jobs as j
 set status = case when j.seq > n.seq then 'pending' else 'done' end,
     attempts = case when j.seq > n.seq then 0 else j.attempts end,
     box = case when j.seq > n.seq then j.box end,
-    finished_seq = n.seq, completed_at = $1, lease_expires_at = null, error = null, crashes = 0
-from unnest($2::bigint[], $3::bigint[]) as n (seq, job_id)
+    finished_seq = n.seq, completed_at = n.now, lease_expires_at = null, error = null, crashes = 0
+from unnest($1::double precision[], $2::bigint[], $3::bigint[]) as n (now, seq, job_id)
 where j.job_id = n.job_id
 
 -- name: finish_untouched

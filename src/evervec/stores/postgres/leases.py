@@ -6,24 +6,19 @@ import json
 import secrets
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from evervec.model.basics import as_datetime
 from evervec.model.jobs import Job
-from evervec.stores.postgres.changes import Changes
 from evervec.stores.postgres.connections import Session
-from evervec.stores.postgres.engine import SQL
+from evervec.stores.postgres.engine import SQL, Engine
 from evervec.stores.sql import leases
-from evervec.stores.sql.batches import columns, retried
-from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.jobs import JobRow, Lease, company, leased_jobs
+from evervec.stores.sql.engine import Connection, columns
+from evervec.stores.sql.job_rows import JobRow, Lease, company, leased_jobs
+from evervec.stores.sql.retries import retried
 from evervec.stores.sql.turns import by_tenant, in_turns
 from evervec.stores.values import Finish
 
 _ANY = (1 << 31) - 1
-_TENANT = 1
-"""position of the tenant in the rows of a claim"""
 _LATE_LEASES = 60.0
 """seconds; a lease is rarely written this long after its own expiry"""
 
@@ -46,12 +41,11 @@ class Due(NamedTuple):
     firsts: list[int]
 
 
-class Leases(Changes, leases.Leases):
+class Leases(leases.Leases):
     """The part of the store that workers use."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._none_expired_before = 0.0
+    engine: Engine
+    _none_expired_before = 0.0
 
     @retried
     def claim(
@@ -73,9 +67,9 @@ class Leases(Changes, leases.Leases):
                 chosen = self._together(conn, due.jobs, limit)
                 due, rows = self._claim(conn, asked, turn, holder, chosen)
             self.turns.after = due.turn
-            names = self.names_of(conn, rows)
-        given = Lease(token, worker, as_datetime(due.now), as_datetime(due.now + lease))
-        return leased_jobs(names, in_turns(by_tenant(rows, _TENANT)), given)
+            names = self.engine.version_names(conn, rows)
+        held = Lease(token, worker, due.now, due.now + lease)
+        return in_turns(by_tenant(leased_jobs(names, rows, held)))
 
     def _claim(
         self,
@@ -88,62 +82,54 @@ class Leases(Changes, leases.Leases):
         """The due jobs that were found, and the rows of those that are claimed now."""
         _, barred, crashes = asked
         key = (None if barred is None else tuple(barred), crashes)
-        values = (*asked, *self.fronts.known(key), turn, *holder, chosen)
+        values = (*asked, *self.engine.fronts.known(key), turn, *holder, chosen)
         (told, *first), *more = conn.execute(SQL.claim, values, binary=True).fetchall()
         due = Due._make(json.loads(told))
-        rows = [] if first[0] is None else [first, *(row[1:] for row in more)]
-        self.measured(due.now)
+        rows = [] if first[0] is None else [first, *(job for _, *job in more)]
+        self.engine.measured(due.now)
         if due.tenants:
             times = map(float, due.times)
             firsts = zip(due.tenants, due.ranks, times, due.firsts, strict=True)
-            self.fronts.looked(key, due.seconds, firsts)
+            self.engine.fronts.looked(key, due.seconds, firsts)
         return due, rows
 
     def _together(self, conn: Session, ids: list[int], limit: int) -> list[int]:
         """The due jobs to claim together with the first: a job whose worker crashed is claimed in a
         smaller batch, or alone."""
         alike = {
-            id: (crashes, company(crashes, attempts, most, limit))
+            id: (crashes, company(crashes, attempts + 1, most, limit))
             for id, crashes, attempts, most in conn.execute(SQL.suspects, (ids,))
         }
         ids = [id for id in ids if id in alike]  # the others have been cancelled since
         first = alike[ids[0]] if ids else (0, 0)
         return [id for id in ids if alike[id] == first][: first[1]]
 
-    def _finish_untouched(self, conn: Connection, finishes: Sequence[Finish]) -> set[int]:
-        batches: dict[tuple[str, str], list[tuple[int, ...]]] = defaultdict(list)
-        for (token, worker), same in groupby(finishes, lambda f: (f.job.token, f.worker)):
-            if token is not None:
-                batches[token, worker] += [
-                    (f.job.job_id, f.embedded, f.reused, f.tokens)
-                    for f in same
-                    if f.seq == f.job.claimed_seq
-                ]
+    def _finish_claimed(self, conn: Connection, token: str, finishes: Sequence[Finish]) -> set[int]:
+        """Finish first the jobs whose lease is only in the claim's row, then those whose lease is
+        written in their own row."""
+        by_worker: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+        for f in finishes:
+            by_worker[f.worker].append((f.job.job_id, f.embedded, f.reused, f.tokens))
         done: set[int] = set()
-        for (token, worker), rows in sorted(batches.items()):
-            done |= self._finish_leased(conn, token, worker, sorted(rows))
+        for worker, rows in sorted(by_worker.items()):
+            for query in (SQL.finish_claimed, SQL.finish_untouched):
+                if left := sorted(row for row in rows if row[0] not in done):
+                    ids, *told = columns(left)
+                    told = [n if any(n) else [] for n in told]  # all zero: send no list
+                    found = conn.execute(query, (token, worker, ids, *told)).fetchone()
+                    if found is not None:
+                        (some,) = found
+                        done.update(ids if some is None else some)
         return done
 
-    def _finish_leased(
-        self, conn: Connection, token: str, worker: str, rows: list[tuple[int, ...]]
-    ) -> set[int]:
-        """Finish jobs of one claim: first those whose lease is only in the claim's row, then those
-        whose lease is written in their own row."""
-        done: set[int] = set()
-        for query in (SQL.finish_claimed, SQL.finish_untouched):
-            if not rows:
-                break
-            ids, *told = columns(rows)
-            told = [counts if any(counts) else [] for counts in told]  # all zero: send no list
-            found = conn.execute(query, (token, worker, ids, *told)).fetchone()
-            if found is not None:
-                done.update(ids if found[0] is None else found[0])
-                rows = [row for row in rows if row[0] not in done]
-        return done
+    def _renew(self, conn: Connection, jobs: Sequence[Job], lease: float) -> set[int]:
+        """By the database's clock."""
+        self.write_leases(conn, jobs)
+        return self.held_ids(conn, SQL.renew, (lease,), jobs)
 
     def any_expired(self) -> bool:
         with self.db.reading() as conn:
-            now = self.moment(conn)
+            now = self.engine.moment(conn)
             if not self._may_have_expired(conn, now):
                 return False
         with self.db.writing(durable=False) as conn:
@@ -153,7 +139,7 @@ class Leases(Changes, leases.Leases):
     def _may_have_expired(self, conn: Connection, now: float) -> bool:
         # leases that expired long ago were seen before: skip their dead index entries
         since = min(self._none_expired_before, now) - _LATE_LEASES
-        soonest = conn.execute(SQL.next_expiry, (since,)).fetchone()[0]
+        (soonest,) = conn.execute(SQL.next_expiry, (since,)).fetchone()
         if soonest is not None and soonest < now:
             return True
         self._none_expired_before = now
@@ -172,8 +158,10 @@ class Leases(Changes, leases.Leases):
         found = conn.execute(SQL.expired, (now, since, tenant, limit)).fetchall()
         if not found and tenant is None:
             conn.execute(SQL.settle_claims, (now,))
-        ids = [row[0] for row in found]
-        rows: list[JobRow] = conn.execute(self.select_written + SQL.jobs_by_id, (ids,)).fetchall()
+        ids = [job_id for (job_id,) in found]
+        rows: list[JobRow] = conn.execute(
+            self.engine.select_written + SQL.jobs_by_id, (ids,)
+        ).fetchall()
         return rows
 
     def write_leases(self, conn: Connection, jobs: Sequence[Job]) -> None:

@@ -84,11 +84,11 @@ set state = n.state, seq = n.seq, born = n.born, hash = n.hash, weight = n.weigh
     metadata = n.metadata, data = n.data, text = n.text,
     words = evervec.words_of($1, n.title_words, n.text_words)
 from unnest(
-    $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bytea[], $7::double precision[],
-    $8::double precision[], $9::double precision[], $10::bigint[], $11::text[], $12::text[],
-    $13::text[], $14::text[], $15::text[], $16::text[]
-) as n (record, state, seq, born, hash, weight, created_at, updated_at, version, title, metadata,
-        data, text, title_words, text_words)
+    $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bytea[],
+    $8::double precision[], $9::double precision[], $10::double precision[], $11::bigint[],
+    $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[]
+) as n (record, id, state, seq, born, hash, weight, created_at, updated_at, version, title,
+        metadata, data, text, title_words, text_words)
 where r.record = n.record
 
 -- name: update_quietly
@@ -239,7 +239,8 @@ limit $3
 -- name: contains_text
 select r.record, 1.0::double precision from evervec.records as r
 where r.tenant = $1 and r.state = 'live' and ($2::text is null or r.kind = $2)
-    and coalesce(r.title, '') || ' ' || r.text ilike $4{filter}
+    and coalesce(r.title, '') || ' ' || r.text
+        ilike '%' || regexp_replace($4, '([\\%_])', '\\\1', 'g') || '%'{filter}
 order by r.record desc
 limit $3
 

@@ -11,7 +11,9 @@ on conflict (day, tenant, kind, model) do update set
 select hash, vector from evervec.cache where model = $1 and hash = any ($2)
 
 -- name: add_cached
-insert into evervec.cache (model, hash, vector) values ($1, $2, $3) on conflict do nothing
+insert into evervec.cache (model, hash, vector)
+select * from unnest($1::text[], $2::text[], $3::bytea[])
+on conflict do nothing
 
 -- name: beat
 insert into evervec.workers (worker, version, started_at, seen_at, held, done)

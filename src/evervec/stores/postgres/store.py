@@ -2,40 +2,81 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
+
 from evervec.settings import Settings
-from evervec.stores.postgres.care import Care
+from evervec.stores.postgres.changes import Changes
 from evervec.stores.postgres.connections import Connections
-from evervec.stores.postgres.filters import Filter
-from evervec.stores.postgres.finding import Finding
-from evervec.stores.postgres.looking import Looking
+from evervec.stores.postgres.engine import SQL, Engine
+from evervec.stores.postgres.job_writer import JobWriter
+from evervec.stores.postgres.jobs import Jobs
+from evervec.stores.postgres.leases import Leases
+from evervec.stores.postgres.records import Records
 from evervec.stores.postgres.schema import upgrade
+from evervec.stores.postgres.tenants import Tenants
 from evervec.stores.postgres.versions import Versions
-from evervec.stores.sql.asking import Asking
-from evervec.stores.sql.audit import Audit
-from evervec.stores.sql.fleet import Fleet
-from evervec.stores.sql.keys import Keys
-from evervec.stores.sql.tenants import default_limits
+from evervec.stores.sql.store import Parts, SqlStore
 
 
-class PostgresStore(Versions, Care, Looking, Finding, Fleet, Keys, Asking, Audit):
+class PostgresStore(SqlStore):
     """Records, jobs and ledger in the schema `evervec` of a database."""
 
+    parts = Parts(JobWriter, Changes, Records, Leases, Jobs, Versions, Tenants)
     poll_seconds = 1.0
-    reads_at_once = False
-    filter = Filter
+    engine: Engine
 
     def __init__(self, url: str, settings: Settings) -> None:
         db = Connections(url, settings)
-        super().__init__(db, settings.clock, settings.max_attempts, settings.listen)
-        self.default_limits = default_limits(settings)
-        self.url = db.name
+        engine = Engine(db, settings.clock, settings.max_attempts, settings.listen)
+        super().__init__(db.name, engine, settings)
+        self._first_seen: Mapping[tuple[str, str], float] = {}
+        """when each transaction was first seen, for transactions whose start time is hidden"""
         try:
             upgrade(db)
         except BaseException:
             db.close()
             raise
 
+    def troubles(self, seconds: float) -> list[str]:
+        """Transactions that have blocked vacuum for longer than `seconds`."""
+        with self.db.reading() as conn:
+            rows = conn.execute(SQL.horizon_holders).fetchall()
+        now = time.monotonic()
+        self._first_seen = {
+            (who, xid): self._first_seen.get((who, xid), now) for who, _, xid in rows
+        }
+        return [
+            f"a transaction has been open for {lasts:.0f} s ({who}): it blocks vacuum, and the "
+            "database grows until it ends"
+            for who, known, xid in rows
+            if (lasts := now - self._first_seen[who, xid] if known is None else known) >= seconds
+        ]
+
+    def check(self) -> str | None:
+        with self.db.reading() as conn:
+            standby, schema, database, offered, vector = conn.execute(SQL.health).fetchone()
+        name = self.url
+        if standby:
+            return f"{name} is a standby and read-only: give the primary's address"
+        if not schema:
+            return f"this user may not create tables in the schema evervec of {name}: GRANT it"
+        if vector is None and offered is None:
+            return f"{name} has no pgvector: install it on the server, or use another index"
+        if vector is None and not database:
+            return f"this user may not create the extension vector in {name}: its owner must do it"
+        if vector is not None and _numbers(vector) < (0, 8):
+            return (
+                f"pgvector {vector} in {name} is older than 0.8, so filtered searches return too "
+                "few hits: ALTER EXTENSION vector UPDATE"
+            )
+        return None
+
     def close(self) -> None:
-        if self.listening is not None:
-            self.listening.close()
-        self.db.close()
+        if self.engine.listening is not None:
+            self.engine.listening.close()
+        super().close()
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())

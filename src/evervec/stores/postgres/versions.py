@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from evervec.stores.postgres.engine import SQL
-from evervec.stores.postgres.leases import Leases
 from evervec.stores.sql import versions
 from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.sharing import Sharing
 
 
-class Versions(Leases, versions.Versions, Sharing):
+class Versions(versions.Versions):
     """The part of the store that knows which model made which vectors."""
 
     def all_know(self, version: int, state: str = "building") -> bool:
@@ -17,34 +15,33 @@ class Versions(Leases, versions.Versions, Sharing):
         the new state. A transaction that is prepared meanwhile gets a new identity. Therefore, when
         the last listed transaction has ended, the call waits for those that are prepared then."""
         name = _unaware(version, state)
-        with (
-            self.db.reading() as conn
-        ):  # in this order: a transaction is prepared, never unprepared
-            opened = {row[0] for row in conn.execute(SQL.open_transactions)}
-            prepared = {row[0] for row in conn.execute(SQL.prepared_transactions)}
+        with self.db.reading() as conn:
+            # in this order: a transaction is prepared, never unprepared
+            opened = {id for (id,) in conn.execute(SQL.open_transactions)}
+            prepared = {id for (id,) in conn.execute(SQL.prepared_transactions)}
         there = opened | prepared
-        note = self.note(name)
+        note = self._shared.note(name)
         if note is None:
             if there:
-                self.put_note(name, "|".join(sorted(there)), None)
+                self._shared.put_note(name, "|".join(sorted(there)), None)
             return not there
         awaited = set(note.value.split("|"))
         if not awaited.isdisjoint(there):
             return False
         if prepared and not all(map(_is_prepared, awaited)):
-            self.put_note(name, "|".join(sorted(prepared)), note.revision)
+            self._shared.put_note(name, "|".join(sorted(prepared)), note.revision)
             return False
-        self.put_note(name, None, note.revision)
+        self._shared.put_note(name, None, note.revision)
         return True
 
-    def forget_version(self, version: int) -> None:
-        super().forget_version(version)
+    def forget(self, version: int) -> None:
+        super().forget(version)
         for state in ("building", "retired"):
             name = _unaware(version, state)
-            if note := self.note(name):
-                self.put_note(name, None, note.revision)
+            if note := self._shared.note(name):
+                self._shared.put_note(name, None, note.revision)
 
-    def halt_finishes(self, conn: Connection) -> None:
+    def _halt_finishes(self, conn: Connection) -> None:
         conn.execute(SQL.halt_finishes)
 
 

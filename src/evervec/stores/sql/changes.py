@@ -1,4 +1,4 @@
-"""Saving and deleting: a record and its job in one transaction.
+"""Saving, deleting and enqueueing: a record and its job in one transaction.
 
 The rows of a batch are compared with the stored rows, numbered, and then written with one
 statement per table. A number is taken only after its row is locked, so of two changes of a record
@@ -8,40 +8,55 @@ the later one has the larger number.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from evervec.model.jobs import Op, Ticket
-from evervec.stores.sql.batches import Batches, columns, retried
-from evervec.stores.sql.debts import Debts
-from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.records import (
+from evervec.model.jobs import EnqueueResult, Op, Ticket
+from evervec.queue.transitions import to_enqueue, to_reopen
+from evervec.stores.sql.engine import Connection, Engine, Part, Values, columns
+from evervec.stores.sql.job_writer import JobWriter
+from evervec.stores.sql.record_rows import (
     NewJob,
+    RecordValues,
     Row,
     Writes,
     compare,
     number,
-    stub_of,
     tickets_of_deletes,
 )
+from evervec.stores.sql.retries import retried
 from evervec.stores.sql.tenants import Tenants
 from evervec.stores.values import Draft
 
-Values = tuple[Any, ...]
-_PLAIN = Draft("", "", b"")
+
+class Enqueued(NamedTuple):
+    """Records of one kind that are enqueued in the same way."""
+
+    tenant: str
+    kind: str
+    targets: list[int]
+    plan: Draft
+    """priority, delay and attempts"""
+    now: float
 
 
-class Changes(Batches, Debts, Tenants):
-    """The part of the store that saves and deletes records."""
+class Changes(Part):
+    """The part of the store that changes records."""
+
+    def __init__(self, engine: Engine, tenants: Tenants, writer: JobWriter) -> None:
+        super().__init__(engine)
+        self._tenants = tenants
+        self._writer = writer
 
     @retried
     def save(
         self, tenant: str, kind: str, drafts: Sequence[Draft], conn: Any = None
     ) -> list[Ticket]:
         with self.db.writing(durable=True, conn=conn) as db:
-            self.check_kind(db, tenant, kind)
-            targets = self._targets(db, kind)
-            now = self.moment(db)
+            self._tenants.check_kind(db, tenant, kind)
+            targets = self._writer.targets(db, kind)
+            now = self.engine.moment(db)
             tickets: dict[int, Ticket] = {}
             places = list(range(len(drafts)))
             while places:
@@ -50,11 +65,11 @@ class Changes(Batches, Debts, Tenants):
                 tickets.update(zip(places, made, strict=True))
                 # another transaction has just inserted these: compare with its rows
                 places = [place for place in places if drafts[place].id in lost]
-            self.announce(db, conn)
+            self.engine.announce(db, conn)
         if all(ticket.is_new for ticket in tickets.values()):
-            self.tell()
+            self.engine.tell()
         else:
-            self.wake()
+            self.engine.wake()
         return [tickets[place] for place in range(len(drafts))]
 
     def _save(
@@ -68,11 +83,10 @@ class Changes(Batches, Debts, Tenants):
     ) -> tuple[list[Ticket], set[str]]:
         """Tickets, and the ids of new records that another transaction inserted first."""
         rows = self._known(db, tenant, kind, {d.id for d in drafts}, targets[0])
-        self.check_room(db, tenant, drafts, rows)
+        self._tenants.check_room(db, tenant, drafts, rows)
         steps = compare(drafts, rows)
         count = sum(verdict == "changed" for _, _, verdict in steps) * (1 + len(targets))
-        numbers = self.take_numbers(db, count) if count else iter(())
-        tickets = number(kind, steps, numbers, len(targets))
+        tickets = number(kind, steps, self.engine.numbers(db, count), len(targets))
         return tickets, self._write(db, tenant, kind, rows.values(), targets, now)
 
     @retried
@@ -85,33 +99,29 @@ class Changes(Batches, Debts, Tenants):
         if_seq: int | None = None,
     ) -> list[Ticket]:
         with self.db.writing(durable=True, conn=conn) as db:
-            now = self.moment(db)
-            targets = [row[0] for row in db.execute(self.sql.targets, (kind,))]
+            now = self.engine.moment(db)
+            targets = self._writer.versions_of(db, kind)
             rows = self._known(db, tenant, kind, set(ids), targets[0]) if targets else {}
             gone = [r for r in rows.values() if r.can_be_deleted and if_seq in (None, r.seq)]
             if gone:
-                numbers = self.take_numbers(db, len(gone) * (1 + len(targets)))
+                numbers = self.engine.numbers(db, len(gone) * (1 + len(targets)))
                 for row in gone:
                     row.take(numbers, len(targets))
-                self._delete(db, [(r.seq, r.record) for r in gone], now)
-                self._put_jobs(db, tenant, targets, now, [(r, Op.DELETE, None) for r in gone])
-            self.announce(db, conn)
-        self.wake()
+                self.remove(db, tenant, [(r.seq, r.record) for r in gone], now)
+                jobs: list[NewJob] = [(r, Op.DELETE, None) for r in gone]
+                self._writer.put_jobs(db, tenant, targets, now, jobs)
+            self.engine.announce(db, conn)
+        self.engine.wake()
         return tickets_of_deletes(kind, ids, rows, {r.id for r in gone})
 
-    @abstractmethod
-    def _targets(self, db: Connection, kind: str) -> list[int]:
-        """The versions that need a job for a change of this kind, the serving one first. They are
-        read inside the change's transaction, so a migration that begins a version can see which
-        transactions do not know it yet. The first version of a new kind is created in a separate
-        transaction, so that two callers need not wait for each other."""
-
+    # records as they are stored
     def _known(
         self, db: Connection, tenant: str, kind: str, ids: set[str], version: int
     ) -> dict[str, Row]:
         """The stored rows of the records, locked until the transaction ends."""
-        found = db.execute(self.sql.known_records, (tenant, kind, version, sorted(ids)))
-        return {row[0]: Row.stored(row) for row in found}
+        wanted = (tenant, kind, version, self.engine.listed(sorted(ids)))
+        rows = map(Row.stored, db.execute(self.sql.known_records, wanted).fetchall())
+        return {row.id: row for row in rows}
 
     def _write(
         self,
@@ -125,64 +135,144 @@ class Changes(Batches, Debts, Tenants):
         """Write each record of the batch once, with its last draft. Returns the ids that were not
         written, because another transaction has just inserted them."""
         writes = Writes.of(rows, now)
-        inserts = [(r.record, r.id, *self._content(r, d, now)) for r, d in writes.inserts]
-        inserts += [stub_values(row, tenant, kind, now) for row in writes.stubs]
-        updates = [(r.record, *self._content(r, d, now)) for r, d in writes.updates]
-        lost = self._insert(db, tenant, kind, inserts)
-        if updates:
-            self._update(db, tenant, updates)
+        new = [row.shown(draft, now, self.words(draft)) for row, draft in writes.inserts]
+        new += [row.hidden(now) for row in writes.stubs]
+        lost = self._insert(db, tenant, kind, new) if new else set()
+        if writes.updates:
+            changed = [row.shown(draft, now, self.words(draft)) for row, draft in writes.updates]
+            self.update(db, tenant, changed)
         if writes.quiet:
             self._update_quietly(db, writes.quiet)
         jobs = [job for job in writes.jobs if job[0].id not in lost] if lost else writes.jobs
-        self._put_jobs(db, tenant, targets, now, jobs)
+        self._writer.put_jobs(db, tenant, targets, now, jobs)
         return lost
 
-    def _content(self, row: Row, draft: Draft, now: float) -> Values:
-        return (*row.content(draft, now), *self._words(draft))
+    @abstractmethod
+    def words(self, draft: Draft) -> tuple[str, str]:
+        """Title and text in the form that is indexed for full text."""
 
     @abstractmethod
-    def _insert(self, db: Connection, tenant: str, kind: str, values: list[Values]) -> set[str]:
+    def _insert(
+        self, db: Connection, tenant: str, kind: str, records: list[RecordValues]
+    ) -> set[str]:
         """Insert new records; returns the ids that another transaction inserted first."""
 
     @abstractmethod
-    def _update(self, db: Connection, tenant: str, values: list[Values]) -> None:
+    def update(self, db: Connection, tenant: str, records: list[RecordValues]) -> None:
         """Replace the content of records."""
 
     def _update_quietly(self, db: Connection, values: list[Values]) -> None:
-        db.execute(self.sql.update_quietly, columns(values))
+        """Change what is neither searched nor embedded."""
+        self.engine.each(db, self.sql.update_quietly, values)
 
-    def _delete(self, db: Connection, values: list[Values], now: float) -> None:
-        """Remove the content of records; `values`: seq and record of each."""
-        db.execute(self.sql.delete_records, (now, *columns(values)))
+    def remove(self, db: Connection, tenant: str, gone: list[tuple[int, int]], now: float) -> None:
+        """Remove the content of records; `gone`: seq and record of each."""
+        db.execute(self.sql.delete_records, (now, *columns(gone)))
 
-    @abstractmethod
-    def _words(self, draft: Draft) -> tuple[str, str]:
-        """Title and text in the form that is indexed for full text."""
+    # jobs without content
+    @retried
+    def enqueue(
+        self,
+        tenant: str,
+        kind: str,
+        ids: Sequence[str],
+        *,
+        loaded: bool,
+        owing: bool = True,
+        app: bool = False,
+        priority: int = 0,
+        delay: float = 0.0,
+        max_attempts: int | None = None,
+        bounded: bool = False,
+        conn: Any = None,
+    ) -> list[EnqueueResult]:
+        plan = Draft("", "", b"", priority=priority, delay=delay, max_attempts=max_attempts)
+        with self.db.writing(durable=True, conn=conn) as db:
+            if bounded:
+                self._tenants.check_kind(db, tenant, kind)
+            targets = self._writer.targets(db, kind)
+            if app:
+                self._need_app(db, kind)
+            if bounded:
+                self._tenants.check_count(db, tenant, ids, kind)
+            batch = Enqueued(tenant, kind, targets, plan, self.engine.moment(db))
+            results = self._enqueue_new(db, batch, ids)
+            left = set(ids) - results.keys()
+            while left:  # the next pass sees rows that another transaction has just inserted
+                left = self._enqueue(db, batch, left, results, loaded=loaded, owing=owing)
+            self.engine.announce(db, conn)
+        if all(result.is_new for result in results.values()):
+            self.engine.tell()
+        else:
+            self.engine.wake()
+        if len(results) == len(ids):
+            return [results[id] for id in ids]
+        again = {id: EnqueueResult(result.job_id, False) for id, result in results.items()}
+        return [results.pop(id, again[id]) for id in ids]
 
-    def _put_jobs(
-        self, db: Connection, tenant: str, targets: list[int], now: float, jobs: Sequence[NewJob]
-    ) -> None:
-        values = []
-        for row, op, box in sorted(jobs, key=lambda job: job[0].record):
-            draft = row.draft or _PLAIN
-            due = now + draft.delay
-            attempts = draft.max_attempts or self._max_attempts
-            reached = targets[:1] if op is Op.OPEN else targets  # the serving version opens it
-            for job_id, version in zip(row.job_ids, reached, strict=False):
-                values.append(
-                    (job_id, row.record, version, op.value, draft.priority, due, row.seq,
-                     attempts, box, row.seq_of(box), draft.trace)
-                )  # fmt: skip
-        if values:
-            self._write_jobs(db, tenant, now, values)
+    def _need_app(self, db: Connection, kind: str) -> None:
+        """Record that only a process that registered the kind can do its jobs."""
+        db.execute(self.sql.need_app, (kind,))
 
-    def _write_jobs(self, db: Connection, tenant: str, now: float, values: list[Values]) -> None:
-        """Write jobs, each once: job_id, record, version, op, priority, due, seq, attempts, box,
-        the box's seq, trace."""
-        db.execute(self.sql.put_jobs, (tenant, now, *columns(values)))
+    def _enqueue_new(
+        self, db: Connection, batch: Enqueued, ids: Sequence[str]
+    ) -> dict[str, EnqueueResult]:
+        """Enqueue unknown ids of a batch, in engines that can do this in one statement."""
+        return {}
 
+    def _enqueue(
+        self,
+        db: Connection,
+        batch: Enqueued,
+        ids: set[str],
+        results: dict[str, EnqueueResult],
+        *,
+        loaded: bool,
+        owing: bool,
+    ) -> set[str]:
+        """Enqueue records; returns the ids that another transaction inserted first."""
+        tenant, kind, targets, plan, now = batch
+        rows = self._known(db, tenant, kind, ids, targets[0])
+        numbers = self.engine.numbers(db, len(ids) * (1 + len(targets)))
+        stubs, jobs = list[RecordValues](), list[NewJob]()
+        for id in sorted(ids):
+            row = rows.get(id) or Row(id, state="hidden")
+            known = row.job_id
+            row.take(numbers, len(targets))
+            row.draft = plan
+            if not row.record:
+                row.record = row.seq
+                stubs.append(row.hidden(now))
+            results[id] = EnqueueResult(row.job_id, not known)
+            jobs.append((row, to_enqueue(row.state, loaded), None))
+        lost = self._insert(db, tenant, kind, stubs) if stubs else set()
+        jobs = [job for job in jobs if job[0].id not in lost]
+        if owing:
+            self._writer.put_enqueued(db, tenant, targets, now, jobs, is_loaded=loaded)
+        else:
+            self._writer.put_jobs(db, tenant, targets, now, jobs)
+        return lost
 
-def stub_values(row: Row, tenant: str, kind: str, now: float) -> Values:
-    """A hidden record, in the form that `_insert` expects."""
-    stub = stub_of(row, tenant, kind, row.seq, now)
-    return (stub[0], *stub[3:], None, None)
+    @retried
+    def reopen(
+        self, version: int, records: Sequence[int], *, forget: bool, priority: int = 0
+    ) -> int:
+        with self.db.writing(durable=False) as conn:
+            now = self.engine.moment(conn)
+            self._writer.lock_records(conn, records)
+            # a version that was retired in the meantime gets no jobs: no worker would do them
+            which = (self.engine.listed(records), version)
+            found = conn.execute(self.sql.reopen, which).fetchall()
+            alike: dict[tuple[str, str], list[NewJob]] = defaultdict(list)
+            for record, tenant, kind, state in found:
+                row = Row("", record=record, draft=Draft("", "", b"", priority=priority))
+                alike[tenant, kind].append((row, to_reopen(state), None))
+            for (tenant, kind), jobs in alike.items():
+                self._writer.put_again(conn, tenant, kind, version, now, jobs)
+            if forget:
+                reopened = [record for record, *_ in found]
+                with self._tenants.counting(conn, reopened):
+                    entries = [(record, version, 1 << 62) for record in reopened]
+                    self.engine.each(conn, self.sql.drop_ledger, entries)
+        self.engine.wake()
+        return len(found)

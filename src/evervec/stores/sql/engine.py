@@ -1,23 +1,20 @@
-"""The base of every part of an SQL store: connections, queries, clock, wake-ups."""
+"""What all parts of an SQL store hold: connections, queries, clock, counter, wake-ups."""
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import Any, ClassVar, Protocol
 
-from evervec.errors import InvalidArgument
 from evervec.model.jobs import Job
 from evervec.stores.named import Queries
 from evervec.stores.sql.catalogue import Catalogue
-from evervec.stores.sql.jobs import JobRow, make_jobs
-from evervec.stores.sql.turns import Turns
+from evervec.stores.sql.job_rows import JobRow, make_jobs
 
-EVERYONE = ""
-"""The entry in the paused tenants that means all tenants; no tenant has this name."""
+Values = tuple[Any, ...]
+"""the parameters of a statement for one row"""
 
 
 class Cursor(Protocol):
@@ -50,23 +47,22 @@ class _Undone(Exception):
 
 
 class Engine(ABC):
-    """The base of a store's parts."""
+    """One store's connections, queries, clock and counter. The defaults are for engines that take
+    a batch as arrays, one per column."""
 
     sql: ClassVar[Queries]
-    url: str
     db: Any
     """the engine's `Database`"""
-    read_only = False
-    folder: Path | None = None
 
-    def __init__(self, clock: Callable[[], float], max_attempts: int) -> None:
+    def __init__(self, db: Database, clock: Callable[[], float], max_attempts: int) -> None:
+        self.db = db
+        self.max_attempts = max_attempts
         self._clock = clock
-        self._max_attempts = max_attempts
-        self.turns = Turns()
         self._catalogue: Catalogue | None = None
         self._woken = threading.Condition()
         self._wakes = 0
 
+    # clock and counter
     def now(self) -> float:
         return self._clock()
 
@@ -74,33 +70,55 @@ class Engine(ABC):
         """The time inside a transaction, by the clock that leases use."""
         return self.now()
 
+    def mark(self) -> int:
+        """A number that differs after any change of records, versions or points."""
+        with self.db.reading() as conn:
+            mark: int = conn.execute(self.sql.mark).fetchone()[0]
+        return mark
+
     @abstractmethod
+    def numbers(self, conn: Any, count: int) -> Iterator[int]:
+        """`count` new numbers, in ascending order, each larger than every earlier seq; they change
+        `mark`. `count` may be 0."""
+
     def fresh_number(self, conn: Connection) -> int:
-        """A number larger than every earlier seq; it changes `mark`."""
+        return next(self.numbers(conn, 1))
 
     @abstractmethod
     def raise_counter(self, conn: Connection, above: int) -> None:
         """Make all later numbers larger than `above`, which an index has already seen."""
 
-    @abstractmethod
-    def each(self, conn: Connection, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Run a statement for each row; `rows` may be empty."""
-
+    # statements and their parameters
     @staticmethod
     @abstractmethod
+    def dialect(query: str) -> str:
+        """A query in the neutral form of `named.py`, in the engine's dialect."""
+
+    def each(self, conn: Connection, query: str, rows: Sequence[Values]) -> None:
+        """Run a statement for each row; `rows` may be empty."""
+        if rows:
+            conn.execute(query, columns(rows))
+
+    @staticmethod
     def listed(values: Iterable[Any]) -> Any:
         """A list of values as one parameter of a query."""
+        return list(values)
 
-    def connection(self) -> Any:
-        raise InvalidArgument(
-            f"{self.url} does not provide connections: open one with your own driver, and pass it "
-            "as conn="
-        )
+    @staticmethod
+    def keyed(keys: Sequence[tuple[str, str, str]]) -> Sequence[Any]:
+        """Record keys as parameters of a query."""
+        return columns(keys)
 
+    # wake-ups
     def wake(self) -> None:
         with self._woken:
             self._wakes += 1
             self._woken.notify_all()
+
+    def tell(self) -> None:
+        """`wake` after new jobs, which are last within their priority, or after finished jobs: no
+        remembered place in the queue (`Fronts`) becomes wrong."""
+        self.wake()
 
     def wait(self, seen: int, timeout: float) -> int:
         with self._woken:
@@ -108,34 +126,15 @@ class Engine(ABC):
                 self._woken.wait(timeout)
             return self._wakes
 
+    def announce(self, db: Any, conn: Any) -> None:  # noqa: B027
+        """Make the caller's transaction notify other processes when it commits."""
+
     def try_write(self) -> None:
         with suppress(_Undone), self.db.writing(durable=False) as conn:
             conn.execute(self.sql.try_write)
             raise _Undone
 
-    def pauses(self, conn: Connection) -> frozenset[str]:
-        """The tenants whose jobs are not claimed."""
-        return frozenset(row[0] for row in conn.execute(self.sql.pauses).fetchall())
-
-    def counting(self, conn: Connection, records: Collection[int]) -> AbstractContextManager[None]:
-        """Context for a change of those records or their ledger entries: it updates `usage` where
-        no trigger does."""
-        return nullcontext()
-
-    def held_back(self, conn: Connection, now: float) -> frozenset[str]:
-        """The paused tenants, and those that have used up their daily quota."""
-        return frozenset(row[0] for row in conn.execute(self.sql.held_back, (now,)).fetchall())
-
-    def weights(self, conn: Connection) -> dict[str, int]:
-        """The weights of tenants with a weight other than 1."""
-        return dict(conn.execute(self.sql.weights).fetchall())
-
-    def barred(self, conn: Connection, versions: Collection[int] | None) -> list[int] | None:
-        """The versions whose jobs this process does not claim; None: it claims all jobs."""
-        if versions is None:
-            return None
-        return self.catalogue(conn).barred(versions)
-
+    # versions and jobs
     def catalogue(self, conn: Connection) -> Catalogue:
         """The current kinds and versions."""
         stamp = conn.execute(self.sql.versions_stamp).fetchone()[0]
@@ -143,12 +142,13 @@ class Engine(ABC):
             self._catalogue = Catalogue(stamp, conn.execute(self.sql.collections).fetchall())
         return self._catalogue
 
-    def version_names(self, conn: Connection) -> dict[int, str]:
+    def version_names(self, conn: Connection, rows: Iterable[JobRow]) -> dict[int, str]:
+        """The names of the embedding versions of some jobs, by number."""
         return self.catalogue(conn).names
 
-    def jobs_of(self, conn: Connection, rows: Iterable[JobRow]) -> list[Job]:
+    def jobs_of(self, conn: Connection, rows: Sequence[JobRow]) -> list[Job]:
         """Jobs from rows of `job_columns`."""
-        return make_jobs(self.version_names(conn), rows)
+        return make_jobs(self.version_names(conn, rows), rows)
 
     @property
     def select_jobs(self) -> str:
@@ -158,3 +158,34 @@ class Engine(ABC):
     def select_written(self) -> str:
         """`select_jobs` for jobs whose rows are complete without their claims."""
         return self.select_jobs
+
+
+class Part:
+    """A part of a store: operations on some of its tables."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.db: Any = engine.db
+        self.sql: Queries = engine.sql
+
+    def read(self, query: str, *values: Any) -> list[Any]:
+        """The rows of one query."""
+        with self.db.reading() as conn:
+            rows: list[Any] = conn.execute(query, values).fetchall()
+        return rows
+
+    def read_one(self, query: str, *values: Any) -> Any:
+        """The first row of one query; None if there is none."""
+        with self.db.reading() as conn:
+            return conn.execute(query, values).fetchone()
+
+    def write(self, query: str, *values: Any, durable: bool = False) -> int:
+        """Run one statement in a transaction of its own; returns how many rows it changed."""
+        with self.db.writing(durable=durable) as conn:
+            changed: int = conn.execute(query, values).rowcount
+        return changed
+
+
+def columns(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Transpose rows into one array per column, as `unnest` expects them."""
+    return [list(column) for column in zip(*rows, strict=True)]

@@ -1,184 +1,331 @@
-"""Rows of the jobs table as values, and the decisions that depend on them."""
+"""Jobs as operators and callers see them: lists, counts, tickets, retry, cancel, pause, purge."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Container, Iterable, Mapping
-from datetime import UTC, datetime
-from functools import lru_cache
+import secrets
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from evervec.errors import InvalidTransition
-from evervec.model.basics import as_datetime, quick_maker
-from evervec.model.jobs import Job, Op, Outcome, Status
-from evervec.queue.transitions import JobState
-from evervec.stores.ledger import unpack_chunks
-from evervec.stores.values import Finish, Loaded, Unreadable
+from evervec.errors import InvalidArgument, InvalidTransition
+from evervec.model.basics import as_datetime
+from evervec.model.jobs import Attempt, Job, Outcome, Status, Ticket
+from evervec.model.reports import Stats
+from evervec.queue.transitions import CANCELLED, RETRIED
+from evervec.stores.sql.engine import Connection, Engine, Part
+from evervec.stores.sql.job_writer import JobWriter
+from evervec.stores.sql.tenants import Tenants
+from evervec.stores.values import JOBLESS
 
-JobRow = tuple[Any, ...]  # the columns of `job_columns` or `claim_columns`, in that order
+EVERYONE = ""
+"""The entry in the paused tenants that means all tenants; no tenant has this name."""
 
-CRASH_SHRINKS_BY = 16
-"""Each crash of a job's worker divides the size of the batch it is next claimed in by this."""
-
-_STATUS = {s.value: s for s in Status}
-_OP = {o.value: o for o in Op}
-_LEASED = Status.PROCESSING
-_READING = (Op.OPEN, Op.LOAD)
-_make_job = quick_maker(Job)
-
-
-@lru_cache(maxsize=4096)
-def _moment(seconds: float) -> datetime:
-    """Cached, because jobs of one batch share their times."""
-    return datetime.fromtimestamp(seconds, UTC)
+JOB_ORDER = {
+    None: "j.job_id",
+    Status.PENDING: "j.tenant, j.priority desc, j.scheduled_for, j.job_id",
+    Status.PROCESSING: "j.lease_expires_at",
+    Status.DONE: "j.completed_at desc",
+    Status.FAILED: "j.completed_at desc",
+}
+"""The order in which jobs of a status are listed."""
 
 
-class Lease(NamedTuple):
-    """What a claim sets on each of its jobs."""
+class JobStats(NamedTuple):
+    """Counts and times of the jobs table."""
 
-    token: str
-    worker: str
-    started_at: datetime | None
-    expires_at: datetime | None
+    pending: int
+    processing: int
+    done: int
+    failed: int
+    records: int
+    """records with a pending or processing job"""
+    oldest: float | None
+    """when the oldest pending job was due"""
+    last_done: float | None
+    pace: float | None
+    """the mean seconds that recent jobs took"""
 
 
-def make_jobs(names: Mapping[int, str], rows: Iterable[JobRow]) -> list[Job]:
-    """Jobs from rows of `job_columns`; `names`: the names of the embedding versions."""
-    return [
-        _make_job(
-            job_id, tenant, kind, record_id, names[version], _OP[op], seq, claimed_seq,
-            _STATUS[status], priority, attempts, max_attempts, error, token, _moment(created_at),
-            _moment(scheduled_for), as_datetime(started_at), as_datetime(completed_at),
-            as_datetime(expires_at), record, version, worker, crashes,
+class JobList(NamedTuple):
+    """How jobs of a status are read, so that an index is used."""
+
+    select: str
+    order: str
+    owner: str = "r.tenant"
+    """the column that is compared with the tenant"""
+    conditions: tuple[str, ...] = ()
+
+
+class Jobs(Part):
+    """The part of the store that reads and manages jobs."""
+
+    def __init__(self, engine: Engine, tenants: Tenants, writer: JobWriter) -> None:
+        super().__init__(engine)
+        self._tenants = tenants
+        self._writer = writer
+
+    # reading
+    def get(self, tenant: str | None, job_id: int) -> Job | None:
+        with self.db.reading() as conn:
+            return self._get(conn, tenant, job_id)
+
+    def _get(self, conn: Connection, tenant: str | None, job_id: int) -> Job | None:
+        query = self.engine.select_jobs + self.sql.job_by_id
+        found = self.engine.jobs_of(conn, conn.execute(query, (job_id, tenant)).fetchall())
+        return found[0] if found else None
+
+    def page(
+        self,
+        tenant: str | None,
+        *,
+        status: Status | None = None,
+        kind: str | None = None,
+        id: str | None = None,
+        after: int | None = None,
+        limit: int = 100,
+    ) -> list[Job]:
+        status = None if status is None else Status(status)
+        select, order, owner, conditions = self._job_list(status, id, in_order=after is None)
+        wanted = {f"{owner} =": tenant, "r.kind =": kind, "r.id =": id, "j.job_id >": after}
+        given = {test: value for test, value in wanted.items() if value is not None}
+        tests = [f"{test} ${place}" for place, test in enumerate(given, 2)]
+        if status is not None:  # a literal: partial indexes do not match a parameter
+            tests.append(f"j.status = '{status.value}'")
+        where = " and ".join((*tests, *conditions)) or "true"
+        query = self.engine.dialect(f"{select} where {where} order by {order} limit $1")
+        with self.db.reading() as conn:
+            rows = conn.execute(query, (limit, *given.values())).fetchall()
+            return self.engine.jobs_of(conn, rows)
+
+    def _job_list(self, status: Status | None, id: str | None, *, in_order: bool) -> JobList:
+        """How to list jobs of a status, or of the record with an id; `in_order`: in the order of
+        the status, else by number."""
+        return JobList(self.engine.select_jobs, JOB_ORDER[status if in_order else None])
+
+    def history(self, tenant: str, kind: str, id: str) -> list[Attempt]:
+        return [
+            Attempt(
+                attempt, seq, worker, as_datetime(started), as_datetime(finished),  # type: ignore[arg-type]
+                Outcome(outcome), error, embedded, reused, tokens,
+            )
+            for attempt, seq, worker, started, finished, outcome, error, embedded, reused, tokens
+            in self.read(self.sql.history, tenant, kind, id)
+        ]  # fmt: skip
+
+    def stats(self, tenant: str | None) -> Stats:
+        with self.db.snapshot() as conn:
+            jobs = self._job_stats(conn, tenant)
+            paused = self._pauses(conn)
+        waited = None if jobs.oldest is None else max(0.0, self.engine.now() - jobs.oldest)
+        return Stats(
+            pending=jobs.pending,
+            processing=jobs.processing,
+            done=jobs.done,
+            failed=jobs.failed,
+            in_flight=0,
+            unique_records=jobs.records,
+            oldest_pending_seconds=waited,
+            average_processing_ms=None if jobs.pace is None else jobs.pace * 1000,
+            last_processed_at=as_datetime(jobs.last_done),
+            paused=not {EVERYONE, tenant}.isdisjoint(paused),
+            paused_tenants=sorted(paused & {tenant} if tenant else paused - {EVERYONE}),
         )
-        for (
-            job_id, tenant, kind, record_id, version, op, seq, claimed_seq, status, priority,
-            attempts, max_attempts, error, token, created_at, scheduled_for, started_at,
-            completed_at, expires_at, record, worker, crashes,
-        ) in rows
-    ]  # fmt: skip
+
+    def _job_stats(self, conn: Connection, tenant: str | None) -> JobStats:
+        def one(query: str, *values: Any) -> Any:
+            return conn.execute(query, values).fetchone()[0]
+
+        counts = [one(self.sql.count_status, status.value, tenant) for status in Status]
+        sql = self.sql
+        others = (sql.unique_records, sql.oldest_pending, sql.last_done, sql.recent_pace)
+        return JobStats(*counts, *(one(query, tenant) for query in others))
+
+    def failed_count(self) -> int:
+        (count,) = self.read_one(self.sql.count_status, Status.FAILED.value, None)
+        return int(count)
+
+    def waiting_since(self, above: int) -> float | None:
+        (since,) = self.read_one(self.sql.waiting_since, above)
+        return None if since is None else float(since)
+
+    # tickets
+    def settled(self, asked: Sequence[tuple[str, Ticket]]) -> list[Status | None]:
+        found = self._standings(asked)
+        return [
+            end_of(ticket, found.get((tenant, ticket.kind, ticket.id))) for tenant, ticket in asked
+        ]
+
+    def is_saved(self, tenant: str, ticket: Ticket) -> bool:
+        found = self._standings([(tenant, ticket)])
+        row = found.get((tenant, ticket.kind, ticket.id))
+        return row is not None and row.has(ticket)
+
+    def serving_job(self, tenant: str, kind: str, id: str) -> Job | None:
+        found = self.read(self.sql.serving_job, tenant, kind, id)
+        return next((self.get(tenant, job_id) for (job_id,) in found), None)
+
+    def _standings(
+        self, asked: Sequence[tuple[str, Ticket]]
+    ) -> dict[tuple[str, str, str], _Standing]:
+        """The state of each ticket's record in the serving version."""
+        keys = sorted({(tenant, ticket.kind, ticket.id) for tenant, ticket in asked})
+        if not keys:
+            return {}
+        rows = self.read(self.sql.settled, *self.engine.keyed(keys))
+        return {(tenant, kind, id): _Standing._make(rest) for tenant, kind, id, *rest in rows}
+
+    # management
+    def retry(self, tenant: str | None, job_id: int) -> None:
+        with self.db.writing(durable=True) as conn:
+            job = self._locked(conn, tenant, job_id)
+            if job.status not in RETRIED:
+                raise InvalidTransition(
+                    f"job {job_id} is {job.status}; only a failed job can be retried"
+                )
+            conn.execute(self.sql.retry_one, (self.engine.moment(conn), job_id))
+        self.engine.wake()
+
+    def retry_failed(self, tenant: str | None, max_retries: int | None = None) -> int:
+        with self.db.writing(durable=True) as conn:
+            changed: int = conn.execute(
+                self.sql.retry_failed, (self.engine.moment(conn), tenant, max_retries)
+            ).rowcount
+        self.engine.wake()
+        return changed
+
+    def cancel(self, tenant: str | None, job_id: int) -> None:
+        with self.db.writing(durable=True) as conn:
+            job = self._locked(conn, tenant, job_id)
+            if job.status not in CANCELLED:
+                raise InvalidTransition(
+                    f"job {job_id} is {job.status}; only a pending or failed job can be "
+                    "cancelled: delete its record instead"
+                )
+            conn.execute(self.sql.drop_job, (job_id,))
+            self._forsake(conn, [job.record])
+
+    def set_priority(self, tenant: str | None, job_id: int, priority: int) -> None:
+        with self.db.writing(durable=True) as conn:
+            self._locked(conn, tenant, job_id)
+            conn.execute(self.sql.set_priority, (priority, job_id))
+
+    def _locked(self, conn: Connection, tenant: str | None, job_id: int) -> Job:
+        """A job that is about to be changed: until the transaction ends, no other changes it."""
+        if (job := self._get(conn, tenant, job_id)) is None:
+            raise InvalidArgument(f"job {job_id} does not exist")
+        return job
+
+    def paused(self, tenant: str | None = None) -> bool:
+        with self.db.reading() as conn:
+            return not {EVERYONE, tenant}.isdisjoint(self._pauses(conn))
+
+    def set_paused(self, paused: bool, tenant: str | None = None) -> None:
+        query = self.sql.pause if paused else self.sql.resume
+        self.write(query, EVERYONE if tenant is None else tenant, durable=True)
+        self.engine.wake()
+
+    def _pauses(self, conn: Connection) -> frozenset[str]:
+        """The tenants whose jobs are not claimed."""
+        return frozenset(tenant for (tenant,) in conn.execute(self.sql.pauses).fetchall())
+
+    # purging
+    def purge(
+        self,
+        status: Status,
+        before: float,
+        *,
+        tenant: str | None = None,
+        boxed: bool = False,
+        limit: int = 1000,
+    ) -> int:
+        with self.db.writing(durable=False) as conn:
+            which = (status.value, before, tenant, boxed, limit)
+            records = [record for (record,) in conn.execute(self.sql.purge_jobs, which).fetchall()]
+            if records and status is Status.FAILED:
+                self._note_jobless(conn, records)
+        return len(records)
+
+    def purge_orphans(self, limit: int = 1000) -> int:
+        if not self.read(self.sql.orphans, 1):
+            return 0
+        self._writer.pass_all_boxes_on()
+        with self.db.writing(durable=False) as conn:
+            orphans = [job_id for (job_id,) in conn.execute(self.sql.orphans, (limit,)).fetchall()]
+            dropped = conn.execute(self.sql.drop_jobs, (self.engine.listed(orphans),)).fetchall()
+            if dropped:
+                self._note_jobless(conn, [record for (record,) in dropped])
+        return len(dropped)
+
+    def _forsake(self, conn: Connection, records: Sequence[int]) -> None:
+        """Mark records as deleted that lost their job before they appeared."""
+        with self._tenants.counting(conn, records):
+            conn.execute(self.sql.forsake, (self.engine.listed(records),))
+
+    def _note_jobless(self, conn: Connection, records: Sequence[int]) -> None:
+        """Handle records whose jobs were purged, not cancelled: a note makes the next worker that
+        starts look for those that appeared."""
+        self._forsake(conn, records)
+        first, noted = min(records), False
+        while not noted:  # another transaction may write the same note
+            row = conn.execute(self.sql.note, (JOBLESS,)).fetchone()
+            if row is None:
+                new = (JOBLESS, str(first), secrets.randbits(62))
+                noted = conn.execute(self.sql.add_note, new).rowcount == 1
+            else:
+                value, revision = row
+                least = str(min(first, int(value)))
+                noted = conn.execute(self.sql.set_note, (least, JOBLESS, revision)).rowcount == 1
+
+    def purge_history(self, before: float, limit: int = 1000) -> int:
+        with self.db.writing(durable=False) as conn:
+            gone: int = conn.execute(self.sql.purge_attempts, (before, limit)).rowcount
+            removals = conn.execute(self.sql.purge_removed, (before, limit)).fetchall()
+            if removals:
+                conn.execute(self.sql.removals_purged, max(removals))
+                gone += len(removals)
+            found = conn.execute(self.sql.forgotten, (before, limit)).fetchall()
+            if records := [record for (record,) in found]:
+                listed = (self.engine.listed(records),)
+                conn.execute(self.sql.forget_points, listed)
+                with self._tenants.counting(conn, records):
+                    conn.execute(self.sql.forget_ledger, listed)
+                gone += conn.execute(self.sql.forget_records, listed).rowcount
+        return gone
 
 
-def leased_jobs(names: Mapping[int, str], rows: Iterable[JobRow], lease: Lease) -> list[Job]:
-    """Jobs from rows of `claim_columns` that were read before `lease` was written to them."""
-    token, worker, started, expires = lease
-    jobs = []
-    for (
-        job_id, tenant, kind, record_id, version, op, seq, priority, attempts, max_attempts,
-        error, created_at, scheduled_for, completed_at, record, crashes,
-    ) in rows:  # fmt: skip
-        created = _moment(created_at)
-        due = created if scheduled_for == created_at else _moment(scheduled_for)
-        completed = None if completed_at is None else _moment(completed_at)
-        jobs.append(
-            _make_job(
-                job_id, tenant, kind, record_id, names[version], _OP[op], seq, seq, _LEASED,
-                priority, attempts + 1, max_attempts, error, token, created, due, started,
-                completed, expires, record, version, worker, crashes,
-            )
-        )  # fmt: skip
-    return jobs
+class _Standing(NamedTuple):
+    """A record, its job and ledger entry of the serving version, and its outstanding jobs."""
+
+    state: str
+    seq: int
+    born: int
+    status: str | None
+    finished_seq: int | None
+    ledger_seq: int | None
+    to_appear: int | None
+    """the seq of a job, of any version, that opens a box or loads the record"""
+    waits: bool
+    """a job of any version is pending or processing"""
+
+    def has(self, ticket: Ticket) -> bool:
+        """Whether the ticket's change was committed: the record is at least as new, or a job will
+        make it so. Other numbers prove nothing: a later job for an older text has a larger one."""
+        return max(self.seq, self.to_appear or 0) >= ticket.seq
 
 
-def company(crashes: int, attempts: int, max_attempts: int, limit: int) -> int:
-    """The size of the batch that a job may be claimed in: smaller after each crash of its worker,
-    and 1 once another crash would make it a dead letter (see `transitions.expire`)."""
-    if crashes and attempts + 1 >= max_attempts:
-        return 1
-    shrunk: int = limit // CRASH_SHRINKS_BY**crashes
-    return max(1, shrunk)
-
-
-def together(rows: list[JobRow], limit: int) -> list[JobRow]:
-    """The due jobs, as rows of `claim_columns`, that are claimed in one batch."""
-    if not any(row[-1] for row in rows):
-        return rows
-
-    def companions(row: JobRow) -> int:
-        return company(row[-1], row[8], row[9], limit)
-
-    most, crashes = companions(rows[0]), rows[0][-1]
-    return [row for row in rows if row[-1] == crashes and companions(row) == most][:most]
-
-
-def standing_of(row: JobRow) -> tuple[int, JobState]:
-    """A job's number and state, from a row of `standing`."""
-    job_id, status, op, *rest = row
-    return job_id, JobState(_STATUS[status], _OP[op], *rest)
-
-
-def holds(standing: Mapping[int, JobState], job: Job) -> bool:
-    row = standing.get(job.job_id)
-    return row is not None and row.held_by(job.token)
-
-
-def was_finished(standing: Mapping[int, JobState], finish: Finish) -> bool:
-    """Whether the same finish was committed before, and only its answer was lost."""
-    job = finish.job
-    row = standing.get(job.job_id)
-    return row is not None and row.finished_by(job.token, job.claimed_seq)
-
-
-def must_last(finishes: Iterable[Finish]) -> bool:
-    """Whether the finishes must be durable. Work in the store alone may be lost in a crash: it is
-    lost as a whole, and done again. An index outside the store would keep its points while the
-    jobs stayed leased."""
-    return any(f.fence is not None for f in finishes)
-
-
-def unread(finishes: Iterable[Finish]) -> list[Job]:
-    """Jobs that a caller finishes although their box or row was never read."""
-    return [
-        f.job
-        for f in finishes
-        if f.change is None and f.job.op in _READING and f.reveal is None and not f.gone
-    ]
-
-
-def check_read(jobs: Iterable[Job], loaded: Container[str]) -> None:
-    """Refuse to finish jobs whose record would be lost; `loaded`: the kinds whose rows evervec can
-    load. For rows of other kinds the caller is responsible."""
-    for job in jobs:
-        if job.op is Op.OPEN or job.kind in loaded:
-            what = "holds a boxed record" if job.op is Op.OPEN else "must load its record"
-            raise InvalidTransition(
-                f"job {job.job_id} ({job.kind} {job.record_id!r}) {what}, which would be lost: "
-                "finish it with its content, finish(job, ev.queue.content(job)), or release it "
-                "for a worker"
-            )
-
-
-def done_row(f: Finish, now: float) -> tuple[Any, ...]:
-    """The row of the attempt for a finish."""
-    job = f.job
-    return (
-        job.record, job.tenant, job.version, job.attempts, f.seq, _began(job), now, "done",
-        f.embedded, f.reused, f.tokens, f.worker, None,
-    )  # fmt: skip
-
-
-def attempt_row(
-    job: Job, outcome: Outcome, worker: str, error: str | None, now: float
-) -> tuple[Any, ...]:
-    """The row of the attempt for a failure or a crash."""
-    return (
-        job.record, job.tenant, job.version, job.attempts, job.claimed_seq, _began(job), now,
-        outcome.value, 0, 0, 0, worker, error,
-    )  # fmt: skip
-
-
-def _began(job: Job) -> float | None:
-    return job.started_at.timestamp() if job.started_at else None
-
-
-def loaded(row: tuple[Any, ...]) -> Loaded | Unreadable:
-    """What a worker needs for a job, from a row of `load`."""
-    op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq = row
-    try:
-        return Loaded(
-            _OP[op], seq, state == "live", title, text,
-            {} if metadata == "{}" else json.loads(metadata), weight, updated_at,
-            unpack_chunks(chunks), box, trace, box_seq or seq,
-        )  # fmt: skip
-    except (ValueError, TypeError, RecursionError) as error:
-        return Unreadable(f"its metadata is not JSON: {error}")
+def end_of(ticket: Ticket, row: _Standing | None) -> Status | None:
+    """How a ticket's change ended; None while it may still be done."""
+    if not ticket.seq:  # nothing had to change
+        return Status.DONE
+    if row is None or not row.has(ticket):
+        return None
+    done = max(row.finished_seq or 0, row.ledger_seq or 0) >= ticket.seq
+    if done and (row.seq >= ticket.seq or row.status == Status.DONE):
+        return Status.DONE
+    if row.status == Status.FAILED:
+        return Status.FAILED
+    if row.waits or row.status is not None:
+        return None
+    # There is no job: it was done and purged, or cancelled. A deleted record has a later seq than
+    # it had when it appeared.
+    deleted = row.state == "deleted" and row.seq != row.born
+    return Status.DONE if deleted else Status.FAILED

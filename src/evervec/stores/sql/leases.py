@@ -1,73 +1,377 @@
-"""Loading, renewing and releasing. Each engine has its own claim."""
+"""Leases: claimed, renewed, and ended by a finish, a failure, a release or a crash.
+
+Only the holder of a job's token may end its lease. A job's row is changed only if the token is
+still valid; from then on it is locked until the transaction ends. A finish and the points that it
+wrote commit together.
+"""
 
 from __future__ import annotations
 
+import secrets
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
-from evervec.model.jobs import Job
-from evervec.stores.sql.batches import retried
-from evervec.stores.sql.changes import Values
-from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.finishing import Finishing
-from evervec.stores.sql.jobs import loaded
-from evervec.stores.values import Loaded, Unreadable
+from evervec.model.jobs import Job, Outcome, Status
+from evervec.model.records import Change
+from evervec.queue.transitions import JobState, expire, fail
+from evervec.stores.ledger import pack_chunks
+from evervec.stores.sql.changes import Changes
+from evervec.stores.sql.engine import Connection, Engine, Part, Values
+from evervec.stores.sql.job_rows import (
+    JobRow,
+    Lease,
+    attempt_row,
+    check_read,
+    clean,
+    done_row,
+    holds,
+    leased_jobs,
+    loaded,
+    must_last,
+    standing_of,
+    together,
+    unread,
+    was_finished,
+)
+from evervec.stores.sql.job_writer import JobWriter
+from evervec.stores.sql.record_rows import Row
+from evervec.stores.sql.retries import retried
+from evervec.stores.sql.tenants import Tenants
+from evervec.stores.sql.turns import Turns
+from evervec.stores.values import Apply, ChunksMissing, Failure, Finish, Loaded, Unreadable
+
+_ANY = 1 << 62
 
 
-class Leases(Finishing):
+class Leases(Part):
     """The part of the store that workers use."""
 
-    def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | Unreadable | None]:
+    def __init__(
+        self, engine: Engine, tenants: Tenants, writer: JobWriter, changes: Changes
+    ) -> None:
+        super().__init__(engine)
+        self._tenants = tenants
+        self._writer = writer
+        self._changes = changes
+        self.turns = Turns()
+
+    # claimed
+    def claim(
+        self,
+        limit: int,
+        *,
+        worker: str,
+        lease: float,
+        versions: Sequence[int] | None = None,
+        suspects: bool = True,
+    ) -> list[Job]:
+        """For engines with a single writer: jobs do not change after they are read."""
+        with self.db.reading() as conn:  # an idle worker takes no write lock
+            if not self._anything_due(conn, self.engine.now()):
+                return []
+        with self.db.writing(durable=False) as conn:
+            now = self.engine.now()  # the lease starts after the lock is taken
+            barred = self.barred(conn, versions)
+            rows = self._due(conn, limit, now, barred, _ANY if suspects else 0)
+            if not rows:
+                return []
+            held = Lease(secrets.token_urlsafe(12), worker, now, now + lease)
+            names = self.engine.version_names(conn, rows)
+            jobs = together(leased_jobs(names, rows, held), limit)
+            conn.execute(self.sql.lease, (*held, self.engine.listed(job.job_id for job in jobs)))
+        return jobs
+
+    def _anything_due(self, conn: Connection, now: float) -> bool:
+        """Whether a claim may find a job, of any version."""
+        raise NotImplementedError
+
+    def _due(
+        self, conn: Connection, limit: int, now: float, barred: list[int] | None, crashes: int
+    ) -> list[JobRow]:
+        """The due jobs of the tenants whose turn it is, at most `limit`; `crashes`: of none with
+        more crashes."""
+        raise NotImplementedError
+
+    def held_back(self, conn: Connection, now: float) -> frozenset[str]:
+        """The paused tenants, and those that have used up their daily quota."""
+        rows = conn.execute(self.sql.held_back, (now,)).fetchall()
+        return frozenset(tenant for (tenant,) in rows)
+
+    def weights(self, conn: Connection) -> dict[str, int]:
+        """The weights of tenants with a weight other than 1."""
+        return dict(conn.execute(self.sql.weights).fetchall())
+
+    def barred(self, conn: Connection, versions: Collection[int] | None) -> list[int] | None:
+        """The versions whose jobs this process does not claim; None: it claims all jobs."""
+        return None if versions is None else self.engine.catalogue(conn).barred(versions)
+
+    def next_due(self, versions: Sequence[int] | None = None) -> float | None:
+        which = None if versions is None else self.engine.listed(versions)
         with self.db.reading() as conn:
-            rows = conn.execute(self.sql.load, ([job.job_id for job in jobs], budget)).fetchall()
-        return [None if row[2] is None else loaded(row) for row in rows]
+            moments = [
+                *conn.execute(self.sql.next_scheduled, (which,)).fetchone(),
+                *conn.execute(self.sql.next_expiry, (0.0,)).fetchone(),
+            ]
+        return min((m for m in moments if m is not None), default=None)
+
+    def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | Unreadable | None]:
+        return list(map(loaded, self.read(self.sql.load, [job.job_id for job in jobs], budget)))
+
+    # about to be written
+    @retried
+    def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]:
+        with self.db.writing(durable=False) as conn:
+            held = self._renew(conn, jobs, lease)
+        return [job.job_id in held for job in jobs]
+
+    @retried
+    def fence(self, jobs: Sequence[Job], lease: float, above: int = 0) -> tuple[int, list[bool]]:
+        # durable: the index keeps the number, so the store must never issue it again, and must
+        # keep the entries marked as in doubt
+        with self.db.writing(durable=True) as conn:
+            if above:
+                self.engine.raise_counter(conn, above)
+            held = self._renew(conn, jobs, lease)
+            number = self.engine.fresh_number(conn)
+            conn.execute(self.sql.doubt_ledger, (number, self.engine.listed(held)))
+        return number, [job.job_id in held for job in jobs]
+
+    def _renew(self, conn: Connection, jobs: Sequence[Job], lease: float) -> set[int]:
+        """Extend the leases of jobs whose token is still valid; returns their numbers."""
+        until = self.engine.now() + lease
+        return self.held_ids(conn, self.sql.renew, (until,), jobs)
+
+    def held_ids(
+        self, conn: Connection, query: str, values: tuple[Any, ...], jobs: Sequence[Job]
+    ) -> set[int]:
+        """Change jobs whose token is still valid; returns their numbers."""
+        ordered = sorted(jobs, key=lambda job: job.job_id)
+        held = ([job.job_id for job in ordered], [job.token for job in ordered])
+        return {job_id for (job_id,) in conn.execute(query, (*values, *held)).fetchall()}
+
+    # finished
+    @retried
+    def finish(self, finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
+        if not finishes:
+            return []
+        self._check_read(finishes)
+        with self.db.writing(durable=must_last(finishes)) as conn:
+            reveals = [f.job.record for f in finishes if f.reveal is not None or f.gone]
+            if reveals:  # before their jobs, as a save locks them
+                self._writer.lock_records(conn, reveals)
+            done = self._finish_untouched(conn, finishes)
+            rest, good = list[Finish](), list(finishes)
+            if len(done) < len(finishes):
+                rest = [f for f in finishes if f.job.job_id not in done]
+                good = [f for f in finishes if f.job.job_id in done]
+            if rest or any(f.change or f.reveal for f in good):
+                now = self.engine.moment(conn)
+                if rest:
+                    done |= self._finish_rest(conn, rest, good, now)
+                self._write_results(conn, good, apply, now)
+        if rest:
+            self.engine.wake()
+        else:
+            self.engine.tell()
+        return [f.job.job_id in done for f in finishes]
+
+    def _check_read(self, finishes: Sequence[Finish]) -> None:
+        """Reject a caller's own finishes that would lose a record that was never read."""
+        if jobs := unread(finishes):
+            kinds = self.engine.listed({job.kind for job in jobs})
+            check_read(jobs, {kind for (kind,) in self.read(self.sql.loaded_kinds, kinds)})
+
+    def _finish_untouched(self, conn: Connection, finishes: Sequence[Finish]) -> set[int]:
+        """Finish the jobs that did not change since their claim, and add their attempts. These are
+        nearly all jobs. Returns their numbers."""
+        batches: dict[str, list[Finish]] = defaultdict(list)
+        for f in finishes:
+            if f.job.token is not None and f.seq == f.job.claimed_seq:
+                batches[f.job.token].append(f)
+        done: set[int] = set()
+        for token, batch in sorted(batches.items()):
+            done |= self._finish_claimed(conn, token, batch)
+        return done
+
+    def _finish_claimed(self, conn: Connection, token: str, finishes: Sequence[Finish]) -> set[int]:
+        """Finish those jobs that did not change since they were claimed with this token."""
+        raise NotImplementedError
+
+    def _finish_rest(
+        self, conn: Connection, finishes: Sequence[Finish], good: list[Finish], now: float
+    ) -> set[int]:
+        """Handle the other finishes: lost leases, overtaken jobs and repeated finishes. Those whose
+        results may still be written are added to `good`. Returns the ids of the jobs that count as
+        finished."""
+        standing = self._standing(conn, [f.job for f in finishes])
+        held = [f for f in finishes if holds(standing, f.job)]
+        overtaken = [f.job.record for f in held if standing[f.job.job_id].seq > f.seq]
+        born: dict[int, int] = {}
+        if overtaken:  # a result from before the record's `born` seq belongs to a deleted record
+            born = dict(conn.execute(self.sql.born, (self.engine.listed(overtaken),)).fetchall())
+        good += [f for f in held if f.seq >= born.get(f.job.record, 0)]
+        if held:
+            self.engine.each(conn, self.sql.finish, [(now, f.seq, f.job.job_id) for f in held])
+            self.engine.each(conn, self.sql.add_attempts, [done_row(f, now) for f in held])
+        repeated = {f.job.job_id for f in finishes if was_finished(standing, f)}
+        return repeated.union(f.job.job_id for f in held)
+
+    def _write_results(
+        self, conn: Connection, held: Sequence[Finish], apply: Apply | None, now: float
+    ) -> None:
+        """Write points, ledger and records of held jobs."""
+        if changes := [f.change for f in held if f.change]:
+            self._write_points(conn, held, changes, apply)
+        reveals = [f for f in held if f.reveal is not None or f.gone]
+        if reveals:  # after the ledger, which a switch of versions locks
+            self._reveal(conn, self._writer.appearing(conn, reveals, now), now)
+        if changes:
+            versions = self.engine.listed({f.job.version for f in held})
+            conn.execute(self.sql.touch_versions, (now, versions))
+
+    def _write_points(
+        self,
+        conn: Connection,
+        held: Sequence[Finish],
+        changes: Sequence[Change],
+        apply: Apply | None,
+    ) -> None:
+        applied = apply(changes, conn) if apply is not None else None
+        if applied is not None and applied.missing:
+            raise ChunksMissing(applied.missing)  # rolls the transaction back
+        kept, dropped = list[Values](), list[Values]()
+        for f in held:
+            if c := f.change:
+                if f.chunks:
+                    kept.append((c.record, c.version, c.seq, pack_chunks(f.chunks), f.fence))
+                else:
+                    dropped.append((c.record, c.version, c.seq))
+        with self._tenants.counting(conn, [change.record for change in changes]):
+            self.engine.each(conn, self.sql.put_ledger, sorted(kept))
+            self.engine.each(conn, self.sql.drop_ledger, sorted(dropped))
+
+    def _reveal(self, conn: Connection, finishes: Sequence[Finish], now: float) -> None:
+        """Make boxed and loaded records appear, unless a newer change came first."""
+        wanted = self.engine.listed(f.job.record for f in finishes)
+        known = {
+            record: Row("", record, state, seq, created_at=created, version=version, born=born,
+                        was_live=state == "live")
+            for record, state, seq, created, version, born
+            in conn.execute(self.sql.reveal_state, (wanted,)).fetchall()
+        }  # fmt: skip
+        gone, shown = (defaultdict[str, list[Any]](list) for _ in range(2))
+        for f in finishes:
+            row = known.get(f.job.record)
+            if row is None or row.seq > f.record_seq:
+                continue
+            if f.reveal is not None:
+                row.id, row.seq = f.job.record_id, f.record_seq
+                words = self._changes.words(f.reveal)
+                shown[f.job.tenant].append(row.shown(f.reveal, now, words))
+            elif row.was_live:
+                gone[f.job.tenant].append((f.seq, row.record))
+        for tenant, records in shown.items():
+            self._changes.update(conn, tenant, records)
+        for tenant, removed in gone.items():
+            self._changes.remove(conn, tenant, removed, now)
+
+    # failed
+    @retried
+    def fail(self, failures: Sequence[Failure]) -> list[Status | None]:
+        ends: list[Status | None] = []
+        with self.db.writing(durable=False) as conn:
+            now = self.engine.moment(conn)
+            standing = self._standing(conn, [f.job for f in failures])
+            back, attempts = [], []
+            for f in failures:
+                if not holds(standing, f.job):
+                    ends.append(None)
+                    continue
+                end = fail(standing[f.job.job_id], f.error, f.retry_at, now)
+                back.append(_put_back_row(f.job, end))
+                outcome = Outcome.FAILED if end.status is Status.FAILED else Outcome.RETRY
+                attempts.append(attempt_row(f.job, outcome, f.worker, f.error, now))
+                ends.append(end.status)
+            self.engine.each(conn, self.sql.put_back, back)
+            self.engine.each(conn, self.sql.add_attempts, attempts)
+        self.engine.wake()
+        return ends
 
     @retried
     def release(
         self, jobs: Sequence[Job], *, error: str | None = None, due: float | None = None
     ) -> list[bool]:
-        clean = None if error is None else error.replace("\0", " ")
+        said = None if error is None else clean(error)
         with self.db.writing(durable=False) as conn:
-            self.write_leases(conn, jobs)
-            rows = conn.execute(self.sql.release, (clean, due, *held_rows(jobs)))
-            done = {row[0] for row in rows}
-        self.wake()
+            done = self._release(conn, jobs, said, due)
+        self.engine.wake()
         return [job.job_id in done for job in jobs]
 
-    def _renew(self, conn: Connection, jobs: Sequence[Job], lease: float) -> set[int]:
+    def _release(
+        self, conn: Connection, jobs: Sequence[Job], error: str | None, due: float | None
+    ) -> set[int]:
+        """Return jobs whose token is still valid to the queue; returns their numbers."""
         self.write_leases(conn, jobs)
-        return {row[0] for row in conn.execute(self.sql.renew, (lease, *held_rows(jobs)))}
+        return self.held_ids(conn, self.sql.release, (error, due), jobs)
 
-    def next_due(self, versions: Sequence[int] | None = None) -> float | None:
-        which = None if versions is None else list(versions)
-        with self.db.reading() as conn:
-            moments = [conn.execute(self.sql.next_scheduled, (which,)).fetchone()[0]]
-            moments.append(conn.execute(self.sql.next_expiry, (0.0,)).fetchone()[0])
-        return min((m for m in moments if m is not None), default=None)
+    # recovered from a worker that crashed
+    def any_expired(self) -> bool:
+        (soonest,) = self.read_one(self.sql.next_expiry, 0.0)
+        return soonest is not None and soonest < self.engine.now()
 
     @retried
-    def join_version(self, version: int, limit: int = 1000) -> int:
+    def recover(
+        self, *, threshold: float | None = None, tenant: str | None = None, limit: int = 1000
+    ) -> list[Job]:
         with self.db.writing(durable=False) as conn:
-            now = self.moment(conn)
-            which = (version, limit)
-            records = [row[0] for row in conn.execute(self.sql.to_appear, which)]
-            self.lock_records(conn, records)
-            # read again: some may have changed before they were locked
-            found = [row for row in conn.execute(self.sql.to_appear, which) if row[0] in records]
-            numbers = self.take_numbers(conn, len(found)) if found else iter(())
-            jobs: dict[str, list[Values]] = defaultdict(list)
-            for record, tenant, *what in found:
-                op, priority, due, seq, attempts, box = what
-                jobs[tenant].append(
-                    (next(numbers), record, version, op, priority, due, seq, attempts, box, None,
-                     None)
-                )  # fmt: skip
-            for tenant, group in jobs.items():
-                self._write_jobs(conn, tenant, now, group)
-        self.wake()
-        return len(records)
+            now = self.engine.moment(conn)
+            back, attempts = [], []
+            jobs = self.engine.jobs_of(conn, self._expired(conn, now, threshold, tenant, limit))
+            standing = self._written(conn, jobs)
+            for job in jobs:
+                end = expire(standing[job.job_id], now)
+                back.append(_put_back_row(job, end))
+                crashed = attempt_row(job, Outcome.CRASHED, job.worker or "", end.error, now)
+                attempts.append(crashed)
+            self.engine.each(conn, self.sql.put_back, back)
+            self.engine.each(conn, self.sql.add_attempts, attempts)
+            ended = self.engine.listed(job.job_id for job in jobs)
+            query = self.engine.select_written + self.sql.jobs_by_id
+            recovered = self.engine.jobs_of(conn, conn.execute(query, (ended,)).fetchall())
+        self.engine.wake()
+        return recovered
+
+    def _expired(
+        self,
+        conn: Connection,
+        now: float,
+        threshold: float | None,
+        tenant: str | None,
+        limit: int,
+    ) -> list[JobRow]:
+        query, which = self.sql.expired, [now, tenant, limit]
+        if threshold is not None:
+            query, which = self.sql.stuck, [now, tenant, limit, now - threshold]
+        rows: list[JobRow] = conn.execute(self.engine.select_jobs + query, which).fetchall()
+        return rows
+
+    # rows
+    def write_leases(self, conn: Connection, jobs: Sequence[Job]) -> None:
+        """Copy leases from claims to the rows of their jobs, in engines that keep them apart."""
+
+    def _standing(self, conn: Connection, jobs: Sequence[Job]) -> dict[int, JobState]:
+        """The current states of jobs, locked until the transaction ends."""
+        self.write_leases(conn, jobs)
+        return self._written(conn, jobs)
+
+    def _written(self, conn: Connection, jobs: Sequence[Job]) -> dict[int, JobState]:
+        wanted = self.engine.listed(job.job_id for job in jobs)
+        return dict(map(standing_of, conn.execute(self.sql.standing, (wanted,)).fetchall()))
 
 
-def held_rows(jobs: Sequence[Job]) -> tuple[list[int], list[str | None]]:
-    ordered = sorted(jobs, key=lambda job: job.job_id)
-    return [job.job_id for job in ordered], [job.token for job in ordered]
+def _put_back_row(job: Job, end: JobState) -> Values:
+    return (
+        end.status.value, end.scheduled_for, end.attempts, end.crashes, clean(end.error or ""),
+        end.completed_at, job.job_id,
+    )  # fmt: skip

@@ -1,234 +1,142 @@
-"""What a change does to a record. It is decided here; each engine has its own way to write it."""
+"""Reading records: as callers saved them, for searches, and for `verify`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Sequence
+from itertools import starmap
+from typing import Any, ClassVar
 
-from evervec.model.basics import quick_maker
-from evervec.model.jobs import Op, Status, Ticket
-from evervec.stores.values import Draft
+from evervec.model.basics import as_datetime
+from evervec.model.filters import Conditions
+from evervec.model.jobs import Status
+from evervec.model.records import Record
+from evervec.stores.ledger import unpack_chunks
+from evervec.stores.sql.engine import Part
+from evervec.stores.sql.filters import Filter
+from evervec.stores.sql.words import part_of_text, terms
+from evervec.stores.values import Candidate, Digest, Expected, Found, Typed
 
-_make_ticket = quick_maker(Ticket)
+Scores = list[tuple[int, float]]
+"""records with their scores, best first"""
 
 
-@dataclass(slots=True)
-class Row:
-    """A record as it is stored, then as this batch leaves it."""
+class Records(Part):
+    """The part of the store that reads records. Each engine has its own full-text search."""
 
-    id: str
-    record: int = 0  # 0: not stored yet
-    state: str = ""
-    seq: int = 0
-    hash: bytes | None = None
-    weight: float = 1.0
-    created_at: float = 0.0
-    updated_at: float = 0.0
-    version: int | None = None
-    metadata: str = "{}"
-    data: str | None = None
-    born: int = 0
-    job_id: int = 0
-    job_status: str | None = None
-    job_op: str | None = None
-    boxed: bool = False
-    ledger_seq: int | None = None
-    # what the batch does with it
-    draft: Draft | None = None
-    quiet: bool = False
-    was_stored: bool = False
-    was_live: bool = False
-    job_ids: tuple[int, ...] = ()
-    """numbers for new jobs, one per version"""
-    box_seq: int = 0
-    """the seq of the add that filled its job's box; 0: the add is in this batch"""
+    filter: ClassVar[type[Filter]]
+    """how the engine reads JSON"""
 
-    @classmethod
-    def stored(cls, found: tuple[Any, ...]) -> Row:
-        """From a row of `known_records`."""
-        row = cls(*found)
-        row.job_id = row.job_id or 0
-        row.was_stored, row.was_live = True, row.state == "live"
-        return row
+    def get(self, tenant: str, kind: str, id: str) -> Record | None:
+        query = f"select {self.sql.record_columns}\n{self.sql.record}"
+        row = self.read_one(query, tenant, kind, id)
+        return _record(row) if row else None
 
-    def same_as(self, draft: Draft) -> bool:
-        """Whether nothing that is searched or embedded differs, and its vectors exist or a job will
-        make them."""
-        return (
-            self.state == "live"
-            and self.hash == draft.hash
-            and self.metadata == draft.metadata
-            and self.weight == draft.weight
-            and not self.boxed
-            and (
-                self.job_status not in (None, Status.FAILED)
-                or (self.job_status is None and (self.ledger_seq or -1) >= self.seq)
-            )
+    def page(
+        self,
+        tenant: str,
+        *,
+        kind: str | None = None,
+        embedded: bool | None = None,
+        filter: Conditions = (),
+        after: tuple[str, str] | None = None,
+        limit: int = 100,
+    ) -> list[Record]:
+        values, tests = [tenant, limit], ["r.tenant = $1 and r.state = 'live'"]
+        if kind is not None:
+            values.append(kind)
+            tests.append(f"r.kind = ${len(values)}")
+        if after is not None:
+            values += after
+            tests.append(f"(r.kind, r.id) > (${len(values) - 1}, ${len(values)})")
+        given = self.filter(filter, len(values))
+        shown = "true" if embedded is None else "embedded" if embedded else "not embedded"
+        query = self.engine.dialect(
+            f"select * from (select {self.sql.record_columns} where {' and '.join(tests)}"
+            f"{given.clause}) as f where {shown} order by kind, id limit $2"
         )
+        return list(map(_record, self.read(query, *values, *given.values)))
 
-    def take(self, numbers: Iterator[int], targets: int) -> None:
-        """Take a new seq, and numbers for the jobs that the record may need."""
-        self.seq = next(numbers)
-        fresh = tuple(islice(numbers, targets))
-        self.job_ids = self.job_ids or fresh  # two drafts in one batch share a job
-        self.job_id = self.job_id or self.job_ids[0]
+    # search
+    def search_text(
+        self,
+        tenant: str,
+        kind: str | None,
+        query: str,
+        limit: int,
+        filter: Conditions,
+    ) -> Scores:
+        words = terms(query)
+        if words and (found := self._ranked(tenant, kind, words, limit, filter)):
+            return found
+        # for words that the engine cannot split, such as a part of Chinese or Japanese text
+        if (part := part_of_text(query)) is None:
+            return []
+        return self._matching(self.sql.contains_text, [tenant, kind, limit, part], filter)
 
-    def seq_of(self, box: str | None) -> int | None:
-        """The seq of the add that filled its job's box."""
-        return None if box is None else self.box_seq or self.seq
+    @abstractmethod
+    def _ranked(
+        self,
+        tenant: str,
+        kind: str | None,
+        words: list[str],
+        limit: int,
+        conditions: Conditions,
+    ) -> Scores:
+        """The live records that contain words or phrases, the best first."""
 
-    @property
-    def quiet_values(self) -> tuple[Any, ...]:
-        """The parameters of `update_quietly`."""
-        return self.created_at, self.updated_at, self.version, self.data, self.record
+    def _matching(self, query: str, head: list[Any], conditions: Conditions) -> Scores:
+        """The rows of a query that is filtered by metadata; `head`: its other parameters."""
+        given = self.filter(conditions, len(head))
+        return self.read(query.replace("{filter}", given.clause), *head, *given.values)
 
-    @property
-    def can_be_deleted(self) -> bool:
-        """Whether it is live, or a job may still make it appear."""
-        will_appear = self.job_op in (Op.OPEN, Op.LOAD) and self.job_status != Status.DONE
-        return self.state == "live" or will_appear
+    def candidates(self, tenant: str, records: Sequence[int]) -> dict[int, Candidate]:
+        rows = self.read(self.sql.candidates, self.engine.listed(records), tenant)
+        return {found.record: found for found in starmap(Candidate, rows)}
 
-    def content(self, draft: Draft, now: float) -> tuple[Any, ...]:
-        """The record's values with this draft, in the order of the columns after its id."""
-        return (
-            "live", self.seq, self.born if self.was_live else self.seq, draft.hash, draft.weight,
-            *self.times(draft, now), self.version, draft.title, draft.metadata, draft.data,
-            draft.text,
-        )  # fmt: skip
+    def ledgers(self, records: Sequence[int], versions: Sequence[int]) -> dict[int, bytes]:
+        listed = self.engine.listed
+        return dict(self.read(self.sql.ledgers, listed(records), listed(versions)))
 
-    def times(self, draft: Draft, now: float) -> tuple[float, float]:
-        """The record's creation and update times, if it is saved or boxed now."""
-        created, updated = draft.created_at, draft.updated_at
-        if created is None:
-            known = self.was_live or (self.was_stored and self.state == "hidden")
-            created = self.created_at if known else now
-        return created, now if updated is None else updated
+    def found(self, records: Sequence[int]) -> dict[int, Found]:
+        rows = self.read(self.sql.found, self.engine.listed(records))
+        return {found.record: found for found in starmap(Found, rows)}
 
+    # attached tables, backfill and verify
+    def digests(self, tenant: str, kind: str, ids: Sequence[str]) -> dict[str, Digest]:
+        rows = self.read(self.sql.digests, tenant, kind, self.engine.listed(ids))
+        return {
+            id: Digest(hash, metadata, weight, bool(busy))
+            for id, state, hash, metadata, weight, busy in rows
+            if state == "live" or busy
+        }
 
-NewJob = tuple[Row, Op, str | None]
-"""a job's record, op and box"""
+    def sizes(self, records: Sequence[int]) -> int:
+        (size,) = self.read_one(self.sql.sizes, self.engine.listed(records))
+        return int(size)
 
+    def typed(self, kind: str, after: int, limit: int) -> list[Typed]:
+        return list(map(Typed._make, self.read(self.sql.typed, after, kind, limit)))
 
-def judge(row: Row, draft: Draft) -> str:
-    """Whether a draft is stale, unchanged or changed, compared with the row. Updates the row."""
-    if draft.if_seq is not None and row.seq != draft.if_seq:
-        return "stale"
-    if draft.version is not None:
-        if row.version is not None and draft.version <= row.version:
-            return "stale"
-        row.version = draft.version
-        row.quiet = True
-    if row.draft is None and row.same_as(draft):
-        created, updated = draft.created_at, draft.updated_at
-        if created is not None and created != row.created_at:
-            row.created_at, row.quiet = created, True
-        if updated is not None and updated != row.updated_at:
-            row.updated_at, row.quiet = updated, True
-        if draft.data != row.data:
-            row.data, row.quiet = draft.data, True
-        return "unchanged"
-    row.draft = draft
-    return "changed"
-
-
-def compare(drafts: Iterable[Draft], rows: dict[str, Row]) -> list[tuple[Draft, Row, str]]:
-    """What each draft does to its row, in order; a record without a row gets one."""
-    steps = []
-    for draft in drafts:
-        row = rows.get(draft.id)
-        if row is None:
-            row = rows[draft.id] = Row(draft.id)
-        steps.append((draft, row, judge(row, draft)))
-    return steps
-
-
-def number(
-    kind: str,
-    steps: Iterable[tuple[Draft, Row, str]],
-    numbers: Iterator[int],
-    targets: int,
-) -> list[Ticket]:
-    """Give each change its seq and its jobs' numbers, in order; returns the tickets of all
-    drafts."""
-    tickets = []
-    for draft, row, verdict in steps:
-        is_new = not row.record or row.state == "deleted"
-        if verdict == "changed":
-            row.take(numbers, targets)
-            row.record = row.record or row.seq
-            row.state = row.state if draft.boxed else "live"
-        accepted, changed = verdict != "stale", verdict == "changed"
-        tickets.append(_make_ticket(kind, draft.id, row.job_id, row.seq, accepted, is_new, changed))
-    return tickets
+    def expected(self, tenant: str | None, version: int, after: int, limit: int) -> list[Expected]:
+        return [
+            Expected(
+                record, owner, kind, id, state == "live",
+                ledger_seq is not None and ledger_seq >= seq and not doubtful,
+                (ledger_seq or 0) >= cut_since, None if status is None else Status(status),
+                unpack_chunks(chunks), points_seq or 0, bool(doubtful),
+            )
+            for (
+                record, owner, kind, id, state, seq, ledger_seq, points_seq, doubtful, chunks,
+                cut_since, status,
+            ) in self.read(self.sql.expected, version, after, tenant, limit)
+        ]  # fmt: skip
 
 
-@dataclass(slots=True)
-class Writes:
-    """The writes of a batch: each record once, with its last draft."""
-
-    inserts: list[tuple[Row, Draft]] = field(default_factory=list)
-    updates: list[tuple[Row, Draft]] = field(default_factory=list)
-    stubs: list[Row] = field(default_factory=list)
-    """hidden rows of records that appear later, when their box is opened"""
-    quiet: list[tuple[Any, ...]] = field(default_factory=list)
-    """parameters of `update_quietly`"""
-    jobs: list[NewJob] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, rows: Iterable[Row], now: float) -> Writes:
-        writes = cls()
-        for row in rows:
-            draft = row.draft
-            if draft is None:
-                if row.quiet:
-                    writes.quiet.append(row.quiet_values)
-            elif draft.boxed:
-                writes.jobs.append((row, Op.OPEN, pack_box(draft, *row.times(draft, now))))
-                if not row.was_stored:
-                    row.state = "hidden"
-                    writes.stubs.append(row)
-                elif row.version is not None:
-                    writes.quiet.append(row.quiet_values)
-            else:
-                writes.jobs.append((row, Op.EMBED, None))
-                (writes.updates if row.was_stored else writes.inserts).append((row, draft))
-        return writes
-
-
-def tickets_of_deletes(
-    kind: str, ids: Iterable[str], rows: Mapping[str, Row], accepted: set[str]
-) -> list[Ticket]:
-    """The tickets of deletes. Of several deletes of one id, the first is the accepted one."""
-    tickets = []
-    for id in ids:
-        found = rows.get(id) or Row(id)
-        first = id in accepted
-        accepted.discard(id)
-        tickets.append(Ticket(kind, id, found.job_id, found.seq, first, False, first))
-    return tickets
-
-
-def stub_of(row: Row, tenant: str, kind: str, seq: int, now: float) -> tuple[Any, ...]:
-    """The row of a hidden record."""
-    return (
-        row.record, tenant, kind, row.id, "hidden", seq, seq, None, 1.0, now, now, row.version,
-        None, "{}", None, "",
+def _record(row: tuple[Any, ...]) -> Record:
+    tenant, kind, id, seq, title, text, metadata, weight, created, updated, embedded = row
+    return Record(
+        tenant, kind, id, seq, title, text, json.loads(metadata), weight,
+        as_datetime(created), as_datetime(updated), bool(embedded),  # type: ignore[arg-type]
     )  # fmt: skip
-
-
-def scope(tenant: str) -> str:
-    """The word that restricts a full-text search to this tenant's records."""
-    return "t" + tenant.encode().hex()
-
-
-_BOX = ("text", "title", "metadata", "weight", "data")
-
-
-def pack_box(draft: Draft, created_at: float | None, updated_at: float | None) -> str:
-    """Serialize a boxed record with its times: those of the add, not of its appearance."""
-    content = {name: getattr(draft, name) for name in _BOX}
-    times = {"created_at": created_at, "updated_at": updated_at}
-    return json.dumps(content | times, ensure_ascii=False)

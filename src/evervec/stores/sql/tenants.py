@@ -7,17 +7,17 @@ SQLite, except for new records; in code in DuckDB. Usage is never computed by sc
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from evervec.errors import QuotaExceeded
 from evervec.model.basics import as_datetime
 from evervec.model.reports import Limits, Usage
 from evervec.settings import Settings
-from evervec.stores.sql.engine import Connection, Engine
-from evervec.stores.sql.records import Row
+from evervec.stores.sql.engine import Connection, Engine, Part
+from evervec.stores.sql.record_rows import RecordValues, Row
 from evervec.stores.values import Draft
 from evervec.telemetry.counters import QUOTAS
 
@@ -41,13 +41,12 @@ def default_limits(settings: Settings) -> Limits:
     )  # fmt: skip
 
 
-class Tenants(Engine):
+class Tenants(Part):
     """The part of the store that keeps tenants' limits and usage."""
 
-    default_limits = Limits(1, 0, 0, 0, 0, 0, 0.0)
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, engine: Engine, default_limits: Limits) -> None:
+        super().__init__(engine)
+        self.default_limits = default_limits
         self._limits: dict[str, tuple[float, Limits]] = {}
         self._kinds_there: set[tuple[str, str]] = set()
 
@@ -67,11 +66,10 @@ class Tenants(Engine):
                 conn.execute(self.sql.set_limits, (tenant, *astuple(limits)))
             conn.execute(self.sql.drop_hold, (tenant,))
         self._limits.pop(tenant, None)
-        self.wake()
+        self.engine.wake()
 
     def limited_tenants(self) -> list[str]:
-        with self.db.reading() as conn:
-            return [row[0] for row in conn.execute(self.sql.limited_tenants).fetchall()]
+        return [tenant for (tenant,) in self.read(self.sql.limited_tenants)]
 
     def limits(self, tenant: str, conn: Connection | None = None) -> Limits:
         until, known = self._limits.get(tenant, (0.0, self.default_limits))
@@ -86,22 +84,30 @@ class Tenants(Engine):
 
     # usage
     def usage(self, tenant: str) -> Usage:
-        now = self.now()
+        now = self.engine.now()
         with self.db.snapshot() as conn:
             kinds = conn.execute(self.sql.kinds, (tenant,)).fetchall()
             records, size, chunks = conn.execute(self.sql.usage, (tenant,)).fetchone()
-            day = conn.execute(self.sql.spent, (tenant, day_of(now))).fetchone()
-            held = conn.execute(self.sql.hold, (tenant, now)).fetchone()
+            tokens, money = conn.execute(self.sql.spent, (tenant, day_of(now))).fetchone()
+            (held,) = conn.execute(self.sql.hold, (tenant, now)).fetchone() or (None,)
             limits = self._own_limits(conn, tenant).or_else(self.default_limits)
         return Usage(
-            tenant, len(kinds), int(records), int(size), int(chunks), int(day[0]), float(day[1]),
-            limits, as_datetime(held[0]) if held else None,
+            tenant, len(kinds), int(records), int(size), int(chunks), int(tokens), float(money),
+            limits, as_datetime(held),
         )  # fmt: skip
 
     def fold_usage(self, limit: int = 10_000) -> int:
         """Sum up the counts, in engines that log them change by change; returns how many rows were
         summed up."""
         return 0
+
+    def counting(self, conn: Connection, records: Collection[int]) -> AbstractContextManager[None]:
+        """Context for a change of those records or their ledger entries: it updates usage where no
+        trigger does."""
+        return nullcontext()
+
+    def count_new(self, conn: Connection, tenant: str, kind: str, records: int, size: int) -> None:
+        """Count new records, where no trigger does."""
 
     # checks before a change
     def lock_tenant(self, conn: Connection, tenant: str) -> None:
@@ -115,7 +121,7 @@ class Tenants(Engine):
         most = self.limits(tenant, conn).kinds
         if not most:
             return
-        there = {row[0] for row in conn.execute(self.sql.kinds, (tenant,)).fetchall()}
+        there = {name for (name,) in conn.execute(self.sql.kinds, (tenant,)).fetchall()}
         if kind in there:
             if len(self._kinds_there) >= _MOST_KNOWN:
                 self._kinds_there.clear()
@@ -136,7 +142,7 @@ class Tenants(Engine):
         sizes: dict[str, int] = {}
         if limits.bytes or limits.chunks:
             stored = {row.record: row.id for row in rows.values() if row.record}
-            found = conn.execute(self.sql.record_sizes, (self.listed(stored),)).fetchall()
+            found = conn.execute(self.sql.record_sizes, (self.engine.listed(stored),)).fetchall()
             sizes = {stored[record]: int(size) for record, size in found}
         room = _Room(tenant, limits, *self._used(conn, tenant))
         there = {row.id for row in rows.values() if row.record and row.state != "deleted"}
@@ -159,8 +165,10 @@ class Tenants(Engine):
         if not limits.records and not limits.chunks:
             return
         wanted = set(ids)
-        there = conn.execute(self.sql.digests, (tenant, kind, self.listed(wanted))).fetchall()
-        new = len(wanted) - sum(row[1] != "deleted" for row in there)
+        there = conn.execute(
+            self.sql.digests, (tenant, kind, self.engine.listed(wanted))
+        ).fetchall()
+        new = len(wanted) - sum(state != "deleted" for _, state, *_ in there)
         room = _Room(tenant, limits, *self._used(conn, tenant))
         for _ in range(new):
             if why := room.take(True, 0):
@@ -179,14 +187,13 @@ class Tenants(Engine):
             conn.execute(self.sql.add_hold, (tenant, until))
 
     def hold_spent(self, tenants: Iterable[str]) -> set[str]:
-        now = self.now()
+        now = self.engine.now()
         spent = set()
         for tenant in tenants:
             limits = self.limits(tenant)
             if not (limits.tokens or limits.money):
                 continue
-            with self.db.reading() as conn:
-                tokens, money = conn.execute(self.sql.spent, (tenant, day_of(now))).fetchone()
+            tokens, money = self.read_one(self.sql.spent, tenant, day_of(now))
             if _reached(tokens, limits.tokens) or _reached(money, limits.money):
                 self.hold(tenant, _next_day(now))
                 spent.add(tenant)
@@ -231,14 +238,10 @@ def _reached(used: float, most: float | None) -> bool:
     return bool(most) and used >= (most or 0)
 
 
-def size_of(draft: Draft) -> int:
+def size_of(record: Draft | RecordValues) -> int:
     """The size of a record in bytes, as the store counts it."""
-    return bytes_of(draft.title, draft.metadata, draft.data, draft.text)
-
-
-def bytes_of(title: str | None, metadata: str, data: str | None, text: str) -> int:
-    """The size of a record's parts in bytes, as the store counts it."""
-    parts = (title, metadata if metadata != "{}" else None, data, text)
+    metadata = record.metadata if record.metadata != "{}" else None
+    parts = (record.title, metadata, record.data, record.text)
     return sum(len(p) if p.isascii() else len(p.encode()) for p in parts if p)
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, takewhile, zip_longest
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from evervec.model.jobs import Job
 
 PROMOTED_AT_ONCE = 10_000
 """how many delayed jobs that have become due one claim makes claimable, at most"""
 
-JobRow = tuple[Any, ...]
 T = TypeVar("T")
 
 
@@ -78,11 +79,11 @@ def in_turns(groups: list[list[T]]) -> list[T]:
     return [row for rows in zip_longest(*groups) for row in rows if row is not None]
 
 
-def by_tenant(rows: Iterable[JobRow], tenant: int) -> list[list[JobRow]]:
-    """Rows grouped by tenant; `tenant`: the number of that column."""
-    groups: dict[str, list[JobRow]] = {}
-    for row in rows:
-        groups.setdefault(row[tenant], []).append(row)
+def by_tenant(jobs: Iterable[Job]) -> list[list[Job]]:
+    """Jobs grouped by tenant."""
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(job.tenant, []).append(job)
     return list(groups.values())
 
 

@@ -1,139 +1,156 @@
-"""Embedding versions and named locks."""
+"""Embedding versions of each kind."""
 
 from __future__ import annotations
 
-import secrets
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from evervec.model.basics import as_datetime
 from evervec.model.records import ModelSpec, Version
-from evervec.stores.sql.boxes import Boxes
-from evervec.stores.sql.engine import Connection
-from evervec.stores.values import Collection, KindSpec, LockHolder, Progress
+from evervec.stores.sql.engine import Connection, Engine, Part
+from evervec.stores.sql.job_rows import JobValues
+from evervec.stores.sql.job_writer import JobWriter
+from evervec.stores.sql.retries import retried
+from evervec.stores.sql.shared import Shared
+from evervec.stores.sql.tenants import Tenants
+from evervec.stores.values import Collection, Holding, KindSpec, Progress
 
 
-class Versions(Boxes):
-    """The part of the store that keeps the embedding versions of each kind, and named locks."""
+class Versions(Part):
+    """The part of the store that keeps the embedding versions of each kind."""
+
+    def __init__(self, engine: Engine, tenants: Tenants, writer: JobWriter, shared: Shared) -> None:
+        super().__init__(engine)
+        self._tenants = tenants
+        self._writer = writer
+        self._shared = shared
 
     def collections(self) -> list[Collection]:
         with self.db.reading() as conn:
-            return self.catalogue(conn).collections
+            return self.engine.catalogue(conn).collections
 
     def kinds(self, tenant: str) -> list[str]:
-        with self.db.reading() as conn:
-            return [row[0] for row in conn.execute(self.sql.kinds, (tenant,))]
+        return [kind for (kind,) in self.read(self.sql.kinds, tenant)]
 
     def collections_of(self, tenant: str) -> list[Collection]:
+        kinds = self.kinds(tenant)
         with self.db.reading() as conn:
-            kinds = [row[0] for row in conn.execute(self.sql.kinds, (tenant,))]
-            return self.catalogue(conn).of(kinds)
+            return self.engine.catalogue(conn).of(kinds)
 
-    def adopt(self, model: ModelSpec) -> None:
-        with self.db.writing(durable=True) as conn:
-            conn.execute(
-                self.sql.adopt, (model.name, model.provider, model.model, model.dimensions)
-            )
-            self.fresh_number(conn)
-
-    def describe(self, ways: Mapping[int, KindSpec]) -> None:
-        with self.db.writing(durable=True) as conn:
-            now = self.fresh_number(conn)
-            conn.executemany(
-                self.sql.describe_version,
-                [(way.chunker, now, int(way.app), version) for version, way in ways.items()],
-            )
-
-    def versions(self) -> list[Version]:
-        with self.db.reading() as conn:
-            rows = conn.execute(self.sql.versions).fetchall()
+    def all(self) -> list[Version]:
         return [
             Version(
                 name, kind, provider, model, dimensions, state, items, as_datetime(synced), chunker,
                 created_at=as_datetime(created),
             )
             for name, kind, provider, model, dimensions, state, items, synced, chunker, created
-            in rows
+            in self.read(self.sql.versions)
         ]  # fmt: skip
 
-    # migration to another model
-    def begin_versions(self, model: ModelSpec, kinds: Sequence[str]) -> None:
-        identity = (model.name, model.provider, model.model, model.dimensions)
+    def holdings(self, tenant: str) -> dict[tuple[str, str], Holding]:
+        rows = self.read(self.sql.holdings, tenant)
+        return {(kind, name): Holding(items, last) for kind, name, items, last in rows}
+
+    def adopt(self, model: ModelSpec) -> None:
         with self.db.writing(durable=True) as conn:
-            now = self.moment(conn)
+            conn.execute(self.sql.adopt, _identity(model))
+            self.engine.fresh_number(conn)
+
+    def describe(self, ways: Mapping[int, KindSpec]) -> None:
+        with self.db.writing(durable=True) as conn:
+            now = self.engine.fresh_number(conn)
+            conn.executemany(
+                self.sql.describe_version,
+                [(way.chunker, now, int(way.app), version) for version, way in ways.items()],
+            )
+
+    # migration to another model
+    def begin(self, model: ModelSpec, kinds: Sequence[str]) -> None:
+        with self.db.writing(durable=True) as conn:
+            now = self.engine.moment(conn)
             for kind in kinds:
-                number = self.fresh_number(conn)
-                conn.execute(self.sql.begin_version, (number, kind, *identity, now))
+                number = self.engine.fresh_number(conn)
+                conn.execute(self.sql.begin_version, (number, kind, *_identity(model), now))
 
     def all_know(self, version: int, state: str = "building") -> bool:
         return True
 
+    @retried
+    def join(self, version: int, limit: int = 1000) -> int:
+        with self.db.writing(durable=False) as conn:
+            now = self.engine.moment(conn)
+            to_appear = (self.sql.to_appear, (version, limit))
+            records = [record for record, *_ in conn.execute(*to_appear).fetchall()]
+            self._writer.lock_records(conn, records)
+            # read again: some may have changed before they were locked
+            found = [row for row in conn.execute(*to_appear).fetchall() if row[0] in records]
+            numbers = self.engine.numbers(conn, len(found))
+            jobs: dict[str, list[JobValues]] = defaultdict(list)
+            for record, tenant, op, priority, due, seq, attempts, box in found:
+                jobs[tenant].append(
+                    JobValues(
+                        next(numbers), record, version, op, priority, due, seq, attempts, box, None,
+                        None,
+                    )
+                )  # fmt: skip
+            for tenant, group in jobs.items():
+                self._writer.write_jobs(conn, tenant, now, group)
+        self.engine.wake()
+        return len(records)
+
     def progress(self, version: int) -> Progress:
         with self.db.snapshot() as conn:
-            records, current = conn.execute(self.sql.progress, (version,)).fetchone()
-            pending, failed = conn.execute(self.sql.version_jobs, (version,)).fetchone()
-            behind = conn.execute(self.sql.behind, (version,)).fetchone()[0]
-        return Progress(int(records), int(current), int(pending), int(failed), behind)
+            counts = [
+                int(count)
+                for query in (self.sql.progress, self.sql.version_jobs, self.sql.behind)
+                for count in conn.execute(query, (version,)).fetchone()
+            ]
+        return Progress(*counts)
 
-    def switch_versions(self, serve: Sequence[int], *, force: bool = False) -> int:
+    def switch(self, serve: Sequence[int], *, force: bool = False) -> int:
         with self.db.writing(durable=True) as conn:
-            self.halt_finishes(conn)
+            self._halt_finishes(conn)
             behind = 0
             for version in serve:
-                behind += conn.execute(self.sql.behind, (version,)).fetchone()[0]
+                (lacking,) = conn.execute(self.sql.behind, (version,)).fetchone()
+                behind += lacking
             if behind and not force:
                 return behind
-            conn.execute(self.sql.stand_by, (self.listed(serve),))
-            conn.execute(self.sql.serve, (self.listed(serve),))
-            self.fresh_number(conn)
-        while self.pass_boxes_on():
-            pass
-        self.wake()
+            conn.execute(self.sql.stand_by, (self.engine.listed(serve),))
+            conn.execute(self.sql.serve, (self.engine.listed(serve),))
+            self.engine.fresh_number(conn)
+        self._writer.pass_all_boxes_on()
+        self.engine.wake()
         return behind
 
-    def halt_finishes(self, conn: Connection) -> None:
+    def _halt_finishes(self, conn: Connection) -> None:
         """Block finishes until the transaction ends, in engines with concurrent writers."""
 
-    def retire_versions(self, versions: Sequence[int]) -> None:
+    def retire(self, versions: Sequence[int]) -> None:
         with self.db.writing(durable=True) as conn:
-            conn.execute(self.sql.retire, (self.listed(versions),))
-            self.fresh_number(conn)
+            conn.execute(self.sql.retire, (self.engine.listed(versions),))
+            self.engine.fresh_number(conn)
 
-    def drop_version(
-        self, version: int, limit: int = 1000, *, even_held: bool = False
-    ) -> int | None:
-        if passed_on := self.pass_boxes_on(limit):
+    def drop(self, version: int, limit: int = 1000, *, even_held: bool = False) -> int | None:
+        if passed_on := self._writer.pass_boxes_on(limit):
             return passed_on
         with self.db.writing(durable=False) as conn:
-            held = (version, self.moment(conn))
-            if not even_held and conn.execute(self.sql.held_version, held).fetchone()[0]:
-                return None
+            if not even_held:
+                which = (version, self.engine.moment(conn))
+                (held,) = conn.execute(self.sql.held_version, which).fetchone()
+                if held:
+                    return None
             gone: int = conn.execute(self.sql.drop_version_jobs, (version, limit)).rowcount
-            gone += self._drop_ledger(conn, version, limit)
+            rows = conn.execute(self.sql.version_records, (version, limit)).fetchall()
+            records = [record for (record,) in rows]
+            with self._tenants.counting(conn, records):
+                entries = (version, self.engine.listed(records))
+                gone += conn.execute(self.sql.drop_version_ledger, entries).rowcount
         return gone
 
-    def _drop_ledger(self, conn: Connection, version: int, limit: int) -> int:
-        gone: int = conn.execute(self.sql.drop_version_ledger, (version, limit)).rowcount
-        return gone
+    def forget(self, version: int) -> None:
+        self.write(self.sql.forget_version, version, durable=True)
 
-    def forget_version(self, version: int) -> None:
-        with self.db.writing(durable=True) as conn:
-            conn.execute(self.sql.forget_version, (version,))
 
-    # locks
-    def lock(self, name: str, holder: str, seconds: float) -> str | None:
-        with self.db.writing(durable=False) as conn:
-            now = self.moment(conn)
-            token = secrets.token_hex(16)
-            row = conn.execute(
-                self.sql.take_lock, (name, holder, token, now + seconds, now)
-            ).fetchone()
-        return row[0] if row else None
-
-    def unlock(self, name: str, token: str) -> None:
-        with self.db.writing(durable=False) as conn:
-            conn.execute(self.sql.drop_lock, (name, token))
-
-    def lock_holder(self, name: str) -> LockHolder | None:
-        with self.db.reading() as conn:
-            row = conn.execute(self.sql.lock_holder, (name,)).fetchone()
-        return LockHolder(*row) if row else None
+def _identity(model: ModelSpec) -> tuple[str, str, str, int]:
+    return model.name, model.provider, model.model, model.dimensions

@@ -62,9 +62,10 @@ delete from evervec_jobs
 where job_id in (select job_id from evervec_jobs where version = $1 limit $2)
 
 -- name: drop_version_ledger
-delete from evervec_ledger
-where version = $1
-    and record in (select record from evervec_ledger where version = $1 limit $2)
+delete from evervec_ledger where version = $1 and record in list($2)
+
+-- name: version_records
+select record from evervec_ledger where version = $1 limit $2
 
 -- name: forget_version
 delete from evervec_versions where version = $1 and state = 'retired'

@@ -59,7 +59,7 @@ set status = 'pending', attempts = iif(seq > claimed_seq, 0, max(attempts - 1, 0
     error = coalesce(?1, error),
     scheduled_for = iif(seq > claimed_seq, scheduled_for, coalesce(?2, scheduled_for)),
     later = later or ?2 is not null, token = null, lease_expires_at = null
-where job_id = ?3 and token = ?4 and status = 'processing'
+where job_id = ?3
 
 -- name: renew
 update evervec_jobs set lease_expires_at = ? where job_id = ?
@@ -80,4 +80,5 @@ select min(scheduled_for) from (
         order by scheduled_for limit 1))
 
 -- name: next_expiry
-select min(lease_expires_at) from evervec_jobs where status = 'processing'
+select min(lease_expires_at) from evervec_jobs
+where status = 'processing' and lease_expires_at >= ?

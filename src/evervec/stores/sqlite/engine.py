@@ -1,22 +1,21 @@
-"""What all parts of the SQLite store share: connections, queries, clock, counter."""
+"""SQLite's connections, queries and counter."""
 
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 import orjson
 
 from evervec.stores.named import Queries
 from evervec.stores.sql import engine
+from evervec.stores.sql.engine import Connection, Values
 from evervec.stores.sqlite.connections import Connections
 
 
-def _dialect(shared: str) -> str:
+def _dialect(query: str) -> str:
     """Translate the shared queries: `?1` for `$1`, lists as JSON, no casts."""
-    text = re.sub(r"::(?:double precision|\w+)", "", shared)
+    text = re.sub(r"::(?:double precision|\w+)", "", query)
     text = re.sub(r"\$(\d+)", r"?\1", text)
     return re.sub(r"list\((\?\d+)\)", r"(select value from json_each(\1))", text)
 
@@ -30,31 +29,37 @@ def listed(values: Iterable[object]) -> str:
 
 
 class Engine(engine.Engine):
-    """The base of the store's parts."""
+    """The connections and counter of one store."""
 
     sql = SQL
+    dialect = staticmethod(_dialect)
     listed = staticmethod(listed)
     db: Connections
 
     def __init__(self, db: Connections, clock: Callable[[], float], max_attempts: int) -> None:
-        super().__init__(clock, max_attempts)
-        self.db = db
+        super().__init__(db, clock, max_attempts)
+        self._marked: tuple[int | None, int] = (None, 0)
+        """the number of `commits`, read just before the mark, and the mark"""
 
-    def take_numbers(self, conn: sqlite3.Connection, count: int) -> int:
-        """Take `count` new numbers from the store's single counter; returns the first."""
-        last: int = conn.execute(SQL.take_numbers, (count,)).fetchone()[0]
-        return last - count + 1
+    def mark(self) -> int:
+        commits, (seen, mark) = self.db.commits(), self._marked
+        if commits is None or commits != seen:
+            mark = super().mark()
+            self._marked = (commits, mark)
+        return mark
 
-    def numbers(self, conn: Any, count: int) -> Iterator[int]:
-        first = self.take_numbers(conn, count) if count else 0
-        return iter(range(first, first + count))
+    def numbers(self, conn: Connection, count: int) -> Iterator[int]:
+        if not count:
+            return iter(())
+        (last,) = conn.execute(SQL.take_numbers, (count,)).fetchone()
+        return iter(range(last - count + 1, last + 1))
 
-    def raise_counter(self, conn: engine.Connection, above: int) -> None:
+    def raise_counter(self, conn: Connection, above: int) -> None:
         conn.execute(SQL.raise_counter, (above,))
 
-    def each(self, conn: engine.Connection, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    def each(self, conn: Connection, query: str, rows: Sequence[Values]) -> None:
         conn.executemany(query, rows)
 
-    def fresh_number(self, conn: engine.Connection) -> int:
-        number: int = conn.execute(SQL.take_numbers, (1,)).fetchone()[0]
-        return number
+    @staticmethod
+    def keyed(keys: Sequence[tuple[str, str, str]]) -> tuple[str]:
+        return (listed(keys),)

@@ -33,30 +33,30 @@ from json_each(?10)
 
 -- name: insert_record
 insert into evervec_records
-    (record, tenant, kind, id, state, seq, born, hash, weight, created_at, updated_at, version,
+    (tenant, kind, record, id, state, seq, born, hash, weight, created_at, updated_at, version,
      title, metadata, data, text)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
 
 -- name: update_record
 update evervec_records
-set state = ?, seq = ?, born = ?, hash = ?, weight = ?, created_at = ?, updated_at = ?, version = ?,
-    title = ?, metadata = ?, data = ?, text = ?
-where record = ?
+set state = ?3, seq = ?4, born = ?5, hash = ?6, weight = ?7, created_at = ?8, updated_at = ?9,
+    version = ?10, title = ?11, metadata = ?12, data = ?13, text = ?14
+where record = ?1
 
 -- name: delete_record
 update evervec_records
-set state = 'deleted', seq = ?, hash = null, updated_at = ?, title = null, metadata = '{}',
+set state = 'deleted', seq = ?2, hash = null, updated_at = ?1, title = null, metadata = '{}',
     data = null, text = ''
-where record = ?
+where record = ?3
 
 -- name: index_text
 insert into evervec_text (rowid, scope, title, text) values (?, ?, ?, ?)
 
 -- name: put_job
 insert into evervec_jobs
-    (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
-     created_at, box, trace, later, box_seq)
-values (?1, ?2, ?3, ?4, ?5, 'pending', ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?7 > ?10, ?13)
+    (tenant, created_at, job_id, record, version, op, status, priority, scheduled_for, later, seq,
+     max_attempts, box, box_seq, trace)
+values (?1, ?2, ?3, ?4, ?5, ?6, 'pending', ?7, ?8, ?8 > ?2, ?9, ?10, ?11, ?12, ?13)
 on conflict (record, version) do update set
     op = excluded.op,
     seq = excluded.seq,
@@ -101,10 +101,10 @@ where job_id in (select value from json_each(?))
 
 -- name: finish
 update evervec_jobs
-set status = iif(seq > ?1, 'pending', 'done'),
-    attempts = iif(seq > ?1, 0, attempts),
-    box = iif(seq > ?1, box, null),
-    finished_seq = ?1, completed_at = ?2, lease_expires_at = null, error = null, crashes = 0
+set status = iif(seq > ?2, 'pending', 'done'),
+    attempts = iif(seq > ?2, 0, attempts),
+    box = iif(seq > ?2, box, null),
+    finished_seq = ?2, completed_at = ?1, lease_expires_at = null, error = null, crashes = 0
 where job_id = ?3
 
 -- name: finish_untouched
@@ -123,7 +123,8 @@ from evervec_jobs
 where job_id in (select value from json_each(?))
 
 -- name: reveal_state
-select state, seq, created_at, version, born from evervec_records where record = ?
+select record, state, seq, created_at, version, born from evervec_records
+where record in (select value from json_each(?))
 
 -- name: born
 select record, iif(state = 'deleted', seq, born) from evervec_records

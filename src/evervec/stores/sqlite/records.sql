@@ -6,12 +6,10 @@ insert into evervec_versions (version, kind, state, created_at) values (?, ?, 's
 -- name: known_records
 select r.id, r.record, r.state, r.seq, r.hash, r.weight, r.created_at, r.updated_at, r.version,
        r.metadata, r.data, r.born, j.job_id, j.status, j.op, j.box is not null, l.seq
-from json_each(:ids) as wanted
-cross join evervec_records as r
-    on r.tenant = :tenant and r.kind = :kind and r.id = wanted.value
-left join evervec_jobs as j on j.record = r.record and j.version = :version
-left join evervec_ledger as l
-    on l.record = r.record and l.version = :version and l.doubt is null
+from json_each(?4) as wanted
+cross join evervec_records as r on r.tenant = ?1 and r.kind = ?2 and r.id = wanted.value
+left join evervec_jobs as j on j.record = r.record and j.version = ?3
+left join evervec_ledger as l on l.record = r.record and l.version = ?3 and l.doubt is null
 
 -- name: update_quietly
 update evervec_records set created_at = ?, updated_at = ?, version = ?, data = ? where record = ?
@@ -120,8 +118,10 @@ where r.record in (select value from json_each(?1)) and (?2 is null or r.kind = 
 
 -- name: contains_text
 select r.record, 1.0 from evervec_records as r
-where r.tenant = ?2 and r.state = 'live' and (?3 is null or r.kind = ?3)
-    and instr(lower(coalesce(r.title, '') || ' ' || r.text), lower(?1)) > 0
+where r.tenant = ?1 and r.state = 'live' and (?2 is null or r.kind = ?2)
+    and instr(lower(coalesce(r.title, '') || ' ' || r.text), lower(?4)) > 0{filter}
+order by r.record desc
+limit ?3
 
 -- name: candidates
 select r.record, r.kind, r.weight, r.updated_at

@@ -6,24 +6,22 @@ import os
 from pathlib import Path
 
 from evervec.settings import Settings
-from evervec.stores.sql.asking import Asking
-from evervec.stores.sql.audit import Audit
-from evervec.stores.sql.fleet import Fleet
-from evervec.stores.sql.keys import Keys
-from evervec.stores.sql.sharing import Sharing
-from evervec.stores.sql.tenants import default_limits
-from evervec.stores.sql.versions import Versions
-from evervec.stores.sqlite.care import Care
+from evervec.stores.sql.store import Parts, SqlStore
+from evervec.stores.sqlite.changes import Changes
 from evervec.stores.sqlite.connections import Connections
-from evervec.stores.sqlite.finding import Finding
-from evervec.stores.sqlite.looking import Looking
+from evervec.stores.sqlite.engine import Engine
+from evervec.stores.sqlite.job_writer import JobWriter
+from evervec.stores.sqlite.jobs import Jobs
+from evervec.stores.sqlite.leases import Leases
+from evervec.stores.sqlite.records import Records
 from evervec.stores.sqlite.schema import upgrade
+from evervec.stores.sqlite.tenants import Tenants
 
 
-class SqliteStore(Care, Looking, Finding, Sharing, Versions, Fleet, Keys, Asking, Audit):
+class SqliteStore(SqlStore):
     """Records, jobs and ledger in one SQLite file, or in memory when `path` is None."""
 
-    poll_seconds = 0.1
+    parts = Parts(JobWriter, Changes, Records, Leases, Jobs, tenants=Tenants)
 
     def __init__(
         self,
@@ -38,15 +36,19 @@ class SqliteStore(Care, Looking, Finding, Sharing, Versions, Fleet, Keys, Asking
         if path is not None and path.exists() and not os.access(path, os.W_OK):
             read_only = True
         db = _open(path, settings.busy_seconds, read_only or immutable, immutable)
-        super().__init__(db, settings.clock, settings.max_attempts)
-        self.default_limits = default_limits(settings)
-        self.url = db.name
+        engine = Engine(db, settings.clock, settings.max_attempts)
+        super().__init__(db.name, engine, settings)
         self.read_only = db.read_only
         self.folder = None if path is None else path.absolute().parent
         self.reads_at_once = path is not None  # in memory, readers wait for writers
 
-    def close(self) -> None:
-        self.db.close()
+    def tend(self) -> None:
+        self.db.checkpoint()
+
+    def check(self) -> str | None:
+        with self.db.reading() as conn:
+            (answer,) = conn.execute("pragma quick_check(1)").fetchone()
+        return None if answer == "ok" else str(answer)
 
 
 def _open(path: Path | None, busy_seconds: float, read_only: bool, immutable: bool) -> Connections:

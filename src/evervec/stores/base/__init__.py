@@ -1,0 +1,111 @@
+"""The port that every store implements: records, jobs, ledger and versions in one database.
+
+A store has parts, each with a protocol of its own; callers take the part that they need. Calls
+take batches, and each call is one transaction. A store knows nothing about providers or vectors.
+It orders changes (`seq`), leases jobs to workers, and lets only the holder of a job's token finish
+it. `tests/conformance` tests this contract on every engine.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from evervec.stores.base.jobs import Jobs, Leases
+from evervec.stores.base.records import Changes, Records
+from evervec.stores.base.service import Service
+from evervec.stores.base.shared import Shared, Tenants, Workers
+from evervec.stores.base.versions import Versions
+
+__all__ = [
+    "Changes",
+    "Jobs",
+    "Leases",
+    "Records",
+    "Service",
+    "Shared",
+    "Store",
+    "Tenants",
+    "Versions",
+    "Workers",
+]
+
+
+class Store(Protocol):
+    """A database that holds records, jobs, ledger, versions and locks."""
+
+    url: str
+    poll_seconds: float
+    """default interval between polls for changes that other processes wrote"""
+    reads_at_once: bool
+    """a small read takes microseconds: it waits for neither the network nor a lock"""
+    read_only: bool
+    """every write raises `StoreError`"""
+    folder: Path | None
+    """the folder of the store's files on this machine; None if it has none"""
+
+    @property
+    def changes(self) -> Changes: ...
+
+    @property
+    def records(self) -> Records: ...
+
+    @property
+    def jobs(self) -> Jobs: ...
+
+    @property
+    def leases(self) -> Leases: ...
+
+    @property
+    def versions(self) -> Versions: ...
+
+    @property
+    def tenants(self) -> Tenants: ...
+
+    @property
+    def shared(self) -> Shared: ...
+
+    @property
+    def workers(self) -> Workers: ...
+
+    @property
+    def service(self) -> Service: ...
+
+    def now(self) -> float:
+        """The current time by the clock that leases and schedules use."""
+
+    def connection(self) -> Any:
+        """The store's connection to pass as `conn=`, for engines where callers cannot open one
+        themselves. Raises `InvalidArgument` for engines where they can."""
+        ...
+
+    def try_write(self) -> None:
+        """Write a value and roll it back; raises the error that a real write would raise."""
+
+    def close(self) -> None: ...
+
+    def mark(self) -> int:
+        """A number that differs after any change of records, versions or points."""
+        ...
+
+    def wake(self) -> None:
+        """Wake the threads of this process that wait for a change."""
+
+    def wait(self, seen: int, timeout: float) -> int:
+        """Wait for the next `wake` after number `seen`; returns the number of wakes so far."""
+        ...
+
+    def forget_gone(self, spent_before: str) -> None:
+        """Purge expired locks, workers that were not seen for long, and the spend of days before
+        `spent_before`."""
+
+    def tend(self) -> None:
+        """Run the engine's own periodic maintenance."""
+
+    def troubles(self, seconds: float) -> list[str]:
+        """Conditions not caused by evervec that have blocked the engine for longer than this."""
+        ...
+
+    def check(self) -> str | None:
+        """What is damaged in the store's own files; None if they are intact."""
+        ...

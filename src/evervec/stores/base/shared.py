@@ -1,0 +1,92 @@
+"""Protocols of the parts with what processes share: notes, locks, tenants, workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from evervec.model.reports import Limits, Spend, Usage, WorkerState
+from evervec.stores.values import LockHolder, Note
+
+
+class Shared(Protocol):
+    """The part that keeps the state that processes share."""
+
+    def note(self, name: str) -> Note | None: ...
+
+    def put_note(self, name: str, value: str | None, revision: int | None) -> bool:
+        """Set a note, or delete it with None, if its revision is still the one that was read
+        (None: there was no note). False: another writer changed it first; nothing is changed."""
+        ...
+
+    def lock(self, name: str, holder: str, seconds: float) -> str | None:
+        """Take or renew a named lock that expires after `seconds`. Returns a token, or None if
+        another holder has it."""
+        ...
+
+    def unlock(self, name: str, token: str) -> None:
+        """Release a lock. Does nothing if the token is not the current one: each renewal makes a
+        new token."""
+
+    def lock_holder(self, name: str) -> LockHolder | None:
+        """The last holder to take or renew a lock, even if it has expired since; None: unlocked."""
+        ...
+
+    def add_spend(self, spent: Sequence[Spend]) -> None:
+        """Add to the daily totals."""
+
+    def spend(self, tenant: str | None, since: str) -> list[Spend]:
+        """The totals of each day from `since` on, the latest first."""
+        ...
+
+    def cached(self, model: str, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Cached vectors by chunk hash, whichever record they came from."""
+        ...
+
+    def cache(self, model: str, vectors: Mapping[bytes, bytes], most: int) -> None:
+        """Cache vectors by chunk hash; over all models at most `most`, the oldest are evicted."""
+
+
+class Tenants(Protocol):
+    """The part that keeps the limits and the usage of tenants."""
+
+    def limits(self, tenant: str) -> Limits:
+        """The limits in force for the tenant; changes by other processes show within a second."""
+        ...
+
+    def own_limits(self, tenant: str) -> Limits:
+        """The limits that are set for this tenant."""
+        ...
+
+    def set_limits(self, tenant: str, limits: Limits) -> None:
+        """Replace all limits of the tenant; jobs that a limit held back become claimable again."""
+
+    def limited_tenants(self) -> list[str]:
+        """Tenants for which limits are set."""
+        ...
+
+    def usage(self, tenant: str) -> Usage: ...
+
+    def fold_usage(self, limit: int = 10_000) -> int:
+        """Add logged usage changes to the totals, in engines that log each change; returns how
+        many changes were added."""
+        ...
+
+    def hold_spent(self, tenants: Iterable[str]) -> set[str]:
+        """Stop claims for the rest of the day for tenants that have used up their daily limits;
+        returns those tenants."""
+        ...
+
+
+class Workers(Protocol):
+    """The part that lists the workers."""
+
+    def beat(self, worker: str, *, version: str, held: int, done: int) -> None:
+        """Record that a worker is alive, how many jobs it holds and how many it has done."""
+
+    def leave(self, worker: str) -> None:
+        """Remove a worker that shuts down normally."""
+
+    def all(self) -> list[WorkerState]:
+        """Workers that were seen in the last hour."""
+        ...

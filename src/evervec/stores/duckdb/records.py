@@ -1,0 +1,32 @@
+"""Full-text search: BM25 over a table of words that is written with the records."""
+
+from __future__ import annotations
+
+from evervec.model.filters import Conditions
+from evervec.stores.duckdb.engine import Engine
+from evervec.stores.duckdb.filters import Filter
+from evervec.stores.sql import records
+from evervec.stores.sql.records import Scores
+
+
+class Records(records.Records):
+    """The part of the store that reads records."""
+
+    engine: Engine
+    filter = Filter
+
+    def _ranked(
+        self,
+        tenant: str,
+        kind: str | None,
+        words: list[str],
+        limit: int,
+        conditions: Conditions,
+    ) -> Scores:
+        stems = [stem for stem in dict.fromkeys(map(self.engine.stemmed, words)) if stem]
+        if not stems:
+            return []
+        single = [stem for stem in stems if " " not in stem]
+        phrases = [f" {stem} " for stem in stems if " " in stem]
+        head = [tenant, kind, limit, single, phrases]
+        return self._matching(self.sql.match_text, head, conditions)

@@ -1,0 +1,30 @@
+"""Full-text search, with PostgreSQL's stemming."""
+
+from __future__ import annotations
+
+from evervec.model.filters import Conditions
+from evervec.stores.postgres.filters import Filter
+from evervec.stores.sql import records
+from evervec.stores.sql.records import Scores
+from evervec.stores.sql.words import fold, owner_word
+
+
+class Records(records.Records):
+    """The part of the store that reads records."""
+
+    filter = Filter
+
+    def _ranked(
+        self,
+        tenant: str,
+        kind: str | None,
+        words: list[str],
+        limit: int,
+        conditions: Conditions,
+    ) -> Scores:
+        head = [tenant, kind, limit, f"'{owner_word(tenant)}'", *map(fold, words)]
+        any_of = " || ".join(
+            f"phraseto_tsquery('evervec.words', ${place}::text)"
+            for place in range(5, len(head) + 1)
+        )
+        return self._matching(self.sql.match_text.replace("{words}", any_of), head, conditions)

@@ -1,0 +1,103 @@
+"""A store composed of its parts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from evervec.errors import InvalidArgument
+from evervec.settings import Settings
+from evervec.stores.sql.changes import Changes
+from evervec.stores.sql.engine import Engine
+from evervec.stores.sql.job_writer import JobWriter
+from evervec.stores.sql.jobs import Jobs
+from evervec.stores.sql.leases import Leases
+from evervec.stores.sql.records import Records
+from evervec.stores.sql.service import Service
+from evervec.stores.sql.shared import Shared
+from evervec.stores.sql.tenants import Tenants, default_limits
+from evervec.stores.sql.versions import Versions
+from evervec.stores.sql.workers import FORGOTTEN_AFTER, Workers
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The classes of an engine's parts."""
+
+    writer: type[JobWriter]
+    changes: type[Changes]
+    records: type[Records]
+    leases: type[Leases]
+    jobs: type[Jobs] = Jobs
+    versions: type[Versions] = Versions
+    tenants: type[Tenants] = Tenants
+
+
+class SqlStore(ABC):
+    """The base of the stores: it connects the parts, and does what concerns the whole."""
+
+    parts: ClassVar[Parts]
+    poll_seconds = 0.1
+    reads_at_once = False
+    read_only = False
+    folder: Path | None = None
+
+    def __init__(self, url: str, engine: Engine, settings: Settings) -> None:
+        self.url = url
+        self.engine = engine
+        self.db = engine.db
+        make = self.parts
+        self.shared = Shared(engine)
+        self.workers = Workers(engine)
+        self.service = Service(engine)
+        self.records = make.records(engine)
+        self.tenants = make.tenants(engine, default_limits(settings))
+        writer = make.writer(engine)
+        self.changes = make.changes(engine, self.tenants, writer)
+        self.jobs = make.jobs(engine, self.tenants, writer)
+        self.leases = make.leases(engine, self.tenants, writer, self.changes)
+        self.versions = make.versions(engine, self.tenants, writer, self.shared)
+
+    def now(self) -> float:
+        return self.engine.now()
+
+    def mark(self) -> int:
+        return self.engine.mark()
+
+    def wake(self) -> None:
+        self.engine.wake()
+
+    def wait(self, seen: int, timeout: float) -> int:
+        return self.engine.wait(seen, timeout)
+
+    def try_write(self) -> None:
+        self.engine.try_write()
+
+    def connection(self) -> Any:
+        raise InvalidArgument(
+            f"{self.url} does not provide connections: open one with your own driver, and pass it "
+            "as conn="
+        )
+
+    def forget_gone(self, spent_before: str) -> None:
+        sql = self.engine.sql
+        with self.db.writing(durable=False) as conn:
+            now = self.engine.moment(conn)
+            conn.execute(sql.forget_locks, (now,))
+            conn.execute(sql.forget_workers, (now - FORGOTTEN_AFTER,))
+            conn.execute(sql.purge_spend, (spent_before,))
+            conn.execute(sql.forget_holds, (now,))
+
+    def tend(self) -> None:  # noqa: B027
+        """Does nothing in engines that maintain themselves."""
+
+    def troubles(self, seconds: float) -> list[str]:
+        return []
+
+    @abstractmethod
+    def check(self) -> str | None: ...
+
+    def close(self) -> None:
+        self.db.close()

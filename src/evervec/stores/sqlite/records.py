@@ -1,0 +1,42 @@
+"""Full-text search, by the words that SQLite's tokenizer finds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from evervec.model.filters import Conditions
+from evervec.stores.sql import records
+from evervec.stores.sql.engine import Engine
+from evervec.stores.sql.records import Scores
+from evervec.stores.sqlite.changes import scope
+from evervec.stores.sqlite.engine import SQL, listed
+from evervec.stores.sqlite.filters import Filter
+from evervec.stores.sqlite.ranking import Counts, Ranking
+
+
+class Records(records.Records):
+    """The part of the store that reads records."""
+
+    filter = Filter
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._counts = Counts()
+
+    def _ranked(
+        self,
+        tenant: str,
+        kind: str | None,
+        words: list[str],
+        limit: int,
+        conditions: Conditions,
+    ) -> Scores:
+        given = Filter(conditions, 2)
+        with self.db.snapshot() as conn:
+
+            def passes(records: Sequence[int]) -> set[int]:
+                values = [listed(records), kind, *given.values]
+                return {record for (record,) in conn.execute(SQL.passing + given.clause, values)}
+
+            filtered = passes if conditions or kind is not None else None
+            return Ranking(conn, scope(tenant), self._counts).best(words, limit, filtered)
