@@ -116,7 +116,8 @@ def test_what_a_killed_build_left_behind_is_built_anew(world: World, url: str) -
 def test_only_one_process_builds_it(world: World, url: str) -> None:
     index, version, _ = fill(world, hnsw_rows=100)
     with psycopg.connect(url, autocommit=True) as other:
-        other.execute("select pg_advisory_lock(1702260082, %s::int)", (version,))
+        name = f"points_{version}_hnsw"
+        other.execute("select pg_advisory_lock(1702260082, hashtext(%s))", (name,))
         assert not index.build_hnsw(version)
     assert index.build_hnsw(version)
 

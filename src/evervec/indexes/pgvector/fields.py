@@ -8,31 +8,26 @@ their vectors. Otherwise it tests the records of the nearest points, as for any 
 from __future__ import annotations
 
 import json
-import logging
 import math
-import threading
 import time
 from hashlib import blake2b
 from typing import Any
 
-import psycopg
-
-from evervec.errors import EvervecError
 from evervec.indexes.base import Query
 from evervec.indexes.fields import declared
+from evervec.indexes.pgvector.building import IndexBuilder, valid_indexes
 from evervec.indexes.pgvector.table import SQL
 from evervec.model.filters import Condition, Conditions, Scalar
 from evervec.stores.base import Store
-from evervec.stores.postgres.connections import Connections, Session
+from evervec.stores.postgres.connections import Connections
 from evervec.stores.postgres.filters import Filter
-
-log = logging.getLogger("evervec")
 
 _FEW = 2000
 """records whose vectors are compared one by one"""
 _LOOK_AGAIN = 60.0
 """seconds for which it is remembered which indexes exist, and that many records pass a filter"""
 _MOST_REMEMBERED = 10_000
+_PREFIX = "records_field_"
 
 
 class FieldIndexes:
@@ -44,7 +39,7 @@ class FieldIndexes:
         self._valid: set[str] = set()
         self._looked = -math.inf
         self._many: dict[tuple[str, str, Conditions], float] = {}
-        self._builder: threading.Thread | None = None
+        self._builder = IndexBuilder(db, "evervec-fields")
 
     def tend(self) -> None:
         """Build missing indexes in the background."""
@@ -54,39 +49,18 @@ class FieldIndexes:
         ]
         self._look()
         missing = [one for one in wanted if _name(*one) not in self._valid]
-        if missing and (self._builder is None or not self._builder.is_alive()):
-            self._builder = threading.Thread(
-                target=self._build_quietly, args=(missing,), name="evervec-fields", daemon=True
-            )
-            self._builder.start()
-
-    def _build_quietly(self, missing: list[tuple[str, str]]) -> None:
-        try:
-            for kind, field in missing:
-                self.build(kind, field)
-        except (EvervecError, psycopg.Error) as error:
-            log.warning("building indexes of metadata fields is postponed: %s", error)
+        if missing:
+            self._builder.start(lambda: [self.build(*one) for one in missing])
 
     def build(self, kind: str, field: str) -> bool:
-        """Build an index while records are read and written; False when it exists, or another
-        process is building it. The remains of a killed build are dropped and built again."""
-        name = _name(kind, field)
-        with self._db.explained(), self._db.dedicated() as raw:
-            conn = Session(raw)
-            # an advisory lock ends with the connection, and so also when its process is killed
-            (taken,) = conn.execute(SQL.take_building_field, (name,)).fetchone()
-            if not taken or name in _valid(conn):
-                return False
-            conn.execute(f"drop index concurrently if exists evervec.{name}")
-            conn.execute(
-                f"create index concurrently {name} on evervec.records using gin "
-                f"(({_value('metadata', field)}) jsonb_path_ops) where {_is_live(kind)}"
-            )
-            # without statistics of the expression, the planner prefers the index of the tenant
-            conn.execute("analyze evervec.records")
+        """Build the index of a field, see `IndexBuilder.build`."""
+        on = f"records using gin (({_value('metadata', field)}) jsonb_path_ops)"
+        # without statistics of the expression, the planner prefers the index of the tenant
+        built = self._builder.build(
+            _name(kind, field), f"{on} where {_is_live(kind)}", "analyze evervec.records"
+        )
         self._looked = -math.inf
-        log.info("built the index of the field %r of kind %r", field, kind)
-        return True
+        return built
 
     def few(self, kind: str, query: Query) -> list[int] | None:
         """The records that pass all conditions, if an index finds them and they are few."""
@@ -119,12 +93,8 @@ class FieldIndexes:
 
     def _look(self) -> None:
         with self._db.reading() as conn:
-            self._valid = _valid(conn)
+            self._valid = valid_indexes(conn, _PREFIX)
         self._looked = time.monotonic()
-
-
-def _valid(conn: Session) -> set[str]:
-    return {name for (name,) in conn.execute(SQL.valid_fields)}
 
 
 def _can_be_found(c: Condition) -> bool:
@@ -141,7 +111,7 @@ def _is_json(value: Scalar) -> bool:
 
 def _name(kind: str, field: str) -> str:
     """A hash, because kinds and fields may be any text."""
-    return f"records_field_{blake2b(repr((kind, field)).encode(), digest_size=8).hexdigest()}"
+    return f"{_PREFIX}{blake2b(repr((kind, field)).encode(), digest_size=8).hexdigest()}"
 
 
 def _value(metadata: str, field: str) -> str:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
 
-import psycopg
-
-from evervec.errors import EvervecError
+from evervec.indexes.pgvector.building import IndexBuilder
 from evervec.indexes.pgvector.table import SQL, PointsTable
 from evervec.stores.postgres.connections import Connections, Session
-
-log = logging.getLogger("evervec")
 
 _LOOK_AGAIN = 60.0
 """seconds for which the size of a tenant or collection is cached"""
@@ -26,7 +20,7 @@ class Hnsw:
     def __init__(self, db: Connections, rows: int) -> None:
         self._db = db
         self._rows = rows
-        self._builder: threading.Thread | None = None
+        self._builder = IndexBuilder(db, "evervec-hnsw")
 
     def serves(self, table: PointsTable, tenant: str) -> bool:
         """Whether the index exists, and the tenant is large enough for it."""
@@ -46,13 +40,8 @@ class Hnsw:
 
     def consider(self, table: PointsTable, conn: Session) -> None:
         """Build the index in the background once the collection is large."""
-        if not self._rows or not self._refresh(table, conn) or not _can_be_indexed(table):
-            return
-        if self._builder is None or not self._builder.is_alive():
-            self._builder = threading.Thread(
-                target=self._build_quietly, args=(table,), name="evervec-hnsw", daemon=True
-            )
-            self._builder.start()
+        if self._rows and self._refresh(table, conn) and _can_be_indexed(table):
+            self._builder.start(lambda: self.build(table))
 
     def _refresh(self, table: PointsTable, conn: Session | None = None) -> bool:
         """Check whether the index exists, at most once per `_LOOK_AGAIN`; returns whether it
@@ -65,32 +54,16 @@ class Hnsw:
         table.hnsw = bool(valid)
         return rows >= self._rows and not valid
 
-    def _build_quietly(self, table: PointsTable) -> None:
-        try:
-            self.build(table)
-        except (EvervecError, psycopg.Error) as error:
-            log.warning("building the HNSW index of %s is postponed: %s", table.name, error)
-
     def build(self, table: PointsTable) -> bool:
-        """Build the index while the table is read and written; False when it exists, or another
-        process is building it. The remains of a killed build are dropped and built again."""
-        with self._db.explained(), self._db.dedicated() as raw:
-            conn = Session(raw)
-            # an advisory lock ends with the connection, and so also when its process is killed
-            (taken,) = conn.execute(SQL.take_building, (table.version,)).fetchone()
-            _, valid = _state(conn, table)
-            if not taken or valid:
-                return False
-            name = f"{table.name}_hnsw"
-            operators = f"{table.type.partition('(')[0]}_cosine_ops"
-            conn.execute(f"drop index concurrently if exists evervec.{name}")
-            conn.execute(
-                f"create index concurrently {name} on evervec.{table.name} "
-                f"using hnsw (vector {operators}) with (m = 16, ef_construction = 128)"
-            )
-        table.hnsw, table.looked = True, time.monotonic()
-        log.info("built the HNSW index of %s", table.name)
-        return True
+        """Build the index, see `IndexBuilder.build`."""
+        operators = f"{table.type.partition('(')[0]}_cosine_ops"
+        built = self._builder.build(
+            f"{table.name}_hnsw",
+            f"{table.name} using hnsw (vector {operators}) with (m = 16, ef_construction = 128)",
+        )
+        if built:
+            table.hnsw, table.looked = True, time.monotonic()
+        return built
 
 
 def reading(db: Connections, conn: Session | None) -> AbstractContextManager[Session]:

@@ -120,14 +120,11 @@ left join pg_index as i on i.indexrelid = x.oid
 where c.oid = $1::text::regclass
 
 -- name: take_building
-select pg_try_advisory_lock(1702260082, $1::integer)
+select pg_try_advisory_lock(1702260082, hashtext($1))
 
--- name: valid_fields
+-- name: valid_indexes
 select c.relname::text from pg_class as c join pg_index as i on i.indexrelid = c.oid
-where c.relnamespace = 'evervec'::regnamespace and c.relname like 'records\_field\_%' and i.indisvalid
-
--- name: take_building_field
-select pg_try_advisory_lock(1702260083, hashtext($1))
+where c.relnamespace = 'evervec'::regnamespace and starts_with(c.relname, $1) and i.indisvalid
 
 -- name: few
 select r.record from evervec.records as r where r.tenant = $1 and {where} limit $2
