@@ -483,6 +483,8 @@ def test_the_types_of_index_fields_come_from_the_model() -> None:
         (3, "a list of names"),
         ([""], "names must be text"),
         ([3], "names must be text"),
+        (["a\0"], "names must be text"),
+        (["\ud800"], "names must be text"),
         ({"agent": "text"}, "'agent' must be of type"),
     ],
 )

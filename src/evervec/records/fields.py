@@ -23,7 +23,7 @@ def field_types(given: Any, model: Any) -> dict[str, FieldType]:
         )
     typed = given if isinstance(given, Mapping) else dict.fromkeys(given)
     for name, wanted in typed.items():
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not name or not _is_plain(name):
             raise InvalidArgument(f"index_fields: names must be text, not {shown(name)}")
         if wanted not in (None, str, bool, *_NUMBERS):
             raise InvalidArgument(
@@ -31,6 +31,11 @@ def field_types(given: Any, model: Any) -> dict[str, FieldType]:
             )
     hints = _hints(model)
     return {name: _type_of(wanted or hints.get(name, str)) for name, wanted in typed.items()}
+
+
+def _is_plain(name: str) -> bool:
+    """Whether metadata can have a field of that name: no NUL, and no unpaired surrogate."""
+    return "\0" not in name and name.encode("utf-8", "ignore").decode() == name
 
 
 def _hints(model: Any) -> dict[str, Any]:

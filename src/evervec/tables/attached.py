@@ -15,8 +15,8 @@ from evervec.errors import InvalidArgument, ValueRefused
 from evervec.stores.base import Store
 from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection
+from evervec.stores.sql.quoting import quoted
 from evervec.tables.base import Attached, Attachment, Row, TableChanged, Unfit
-from evervec.tables.names import quoted
 
 Found = TypeVar("Found", bound="Table")
 Columns = Sequence[str]

@@ -11,6 +11,7 @@ import json
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from evervec.errors import EvervecError, InvalidArgument, InvalidRecord
@@ -169,6 +170,12 @@ def attachment(
     return Attachment(
         table, kind, key, columns, template, title, tuple(metadata), weight, tenant, owner
     )
+
+
+def trigger_prefix(kind: str) -> str:
+    """The prefix of a kind's trigger names: a hash, because a kind may be any text and trigger
+    names are short."""
+    return f"attached_{blake2b(kind.encode(), digest_size=6).hexdigest()}"
 
 
 class Attached(NamedTuple):

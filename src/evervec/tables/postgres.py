@@ -14,9 +14,9 @@ from typing import Any
 from evervec.errors import InvalidArgument
 from evervec.stores.postgres.connections import Session
 from evervec.stores.sql.engine import Connection
+from evervec.stores.sql.quoting import quoted
 from evervec.tables.attached import Columns, queries
-from evervec.tables.base import Attachment, Row, TableChanged
-from evervec.tables.names import prefix, quoted
+from evervec.tables.base import Attachment, Row, TableChanged, trigger_prefix
 from evervec.tables.postgres_triggers import (
     OUTPUT,
     Column,
@@ -99,14 +99,14 @@ class PostgresSource(TableSource[PostgresTable]):
         return replace(table.attachment, place=table.place, types=_key_types(table), sql=sql)
 
     def _drop_triggers(self, conn: Connection, kind: str) -> None:
-        conn.execute(f"drop function if exists evervec.{prefix(kind)}() cascade")
+        conn.execute(f"drop function if exists evervec.{trigger_prefix(kind)}() cascade")
 
     def _triggers(self, conn: Connection, table: PostgresTable) -> dict[str, bool]:
-        mine = prefix(table.attachment.kind)
+        mine = trigger_prefix(table.attachment.kind)
         return dict(conn.execute(SQL.triggers, (table.oid, mine)).fetchall())
 
     def _wanted_triggers(self, table: PostgresTable) -> Iterable[str]:
-        return [f"{prefix(table.attachment.kind)}_{event}" for event in events(table)]
+        return [f"{trigger_prefix(table.attachment.kind)}_{event}" for event in events(table)]
 
     @contextmanager
     def _reading(self) -> Iterator[Session]:

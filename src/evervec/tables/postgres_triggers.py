@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from evervec.stores.sql.quoting import literal, quoted
 from evervec.tables.attached import Table
-from evervec.tables.base import Attachment
-from evervec.tables.names import literal, prefix, quoted
+from evervec.tables.base import Attachment, trigger_prefix
 
 OUTPUT = {
     "datestyle": "'ISO, YMD'",
@@ -69,7 +69,7 @@ def events(table: PostgresTable) -> tuple[str, ...]:
 def statements(table: PostgresTable) -> list[str]:
     """The statements that create the function and its triggers."""
     attachment = table.attachment
-    name = prefix(attachment.kind)
+    name = trigger_prefix(attachment.kind)
     function = f"evervec.{name}"
     body = _body(attachment, _row_steps(table) if table.by_row else _statement_steps(table))
     # joining the old and new rows of a bulk update needs memory

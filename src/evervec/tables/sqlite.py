@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from evervec.stores.sql.engine import Connection
+from evervec.stores.sql.quoting import quoted
 from evervec.stores.sqlite.engine import listed
 from evervec.tables.attached import Columns, Table, queries
-from evervec.tables.base import Attachment, Row, Unfit
-from evervec.tables.names import prefix, quoted
+from evervec.tables.base import Attachment, Row, Unfit, trigger_prefix
 from evervec.tables.source import TableSource
 from evervec.tables.sqlite_triggers import (
     has_affinity,
@@ -53,7 +53,7 @@ class SqliteSource(TableSource[Table]):
         return replace(table.attachment, sql=tuple(triggers(table).values()))
 
     def _drop_triggers(self, conn: Connection, kind: str) -> None:
-        mine = f"evervec_{prefix(kind)}"
+        mine = f"evervec_{trigger_prefix(kind)}"
         for name, _ in conn.execute(SQL.triggers).fetchall():
             if name.startswith(mine):
                 conn.execute(f"drop trigger {quoted(name)}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from evervec.stores.sql.quoting import literal, quoted
 from evervec.tables.attached import Table
-from evervec.tables.base import Attachment
-from evervec.tables.names import literal, prefix, quoted
+from evervec.tables.base import Attachment, trigger_prefix
 
 _TYPED = ("INT", "CHAR", "CLOB", "TEXT")
 """type names that SQLite checks before it checks for BLOB"""
@@ -63,7 +63,7 @@ def triggers(table: Table) -> dict[str, str]:
     byte by byte, because some collations treat different texts as equal.
     """
     attachment = table.attachment
-    name = f"evervec_{prefix(attachment.kind)}"
+    name = f"evervec_{trigger_prefix(attachment.kind)}"
     new, old = _log(table, "new"), _log(table, "old")
     moved = _log(table, "old", _differs(attachment.identity))
     events = (

@@ -6,15 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from evervec.indexes.facts import is_exact, ordered, present, rank, term
 from evervec.model.filters import RANGES, Condition, Scalar
-
-
-def text(value: str) -> str:
-    """A text as an SQL literal: quotes are doubled, and no other character is special."""
-    return "'" + value.replace("'", "''") + "'"
+from evervec.stores.sql.quoting import literal
 
 
 def texts(values: Iterable[str]) -> str:
-    return ", ".join(map(text, values))
+    return ", ".join(map(literal, values))
 
 
 def numbers(values: Iterable[int]) -> str:
@@ -50,15 +46,15 @@ def _condition(c: Condition) -> str:
         return f"not ({_one_of(c.field, c.values)})" if is_exact(c.value) else ""
     ends = "most" if c.op in ("gt", "gte") else "least"
     sign = ">=" if c.op in ("gt", "gte") else "<="
-    place = f"cast(array_position(fields, {text(ordered(c.field, c.value))}) as bigint)"
-    return f"array_element({ends}, {place}) {sign} {text(rank(c.value))}"
+    place = f"cast(array_position(fields, {literal(ordered(c.field, c.value))}) as bigint)"
+    return f"array_element({ends}, {place}) {sign} {literal(rank(c.value))}"
 
 
 def _one_of(field: str, values: Sequence[Scalar]) -> str:
     terms = [term(field, v) for v in values if v is not None]
-    parts = [f"array_has(terms, {text(one)})" for one in terms]
+    parts = [f"array_has(terms, {literal(one)})" for one in terms]
     if len(terms) > 1:
         parts = [f"array_has_any(terms, [{texts(terms)}])"]
     if None in values:
-        parts.append(f"not array_has(terms, {text(present(field))})")
+        parts.append(f"not array_has(terms, {literal(present(field))})")
     return f"({' or '.join(parts)})" if parts else "false"

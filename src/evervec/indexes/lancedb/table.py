@@ -14,7 +14,6 @@ from evervec.indexes.lancedb.filters import (
     leaves_out_tombstones,
     numbers,
     says_it_all,
-    text,
     texts,
 )
 from evervec.indexes.lancedb.head import Head
@@ -39,6 +38,7 @@ from evervec.indexes.lancedb.writer import Writer
 from evervec.indexes.separate import folded
 from evervec.model.filters import matches
 from evervec.model.records import Change
+from evervec.stores.sql.quoting import literal
 from evervec.stores.values import Applied
 
 _MERGE_BY_INDEX_FROM = 50_000
@@ -63,7 +63,7 @@ class Table:
 
     # reading
     def search(self, query: Query) -> Matches:
-        where = " and ".join([f"tenant = {text(query.tenant)}", *clause(query.conditions)])
+        where = " and ".join([f"tenant = {literal(query.tenant)}", *clause(query.conditions)])
         if not leaves_out_tombstones(query.conditions):
             where += " and removed_at is null"
         again = () if says_it_all(query.conditions) else query.conditions
@@ -94,7 +94,7 @@ class Table:
     def held(self, tenant: str | None, after: int, upto: int | None) -> list[Held]:
         where = f"removed_at is null and record > {after}"
         where += "" if upto is None else f" and record <= {upto}"
-        where += "" if tenant is None else f" and tenant = {text(tenant)}"
+        where += "" if tenant is None else f" and tenant = {literal(tenant)}"
         rows = self._reader.read(
             lambda t: _rows(t, where, [*KNOWN_BY, "text", "metadata", "vector"])
         )
@@ -103,7 +103,7 @@ class Table:
     def tenants(self, tenant: str | None) -> dict[str, int]:
         """The number of records of each tenant."""
         where = "removed_at is null"
-        where += "" if tenant is None else f" and tenant = {text(tenant)}"
+        where += "" if tenant is None else f" and tenant = {literal(tenant)}"
         rows = self._reader.read(lambda t: _rows(t, where, ["tenant", "record"]))
         return Counter(owner for owner, _ in {(row["tenant"], row["record"]) for row in rows})
 
@@ -208,7 +208,7 @@ class Table:
         """Remove all points of a tenant, and the table with the last tenant; nothing if it is
         already gone."""
         if tenant in self.tenants(None):
-            self.delete(f"tenant = {text(tenant)}")
+            self.delete(f"tenant = {literal(tenant)}")
         if not self.tenants(None):
             self.writer.drop()
 

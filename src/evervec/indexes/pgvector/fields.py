@@ -21,12 +21,15 @@ from evervec.model.filters import Condition, Conditions, Scalar
 from evervec.stores.base import Store
 from evervec.stores.postgres.connections import Connections
 from evervec.stores.postgres.filters import Filter
+from evervec.stores.sql.quoting import literal
 
 _FEW = 2000
 """records whose vectors are compared one by one"""
 _LOOK_AGAIN = 60.0
 """seconds for which it is remembered which indexes exist, and that many records pass a filter"""
 _MOST_REMEMBERED = 10_000
+_MOST_VALUES = 50
+"""that a condition may have: each is a scan of the index"""
 _PREFIX = "records_field_"
 
 
@@ -66,30 +69,33 @@ class FieldIndexes:
         """The records that pass all conditions, if an index finds them and they are few."""
         if time.monotonic() - self._looked > _LOOK_AGAIN:
             self._look()
-        usable = [c for c in query.conditions if _name(kind, c.field) in self._valid]
-        usable = [c for c in usable if _can_be_found(c)]
+        found_by = (c for c in query.conditions if _can_be_found(c))
+        usable = [c for c in found_by if _name(kind, c.field) in self._valid]
         key = (kind, query.tenant, query.conditions)
         if not usable or time.monotonic() - self._many.get(key, -math.inf) < _LOOK_AGAIN:
             return None
-        values: list[Any] = [query.tenant, _FEW + 1]
-        tests = []
-        for c in usable:
-            ways = []
-            for value in c.values:
-                values.append(json.dumps(value))
-                ways.append(f"({_value('r.metadata', c.field)}) @> ${len(values)}::text::jsonb")
-            tests.append(f"({' or '.join(ways)})")
-        rest = Filter(query.conditions, len(values))
-        where = f"{_is_live(kind, 'r.')} and {' and '.join(tests)}{rest.clause}"
-        with self._db.reading() as conn:
-            rows = conn.execute(SQL.few.replace("{where}", where), [*values, *rest.values])
-            records = [record for (record,) in rows]
+        records = self._read(kind, query, usable)
         if len(records) <= _FEW:
             return records
         if len(self._many) >= _MOST_REMEMBERED:
             self._many.clear()
         self._many[key] = time.monotonic()
         return None
+
+    def _read(self, kind: str, query: Query, usable: list[Condition]) -> list[int]:
+        """The records that pass all conditions, found by the `usable` ones."""
+        values: list[Any] = [query.tenant, _FEW + 1]
+        tests = []
+        for c in usable:
+            field, start = _value("r.metadata", c.field), len(values) + 1
+            values += map(json.dumps, c.values)
+            ways = (f"({field}) @> ${n}::text::jsonb" for n in range(start, len(values) + 1))
+            tests.append(f"({' or '.join(ways)})")
+        all = Filter(query.conditions, len(values))
+        where = f"{_is_live(kind, 'r.')} and {' and '.join(tests)}{all.clause}"
+        with self._db.reading() as conn:
+            rows = conn.execute(SQL.few.replace("{where}", where), [*values, *all.values])
+            return [record for (record,) in rows]
 
     def _look(self) -> None:
         with self._db.reading() as conn:
@@ -99,7 +105,8 @@ class FieldIndexes:
 
 def _can_be_found(c: Condition) -> bool:
     """Whether the records that pass are those whose field contains one of its values."""
-    return c.op in ("eq", "in") and bool(c.values) and all(map(_is_json, c.values))
+    found = c.op in ("eq", "in") and all(map(_is_json, c.values))
+    return found and 0 < len(c.values) <= _MOST_VALUES
 
 
 def _is_json(value: Scalar) -> bool:
@@ -115,12 +122,8 @@ def _name(kind: str, field: str) -> str:
 
 
 def _value(metadata: str, field: str) -> str:
-    return f"{metadata}::jsonb -> {_literal(field)}"
+    return f"{metadata}::jsonb -> {literal(field)}"
 
 
 def _is_live(kind: str, row: str = "") -> str:
-    return f"{row}kind = {_literal(kind)} and {row}state = 'live'"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    return f"{row}kind = {literal(kind)} and {row}state = 'live'"

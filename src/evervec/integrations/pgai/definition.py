@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from evervec.errors import InvalidArgument
+from evervec.stores.sql.quoting import quoted
 from evervec.tables.base import Row
-from evervec.tables.names import quoted
 
 
 class Stored(NamedTuple):
