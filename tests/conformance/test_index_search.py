@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evervec import Evervec
+from evervec import Evervec, Kind
 from evervec.chunking import hash_text
 from evervec.indexes.base import Query
 from evervec.model.filters import parse_filter
@@ -88,6 +88,25 @@ def test_metadata_filters_choose_among_all_records(world: World) -> None:
     assert len(nearest(world.ev, "alpha", 50, filter={"even": True})) == 20
     assert nearest(world.ev, "alpha", 50, filter={"n": 7, "even": True}) == []
     assert nearest(world.ev, "alpha", 50, filter={"n": 7, "even": False}) == ["7"]
+
+
+def test_fields_that_are_kept_ready_change_no_answer(world: World) -> None:
+    world.ev.register(Kind(KIND, index_fields={"n": int, "even": bool, "tags": str}))
+    for n in range(40):
+        metadata = {"n": n, "even": n % 2 == 0, "tags": [f"t{n % 4}", "all"]}
+        world.ev.add(KIND, f"alpha {n}", id=n, metadata=metadata)
+    work(world.ev)
+    wanted: list[dict[str, Any]] = [
+        {"n": 7}, {"n": {"gte": 38}}, {"even": True}, {"tags": "t1"}, {"tags": ["t1", "t2"]},
+        {"tags": "all", "n": [1, 2, 3]}, {"even": False, "tags": "t0"}, {"n": None},
+    ]  # fmt: skip
+    before = [sorted(nearest(world.ev, "alpha", 50, filter=one)) for one in wanted]
+    assert list(map(len, before)) == [1, 2, 20, 10, 20, 3, 0, 0]
+    world.ev.index.tend(0)
+    for thread in threading.enumerate():
+        if thread.name == "evervec-fields":
+            thread.join()
+    assert [sorted(nearest(world.ev, "alpha", 50, filter=one)) for one in wanted] == before
 
 
 def test_filters_see_new_metadata_at_once(world: World) -> None:
