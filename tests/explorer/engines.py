@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from explorer.damage import TWICE
 from explorer.exhaustive import Exhaustive
-from explorer.large import large_scope
+from explorer.large import large_scope, overtaken_scope, repaired_scope
 from explorer.open_scopes import open_scope
 from explorer.random_search import walk
 from explorer.real_index import REAL
 from explorer.scopes import Result, Scope, Stage
 from explorer.small import small_scopes
+from explorer.stalling import Stalled, places
 from explorer.steps import CRASH, GO, INDEX, PART, POWER, WORLD, Choice, Happened
 from explorer.world import Process, World
 
@@ -27,8 +29,11 @@ _EXTRA = 12
 """steps of an engine's own that an actor may take before the one that a schedule names"""
 _OF_SMALL = 60
 """schedules of a small scope from which some are taken"""
-_REPLAYED = 0.5
-"""the share of replays on an index engine: others come between its own steps only by chance"""
+_REPLAYED, _OVERTAKEN = 0.3, 0.45
+"""the shares of replays on an index engine, and of schedules in which an actor is passed between
+two of the engine's own steps; the others are by chance. The first scopes are of those schedules: they find most in a short time"""
+_FIRST, _REPAIRED = 6, 0.4
+"""how many those are, and how many of them have points that a repair takes out"""
 _LEFT_OPEN = {"postgres": 0.6, "duckdb": 0.2}
 """the share of scopes with a transaction that is left open, of which more are tried for a shorter
 time"""
@@ -58,8 +63,11 @@ def schedules(engine: str, seed: str, walks: int, make: Make = Stage) -> Iterato
         made += 1
         name = f"{engine}, seed {seed}, scope {made}"
         rng = random.Random(f"{engine}/{seed}/{made}")
-        replays = engine in REAL and rng.random() < _REPLAYED
-        ways = _replayed if replays else _by_chance
+        ways = _by_chance
+        if engine in REAL:
+            shares = (_REPLAYED, _OVERTAKEN, 1 - _REPLAYED - _OVERTAKEN)
+            ways = rng.choices((_replayed, _overtaken, _by_chance), shares)[0]
+            ways = _overtaken if made <= _FIRST else ways
         yield from ways(engine, rng, walks, name, make)
 
 
@@ -76,6 +84,20 @@ def _by_chance(
         result = stage.run(walk(scope, rng, length))
         length = max(10, len(result.world.happened))
         yield scope, result, f"{name}, schedule {number}"
+
+
+def _overtaken(
+    engine: str, rng: random.Random, walks: int, name: str, make: Make
+) -> Iterator[Tried]:
+    """Schedules in which an actor stops inside a call, and others pass it."""
+    made = overtaken_scope(rng)
+    if rng.random() < _REPAIRED:
+        made = repaired_scope(rng, rng.choice(("C", TWICE) if engine == "qdrant" else ("C", "D")))
+    scope = on_engine(made, engine, rng)
+    assert scope is not None
+    stage = make(scope)
+    for number, place in enumerate(places(scope, rng)[:walks]):
+        yield scope, stage.run(Stalled(scope, rng, place)), f"{name}, schedule {number}"
 
 
 def _replayed(

@@ -38,6 +38,8 @@ class Judge:
         """whether verify is to be asked of this table when it is not followed"""
         self.failing: set[str] = set()
         """ids of records that cannot be embedded, and must fail alone"""
+        self.damaged: set[str] = set()
+        """ids of records that have points too many, from somebody else"""
         self._onlooker = world.process("onlooker")
         if before is not None:
             self.history.update({k: list(v) for k, v in before.history.items()})
@@ -198,7 +200,8 @@ class Judge:
     def _is_meant(self, problem: Problem) -> bool:
         if problem.key is None:
             return bool(self.failing) and "jobs are left" in problem.what
-        return problem.key.id in self.failing
+        is_surplus = problem.sort in ("stale", "doubled") and problem.key.id in self.damaged
+        return is_surplus or problem.key.id in self.failing
 
     def _verify_without_triggers(self, ev: Evervec) -> list[str]:
         """A table that is no longer followed, or no longer there, is never said to be in step."""

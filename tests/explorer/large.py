@@ -194,6 +194,35 @@ def _passed(rng: random.Random) -> Scope:
     )  # fmt: skip
 
 
+def repaired_scope(rng: random.Random, surplus: str) -> Scope:
+    """An operator takes out points that somebody else put there (`surplus`: of which text), and is
+    overtaken by a worker that writes such points rightly."""
+    actors: dict[str, tuple[Any, ...]] = {
+        "repairer": ("repairer", 1),
+        "worker1": ("worker", 1),
+        "application": ("application", (("add", "1", rng.choice("BD")),)),
+    }
+    return Scope(
+        "model", actors, (("add", "1", "A"),), rng.choice(((), (PAUSE,))), 1,
+        damaged=(("1", surplus),), verifies=False,
+    )  # fmt: skip
+
+
+def overtaken_scope(rng: random.Random) -> Scope:
+    """Two workers at one record that changes again, of which one is overtaken and dies."""
+    worker = ("worker", rng.choice((1, 1, 2)))
+    before: tuple[Op, ...] = (("add", "1", "A"),)
+    # where a chunk is kept, the index may lack it then, and the worker takes its change back
+    waiting: tuple[Op, ...] = (rng.choice((("add", "1", "C"), ("delete", "1"), ("add", "1", "B"))),)
+    ops = tuple(op for op in _ops(rng, rng.randint(1, 2), "1") if op[0] != "undone")
+    actors: dict[str, tuple[Any, ...]] = {
+        "worker1": worker, "worker2": worker, "application": ("application", ops),
+    }  # fmt: skip
+    return Scope(
+        "model", actors, before, (PAUSE, CRASH), 2, restarts=rng.random() < 0.3, waiting=waiting
+    )
+
+
 def _switched(rng: random.Random) -> Scope:
     """A version that has all takes over, while records change and are on their way."""
     ids = "12" if rng.random() < 0.3 else "1"
@@ -213,6 +242,6 @@ def _switched(rng: random.Random) -> Scope:
 
 
 _FAMILIES = (
-    _passed, _passed, _passed, _passed, _power, _power, _switched, _switched, _fleet, _fleet,
+    _passed, _passed, _passed, _passed, _power, _power, _power, _switched, _switched, _fleet, _fleet,
     _tables, _tables, _migration, _outages, _outages, _poisoned,
 )  # fmt: skip

@@ -39,8 +39,12 @@ _READY = {1: select.POLLIN, 2: select.POLLOUT, 3: select.POLLIN | select.POLLOUT
 _FIRST_LOOK, _LOOK_AGAIN = 2, 5
 """milliseconds for an answer, before the server is asked whether the statement waits for a lock"""
 _SETTINGS = "-c deadlock_timeout=20ms"
-_PATIENCE = 1.0
-"""seconds after which nobody breaks a circle of waiting any more"""
+_PATIENCE = 60.0
+"""seconds after which nobody breaks a circle of waiting any more: many, because a busy machine may
+take long to see one, and a wait for the server's own vacuum ends by itself"""
+_NEVER = 3600.0
+"""seconds for locks and idle transactions, which the server measures by its own clock: a slow
+schedule must not be ended by it"""
 _VACUUM_AFTER = 200
 _WAITS = "select cardinality(pg_blocking_pids(%s)) > 0"
 _CUT = "select count(pg_terminate_backend(pid)) from unnest(%s::int[]) as pid"
@@ -177,7 +181,9 @@ class PostgresDisk:
         self._blocked: dict[int, Steered] = {}
         self._kept: list[tuple[sql.Composed, bytes]] = []
         self._take()
-        self.options = {"clock": self.clock, "listen": False, "hnsw_rows": 0}
+        self.options = {
+            "clock": self.clock, "listen": False, "hnsw_rows": 0, "busy_seconds": _NEVER,
+        }  # fmt: skip
 
     # between runs
     def _take(self) -> None:
@@ -359,7 +365,8 @@ class CallersTransaction:
     def __init__(self, disk: PostgresDisk, process: Actor) -> None:
         self._disk = disk
         self._conn = disk.connect(process, "in a transaction of the application")
-        self._name = f"explorer {process.name}"
+        # names are the server's, which the databases of all processes of the explorer share
+        self._name = f"explorer {os.getpid()} {process.name}"
         self._is_prepared = False
         self._execute("begin")
 

@@ -25,14 +25,15 @@ _PLACES: tuple[tuple[Callable[[Step], bool], int], ...] = (
 def walk(scope: Scope, rng: random.Random, length: int) -> Decide:
     """A way through a scope by chance; `length`: about how many steps it has. A fault comes at a
     step by its number among all, or among those that write, that write into the index, where most
-    is at stake, or that call the provider. Who was about to go on at a pause is often passed by the others afterwards,
-    and whoever makes changes often waits for it, or for a power cut, and a few writes more."""
+    is at stake, or that call the provider. Who was about to go on at a pause is often passed by the
+    others afterwards, and whoever makes changes often waits for it, or for a power cut, and a few
+    writes more."""
     counts, share = rng.choices(_PLACES, (1, 2, 3 * (scope.index == "model"), _calls(scope)))[0]
     most = max(1, length // share)
     # without any it is tried less often: small scopes show most of that
     count = max(rng.randint(0, scope.most_faults), rng.randint(0, scope.most_faults))
     faults = {rng.randrange(most) for _ in range(count)}
-    pick = _by_chance(rng) if rng.random() < 0.5 else _by_priority(rng, length)
+    pick = any_order(rng, length)
     passed, until, place = "", 0, -1
     waits = faults and scope.of_all and rng.random() < 0.7
     late, left = {name for name in scope.actors if waits and name in WRITERS}, 99
@@ -73,6 +74,11 @@ def _calls(scope: Scope) -> int:
 
 
 _Pick = Callable[[int, list[Process]], Process]
+
+
+def any_order(rng: random.Random, length: int) -> _Pick:
+    """Who goes on, without faults."""
+    return _by_chance(rng) if rng.random() < 0.5 else _by_priority(rng, length)
 
 
 def _by_chance(rng: random.Random) -> _Pick:

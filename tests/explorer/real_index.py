@@ -98,7 +98,7 @@ def _handing_over(call: Callable[..., T], name: str) -> Callable[..., T]:
     def stepped(*args: Any, **named: Any) -> T:
         process = getattr(getcurrent(), "process", None)
         if process is not None:
-            process.ask(Step(ENGINE, name, False))
+            process.ask(Step(ENGINE, name, name == "update"))
         return call(*args, **named)
 
     return stepped

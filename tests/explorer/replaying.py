@@ -5,6 +5,7 @@ it ends the actors go on one after the other: so any part of a schedule is a sch
 """
 
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from explorer.scopes import Result, Scope, Stage
 from explorer.steps import GO, WORLD, Choice
 from explorer.world import Process, World
 
+_clock = time.monotonic
 Line = tuple[str, int | str]
 """an actor, and how many steps it goes on or which fault its next step meets"""
 
@@ -70,11 +72,12 @@ class Shrunk:
         choices: Sequence[Choice],
         make: Callable[[Scope], Stage] = Stage,
         tries: int = 1500,
+        seconds: float = 30.0,
     ) -> None:
         self._make = make
         self.scope = scope
         self.choices = list(choices)
-        self._tries = tries
+        self._tries, self._end = tries, _clock() + seconds
         self._stage = make(scope)
         self.result = self._run(self.choices)
         self._alike = _likes(self.result)
@@ -85,8 +88,11 @@ class Shrunk:
         self._tries -= 1
         return self._stage.run(following(self.scope, choices))
 
+    def _is_over(self) -> bool:
+        return self._tries <= 0 or _clock() > self._end
+
     def _fails(self, choices: Sequence[Choice]) -> bool:
-        if self._tries <= 0:
+        if self._is_over():
             return False
         result = self._run(choices)
         if not self._alike & _likes(result):
@@ -120,9 +126,11 @@ class Shrunk:
     def _shrink_scope(self) -> None:
         """Leave out actors, what they do, and what was there before."""
         again = True
-        while again and self._tries > 0:
+        while again and not self._is_over():
             again = False
             for smaller in _smaller(self.scope):
+                if self._is_over():
+                    return
                 stage = self._make(smaller)
                 self._tries -= 1
                 result = stage.run(following(smaller, self.choices))

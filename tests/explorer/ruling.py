@@ -66,7 +66,7 @@ class _Event(threading.Event):
 
     def wait(self, timeout: float | None = None) -> bool:
         if not self.is_set() and timeout:
-            _asleep(timeout)
+            _rest(timeout)
         return self.is_set()
 
 
@@ -82,7 +82,7 @@ class _Lock:
         while self._is_taken(me):
             if _now() >= end:
                 return False
-            _asleep(timeout)
+            _rest(timeout)
         self._depth = self._depth + 1 if self._holder is me else 1
         self._holder = me
         return True
@@ -168,6 +168,15 @@ def _asleep(seconds: float) -> None:
         _world.clock.move(seconds)
     else:
         _sleep(seconds)
+
+
+def _rest(seconds: float) -> None:
+    """Sleep until something is as it should be; somebody else takes a step before it is looked at
+    again, or whoever waits would be the only one to go on."""
+    process = getattr(getcurrent(), "process", None)
+    if process is not None:
+        process.rest()
+    _asleep(seconds)
 
 
 def _number(bits: int = 32) -> int:

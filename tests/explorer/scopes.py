@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from explorer import actors, transactions
-from explorer.actors import Op, Table, apply, drain, work_once
+from explorer.actors import AROUND, Op, Table, apply, drain, work_once
+from explorer.damage import damage
 from explorer.grounds import open_disk
 from explorer.judge import Judge
 from explorer.real_index import OPTIONS, REAL, RealIndex
@@ -65,6 +66,8 @@ class Scope:
     """changes that are made behind those of `before`, and wait for the workers"""
     built: bool = False
     """a change of model began before, and the new version has all: only the switch is left"""
+    damaged: tuple[tuple[str, str], ...] = ()
+    """records, by id, to whose points somebody has added those of another text, or the same"""
     store: str = "memory"
     """`memory` for SQLite there, `postgres` or `duckdb`"""
 
@@ -126,6 +129,8 @@ class Stage:
                 actors.begin_migration(p, switch=False)
                 p.ev.migrations.step()
                 _settle(p)
+            for id, text in scope.damaged:
+                damage(p.ev, id, text)
             for op in scope.waiting:
                 apply(judge, p, p.ev, op)
         self._judge = judge
@@ -153,6 +158,7 @@ class Stage:
         world.index_state = self._index.copy()
         judge = Judge(world, self._judge)
         judge.failing = set(self.scope.failing)
+        judge.damaged = {id for id, _ in self.scope.damaged}
         world.told = judge.digest
         if "migrator" in self.scope.actors:
             world.after_step = judge.watch
@@ -160,18 +166,24 @@ class Stage:
             try:
                 if not world.run(self._scripts(judge), decide) or is_known(world):
                     return Result(world, None)
-                if self.scope.failing:
-                    world.drain_by(actors.last_worker(judge))
-                ev = drain(world)
-                found = judge.problems(ev)
-                if self.scope.verifies and (found or self._runs % 8 == 1):
-                    is_first = self._runs == 1  # a change of the schema costs much
-                    can_break = self.scope.table is not None and self.scope.store == "memory"
-                    judge.table = "texts" if can_break and is_first else None
-                    found += judge.verify(ev, bool(found))
-                return Result(world, found)
+                return Result(world, self._verdict(world, judge))
+            except AROUND as error:  # in a world without faults nothing is away, nor busy
+                return Result(world, [*world.wrong, f"the rest cannot be done: {error!r}"])
             finally:
                 world.end()
+
+    def _verdict(self, world: World, judge: Judge) -> list[str]:
+        """Do all that is left, and say what is wrong then."""
+        if self.scope.failing:
+            world.drain_by(actors.last_worker(judge))
+        ev = drain(world)
+        found = judge.problems(ev)
+        if self.scope.verifies and (found or self._runs % 8 == 1):
+            is_first = self._runs == 1  # a change of the schema costs much
+            can_break = self.scope.table is not None and self.scope.store == "memory"
+            judge.table = "texts" if can_break and is_first else None
+            found += judge.verify(ev, bool(found))
+        return found
 
     def _scripts(self, judge: Judge) -> dict[str, Script]:
         return {

@@ -7,6 +7,7 @@ from typing import Any
 
 from explorer.actors import Op
 from explorer.scopes import ANY, Scope
+from explorer.steps import POWER
 
 CHANGES: list[Op] = [
     ("add", "1", "A"), ("add", "1", "B"), ("delete", "1"), ("boxed", "1", "A"),
@@ -19,9 +20,9 @@ INDEXES = ("model", "own")
 def small_scopes(most: int = 3, rng: random.Random | None = None) -> list[Scope]:
     """Two workers, one record, up to so many changes, one fault. The texts may return to what they
     were, a record may go and come again, and one that is boxed is opened. In the order in which
-    they are tried: two changes without a fault first, which take least time; then one change with
-    a fault, and so on."""
-    ordered: list[Scope] = []
+    they are tried: those with a power cut and two changes without a fault first, which take least
+    time; then one change with a fault, and so on."""
+    ordered: list[Scope] = list(_cut_scopes())
     for count, faults in ((2, 0), (1, 1), (3, 0), (2, 1), (3, 1)):
         group = list(_scopes(count, faults)) if count <= most else []
         if rng is not None:
@@ -29,6 +30,20 @@ def small_scopes(most: int = 3, rng: random.Random | None = None) -> list[Scope]
             group.sort(key=_safety)
         ordered += group
     return ordered
+
+
+def _cut_scopes() -> Iterator[Scope]:
+    """One worker, a change that waits, a power cut anywhere, and another change after it."""
+    here: list[Op] = [("add", "1", "B"), ("delete", "1")]
+    for waits, then in product(here, [("add", "1", "A"), *here]):
+        yield Scope(
+            "model",
+            {"worker1": ("worker", 2), "application": ("application", (then,))},
+            (("add", "0", "C"), ("add", "1", "A")),
+            (POWER,),
+            restarts=True,
+            waiting=(waits,),
+        )
 
 
 def _safety(scope: Scope) -> tuple[bool, bool]:

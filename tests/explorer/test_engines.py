@@ -1,14 +1,19 @@
 """Schedules on real engines, in a bounded form, and proof of what is seen there."""
 
+from contextlib import nullcontext
+
 import pytest
 
+from evervec.indexes.qdrant.edge import EdgeEngine
 from evervec.stores.postgres import versions
+from explorer.damage import TWICE
 from explorer.engines import aligned
 from explorer.exploring import Explorer
 from explorer.replaying import Line, expanded, following, replay
 from explorer.ruling import ruled
 from explorer.scopes import Result, Scope, Stage
-from explorer.steps import STORE
+from explorer.steps import STORE, Choice
+from explorer.world import Process, World
 
 WORKER = {"worker1": ("worker", 1)}
 BEFORE = (("add", "0", "C"), ("add", "1", "A"))
@@ -44,6 +49,71 @@ def _steps(result: Result, actor: str) -> list[str]:
 def _run(scope: Scope, schedule: list[Line]) -> Result:
     with ruled():
         return Stage(scope).run(following(scope, expanded(schedule)))
+
+
+PASSED = Scope(
+    "qdrant",
+    {
+        "worker1": ("worker", 1),
+        "worker2": ("worker", 1),
+        "application": ("application", (("boxed", "1", "D"),)),
+    },
+    (("add", "1", "A"),),
+    ("pause", "crash"),
+    2,
+    waiting=(("add", "1", "B"),),
+)
+PASSED_SCHEDULE: list[Line] = [
+    ("worker2", 18), ("world", "pause"), ("application", 2), ("worker1", 22), ("worker2", 1),
+    ("worker2", "crash"), ("worker1", 1),
+]  # fmt: skip
+"""A worker has looked at the points, is passed by another one, writes and dies."""
+
+REPAIRED = Scope(
+    "qdrant",
+    {
+        "repairer": ("repairer", 1),
+        "worker1": ("worker", 1),
+        "application": ("application", (("add", "1", "B"),)),
+    },
+    (("add", "1", "A"),),
+    (),
+    0,
+    damaged=(("1", TWICE),),
+    verifies=False,
+)
+REPAIRED_SCHEDULE: list[Line] = [
+    ("repairer", 19), ("application", 2), ("worker1", 18), ("repairer", 1), ("worker1", 9),
+]  # fmt: skip
+"""A repair is to take out one of two equal points, of which a worker is about to keep one."""
+
+
+@pytest.mark.parametrize(
+    ("scope", "schedule"), [(PASSED, PASSED_SCHEDULE), (REPAIRED, REPAIRED_SCHEDULE)]
+)
+def test_nobody_comes_between_a_look_and_a_write_in_an_engine_without_guards(
+    monkeypatch: pytest.MonkeyPatch, scope: Scope, schedule: list[Line]
+) -> None:
+    assert replay(scope, schedule) == []
+    monkeypatch.setattr(EdgeEngine, "turn", lambda self: nullcontext())
+    assert replay(scope, schedule)  # the explorer sees that it happens without turns
+
+
+def test_who_waits_for_a_turn_does_not_keep_its_holder_from_going_on() -> None:
+    workers = {"worker1": ("worker", 1, 1), "worker2": ("worker", 1, 1)}
+    waiting = (("add", "0", "B"), ("add", "1", "B"))
+    scope = Scope("qdrant", workers, BEFORE, (), 0, waiting=waiting)
+
+    def decide(world: World, waiting: list[Process]) -> Choice:
+        names = [p.name for p in waiting]
+        first = "worker2" if len(world.happened) < 18 else "worker1"
+        return Choice(first if first in names else names[0])
+
+    with ruled():
+        result = Stage(scope).run(decide)
+    assert result.problems == []
+    assert "sleep 0.2" in _steps(result, "worker1")
+    assert len(result.world.happened) < 200
 
 
 def test_a_statement_that_waits_for_a_lock_lets_others_go_on() -> None:

@@ -83,7 +83,7 @@ def test_the_explorer_finds_records_that_an_index_lost(monkeypatch: pytest.Monke
 def _fence_without_doubt(self, jobs, lease, above=0):  # type: ignore[no-untyped-def]
     with self.db.writing(durable=True) as conn:
         held = self._renew(conn, jobs, lease)
-        number = self.fresh_number(conn)
+        number = self.engine.fresh_number(conn)
     return number, [job.job_id in held for job in jobs]
 
 

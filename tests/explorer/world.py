@@ -146,6 +146,10 @@ class Process:
         self.ask(Step(CLOCK, f"sleep {seconds:g}", True))
         self.world.clock.move(seconds)
 
+    def rest(self) -> None:
+        """Let somebody else take a step first."""
+        self.rests_until = len(self.world.happened) + 1
+
     def begin(self) -> None:
         """Run up to the first step."""
         assert self.script is not None
@@ -300,8 +304,9 @@ class World:
                 if len(self.happened) >= self.most_steps:
                     break
             for actor in self.actors.values():
-                if actor.pending is not None:
-                    self.disk.died(actor)  # nobody is to wait for it
+                if actor.pending is not None:  # nobody is to wait for it
+                    actor.is_dead = True
+                    self.disk.died(actor)
         finally:
             self.is_quiet = True
         return True
