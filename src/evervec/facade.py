@@ -276,19 +276,14 @@ class Evervec:
         """Records ordered by kind and id, starting after `after` (a record, or its kind and id).
         `embedded=False`: only those without current vectors."""
         check_limit(limit)
-        conditions = read_filter(filter, self.settings)
+        wanted = read_filter(filter, self.settings)
         if kind is not None:
             check_name("kind", kind)
         place = (after.kind, after.id) if isinstance(after, Record) else after
         for part in place or ():
             check_name("after", part, LONGEST_ID)
         return self.store.records.page(
-            self.tenant,
-            kind=kind,
-            embedded=embedded,
-            filter=conditions,
-            after=place,
-            limit=limit,
+            self.tenant, kind=kind, embedded=embedded, filter=wanted, after=place, limit=limit
         )
 
     def search(

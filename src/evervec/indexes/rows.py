@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence, Set
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from evervec.indexes.base import Held, Matches, Query, Stray
+from evervec.indexes.base import Held, Index, Matches, Query, Stray, by_version
 from evervec.indexes.blocks import Blocks
 from evervec.model.filters import Conditions
-from evervec.model.records import Change, ModelSpec
+from evervec.model.records import Change
 from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection, Database
 from evervec.stores.values import Applied, Collection
@@ -30,7 +30,7 @@ _TOMBSTONE = b""
 _AT_ONCE = 10_000
 
 
-class RowsIndex(ABC):
+class RowsIndex(Index, ABC):
     """Vectors in the store's own file; `apply` joins the store's transaction. An engine provides
     the queries, and how to write many rows at once."""
 
@@ -70,10 +70,7 @@ class RowsIndex(ABC):
         applied = Applied()
         context = nullcontext(conn) if conn is not None else self._db.writing(durable=True)
         with context as db:
-            by_version: dict[int, list[Change]] = defaultdict(list)
-            for change in changes:
-                by_version[change.version].append(change)
-            for version, group in by_version.items():
+            for version, group in by_version(changes):
                 applied.add(self._apply(db, version, group, guarded=conn is None))
         return applied
 
@@ -126,9 +123,6 @@ class RowsIndex(ABC):
         ]
         self.write(db, self.sql.add_removal, removals)
 
-    def refuses(self, kind: str, spec: ModelSpec) -> str | None:
-        return None  # points of all sizes can be stored together
-
     def search(self, query: Query) -> Matches:
         mark = self.mark() if query.mark is None else query.mark
         matrix = self._blocks.fresh(query.version, query.tenant, mark)
@@ -178,12 +172,6 @@ class RowsIndex(ABC):
                 gone = db.execute(self.sql.drop_points, (version, _AT_ONCE)).rowcount
                 gone += db.execute(self.sql.drop_removals, (version, _AT_ONCE)).rowcount
         self._blocks.drop(version)
-
-    def revive(  # noqa: B027 - most engines need nothing
-        self, version: int, records: Sequence[int]
-    ) -> None:
-        """Nothing to do: the index is restored together with its store, and is never ahead of
-        it."""
 
     def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
         with self._db.reading() as conn:

@@ -125,24 +125,20 @@ class Kind:
             return given, {"text": given}
         from pydantic import ValidationError
 
-        if (
-            isinstance(given, Mapping)
-            and "id" in given
-            and "id" not in (_field_names(self.model) or ())
-        ):
+        names = _field_names(self.model) or set()
+        extra = {}
+        if isinstance(given, Mapping) and "id" in given and "id" not in names:
             extra = {"id": given["id"]}
             given = {k: v for k, v in given.items() if k != "id"}
-        else:
-            extra = {}
         try:
             value = self._adapter.validate_python(given)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "the record"
             raise InvalidRecord(f"{self.name}: {where}: {first['msg']}") from None
-        names = _field_names(self.model) or ()
-        held = value if isinstance(value, Mapping) else _Attributes(value)
-        return value, {**extra, **{name: held.get(name) for name in names}}
+        if isinstance(value, Mapping):
+            return value, extra | {name: value.get(name) for name in names}
+        return value, extra | {name: getattr(value, name, None) for name in names}
 
     def _text(self, value: Any, fields: Mapping[str, Any]) -> Any:
         if self.text is None:
@@ -193,16 +189,6 @@ def _code(code: Any) -> str:
         return f"{type(code).__module__}.{type(code).__qualname__}"
     inner = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
     return f"{code.co_code.hex()} {code.co_names} {inner}"
-
-
-class _Attributes:
-    """An object's attributes, read like a mapping."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def get(self, name: str) -> Any:
-        return getattr(self._value, name, None)
 
 
 def _plain(value: Any) -> Any:
