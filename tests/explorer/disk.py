@@ -149,6 +149,8 @@ class Disk:
         """whose transaction has been left open: SQLite has one writer"""
         self.on_sync: Callable[[], None] = lambda: None
         self._synced = 0
+        self.has_synced = False
+        """since `begin`"""
         upgrade(DiskConnections(self))
         self.keep()
 
@@ -213,6 +215,7 @@ class Disk:
 
     def _sync(self) -> None:
         self._synced += 1
+        self.has_synced = True
         self.conn.execute(f"savepoint synced_{self._synced}")
 
     def committed(self, *, durable: bool) -> None:
@@ -228,6 +231,7 @@ class Disk:
     def begin(self) -> None:
         """Note from here on what is touched and seen."""
         self.conn.reads = self.conn.writes = self.conn.seen = 0
+        self.has_synced = False
 
     def touched(self) -> Access:
         """By the statements since `begin`."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from explorer.scopes import Result, Stage
-from explorer.steps import GO, NOTHING, Access, Choice
+from explorer.steps import EVERYTHING, GO, NOTHING, POWER, Access, Choice
 from explorer.world import Process, World
 
 
@@ -23,6 +23,8 @@ class _Node:
     done: dict[Choice, Access] = field(default_factory=dict)
     access: Access = NOTHING
     tables: dict[str, int] = field(default_factory=dict)
+    synced: int = 0
+    """a hash of what a power cut would leave"""
 
     def next(self) -> Choice | None:
         return next((c for c in self.enabled if c not in self.sleep and c not in self.done), None)
@@ -47,6 +49,7 @@ class Exhaustive:
         self._path: list[_Node] = []
         self._visited: dict[int, frozenset[Choice]] = {}
         """states, with what was left out from each"""
+        self._may_cut_power = POWER in stage.scope.faults
 
     def results(self) -> Iterator[Result]:
         """One schedule after the other, until all were tried; those that were cut have no
@@ -66,7 +69,7 @@ class Exhaustive:
         def decide(world: World, waiting: list[Process]) -> Choice | None:
             nonlocal depth
             if depth > 0:
-                self._path[depth - 1].access = world.access
+                self._path[depth - 1].access = self._access(world)
             if depth < len(self._path):
                 choice = self._path[depth].chosen
                 depth += 1
@@ -77,7 +80,9 @@ class Exhaustive:
                 last.tables if last else {}, world.access.writes if last else 0
             )
             node = _Node(self._enabled(world, waiting), sleep, Choice(""), tables=tables)
-            digest = hash((digest, len(node.enabled)))  # which tells how many faults are left
+            node.synced = self._synced(world, tables)
+            # the number of choices tells how many faults are left
+            digest = hash((digest, len(node.enabled), node.synced))
             first = node.next()
             if first is None or self._is_known(digest, frozenset(sleep)):
                 return None
@@ -88,12 +93,27 @@ class Exhaustive:
 
         def is_known(world: World) -> bool:
             if depth > 0:
-                self._path[depth - 1].access = world.access
+                self._path[depth - 1].access = self._access(world)
             last = self._path[-1] if self._path else None
             digest, _ = world.digest(last.tables if last else {}, world.access.writes)
             return self._is_known(hash((digest, "end")), frozenset())
 
         return self.stage.run(decide, is_known)
+
+    def _access(self, world: World) -> Access:
+        """What the last step touched. Before a sync, the writes of others are synced with it, and
+        after it they are not: where the power may be cut, a sync reads everything."""
+        access = world.access
+        if self._may_cut_power and world.disk.has_synced:
+            access = access._replace(reads=EVERYTHING)
+        return access
+
+    def _synced(self, world: World, tables: dict[str, int]) -> int:
+        if not self._may_cut_power:
+            return 0
+        if world.disk.has_synced or not self._path:
+            return hash(tuple(sorted(tables.items())))
+        return self._path[-1].synced
 
     def _is_known(self, digest: int, sleep: frozenset[Choice]) -> bool:
         """Whether all that would be tried from a state was tried from it before."""
