@@ -7,7 +7,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
-JOBS ?= 2
+# More than processors: many tests wait for a lease, a process or a provider.
+JOBS ?= 4
 TESTS ?=
 ARGS ?=
 
@@ -18,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test long pairs explore mutants chaos check bench clean
+.PHONY: help demo test long double pairs explore mutants chaos check bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +32,9 @@ test: check  ## check, then run every test
 
 long: $(VENV)/.dev  ## run the tests that take minutes
 	$(BIN)/pytest -m long -o faulthandler_timeout=3600 $(TESTS) $(ARGS)
+
+double: $(VENV)/.dev  ## test the provider that stands in for real ones in tests
+	$(BIN)/pytest -n $(JOBS) tests/double $(ARGS)
 
 pairs: $(VENV)/.dev  ## run every test on every store with every index
 	$(BIN)/pytest -n $(JOBS) --dist worksteal --every-pair $(TESTS) $(ARGS)

@@ -1,6 +1,7 @@
 """Fixtures that every folder of tests can use."""
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from support import postgres, quick_disk  # noqa: E402
 from support.engines import (  # noqa: E402
     APART_PAIRS,
     JOINED_PAIRS,
+    OWN_PAIRS,
     PAIRS,
     SAVEPOINT_PAIRS,
     SHARED_PAIRS,
@@ -40,28 +42,54 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-pair", action="store_true", help="every store with every index")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and tests stay until the end: the garbage collector need not look at them."""
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave to `make pairs` what others of the same store or of the same index check.
+
+    A test runs on every store over its own index. One that is about the index, by its mark or
+    because it runs on indexes outside the store alone, also runs once on each of those."""
     if config.getoption("every_pair"):
         return
-    spared = {item for item in items if _is_spared(item)}
+    on_own = {_function(item) for item in items if _pairs(item) & _OWN}
+    spared = {item for item in items if not _is_usual(item, _function(item) in on_own)}
     config.hook.pytest_deselected(items=list(spared))
     items[:] = [item for item in items if item not in spared]
 
 
-def _is_spared(item: pytest.Item) -> bool:
-    """Whether it is about a pair that is left to `make pairs`, because others of its store and of
-    its index run; not where a test is about what store and index do together."""
-    if item.get_closest_marker("every_pair") or not hasattr(item, "callspec"):
-        return False
-    values = item.callspec.params.values()
-    # a pair by itself, or first among what a test is given
-    given = [*values, *(value[0] for value in values if isinstance(value, tuple) and value)]
-    return any(value in PAIRS and value not in USUAL_PAIRS for value in given)
+_OWN, _USUAL = frozenset(OWN_PAIRS), frozenset(USUAL_PAIRS)
+
+
+def _is_usual(item: pytest.Item, on_own: bool) -> bool:
+    if item.get_closest_marker("every_pair"):
+        return True
+    about_index = not on_own or item.get_closest_marker("every_index")
+    return _pairs(item) <= (_USUAL if about_index else _OWN)
+
+
+def _function(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+def _pairs(item: pytest.Item) -> set[object]:
+    """The pairs of store and index among its parameters, alone or first in a tuple."""
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    firsts = [value[0] for value in values if isinstance(value, tuple) and value]
+    given = [value for value in (*values, *firsts) if isinstance(value, tuple)]
+    return {value for value in given if value in PAIRS}
 
 
 @pytest.fixture(params=PAIRS, ids="-".join)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    """Every store with every index over it."""
+    """Every store over its own index; with `every_index` or `every_pair`, over others too."""
     yield from _world(request.param, tmp_path)
 
 

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -27,7 +28,7 @@ def run(tmp_path: Path) -> Run:
     evervec.open(tmp_path / "evervec.db", embedder="hashing").close()
 
     def call(
-        *args: str, code: int = 0, input: str | None = None
+        *args: str, code: int = 0, input: str | None = None, knows: str = ""
     ) -> subprocess.CompletedProcess[str]:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("EVERVEC_")}
         environ = {**clean, "EVERVEC_EMBEDDER": "hashing"}
@@ -35,7 +36,8 @@ def run(tmp_path: Path) -> Run:
             given.write(input or "")
             given.seek(0)
             files = (given.fileno(), out.fileno(), err.fileno())
-            ended = Fork("evervec", args, files, folder=tmp_path, environ=environ).wait()
+            fork = Fork("evervec", args, files, folder=tmp_path, environ=environ, knows=knows)
+            ended = fork.wait()
             for file in (out, err):
                 file.seek(0)
             done = subprocess.CompletedProcess(args, ended, out.read(), err.read())
@@ -270,6 +272,7 @@ def test_progress_never_passes_what_it_expects(run: Run, notes: Path) -> None:
 
 def test_another_index_is_refused_until_the_store_is_reindexed(run: Run, notes: Path) -> None:
     run("add", "note", "notes")
+    run = partial(run, knows="lance_namespace")  # which takes long to import
     refused = run("--index", "lancedb://vectors", "search", "tea", code=1)
     assert "`evervec reindex lancedb://" in refused.stderr
     shown = json.loads(run("reindex", "lancedb://vectors", "--json").stdout)

@@ -22,10 +22,9 @@ OF_THE_STORE = frozenset(
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    spared = [item for item in items if item.path.stem in OF_THE_STORE and _is_apart(item)]
-    if spared:
-        config.hook.pytest_deselected(items=spared)
-        items[:] = [item for item in items if item not in set(spared)]
+    spared = {item for item in items if item.path.stem in OF_THE_STORE and _is_apart(item)}
+    config.hook.pytest_deselected(items=list(spared))
+    items[:] = [item for item in items if item not in spared]
 
 
 def _is_apart(item: pytest.Item) -> bool:

@@ -41,6 +41,7 @@ def test_a_boxed_record_is_invisible_until_it_is_embedded(world: World) -> None:
     assert world.ev.verify().clean
 
 
+@pytest.mark.every_index
 def test_it_moves_in_one_transaction_with_its_points(world: World) -> None:
     """Points in an index apart from the store come before it, and are not seen till then."""
     box(world)
@@ -70,6 +71,7 @@ def test_it_moves_in_one_transaction_with_its_points(world: World) -> None:
     assert world.ev.get(KIND, "1") is not None
 
 
+@pytest.mark.every_index
 def test_the_old_version_serves_until_the_boxed_one_is_embedded(world: World) -> None:
     world.ev.add(KIND, "zebra", id="1")
     work(world.ev)
@@ -153,6 +155,7 @@ def test_an_open_update_replaces_a_waiting_box(world: World) -> None:
     assert_in_step(world.ev, {"1": "open"})
 
 
+@pytest.mark.every_index
 def test_an_open_update_while_a_box_is_processed_is_not_undone_by_it(world: World) -> None:
     world.ev.add(KIND, "boxed", id="1", boxed=True)
     batch, _ = world.ev.pipeline.prepare(world.ev.pipeline.claim(1))
@@ -198,6 +201,7 @@ def test_a_record_deleted_while_boxed_never_appears(world: World) -> None:
     assert_in_step(world.ev, {})
 
 
+@pytest.mark.every_index
 def test_a_record_deleted_while_its_box_is_processed_never_appears(world: World) -> None:
     box(world)
     batch, _ = world.ev.pipeline.prepare(world.ev.pipeline.claim(1))
@@ -222,6 +226,7 @@ def test_a_record_boxed_again_after_a_delete_can_be_deleted_again(world: World) 
     assert_in_step(world.ev, {})
 
 
+@pytest.mark.every_index
 def test_boxing_after_a_delete_whose_job_waits_leaves_nothing_of_the_old(world: World) -> None:
     world.ev.add(KIND, "alpha", id="1")
     work(world.ev)

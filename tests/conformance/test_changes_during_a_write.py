@@ -137,7 +137,6 @@ def test_records_changed_while_a_slow_worker_writes_them_are_whole(
     records.check()
 
 
-@pytest.mark.every_pair
 @pytest.mark.parametrize("point", ["applied", "finished"])
 def test_records_changed_after_their_worker_was_killed_in_a_write_are_whole(
     apart_world: World, records: Records, point: str

@@ -20,6 +20,7 @@ from support.world import (
 )
 
 
+@pytest.mark.every_index
 def test_a_deleted_record_disappears_from_every_answer_at_once(world: World) -> None:
     add_all(world.ev, KIND, "alpha beta", "alpha gamma")
     work(world.ev)
@@ -30,6 +31,7 @@ def test_a_deleted_record_disappears_from_every_answer_at_once(world: World) -> 
         assert [h.id for h in world.ev.search("alpha", mode=mode)] == ["1"]
 
 
+@pytest.mark.every_index
 def test_its_points_leave_the_index_with_its_job(world: World) -> None:
     add_all(world.ev, KIND, "alpha", "beta")
     work(world.ev)
@@ -70,6 +72,7 @@ def test_deleting_before_the_first_claim_embeds_nothing(world: World) -> None:
     assert_in_step(world.ev, {})
 
 
+@pytest.mark.every_index
 def test_a_record_deleted_while_it_is_processed_stays_deleted(world: World) -> None:
     world.ev.add(KIND, "alpha", id="1")
     jobs = world.ev.pipeline.claim(1)
@@ -83,6 +86,7 @@ def test_a_record_deleted_while_it_is_processed_stays_deleted(world: World) -> N
     assert_in_step(world.ev, {})
 
 
+@pytest.mark.every_index
 def test_a_late_worker_never_brings_a_deleted_record_back(world: World) -> None:
     world.ev.add(KIND, "alpha", id="1")
     late = world.ev.pipeline.claim(1)
@@ -109,6 +113,7 @@ def test_a_record_added_again_after_its_delete_is_new(world: World) -> None:
     assert not world.ev.search("alpha", mode="text")
 
 
+@pytest.mark.every_index
 def test_a_record_added_again_with_its_old_text_is_in_the_index_again(world: World) -> None:
     world.ev.add(KIND, "alpha", id="1")
     work(world.ev)
@@ -143,6 +148,7 @@ def test_a_tenant_cannot_delete_anothers_record(world: World) -> None:
     assert world.ev.get(KIND, "1") is not None
 
 
+@pytest.mark.every_index
 def test_the_points_of_a_deleted_record_go_even_if_it_is_enqueued_once_more(world: World) -> None:
     world.ev.add(KIND, "alpha", id="1")
     work(world.ev)
@@ -152,6 +158,7 @@ def test_the_points_of_a_deleted_record_go_even_if_it_is_enqueued_once_more(worl
     assert held(world.ev) == {}
 
 
+@pytest.mark.every_index
 def test_an_update_after_a_delete_that_is_being_processed_wins(world: World) -> None:
     world.ev.add(KIND, "alpha", id="1")
     work(world.ev)
@@ -163,6 +170,7 @@ def test_an_update_after_a_delete_that_is_being_processed_wins(world: World) -> 
     assert_in_step(world.ev, {"1": "beta"})
 
 
+@pytest.mark.every_index
 def test_a_delete_that_was_prepared_before_an_update_does_not_undo_it(world: World) -> None:
     world.ev.add(KIND, "alpha", id="1")
     work(world.ev)
@@ -174,6 +182,7 @@ def test_a_delete_that_was_prepared_before_an_update_does_not_undo_it(world: Wor
     assert claim_one(world.ev).record_id == "1"
 
 
+@pytest.mark.every_index
 def test_a_cancelled_removal_is_found_and_mended_by_verify(world: World) -> None:
     world.ev.add(KIND, "alpha", id="1")
     work(world.ev)

@@ -3,6 +3,8 @@ its messages."""
 
 import random
 
+import pytest
+
 from support.qstash import CRON_SECRET, Broker
 from support.service import Served
 from support.world import KIND, World, add_all, assert_in_step
@@ -10,6 +12,7 @@ from support.world import KIND, World, add_all, assert_in_step
 LEASE = 60.0
 
 
+@pytest.mark.every_index
 def test_a_corpus_gets_in_step_though_messages_are_doubled_shuffled_and_lost(
     world: World, served: Served, qstash: Broker
 ) -> None:

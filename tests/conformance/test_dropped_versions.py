@@ -10,6 +10,8 @@ from support.processes import until
 from support.stepping import another, before, build, settle, take
 from support.world import World, paragraph, step, work
 
+pytestmark = pytest.mark.every_index
+
 
 @pytest.fixture
 def app(world: World) -> Application:

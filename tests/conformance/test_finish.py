@@ -112,6 +112,7 @@ def test_a_bulk_finish_tells_for_each_whether_it_was_taken(world: World) -> None
     assert world.ev.queue.finish_many([]) == []
 
 
+@pytest.mark.every_index
 def test_an_update_while_it_is_processed_gives_another_pass(world: World) -> None:
     world.ev.add(KIND, "alpha", id="1", max_attempts=1)
     batch, _ = world.ev.pipeline.prepare(world.ev.pipeline.claim(1))
@@ -145,6 +146,7 @@ def test_an_earlier_ticket_is_settled_by_the_finish_of_a_later_version(world: Wo
     assert world.ev.wait(early, 0).status is Status.DONE
 
 
+@pytest.mark.every_index
 def test_a_late_finish_of_an_older_version_does_not_replace_a_newer_one(world: World) -> None:
     world.ev.add(KIND, "alpha", id="1")
     late, _ = world.ev.pipeline.prepare(world.ev.pipeline.claim(1))
@@ -157,6 +159,7 @@ def test_a_late_finish_of_an_older_version_does_not_replace_a_newer_one(world: W
     assert_in_step(world.ev, {"1": "beta"})
 
 
+@pytest.mark.every_index
 def test_when_writing_points_fails_nothing_of_the_finish_stays(world: World) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("the index broke")
@@ -177,6 +180,7 @@ def test_when_writing_points_fails_nothing_of_the_finish_stays(world: World) -> 
     assert_in_step(world.ev, {"1": "alpha"})
 
 
+@pytest.mark.every_index
 def test_unchanged_chunks_are_not_embedded_again_wherever_they_moved(world: World) -> None:
     a, b, c, d = (paragraph(word) for word in ("alpha", "beta", "gamma", "delta"))
     world.ev.add(KIND, "\n\n".join((a, b, c)), id="1")
@@ -192,6 +196,7 @@ def test_unchanged_chunks_are_not_embedded_again_wherever_they_moved(world: Worl
     assert_in_step(world.ev, {"1": moved})
 
 
+@pytest.mark.every_index
 def test_a_piece_that_stands_twice_in_a_record_is_one_point(world: World) -> None:
     text = "\n\n".join([paragraph("same")] * 4)
     world.ev.add(KIND, text, id="1")

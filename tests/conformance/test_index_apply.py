@@ -9,6 +9,8 @@ from evervec.indexes.base import Query
 from support.vectors import change, vector
 from support.world import KIND, World, work
 
+pytestmark = pytest.mark.every_index
+
 RECORD = 1001
 
 

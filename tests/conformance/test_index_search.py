@@ -13,6 +13,8 @@ from evervec.model.filters import parse_filter
 from support.vectors import change, vector
 from support.world import DAY, KIND, World, add_all, paragraph, work
 
+pytestmark = pytest.mark.every_index
+
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta")
 
 
@@ -129,8 +131,7 @@ def test_what_is_held_in_memory_follows_every_change(world: World) -> None:
     work(ev)
     assert len(nearest(ev, "alpha", 1000)) == 300
     ev.store.changes.delete(ev.tenant, KIND, [str(n) for n in range(0, 300, 2)])
-    for n in range(1, 100, 2):
-        ev.add(KIND, f"omega omega omega {n}", id=n)
+    list(ev.add_many(KIND, ({"id": n, "text": f"omega omega omega {n}"} for n in range(1, 100, 2))))
     work(ev)
     assert len(nearest(ev, "alpha", 1000)) == 150
     best = nearest(ev, "omega", 50)

@@ -79,6 +79,7 @@ def found(ev: Evervec, query: str) -> tuple[str | None, list[str]]:
     return hits.version, [hit.id for hit in hits]
 
 
+@pytest.mark.every_index
 def test_a_new_version_is_built_while_the_old_one_serves(filled: World) -> None:
     ev, other = filled.ev, Other()
     migration = ev.migrate(other)
@@ -97,6 +98,7 @@ def test_a_new_version_is_built_while_the_old_one_serves(filled: World) -> None:
     assert migration.status().state == "switched"
 
 
+@pytest.mark.every_index
 def test_what_is_written_meanwhile_reaches_both(filled: World) -> None:
     ev = filled.ev
     migration = ev.migrate(Other())
@@ -116,6 +118,7 @@ def test_what_is_written_meanwhile_reaches_both(filled: World) -> None:
         assert {hit.id for hit in ev.search("text", 10, mode="semantic")} == now.keys()
 
 
+@pytest.mark.every_index
 def test_a_rollback_finds_the_old_version_in_step(filled: World) -> None:
     ev = filled.ev
     migration = ev.migrate(Other())
@@ -130,6 +133,7 @@ def test_a_rollback_finds_the_old_version_in_step(filled: World) -> None:
     assert found(ev, "zeta") == ("other-1", ["9"])
 
 
+@pytest.mark.every_index
 def test_a_retired_version_leaves_nothing_behind(filled: World) -> None:
     ev = filled.ev
     migration = ev.migrate(Other())
@@ -183,6 +187,7 @@ def test_it_can_be_taken_up_from_anywhere(filled: World) -> None:
     assert found(ev, "alpha") == ("other-1", ["0"])
 
 
+@pytest.mark.every_index
 def test_it_switches_by_itself_once_complete_and_checked(filled: World) -> None:
     ev = filled.ev
     migration = ev.migrate(Other(), switch=True)
@@ -318,6 +323,7 @@ def test_a_dead_letter_of_the_old_version_does_not_hold_the_new_one_up(filled: W
     assert found(ev, "unlucky") == ("other-1", ["6"])
 
 
+@pytest.mark.every_index
 def test_a_comparison_tells_how_the_answers_differ(filled: World) -> None:
     ev = filled.ev
     migration = ev.migrate(Other())

@@ -13,8 +13,6 @@ from support.engines import INDEXES
 from support.sabotage import Saboteur, drop_ledger, run_sql, saboteur, zeros
 from support.world import KIND, World, add_all, assert_in_step, job_of, work
 
-pytestmark = pytest.mark.every_pair
-
 TEXTS = {str(n): f"text {n} of the harbour" for n in range(6)}
 FAR = 10**8
 """a number that no change ever had"""

@@ -28,6 +28,7 @@ def test_records_and_jobs_cannot_be_read(world: World, other: Evervec) -> None:
     assert other.queue.get(job.job_id) is None
 
 
+@pytest.mark.every_index
 def test_searches_find_nothing(other: Evervec) -> None:
     for mode in ("hybrid", "semantic", "text"):
         assert list(other.search("alpha", mode=mode)) == []
@@ -48,6 +49,7 @@ def test_counts_are_the_tenants_own(world: World, other: Evervec) -> None:
     assert (mine.done, mine.failed) == (2, 1)
 
 
+@pytest.mark.every_index
 def test_verify_looks_at_the_tenants_own_only(world: World, other: Evervec) -> None:
     (collection,) = world.ev.store.versions.collections()
     points = world.ev.index.held(collection.version, None, 0, None)
@@ -58,13 +60,14 @@ def test_verify_looks_at_the_tenants_own_only(world: World, other: Evervec) -> N
     assert world.ev.verify().missing == 3
 
 
+@pytest.mark.every_index
 def test_scores_do_not_depend_on_what_others_have(world: World, other: Evervec) -> None:
     other.add(KIND, "alpha one two three", id="a")
     other.add(KIND, "one alpha alpha", id="b")
     work(other)
     before = other.search("alpha one", mode="semantic")
-    for n in range(30):
-        world.ev.add(KIND, "one two three four", id=f"noise {n}")
+    noise = ({"id": f"noise {n}", "text": "one two three four"} for n in range(30))
+    list(world.ev.add_many(KIND, noise))
     work(world.ev)
     after = other.search("alpha one", mode="semantic")
     assert [(h.id, h.similarity, h.relevance) for h in before] == [
@@ -72,6 +75,7 @@ def test_scores_do_not_depend_on_what_others_have(world: World, other: Evervec) 
     ]
 
 
+@pytest.mark.every_index
 def test_tenants_whose_names_look_alike_are_apart(world: World) -> None:
     names = ["Ann", "ann", "an", "ann ", "änn", "anne", "an~", "t", "x" * 3000, 'a"b', "a'b"]
     tenants = {name: world.tenant(name) for name in names}
@@ -86,6 +90,7 @@ def test_tenants_whose_names_look_alike_are_apart(world: World) -> None:
 REACHING = ["default", "' or 1=1 --", '" or ""="', "%", "*", "default'; --", "{tenant}", "$.tenant"]
 
 
+@pytest.mark.every_index
 def test_no_name_id_or_filter_reaches_over(world: World, other: Evervec) -> None:
     """Whatever is put where a name, an id, a field or a value goes, stays just that."""
     for text in REACHING:
@@ -140,6 +145,7 @@ def test_text_scores_do_not_depend_on_other_tenants(world: World) -> None:
         assert scores() == before
 
 
+@pytest.mark.every_index
 def test_what_others_have_leaves_room_for_the_tenants_own(world: World, other: Evervec) -> None:
     other.add(KIND, "a zebra, and 東京都は日本の首都です", id="mine")
     work(world.ev)

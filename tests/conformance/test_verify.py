@@ -18,7 +18,7 @@ from support.world import (
     work,
 )
 
-pytestmark = pytest.mark.every_pair
+pytestmark = pytest.mark.every_index
 
 WITHOUT_COPIES = ("sqlite", "duckdb", "pgvector")
 """indexes that ask the store for texts, and keep none"""
@@ -79,6 +79,7 @@ def test_vectors_of_another_text_are_stale_and_made_anew(world: World) -> None:
     assert world.ev.verify().complete
 
 
+@pytest.mark.every_pair
 def test_missing_points_are_counted_and_repaired(world: World) -> None:
     add_all(world.ev, KIND, "alpha", "beta", "gamma")
     work(world.ev)
@@ -101,6 +102,7 @@ def test_one_missing_chunk_of_many_is_counted_as_its_record(world: World) -> Non
     assert_in_step(world.ev, {"1": text})
 
 
+@pytest.mark.every_pair
 def test_an_index_that_lost_everything_is_rebuilt(world: World) -> None:
     texts = {str(n): f"word{n}" for n in range(30)}
     add_all(world.ev, KIND, *texts.values())
@@ -152,9 +154,11 @@ def test_points_of_no_record_are_orphans(world: World) -> None:
     assert_in_step(world.ev, {"0": "alpha"})
 
 
-def test_stores_around_the_size_of_a_slice_are_walked_whole(world: World) -> None:
-    """Bare jobs, so that only the walk itself takes time."""
-    for before, count in itertools.pairwise((0, 1999, 2000, 2001, 4100)):
+def test_stores_around_the_size_of_a_slice_are_walked_whole(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evervec.verify.verify._SLICE", 20)
+    for before, count in itertools.pairwise((0, 19, 20, 21, 41)):
         list(world.ev.add_many(KIND, ({"id": n, "text": "x"} for n in range(before, count))))
         while jobs := world.ev.queue.claim(1000):
             world.ev.queue.finish_many(jobs)

@@ -70,6 +70,7 @@ def test_a_record_that_never_rests_is_left_out_and_the_others_are_not(
     assert (report.waiting, report.complete) == (1, False)
 
 
+@pytest.mark.every_index
 def test_a_repair_leaves_alone_what_was_written_since(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_repair_leaves_alone_what_was_written_since(
     assert_in_step(world.ev, TEXTS)
 
 
+@pytest.mark.every_index
 def test_beside_a_writer_and_a_worker_nothing_is_ever_wrong(shared_world: World) -> None:
     ev, stop = shared_world.ev, threading.Event()
     add_all(ev, KIND, *TEXTS.values())

@@ -4,9 +4,10 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
-from typing import Protocol
+from typing import Protocol, TypeVar
 from unittest import mock
 
 from greenlet import getcurrent
@@ -29,6 +30,9 @@ class Clock:
         self.now += seconds
 
 
+T = TypeVar("T")
+
+
 class Ruled(Protocol):
     """What is known of a world here."""
 
@@ -38,27 +42,16 @@ class Ruled(Protocol):
     def is_gone(self, life: str) -> bool: ...
 
 
-class _Inline:
+def _at_once(_: str, do: Callable[[], T]) -> Future[T]:
     """A thread that does all of its work when it is started."""
-
-    def __init__(self, target: Callable[[], None], **_: object) -> None:
-        self._target = target
-
-    def start(self) -> None:
-        self._target()
-
-    def is_alive(self) -> bool:
-        return False
-
-    def join(self, timeout: float | None = None) -> None:
-        """It has ended."""
+    future: Future[T] = Future()
+    future.set_result(do())
+    return future
 
 
-class _Idle(_Inline):
+def _never(*_: object) -> threading.Thread:
     """A thread that never gets a turn: the heartbeat of a worker whose machine is busy."""
-
-    def start(self) -> None:
-        """Nothing is done."""
+    return threading.Thread()
 
 
 class _Event(threading.Event):
@@ -117,10 +110,6 @@ class _Holder:
         return _world is not None and _world.is_gone(self._name)
 
 
-def _with_threads(threads: type[_Inline]) -> SimpleNamespace:
-    return SimpleNamespace(Thread=threads, Lock=threading.Lock, Event=_Event, RLock=_Lock)
-
-
 _world: Ruled | None = None
 _monotonic = time.monotonic
 _sleep = time.sleep
@@ -147,10 +136,11 @@ def ruled() -> Iterator[None]:
         mock.patch.multiple(
             secrets, token_urlsafe=_new_token, token_hex=_new_token, randbits=_number
         ),
-        mock.patch("evervec.embedding.provider.threading", _with_threads(_Inline)),
-        mock.patch("evervec.worker.heartbeat.threading", _with_threads(_Idle)),
+        mock.patch("evervec.embedding.provider.submit", _at_once),
+        mock.patch("evervec.worker.threads.start", _never),
         mock.patch("evervec.stores.sqlite.store._open", being_opened),
-        mock.patch("evervec.indexes.turns.threading", _with_threads(_Idle)),
+        mock.patch("evervec.indexes.turns.threading", SimpleNamespace(Event=_Event, RLock=_Lock)),
+        mock.patch("evervec.indexes.turns.repeating", return_value=nullcontext()),
         mock.patch("evervec.indexes.turns.Holder", _Holder),
     ):
         yield

@@ -1,4 +1,4 @@
-"""Fault 27: wrong answers, errors and hangs for single texts among 10,000; and for all of them."""
+"""Fault 27: wrong answers, errors and hangs for single texts among thousands; and for all of them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from support.places import Place
 from support.processes import Start, until
-from support.provided import Provided, assert_indexed, attempts, provided
+from support.provided import NOTES, Provided, assert_indexed, attempts, provided
 from support.provider import EVERY_TEXT, Behaviour
 from support.provider_process import ProviderProcess
 
@@ -27,15 +27,17 @@ FAULTS = {
 """what a text can do to the provider, and what is said of it then"""
 
 
-@pytest.fixture
-def world(path: Place, start: Start, tmp_path: Path) -> Iterator[Provided]:
+@pytest.fixture(params=NOTES)
+def world(
+    request: pytest.FixtureRequest, path: Place, start: Start, tmp_path: Path
+) -> Iterator[Provided]:
     settings = {
         "provider_seconds": SECONDS, "provider_batch": 16, "max_attempts": 2,
         "backoff_seconds": 0.1, "concurrency": 8,
     }  # fmt: skip
     with (
         ProviderProcess() as provider,
-        provided(path, provider, start, tmp_path, **settings) as made,
+        provided(path, provider, start, tmp_path, request.param, **settings) as made,
     ):
         yield made
 

@@ -15,7 +15,7 @@ def test_07_a_lease_is_renewed_while_pure_python_burns_every_processor(
     each is done once."""
     for id, text in NOTES.items():
         ev.add("note", text, id=id)
-    worker = start("work", path, settings={"lease_seconds": 2.0}, max_batch=1, burn_seconds=4.5)
+    worker = start("work", path, settings={"lease_seconds": 2.0}, max_batch=1, burn_seconds=2.5)
     worker.at("embedding")
 
     def finished() -> bool:

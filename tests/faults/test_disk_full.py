@@ -177,8 +177,14 @@ def test_23_an_idle_worker_outlives_a_full_disk(
         with caplog.at_level(logging.WARNING, "evervec"), working.worker():
             until(lambda: ev.queue.stats().done == len(NOTES), "the work to be done")
             disk.fill()
+
+            def complained() -> bool:
+                if "the worker waits for the store" not in caplog.text:
+                    disk.fill()  # again: a log that was cut back meanwhile has made room
+                return "the worker waits for the store" in caplog.text
+
             if disk.stops_every_write:
-                until(lambda: "the worker waits for the store" in caplog.text, "a complaint")
+                until(complained, "a complaint")
                 assert FULL in caplog.text
             with pytest.raises(StoreError, match=FULL):
                 ev.add("note", long_text(10), id="more")
@@ -210,7 +216,7 @@ def test_23_an_upgrade_on_a_full_disk_is_a_clear_error_and_can_be_repeated(
     """However little space is left, a new file opens or says that the disk is full; the next
     try with space makes it whole."""
     refusals: dict[int, str] = {}
-    for leave in range(0, 400_000, 20_000):
+    for leave in (*range(0, 100_000, 20_000), *range(100_000, 400_000, 60_000)):
         path = place_for(engine, disk.folder / f"fresh-{leave}.db")
         disk.fill(leave)
         try:
@@ -225,7 +231,7 @@ def test_23_an_upgrade_on_a_full_disk_is_a_clear_error_and_can_be_repeated(
             assert_true_to(ev, path, {"a": "at last"})
         for file in disk.folder.glob("fresh-*"):
             file.unlink()
-    assert 1 < len(refusals) < 20
+    assert 1 < len(refusals) < 10
     assert {leave: error for leave, error in refusals.items() if FULL not in error} == {}
 
 

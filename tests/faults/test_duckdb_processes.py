@@ -167,14 +167,16 @@ def test_workers_killed_again_and_again_keep_the_index_true(place: str, start: S
     settings = {"lease_seconds": 0.2, "batch_size": 8}
     for turn in range(6):
         with open_store(place) as ev:
-            for n in chance.sample(range(60), 30):
-                if str(n) in notes and chance.random() < 0.3:
-                    ev.delete("note", str(n))
-                    del notes[str(n)]
+            changed = {}
+            for n in map(str, chance.sample(range(60), 30)):
+                if n in notes and chance.random() < 0.3:
+                    ev.delete("note", n)
+                    del notes[n]
                 else:
-                    text = f"record{n} turn{turn} {'word ' * chance.choice((5, 40, 300))}"
-                    ev.add("note", text, id=n)
-                    notes[str(n)] = text
+                    words = "word " * chance.choice((5, 40, 300))
+                    changed[n] = f"record{n} turn{turn} {words}"
+            list(ev.add_many("note", ({"id": n, "text": text} for n, text in changed.items())))
+            notes |= changed
         worker = start("work", place, settings=settings, max_batch=4, burn_seconds=0.002)
         for _ in range(chance.randrange(1, 8)):
             worker.at(chance.choice(["embedding", "applying", "applied", "finished"]))

@@ -1,4 +1,4 @@
-"""Fault 25: the provider is down for an hour, with 10,000 jobs waiting."""
+"""Fault 25: the provider is down for an hour, with thousands of jobs waiting."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -8,17 +8,19 @@ import pytest
 
 from support.places import Place, query
 from support.processes import Start, until
-from support.provided import Provided, assert_indexed, attempts, provided
+from support.provided import NOTES, Provided, assert_indexed, attempts, provided
 from support.provider_process import ProviderProcess
 
 HOUR = 3600.0
 
 
-@pytest.fixture
-def world(path: Place, start: Start, tmp_path: Path) -> Iterator[Provided]:
+@pytest.fixture(params=NOTES)
+def world(
+    request: pytest.FixtureRequest, path: Place, start: Start, tmp_path: Path
+) -> Iterator[Provided]:
     with (
         ProviderProcess() as provider,
-        provided(path, provider, start, tmp_path) as made,
+        provided(path, provider, start, tmp_path, request.param) as made,
     ):
         yield made
 

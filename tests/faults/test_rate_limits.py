@@ -9,7 +9,7 @@ import pytest
 
 from support.places import Place
 from support.processes import Start, until
-from support.provided import Provided, assert_indexed, attempts, provided
+from support.provided import NOTES, Provided, assert_indexed, attempts, provided
 from support.provider import Behaviour, Call
 from support.provider_process import ProviderProcess
 
@@ -17,13 +17,15 @@ WORKERS, CONCURRENCY, BATCH = 3, 6, 16
 STORM = 2.5
 
 
-@pytest.fixture
-def world(path: Place, start: Start, tmp_path: Path) -> Iterator[Provided]:
+@pytest.fixture(params=NOTES)
+def world(
+    request: pytest.FixtureRequest, path: Place, start: Start, tmp_path: Path
+) -> Iterator[Provided]:
     behaviour = Behaviour(latency=0.02, tells=("retry-after",))
     settings = {"concurrency": CONCURRENCY, "provider_batch": BATCH}
     with (
         ProviderProcess(behaviour) as provider,
-        provided(path, provider, start, tmp_path, **settings) as made,
+        provided(path, provider, start, tmp_path, request.param, **settings) as made,
     ):
         yield made
 

@@ -61,7 +61,7 @@ def test_08_reapers_and_finishers_at_full_tilt_never_reset_finished_work(
     ev: Evervec, path: Place
 ) -> None:
     """With leases that are always about to run out, each job is finished exactly once."""
-    count = 40 if kind_of(path) == "duckdb" else 200  # which takes its time for single jobs
+    count = 20 if kind_of(path) == "duckdb" else 100  # which takes its time for single jobs
     list(ev.add_many("note", ({"id": n, "text": f"note {n}"} for n in range(count))))
     done: list[int] = []
     over = threading.Event()

@@ -16,7 +16,7 @@ from evervec import Evervec, Kind, SettingsError, Status
 from evervec.chunking import hash_text
 from evervec.errors import IndexBusy, IndexUnavailable
 from evervec.indexes.base import Query, Stray, patience
-from evervec.indexes.qdrant.breaker import Breaker
+from evervec.runtime.breaker import Breaker
 from indexes.conftest import Make
 from indexes.test_races import RECORD, SEQ, version_of, words_in
 from support import qdrant_server
@@ -180,7 +180,7 @@ def test_what_is_away_is_left_alone_and_tried_again(make: Make) -> None:
     world = make("qdrant")
     server, version = server_of(world), version_of(world)
     now = [0.0]
-    breaker = world.ev.index._engine._breaker = Breaker(lambda: now[0])  # type: ignore[attr-defined]
+    breaker = world.ev.index._engine._breaker = Breaker(1.0, 30.0, lambda: now[0])  # type: ignore[attr-defined]
     server.stop()
     for _ in range(3):
         with pytest.raises(IndexUnavailable, match="cannot be used"):
@@ -190,23 +190,23 @@ def test_what_is_away_is_left_alone_and_tried_again(make: Make) -> None:
         world.ev.index.search(Query(version, "default", vector("a"), 5))
     now[0] = 1.5
     assert not world.ev.index.search(Query(version, "default", vector("a"), 5))
-    breaker.check()
+    breaker.check(IndexUnavailable)
 
 
 def test_while_one_tries_it_the_others_wait() -> None:
     now = [0.0]
-    breaker = Breaker(lambda: now[0])
+    breaker = Breaker(1.0, 30.0, lambda: now[0])
     for _ in range(20):
         breaker.failed("away")
     now[0] = 29.0
     with pytest.raises(IndexUnavailable, match="away"):
-        breaker.check()
+        breaker.check(IndexUnavailable)
     now[0] = 31.0
-    breaker.check()
+    breaker.check(IndexUnavailable)
     with pytest.raises(IndexUnavailable, match="away"):
-        breaker.check()
+        breaker.check(IndexUnavailable)
     breaker.worked()
-    breaker.check()
+    breaker.check(IndexUnavailable)
 
 
 def test_tombstones_go_with_the_history_and_not_before(make: Make) -> None:

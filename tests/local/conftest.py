@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from evervec.embedders.loading import folder_of
 from evervec.embedders.local import LocalEmbedder
-from evervec.embedders.packages import folder_of
 from local.files import write_json
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from evervec.embedders.loading import read_checked
 from evervec.embedders.local import LocalEmbedder, local
-from evervec.embedders.packages import read_checked
 from evervec.errors import SettingsError
 
 

@@ -6,18 +6,16 @@ import threading
 
 import pytest
 
-from evervec.embedders.spread import Spread, processors
+from evervec.runtime.threads import Pool, processors
 
 
 def test_results_come_in_the_order_of_what_was_given() -> None:
-    assert Spread(processors()).map(lambda n: n * n, list(range(100))) == [
-        n * n for n in range(100)
-    ]
-    assert Spread(processors()).map(str, []) == []
+    assert Pool(processors()).map(lambda n: n * n, list(range(100))) == [n * n for n in range(100)]
+    assert Pool(processors()).map(str, []) == []
 
 
 def test_several_callers_share_the_processors() -> None:
-    spread, lock = Spread(processors()), threading.Lock()
+    pool, lock = Pool(processors()), threading.Lock()
     running, most = 0, 0
 
     def do(_: int) -> None:
@@ -29,7 +27,7 @@ def test_several_callers_share_the_processors() -> None:
         with lock:
             running -= 1
 
-    callers = [threading.Thread(target=spread.map, args=(do, range(30))) for _ in range(5)]
+    callers = [threading.Thread(target=pool.map, args=(do, range(30))) for _ in range(5)]
     for caller in callers:
         caller.start()
     for caller in callers:
@@ -46,7 +44,7 @@ def test_an_error_of_any_thread_is_raised_and_ends_the_work() -> None:
         done.append(n)
 
     with pytest.raises(ValueError, match="three"):
-        Spread(processors()).map(do, list(range(1000)))
+        Pool(processors()).map(do, list(range(1000)))
     assert len(done) < 1000
 
 
@@ -54,13 +52,13 @@ def test_a_process_may_end_in_the_middle_of_a_call() -> None:
     """A daemon thread in native code would otherwise abort it."""
     program = """
 import threading
-from evervec.embedders import native
+from evervec.embedders import loading
 from evervec.embedders.local import local
 
 embedder = local()
 embedder.embed(["text"])
 threading.Thread(target=embedder.embed, args=(["word " * 200] * 64,), daemon=True).start()
-while not native._inside:
+while not loading._inside:
     pass
 """
     ended = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)

@@ -268,5 +268,5 @@ class SyncedInDuckdb(Synced):
 TestSyncedInDuckdb = SyncedInDuckdb.TestCase
 TestSyncedInDuckdb.settings = settings(
     TestSynced.settings,
-    max_examples=max(3, settings.default.max_examples // 20 if settings.default else 0),
+    max_examples=max(2, settings.default.max_examples // 30 if settings.default else 0),
 )

@@ -68,7 +68,7 @@ def test_a_header_that_lacks_something_is_refused(
 ) -> None:
     path = tmp_path / "bad.patch"
     path.write_text(
-        f"{header}\n\n--- a/src/evervec/queue/backoff.py\n+++ b/src/evervec/queue/backoff.py\n"
+        f"{header}\n\n--- a/src/evervec/runtime/backoff.py\n+++ b/src/evervec/runtime/backoff.py\n"
     )
     with pytest.raises(BadPatch, match=complaint):
         read_patch(path)

@@ -26,7 +26,7 @@ WRITES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "standing": (SQL.standing, (IDS,)),
     "finish_claimed": (SQL.finish_claimed, ("t", "w", IDS, IDS, IDS, IDS)),
     "finish_untouched": (SQL.finish_untouched, ("t", "w", IDS, IDS, IDS, IDS)),
-    "finish": (SQL.finish, (1.0, IDS, IDS)),
+    "finish": (SQL.finish, ([1.0] * len(IDS), IDS, IDS)),
     "born": (SQL.born, (IDS,)),
     "put_ledger": (SQL.put_ledger, (IDS, IDS, IDS, [b""] * len(IDS), [None] * len(IDS))),
     "drop_ledger": (SQL.drop_ledger, (IDS, IDS, IDS)),
@@ -47,7 +47,7 @@ WRITES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "forgotten": (SQL.forgotten, (1.0, 100)),
 }
 READS: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "load": (SQL.load, (FEW, 1000)),
+    "load": (SQL.load, (FEW, list(range(len(FEW))), 1000)),
     "record": (SELECT_RECORDS + SQL.record, ("default", KIND, "1")),
     "job_by_id": (SELECT_JOBS + SQL.job_by_id, (1, "default")),
     "next_scheduled": (SQL.next_scheduled, (None,)),

@@ -1,14 +1,17 @@
 """Kept connections to a provider: what goes over the wire, and what is done with what comes."""
 
+import logging
 import socket
 import threading
+import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
+import urllib3
 
-from evervec.embedders.connections import BrokenOff, CannotConnect, Connections, TooLong
+from evervec.runtime.http import CannotConnect, ConnectionLost, Connections, TooLong
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Name: Value\r\n\r\nhi"
 
@@ -21,6 +24,8 @@ class Wire:
         self.answers: list[bytes] = []
         self.heads: list[list[str]] = []
         self.accepted = 0
+        self.parts, self.pause = 1, 0.0
+        """an answer is this many of `answers`, with a pause before each but the first"""
         self._open: list[socket.socket] = []
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
@@ -49,6 +54,9 @@ class Wire:
                 if not answer:
                     return
                 conn.sendall(answer)
+                for _ in range(self.parts - 1):
+                    time.sleep(self.pause)
+                    conn.sendall(self.answers.pop(0))
                 if b"Connection: close" in answer:
                     return
 
@@ -125,7 +133,7 @@ def test_an_answer_that_is_none_is_broken_off(
     wire: Wire, to: Callable[..., Connections], answer: bytes, words: str
 ) -> None:
     wire.answers = [answer]
-    with pytest.raises(BrokenOff, match=words):
+    with pytest.raises(ConnectionLost, match=words):
         to().exchange("GET", "", None, 5)
 
 
@@ -141,7 +149,7 @@ def test_an_answer_in_pieces_is_put_together(wire: Wire, to: Callable[..., Conne
 def test_an_answer_without_end_is_left(
     wire: Wire, to: Callable[..., Connections], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evervec.embedders.connections._MOST_BYTES", 1)
+    monkeypatch.setattr("evervec.runtime.http._MOST_BYTES", 1)
     wire.answers = [OK]
     with pytest.raises(TooLong, match="more than 1 bytes"):
         to().exchange("GET", "", None, 5)
@@ -162,10 +170,19 @@ def test_nobody_there_and_no_such_name_are_told(to: Callable[..., Connections]) 
 
 
 @pytest.mark.parametrize(
-    "url", ["", "127.0.0.1:80", "ftp://host", "http://", "http://host:port", "http://a b/", "http://[::1"]
-)  # fmt: skip
-def test_what_is_no_url_says_so(url: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
+    ("url", "words"),
+    [
+        ("", "must begin with http"),
+        ("127.0.0.1:80", "must begin with http"),
+        ("ftp://host", "must begin with http"),
+        ("http://", "must begin with http"),
+        ("http://host:port", "Port could not be cast"),
+        ("http://a b/", "invalid characters"),
+        ("http://[::1", "Invalid IPv6"),
+    ],
+)
+def test_what_is_no_url_says_so(url: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         Connections(url, {})
 
 
@@ -213,6 +230,44 @@ def test_what_needs_no_proxy_goes_without(
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     wire.answers = [OK]
     assert to().exchange("GET", "", None, 5).content == b"hi"
+
+
+def test_paths_are_not_logged_but_those_of_the_program_are(
+    wire: Wire, to: Callable[..., Connections], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    url = f"http://127.0.0.1:{wire.port}"
+    wire.answers = [OK, OK]
+    to(f"{url}/hooks/s3cret?key=t0ken").exchange("POST", "", b"{}", 5)
+    assert "s3cret" not in caplog.text
+    assert "t0ken" not in caplog.text
+    with urllib3.PoolManager() as other:
+        other.request("GET", f"{url}/of-the-program")
+    assert "/of-the-program" in caplog.text
+
+
+def test_a_connection_that_was_idle_for_long_is_not_used_again(
+    wire: Wire, to: Callable[..., Connections], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire.answers = [OK, OK]
+    connections = to()
+    connections.exchange("GET", "", None, 5)
+    monkeypatch.setattr("evervec.runtime.http._KEPT_SECONDS", 0.0)
+    connections.exchange("GET", "", None, 5)
+    assert wire.accepted == 2
+
+
+def test_a_streamed_answer_may_take_longer_than_its_silences(
+    wire: Wire, to: Callable[..., Connections]
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    wire.pause = 0.1
+    wire.answers = [head + b"3\r\nabc\r\n", b"2\r\nde\r\n", b"0\r\n\r\n"] * 2
+    wire.parts = 3
+    connections = to()
+    assert connections.exchange("GET", "", None, 0.15, streamed=True).content == b"abcde"
+    with pytest.raises(TimeoutError):
+        connections.exchange("GET", "", None, 0.15)
 
 
 def test_closed_ones_are_of_no_use(wire: Wire, to: Callable[..., Connections]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -83,8 +84,15 @@ def sent_until_cut(conn: socket.socket) -> int:
 
 
 def one_answer(conn: socket.socket) -> bytes:
-    """What comes first, on a connection that stays open."""
-    return conn.recv(65536)
+    """The next answer, whole, on a connection that stays open."""
+    data = b""
+    while b"\r\n\r\n" not in data and (part := conn.recv(65536)):
+        data += part
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)content-length: (\d+)", head)
+    while length and len(body) < int(length[1]) and (part := conn.recv(65536)):
+        body += part
+    return head
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ import pytest
 from evervec import Client, Evervec, InvalidTransition
 from evervec.errors import EvervecError
 from support.service import Served
+from support.world import until
 
 
 def test_a_model_is_changed_and_changed_back(ev: Evervec, served: Served) -> None:
     with Client(served.url) as client:
         list(client.add_many("note", [{"id": n, "text": f"note {n}"} for n in range(20)]))
+        until(ev, lambda: ev.queue.stats().done == 20)
         migration = client.migrate("hashing:64")
         assert migration.wait(30).complete
         migration.switch()

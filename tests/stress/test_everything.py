@@ -17,6 +17,8 @@ from support.stress import SECONDS, Editor, Site, Threads, Unhurried, settle
 from support.table_writer import Table
 from support.texts import passage
 
+pytestmark = pytest.mark.every_index
+
 SHORT = 2.0
 TENANTS = ("default", "other")
 PAIRS = [

@@ -14,6 +14,8 @@ from support.process_worker import DIMENSIONS
 from support.processes import Start, until
 from support.stress import SECONDS, SETTINGS, Editor, Site, Threads, settle
 
+pytestmark = pytest.mark.every_index
+
 SHORT = 2.5
 FAULTY = {**SETTINGS, "lease_seconds": 0.5, "writer_lock_seconds": 1.0}
 OWN = [("sqlite", "sqlite"), ("postgres", "pgvector")]

@@ -8,6 +8,8 @@ from support.engines import PAIRS
 from support.oracle import Application, Oracle
 from support.stress import SECONDS, Editor, Site, Threads, Unhurried, settle
 
+pytestmark = pytest.mark.every_index
+
 SHORT = 0.7
 WRITERS = 3
 MORE_PAIRS = [

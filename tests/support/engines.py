@@ -167,11 +167,11 @@ PAIRS = [(store, index) for index, engine in INDEXES.items() for store in engine
 APART_PAIRS = [pair for pair in PAIRS if apart(pair[1])]
 """Those whose index lies outside the store, so that no transaction covers both."""
 OWN_PAIRS = [next(pair for pair in PAIRS if pair[0] == store) for store in STORES]
-"""Every store once, for what has nothing to do with indexes."""
+"""Every store once, over its own index: what tests run on by default."""
 USUAL_PAIRS = OWN_PAIRS + [
     (engine.stores[0], index) for index, engine in INDEXES.items() if apart(index)
 ]
-"""Every store over its own index, and every index outside once: what tests run on by default."""
+"""Every store over its own index, and every index outside once, for what is about the index."""
 SHARED_PAIRS = [pair for pair in PAIRS if STORES[pair[0]].shared]
 JOINED_PAIRS = [pair for pair in PAIRS if STORES[pair[0]].elsewhere is not None]
 SAVEPOINT_PAIRS = [pair for pair in JOINED_PAIRS if STORES[pair[0]].savepoints]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import evervec
 from evervec import Evervec
@@ -17,16 +18,24 @@ from support.provider import vectors
 from support.provider_process import ProviderProcess
 
 DIMENSIONS = 8
-NOTES = 10_000
+NOTES = [3_000, pytest.param(10_000, marks=pytest.mark.long)]
+"""how many wait for the provider: parameters of a fixture"""
 
 
 class Provided:
     """A store with notes that wait, its provider, and the workers that a test starts."""
 
     def __init__(
-        self, place: Place, provider: ProviderProcess, start: Start, folder: Path, **settings: Any
+        self,
+        place: Place,
+        provider: ProviderProcess,
+        start: Start,
+        folder: Path,
+        count: int,
+        **settings: Any,
     ) -> None:
         self.place = place
+        self._count = count
         self.provider = provider
         self.clock = Leaps(place, folder)
         self._start = start
@@ -38,7 +47,7 @@ class Provided:
 
     def add_notes(self) -> dict[str, str]:
         """The notes that wait."""
-        notes = {str(n): f"note {n} about the orchard and the barn" for n in range(NOTES)}
+        notes = {str(n): f"note {n} about the orchard and the barn" for n in range(self._count)}
         self.add(notes)
         return notes
 
@@ -66,9 +75,9 @@ class Provided:
 
 @contextmanager
 def provided(
-    place: Place, provider: ProviderProcess, start: Start, folder: Path, **settings: Any
+    place: Place, provider: ProviderProcess, start: Start, folder: Path, count: int, **settings: Any
 ) -> Iterator[Provided]:
-    made = Provided(place, provider, start, folder, **settings)
+    made = Provided(place, provider, start, folder, count, **settings)
     try:
         yield made
     finally:

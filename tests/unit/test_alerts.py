@@ -1,4 +1,4 @@
-"""Alerts: once when a trouble begins and once when it is over, however many processes look."""
+"""Alerts: once when a problem begins and once when it is over, however many processes look."""
 
 import logging
 import threading
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from evervec import Evervec, IndexUnavailable, ProviderUnavailable
-from evervec.maintenance.alerts import Alerts, Trouble
+from evervec.maintenance.alerts import Alerts, Problem
 from evervec.stores.values import Note
 from support.engines import OWN_PAIRS, SHARED_PAIRS
 from support.processes import until
 from support.webhook import Webhook
 from support.world import KIND, World, add_all, claim_one, work
 
-SLOW = Trouble("lag", "it is slow")
+SLOW = Problem("lag", "it is slow")
 
 
 @pytest.fixture
@@ -112,9 +112,9 @@ def test_an_index_that_is_away(
 def test_what_one_began_to_watch_another_goes_on_with(
     memory: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A trouble has to last for a while, whoever takes the lead meanwhile."""
+    """A problem has to last for a while, whoever takes the lead meanwhile."""
     one, two = memory.ev.housekeeping.alerts, memory.tenant("other").housekeeping.alerts
-    slow = Trouble("index", "it is away", patience=100)
+    slow = Problem("index", "it is away", patience=100)
     one.update([slow])
     assert one.lasting() == []
     memory.clock.move(100)
@@ -280,6 +280,6 @@ def test_old_episodes_make_room_where_a_webhook_never_answers(
     webhook.status = 500
     alerts = memory.open(alert_url=webhook.url).housekeeping.alerts
     for n in range(120):
-        alerts.update([Trouble(f"trouble {n}", "bad")])
-    assert [e.name for e in alerts.lasting()] == ["trouble 119"]
+        alerts.update([Problem(f"problem {n}", "bad")])
+    assert [e.name for e in alerts.lasting()] == ["problem 119"]
     assert len(alerts._read()[0]) == 100

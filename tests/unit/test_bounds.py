@@ -20,7 +20,6 @@ def nested(depth: int) -> dict[str, Any]:
     [
         ("metadata_depth", nested(32), nested(33)),
         ("metadata_depth", {"a": [[[]]]}, {"a": [[[{"b": nested(30)}]]]}),
-        ("metadata_depth", {}, nested(100_000)),
         ("metadata_values", {"a": [0] * 1999}, {"a": [0] * 2000}),
         ("metadata_values", {"a": {"b": 1}}, {"o": {f"k{n}": n for n in range(16_000)}}),
         ("metadata_values", {}, {"a": [[[0] * 100 for _ in range(10)] for _ in range(10)]}),

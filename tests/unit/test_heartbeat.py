@@ -8,7 +8,7 @@ import pytest
 
 from evervec import StoreError
 from evervec.model.jobs import Job
-from evervec.worker.heartbeat import Heartbeat
+from evervec.worker.threads import Heartbeat
 from support.world import KIND, PATIENCE, World
 
 

@@ -56,9 +56,12 @@ def grows(pattern: re.Pattern[str]) -> str | None:
         for before, behind in FRAMES:
             taken = [
                 steps(pattern, before + (unit * size)[:size] + behind, MOST)
-                for size in (SIZE, 2 * SIZE, 4 * SIZE)
+                for size in (SIZE, 2 * SIZE)
             ]
-            if taken[2] == MOST or taken[2] > 2.5 * taken[1] > 6.25 * taken[0]:
+            if taken[1] < MOST and taken[1] <= 2.5 * taken[0]:
+                continue
+            most = steps(pattern, before + (unit * 4 * SIZE)[: 4 * SIZE] + behind, MOST)
+            if most == MOST or most > 2.5 * taken[1]:
                 return repr(before + unit * 3 + "…" + behind)
     return None
 

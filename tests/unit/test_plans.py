@@ -11,7 +11,6 @@ import pytest
 import evervec
 from evervec.indexes.sqlite import SQL as INDEX
 from evervec.stores.sqlite.engine import SQL as STORE
-from evervec.stores.sqlite.leases import SELECT_DUE
 from support.world import KIND, ScriptedEmbedder, fail_for_good, work
 
 SELECT_JOBS = f"select {STORE.job_columns}\n"
@@ -37,7 +36,7 @@ CLAIM: dict[str, Query] = {
     "promote": (lambda: STORE.promote, (NOW, 100)),
     "next_tenant": (lambda: STORE.next_tenant, ("",)),
     "due_of_tenant": (
-        lambda: SELECT_DUE + STORE.due_of_tenant,
+        lambda: f"select {STORE.claim_columns}\n" + STORE.due_of_tenant,
         ("default", NOW, 0, NUMBERS, 256),
     ),
     "lease": (lambda: STORE.lease, ("t", "w", NOW, NOW, NUMBERS)),
@@ -134,6 +133,10 @@ HOT: dict[str, Query] = CLAIM | {
     "mark": (lambda: INDEX.mark, ()),
     "store_mark": (lambda: STORE.mark, ()),
     "feed": (lambda: INDEX.feed, (1, "default", 0)),
+    "feed_part": (lambda: INDEX.feed_part, (1, "default", 0, 100)),
+    "read_points": (lambda: INDEX.read_points, (NUMBERS,)),
+    "points_between": (lambda: INDEX.points_between, (1, "default", 0, 100)),
+    "filtered_among": (lambda: INDEX.filtered_among, (NUMBERS, "default", 1)),
     "removals": (lambda: INDEX.removals, (1, "default", 0)),
     "filtered": (lambda: INDEX.filtered, ("default", 1)),
     "held": (lambda: INDEX.held, (0, None, 1, None)),
@@ -202,8 +205,12 @@ def test_a_claim_sorts_nothing(conn: sqlite3.Connection, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["expired", "purge_done", "purge_failed", "feed", "held", "expected"]
-)
+    "name",
+    [
+        "expired", "purge_done", "purge_failed", "feed", "feed_part", "points_between", "held",
+        "expected",
+    ],
+)  # fmt: skip
 def test_batches_come_in_the_order_of_their_index(conn: sqlite3.Connection, name: str) -> None:
     query, values = HOT[name]
     steps = plan(conn, query(), values)
@@ -261,6 +268,7 @@ def test_every_query_that_touches_a_large_table_is_tested_here() -> None:
     # a migration looks at all of its kind, and only then
     parts |= {"to_appear", "stray_boxes", "progress", "version_jobs", "behind", "drop_version_jobs",
               "version_records", "drop_points", "drop_removals"}  # fmt: skip
+    parts |= {"any_known", "delete_records"}  # other engines
     parts.add("holdings")  # counts all that a tenant has
     for queries in (STORE, INDEX):
         for name, text in queries:

@@ -4,18 +4,34 @@ import importlib
 import inspect
 import re
 from collections import Counter
+from dataclasses import fields
 from importlib.resources import files
 
 import pytest
 
+from evervec.model.reports import Limits, Spend
+from evervec.queue.transitions import JobState
 from evervec.stores.duckdb import DuckdbStore
 from evervec.stores.named import PARTS, Queries
 from evervec.stores.postgres import PostgresStore
+from evervec.stores.sql import job_writer, jobs
+from evervec.stores.sql.job_rows import JobValues
+from evervec.stores.sql.record_rows import RecordValues, Row
 from evervec.stores.sql.service import Service
 from evervec.stores.sql.shared import Shared
 from evervec.stores.sql.store import SqlStore
 from evervec.stores.sql.workers import Workers
 from evervec.stores.sqlite import SqliteStore
+from evervec.stores.values import (
+    Asked,
+    Candidate,
+    Found,
+    LockHolder,
+    Note,
+    StoredEntry,
+    StoredKey,
+    Typed,
+)
 
 STORES: dict[str, type[SqlStore]] = {
     "sqlite": SqliteStore,
@@ -88,18 +104,144 @@ def test_no_part_is_a_tower_of_classes(engine: str) -> None:
         assert len(ours) <= 3, ours
 
 
+def _own(folder: str) -> list[tuple[str, str]]:
+    """The queries in a folder: name, and text with its comments."""
+    found = []
+    for part in PARTS:
+        _, *parts = _NAME.split(files(folder).joinpath(f"{part}.sql").read_text("utf-8"))
+        found += list(zip(parts[::2], parts[1::2], strict=True))
+    return found
+
+
+def _names(engine: str) -> set[str]:
+    return {name for name, _ in _own(f"evervec.stores.{engine}")}
+
+
 @pytest.mark.parametrize("engine", STORES)
 def test_no_query_is_there_twice_or_for_nobody(engine: str) -> None:
-    found = Counter(
-        name
-        for folder in _folders(engine)
-        for part in PARTS
-        for name in _NAME.findall(files(folder).joinpath(f"{part}.sql").read_text("utf-8"))
-    )
-    assert [name for name, times in found.items() if times > 1] == []
+    for folder in _folders(engine):
+        names = Counter(name for name, _ in _own(folder))
+        assert [name for name, times in names.items() if times > 1] == []
     used = _used(engine)
     named_by_other_queries = {"job_columns", "record_columns", "key_columns"}
-    assert [n for n in found if n not in used and n not in named_by_other_queries] == []
+    assert _names(engine) - used.keys() - named_by_other_queries == set()
+
+
+def test_a_shared_query_serves_two_engines_or_more() -> None:
+    for name in _names("sql"):
+        users = [e for e in STORES if name not in _names(e) and name in _used(e)]
+        assert len(users) > 1 or name.endswith(("_columns", "_row")), name
+
+
+@pytest.mark.parametrize("engine", STORES)
+def test_a_query_that_differs_between_engines_says_why(engine: str) -> None:
+    elsewhere = set().union(*(_names(e) for e in ("sql", *STORES) if e != engine))
+    unexplained = [
+        name
+        for name, text in _own(f"evervec.stores.{engine}")
+        if name in elsewhere and not text.strip().startswith("--")
+    ]
+    assert unexplained == []
+
+
+def _fields(made: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(made))
+
+
+_JOB = "job_id tenant kind id version op seq"
+COLUMNS: dict[str, tuple[str, ...]] = {
+    # classes that are made of a row
+    "known_records": _fields(Row)[:17],
+    "standing": ("job_id", *_fields(JobState)),
+    "candidates": _fields(Candidate),
+    "found": _fields(Found),
+    "typed": Typed._fields,
+    "limits": _fields(Limits),
+    "spend": _fields(Spend),
+    "key_columns": _fields(StoredKey),
+    "audit": ("noted_at", *_fields(StoredEntry)[1:]),
+    "note": Note._fields,
+    "lock_holder": LockHolder._fields,
+    "asked": Asked._fields,
+    "stray_boxes": job_writer._StrayBox._fields,
+    "rivals": job_writer._Rival._fields,
+    "settled": ("tenant", "kind", "id", *jobs._Standing._fields),
+    # rows that the code unpacks
+    "job_columns": (
+        *_JOB.split(), "claimed_seq", "status", "priority", "attempts", "max_attempts", "error",
+        "token", "created_at", "scheduled_for", "started_at", "completed_at", "lease_expires_at",
+        "record", "worker", "crashes",
+    ),
+    "claim_columns": (
+        *_JOB.split(), "priority", "attempts", "max_attempts", "error", "created_at",
+        "scheduled_for", "completed_at", "record", "crashes",
+    ),
+    "load": (
+        "op", "seq", "state", "title", "text", "metadata", "weight", "updated_at", "chunks", "box",
+        "trace", "box_seq",
+    ),
+    "record_columns": (
+        "tenant", "kind", "id", "seq", "title", "text", "metadata", "weight", "created_at",
+        "updated_at", "embedded",
+    ),
+    "expected": (
+        "record", "tenant", "kind", "id", "state", "seq", "ledger_seq", "points_seq", "doubtful",
+        "chunks", "cut_since", "status",
+    ),
+    "digests": ("id", "state", "hash", "metadata", "weight", "busy"),
+    "reveal_state": ("record", "state", "seq", "created_at", "version", "born"),
+    "owed": ("record", "op", "box", "box_seq"),
+    "reopen": ("record", "tenant", "kind", "state"),
+    "to_appear": (
+        "record", "tenant", "op", "priority", "scheduled_for", "seq", "max_attempts", "box",
+    ),
+    "history": (
+        "attempt", "seq", "worker", "started_at", "finished_at", "outcome", "error",
+        "chunks_embedded", "chunks_reused", "tokens",
+    ),
+    "collections": (
+        "version", "kind", "state", "chunker", "app", "cut_since", "name", "provider", "model",
+        "dimensions",
+    ),
+    "holdings": ("kind", "name", "items", "last_sync_at"),
+    "workers": ("worker", "version", "started_at", "seen_at", "held", "done"),
+    "spent": ("tokens", "money"),
+    "cached": ("hash", "vector"),
+    "ledgers": ("record", "chunks"),
+    "weights": ("tenant", "weight"),
+}  # fmt: skip
+
+
+def _columns(query: str) -> tuple[str, ...]:
+    """The names of the columns that a query selects."""
+    text = re.sub(r"--.*", "", query).strip()
+    depth, columns = 0, [""]
+    for word in re.findall(r"\w+|\W", text.removeprefix("select")):
+        depth += (word == "(") - (word == ")")
+        if word == "from" and not depth:
+            break
+        if word == "," and not depth:
+            columns.append("")
+        else:
+            columns[-1] += word
+    return tuple(re.split(r"\W+", column.strip())[-1] for column in columns)
+
+
+@pytest.mark.parametrize("engine", STORES)
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_come_in_the_order_in_which_they_are_read(engine: str, name: str) -> None:
+    assert _columns(vars(_queries(STORES[engine]))[name]) == COLUMNS[name]
+
+
+def test_rows_are_written_in_the_order_of_their_classes() -> None:
+    given = dict(_own("evervec.stores.sql"))
+
+    def names(row: str) -> list[str]:
+        text = re.sub(r"--.*", "", given[row])
+        return [column.split()[0] for column in text.split(",")]
+
+    assert names("record_row") == list(RecordValues._fields)
+    assert names("job_row") == list(JobValues._fields)
 
 
 def test_a_shared_query_takes_the_form_of_each_engine() -> None:

@@ -4,8 +4,15 @@ import random
 
 import pytest
 
+import evervec.runtime.backoff as runtime
 from evervec import Settings
-from evervec.queue.backoff import backoff
+
+
+def backoff(attempts: int, settings: Settings) -> float:
+    own = settings
+    return runtime.backoff(
+        attempts, own.backoff_seconds, own.backoff_cap_seconds, own.backoff_jitter, own.rng
+    )
 
 
 def test_waits_double_until_the_cap() -> None:

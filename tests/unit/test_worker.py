@@ -18,9 +18,9 @@ from evervec import (
     Status,
     StoreError,
 )
-from evervec.worker.calls import Calls
 from evervec.worker.debounce import Debounce
-from evervec.worker.endurance import Endurance
+from evervec.worker.failures import Failures
+from evervec.worker.threads import Calls
 from support.world import (
     KIND,
     PATIENCE,
@@ -515,7 +515,7 @@ def test_no_error_of_its_care_ends_a_worker(
 ) -> None:
     worker = memory.ev.worker()
     monkeypatch.setattr(worker._housekeeping, part, failing(4, error))
-    worker._endurance = Endurance(0.001)
+    worker._endurance = Failures(0.001)
     process = threading.Thread(target=worker.run)  # as `evervec worker` does
     process.start()
     try:
@@ -532,7 +532,7 @@ def test_a_worker_that_cannot_begin_tries_again(
     memory: World, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     worker = memory.ev.worker()
-    worker._endurance = Endurance(0.001)
+    worker._endurance = Failures(0.001)
     real, fail = Calls.start, failing(3, error)
 
     def start(calls: Calls) -> None:
@@ -551,7 +551,7 @@ def test_jobs_that_meet_a_mistake_are_left_for_their_leases_and_do_not_stop_othe
     memory: World, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     worker = memory.ev.worker()
-    worker._endurance = Endurance(0.001)
+    worker._endurance = Failures(0.001)
     real, fail = getattr(worker._pipeline, stage), failing(1, ValueError("a bug"))
 
     def once(*args: object) -> object:
@@ -594,7 +594,7 @@ def test_threads_of_a_worker_that_died_are_started_again(memory: World) -> None:
 
 def test_pauses_grow_and_troubles_of_others_are_not_its_own() -> None:
     clock = Clock(0.0)
-    endurance = Endurance(1.0, clock)
+    endurance = Failures(1.0, clock)
     assert [endurance.failed(IndexUnavailable()) for _ in range(5)] == [1.0] * 5
     assert endurance.trouble is None
     assert [endurance.failed(ValueError()) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
@@ -603,7 +603,7 @@ def test_pauses_grow_and_troubles_of_others_are_not_its_own() -> None:
 
 def test_a_worker_that_worked_is_not_failing_but_may_be_stuck() -> None:
     clock = Clock(0.0)
-    endurance = Endurance(1.0, clock)
+    endurance = Failures(1.0, clock)
     for _ in range(3):
         endurance.failed(ValueError())
     endurance.worked()
@@ -613,7 +613,7 @@ def test_a_worker_that_worked_is_not_failing_but_may_be_stuck() -> None:
 
 def test_a_worker_that_moves_is_not_stuck() -> None:
     clock = Clock(0.0)
-    endurance = Endurance(1.0, clock)
+    endurance = Failures(1.0, clock)
     clock.move(121)
     endurance.moves()
     assert endurance.trouble is None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from evervec.chunking.base import (
+    BYTES,
     Chunker,
     Cutter,
+    Measure,
     Piece,
     Span,
     Window,
@@ -13,7 +15,6 @@ from evervec.chunking.base import (
     hash_text,
 )
 from evervec.chunking.content import ContentChunker
-from evervec.chunking.measure import BYTES, Measure
 from evervec.chunking.size import SizeChunker
 
 __all__ = [

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
@@ -39,6 +40,28 @@ class Window(NamedTuple):
 
     def holds(self, text: str) -> bool:
         return len(text) <= self.most or self.count(text) <= self.most
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A way to count, with a name by which another process recognises it.
+
+    `count` is called once for each block of a text, and for parts of blocks that are too large; the
+    sum is taken as the size of the whole. So it should not count the special tokens that a model
+    adds to every text.
+    """
+
+    name: str
+    count: Callable[[str], int]
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+
+
+BYTES = Measure("bytes", _bytes)
+"""Bytes of UTF-8: one for an English letter, more in scripts where models use more tokens per
+letter. It estimates tokens in any script, at about four bytes to one token."""
 
 
 class Chunker(Protocol):

@@ -15,9 +15,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from zlib import crc32
 
-from evervec.chunking.base import Piece
+from evervec.chunking.base import BYTES, Measure, Piece
 from evervec.chunking.division import divide, late_start
-from evervec.chunking.measure import BYTES, Measure
 from evervec.chunking.structure import Block, blocks
 from evervec.errors import InvalidArgument
 

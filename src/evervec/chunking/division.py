@@ -121,7 +121,8 @@ def _lines(text: str, start: int, end: int) -> list[Place]:
 def _ends(
     level: int, end_of: re.Pattern[str], any_of: re.Pattern[str] | None = None
 ) -> Callable[[str, int, int], list[Place]]:
-    """A function that finds the places after each match; `any_of` is a fast check for none."""
+    """A function that finds the places after each match. `any_of` is a fast check for none: it
+    halves the time for a long text without such marks."""
 
     def places(text: str, start: int, end: int) -> list[Place]:
         if any_of is not None and any_of.search(text, start, end) is None:

@@ -200,7 +200,7 @@ def cli(ctx: click.Context, /, verbose: bool, log_json: bool, **where: str | Non
         root.setLevel(logging.INFO)
         for handler in root.handlers:
             handler.setFormatter(JsonFormatter())
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs one line per delivery
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # Qdrant's client logs each call by it
     if os.environ.get("NO_COLOR"):
         ctx.color = False
     ctx.obj = Where(**where)

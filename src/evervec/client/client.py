@@ -120,7 +120,7 @@ class Client:
             "POST", "/v1/records/batch", content=b"\n".join(lines), headers=_NDJSON
         )
         count = 0
-        for line in answered.iter_lines():
+        for line in answered.content.splitlines():
             found = json.loads(line)
             if "status" in found:
                 error = error_of(found)

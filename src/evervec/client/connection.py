@@ -12,12 +12,12 @@ import time
 import uuid
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
-
-import httpx
+from urllib.parse import quote, urlencode
 
 from evervec import errors
 from evervec.errors import AccessDenied, EvervecError, InvalidArgument, RateLimited, StoreError
+from evervec.runtime.backoff import backoff
+from evervec.runtime.http import Connections, HttpFailure, Response
 from evervec.telemetry.traces import current
 
 _AGAIN = frozenset({429, 502, 503, 504})
@@ -34,16 +34,13 @@ class Connection:
         self.url = url.rstrip("/")
         self._retries = retries
         self._timeout = timeout
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._tenant = {"tenant": tenant} if tenant else {}
         try:
-            self._http = httpx.Client(
-                base_url=self.url,
-                headers=headers,
-                params={"tenant": tenant} if tenant else None,
-                timeout=timeout,
-                verify=not self.url.startswith("http://"),  # loading certificates is slow
-            )
-        except (httpx.InvalidURL, UnicodeEncodeError) as error:
+            if not (key or "").isascii():
+                raise ValueError("the API key has invalid characters")
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            self._http = Connections(self.url, headers, timeout)
+        except ValueError as error:  # its text may contain the key
             raise InvalidArgument(
                 f"invalid URL or API key of the service ({type(error).__name__}): give "
                 "http://host:port and a key from `evervec keys create`"
@@ -59,7 +56,7 @@ class Connection:
         params: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         waits: float = 0.0,
-    ) -> httpx.Response:
+    ) -> Response:
         """Send a request, with retries. `waits`: additional seconds, for requests that ask the
         service to wait."""
         given = dict(headers or {})
@@ -68,17 +65,14 @@ class Connection:
         if json_body is not None:
             content = to_json(json_body)
             given["Content-Type"] = "application/json"
+        query = {k: v for k, v in (self._tenant | dict(params or {})).items() if v is not None}
+        target = f"{path}?{urlencode(query, doseq=True)}" if query else path
         for tries in range(self._retries + 1):
             try:
-                response = self._http.request(
-                    method,
-                    path,
-                    content=content,
-                    params={k: v for k, v in (params or {}).items() if v is not None},
-                    headers=given,
-                    timeout=self._timeout + waits,
+                response = self._http.exchange(
+                    method, target, content, self._timeout + waits, given, streamed=True
                 )
-            except httpx.TransportError as error:
+            except (HttpFailure, TimeoutError) as error:
                 if tries == self._retries:
                     raise StoreError(
                         f"the service {self.url} is unreachable ({type(error).__name__}): check "
@@ -86,10 +80,10 @@ class Connection:
                     ) from error
                 time.sleep(_pause(tries))
                 continue
-            if response.status_code not in _AGAIN or tries == self._retries:
+            if response.status not in _AGAIN or tries == self._retries:
                 break
             time.sleep(max(_retry_after(response), _pause(tries)))
-        if response.is_error:
+        if response.status >= 400:
             raise error_of(problem_in(response))
         return response
 
@@ -124,25 +118,23 @@ def _plain(value: Any) -> Any:
 
 
 def _pause(tries: int) -> float:
-    longest: float = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries)
-    return longest * random.uniform(0.5, 1.0)
+    return backoff(tries + 1, _FIRST_PAUSE, _LONGEST_PAUSE) * random.uniform(0.5, 1.0)
 
 
-def _retry_after(response: httpx.Response) -> float:
+def _retry_after(response: Response) -> float:
     given = response.headers.get("retry-after", "")
     return float(given) if given.isdecimal() else 0.0
 
 
-def problem_in(response: httpx.Response) -> dict[str, Any]:
+def problem_in(response: Response) -> dict[str, Any]:
     """The problem document of a response, or a substitute."""
     try:
         found = response.json()
         if isinstance(found, dict):
-            return {"status": response.status_code, **found}
+            return {"status": response.status, **found}
     except ValueError:
         pass
-    words = f"the service returned {response.status_code} {response.reason_phrase}"
-    return {"status": response.status_code, "detail": words}
+    return {"status": response.status, "detail": f"the service returned {response.status}"}
 
 
 def error_of(problem: Mapping[str, Any]) -> EvervecError:

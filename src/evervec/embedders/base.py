@@ -214,14 +214,14 @@ def _probe(embedder: Embedder, cause: Exception, total: Embedded) -> None:
     """Raise `ProviderUnavailable` if the provider cannot embed a known good text."""
     try:
         sound = bool(_usable(_ask(embedder, [PROBE], total))[0])
-        trouble: Exception = BadAnswer()
+        failure: Exception = BadAnswer()
     except (ProviderUnavailable, RateLimited):
         raise
     except Exception as error:  # noqa: BLE001 - a good text failed: provider error
-        sound, trouble = False, error
+        sound, failure = False, error
     if not sound:
         raise ProviderUnavailable(
-            f"{embedder.name} failed to embed a known good text: {describe(trouble)}"
+            f"{embedder.name} failed to embed a known good text: {describe(failure)}"
         ) from cause
 
 

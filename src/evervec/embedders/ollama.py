@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evervec.embedders.base import Answer, BadAnswer
-from evervec.embedders.http import Http, Reply
-from evervec.embedders.spread import Spread
+from evervec.embedders.http import Http, HttpEmbedder, Reply
 from evervec.errors import EmbedderError, InvalidInput, RateLimited
+from evervec.runtime.threads import Pool
 
 DEFAULT_MODEL = "mxbai-embed-large"
 _NATIVE = {
@@ -21,7 +21,7 @@ _SINGLE_CALLS = 4
 _DETECTION_SECONDS = 2.0
 
 
-class OllamaEmbedder:
+class OllamaEmbedder(HttpEmbedder):
     """Calls `/api/embed` with many texts at once. If the server is too old for that, it sends
     single texts from then on, a few at a time."""
 
@@ -46,15 +46,10 @@ class OllamaEmbedder:
         self._asked = dimensions
         self._singly = False
         self._oldest = False  # the server only has /api/embeddings
-        self._singles = Spread(_SINGLE_CALLS)
+        self._singles = Pool(_SINGLE_CALLS)
         self.dimensions = (
-            dimensions
-            or _NATIVE.get(self.model.partition(":")[0])
-            or self._http.native(self.model, self.embed_query)
+            dimensions or _NATIVE.get(self.model.partition(":")[0]) or self._ask_dimensions()
         )
-
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        return self.ask(texts).vectors
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         return self._call(cut(text, self.characters), self._query_seconds).vectors
@@ -104,7 +99,7 @@ class OllamaEmbedder:
             raise RateLimited(None, f"Ollama is busy: {said}")
         if reply.status == 404 and "not found" in said:
             said += f": download it with `ollama pull {self.model}`"
-        content = self._http.judged(reply, said)
+        content = self._http.checked(reply, said)
         try:
             made = [content["embedding"]] if oldest else content["embeddings"]
             vectors = np.asarray(made, np.float32)
@@ -119,9 +114,6 @@ class OllamaEmbedder:
             return self._http.post("/api/embeddings", payload, seconds)
         more = {"dimensions": self._asked} if self._asked else {}
         return self._http.post("/api/embed", {"model": self.model, "input": given, **more}, seconds)
-
-    def close(self) -> None:
-        self._http.close()
 
 
 def answers(url: str) -> str | None:

@@ -20,13 +20,16 @@ from dataclasses import asdict, dataclass
 
 from evervec.errors import EmbedderError, ProviderUnavailable, RateLimited, StoreError
 from evervec.model.reports import Gate
+from evervec.runtime.backoff import backoff
+from evervec.runtime.threads import repeating
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Note
 
 log = logging.getLogger("evervec")
 
-NOBODYS_FAULT = (ProviderUnavailable, RateLimited)
+OUTAGES = (ProviderUnavailable, RateLimited)
+"""errors of the provider that no text caused"""
 _LONGEST_PAUSE = 60.0
 _LONGEST_SPREAD = 10.0
 _PROVIDER_LIMIT_SECONDS = 60.0
@@ -91,7 +94,7 @@ class Gatekeeper:
             try:
                 probe()
                 self.open()  # before the lock is released, so that no other worker probes
-            except NOBODYS_FAULT as error:
+            except OUTAGES as error:
                 self.shut(error, again=True)
                 return False
         return True
@@ -105,21 +108,17 @@ class Gatekeeper:
         if token is None:
             yield False
             return
-        tokens, over = [token], threading.Event()
+        tokens = [token]
 
         def renew() -> None:
-            while not over.wait(_HELD / 3):
-                with suppress(StoreError):
-                    if renewed := self._store.shared.lock(lock, holder, _HELD):
-                        tokens.append(renewed)
+            with suppress(StoreError):
+                if renewed := self._store.shared.lock(lock, holder, _HELD):
+                    tokens.append(renewed)
 
-        thread = threading.Thread(target=renew, name="evervec-probe-lock", daemon=True)
-        thread.start()
         try:
-            yield True
+            with repeating("evervec-probe-lock", _HELD / 3, renew):
+                yield True
         finally:
-            over.set()
-            thread.join()  # a renewal after the release would take the lock again
             with suppress(StoreError):  # the lock expires anyway
                 self._store.shared.unlock(lock, tokens[-1])
 
@@ -144,7 +143,7 @@ class Gatekeeper:
     def _shut(self, old: Gate | None, error: EmbedderError, again: bool) -> Gate:
         now = self._store.now()
         tries = (old.tries + again) if old else 1
-        pause = min(self._settings.backoff_seconds * 2.0 ** min(tries - 1, 60), _LONGEST_PAUSE)
+        pause = backoff(tries, self._settings.backoff_seconds, _LONGEST_PAUSE)
         if isinstance(error, RateLimited) and error.retry_after is not None:
             pause = error.retry_after
         until = now + pause

@@ -6,12 +6,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from evervec.embedders.base import PROBE, Embedded, Embedder, count_tokens, embed, embed_query
 from evervec.embedding.budget import Budget
-from evervec.embedding.gate import NOBODYS_FAULT, Gatekeeper, Ramp, error_of
+from evervec.embedding.gate import OUTAGES, Gatekeeper, Ramp, error_of
 from evervec.embedding.pace import Pace
 from evervec.embedding.spending import Spending
 from evervec.errors import (
@@ -23,6 +24,8 @@ from evervec.errors import (
 )
 from evervec.model.deadlines import check, current, deadline, left
 from evervec.model.reports import Gate
+from evervec.runtime.breaker import Breaker
+from evervec.runtime.threads import submit
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.telemetry.counters import CALLS, TOKENS
@@ -50,9 +53,8 @@ class Provider:
         self.pace = Pace(embedder.max_batch)
         self.spending = Spending(store, embedder.model or embedder.name, settings)
         self._counting = threading.Lock()
-        self._said: str | None = None
-        self._avoid_until = 0.0
-        self._avoid_seconds = settings.backoff_seconds
+        self._logged_cap: str | None = None
+        self._queries = Breaker(settings.backoff_seconds, settings.backoff_seconds)
 
     # for workers
     def ready(self, stopping: Callable[[], bool] = lambda: False) -> bool:
@@ -60,29 +62,17 @@ class Provider:
         `stopping`."""
         if self._gates.gate() is None and not self._gates.waits:
             return not self._is_capped()
-        passed: list[bool] = []
-        errors: list[Exception] = []
-
-        def try_it() -> None:
-            try:
-                passed.append(self._gates.passes(self._probe))
-            except Exception as error:  # noqa: BLE001 - re-raised in the waiting thread
-                errors.append(error)
-
-        trial = threading.Thread(target=try_it, name="evervec-probe", daemon=True)
-        trial.start()
-        while trial.is_alive() and not stopping():
-            trial.join(0.05)
-        if errors:
-            raise errors[0]
-        return passed == [True] and not self._is_capped()
+        trial = submit("evervec-probe", lambda: self._gates.passes(self._probe))
+        while not trial.done() and not stopping():
+            wait([trial], 0.05)
+        return trial.done() and trial.result() and not self._is_capped()
 
     def _is_capped(self) -> bool:
         """Whether a daily cap is reached; logged once."""
         capped = self.spending.capped()
-        if capped and capped != self._said:
+        if capped and capped != self._logged_cap:
             log.warning("embedding paused: %s", capped)
-        self._said = capped
+        self._logged_cap = capped
         return capped is not None
 
     @property
@@ -95,37 +85,37 @@ class Provider:
         budget ends when `stopping`."""
         if self._budget.set:
             tokens = sum(count_tokens(self.embedder, text) for text in texts)
-            while wait := self._budget.take(tokens):
+            while seconds := self._budget.take(tokens):
                 if stopping():
-                    raise RateLimited(wait, "the budget of this minute is used up")
-                time.sleep(min(wait, 1.0))
+                    raise RateLimited(seconds, "the budget of this minute is used up")
+                time.sleep(min(seconds, 1.0))
         with self._ramp.call():
             gate = self._gates.gate()
             if gate is not None:
                 raise error_of(gate, self._store.now())
-            self._count(+1)
+            self._count_in_flight(+1)
             began = time.monotonic()
             try:
                 answer = embed(self.embedder, texts)
-            except NOBODYS_FAULT as error:
-                self._tell("record", error)
-                self._note(self._gates.shut, error)
-                self._note(self._budget.add, error.calls - 1, 0)
+            except OUTAGES as error:
+                self._count_call("record", error)
+                self._share(self._gates.shut, error)
+                self._share(self._budget.add, error.calls - 1, 0)
                 raise
             finally:
-                self._count(-1)
+                self._count_in_flight(-1)
         if answer.calls == 1:
             self.pace.learn(len(texts), sum(map(len, texts)), time.monotonic() - began)
-        self._tell("record", next(iter(answer.errors.values()), None))
+        self._count_call("record", next(iter(answer.errors.values()), None))
         TOKENS.add(answer.tokens, self.name)
         if answer.calls > 1:  # the batch was bisected to find a bad text
-            self._note(self._budget.add, answer.calls - 1, 0)
+            self._share(self._budget.add, answer.calls - 1, 0)
         if answer.pause:
             limited = RateLimited(answer.pause, "the provider's rate limit is reached")
-            self._note(self._gates.shut, limited)
+            self._share(self._gates.shut, limited)
         return answer
 
-    def _note(self, write: Callable[..., object], *args: Any) -> None:
+    def _share(self, write: Callable[..., object], *args: Any) -> None:
         """Write a call's outcome to the store for other workers. A failure is only logged: the
         provider's answer is valid without it, and the next call writes its own outcome."""
         try:
@@ -136,14 +126,14 @@ class Provider:
     def _probe(self) -> None:
         embed(self.embedder, [PROBE])
 
-    def _tell(self, purpose: str, error: Exception | None) -> None:
+    def _count_call(self, purpose: str, error: Exception | None) -> None:
         """Count a call by its outcome."""
         outcome = "ok" if error is None else "error"
-        if isinstance(error, NOBODYS_FAULT):
+        if isinstance(error, OUTAGES):
             outcome = "limited" if isinstance(error, RateLimited) else "outage"
         CALLS.add(1, self.name, purpose, outcome)
 
-    def _count(self, change: int) -> None:
+    def _count_in_flight(self, change: int) -> None:
         with self._counting:
             self.in_flight += change
 
@@ -158,7 +148,7 @@ class Provider:
         gate = self._gates.gate() if self._is_remote else self._gates.known()
         if gate is not None and gate.until > self._store.now():
             raise error_of(gate, self._store.now())
-        if time.monotonic() < self._avoid_until:
+        if self._queries.open:
             raise ProviderUnavailable(f"{self.embedder.name} did not respond to the last query")
         try:
             # leaves time to answer from full text
@@ -169,18 +159,18 @@ class Provider:
             raise ProviderUnavailable(
                 f"{self.embedder.name} did not respond within half of the search's time"
             ) from None
-        except NOBODYS_FAULT as error:
-            self._tell("query", error)
-            self._note(self._gates.shut, error)
+        except OUTAGES as error:
+            self._count_call("query", error)
+            self._share(self._gates.shut, error)
             raise
         except InvalidInput as error:
-            self._tell("query", error)
+            self._count_call("query", error)
             raise
         except Exception as error:
-            self._tell("query", error)
-            self._avoid_until = time.monotonic() + self._avoid_seconds
+            self._count_call("query", error)
+            self._queries.failed(str(error))
             raise
-        CALLS.add(1, self.name, "query", "ok")
+        self._count_call("query", None)
         return vector
 
     # reading
@@ -193,8 +183,8 @@ class Provider:
         """The error that a probe with a known good text meets, whatever the gate's state; None when
         it succeeds."""
         try:
-            embed(self.embedder, [PROBE])
-        except NOBODYS_FAULT as error:
+            self._probe()
+        except OUTAGES as error:
             return error
         return None
 

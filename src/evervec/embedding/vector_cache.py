@@ -11,7 +11,7 @@ from evervec.chunking import hash_text
 from evervec.model.records import ModelSpec
 from evervec.stores.base import Store
 
-_BESIDE = 100  # bytes that a row takes beside its vector
+_ROW_BYTES = 100  # of a row, without its vector
 
 
 class VectorCache:
@@ -20,7 +20,7 @@ class VectorCache:
     def __init__(self, store: Store, model: ModelSpec, megabytes: int) -> None:
         self._store = store
         self._model = f"{model.name}/{model.dimensions}"
-        self._most = max(1, (megabytes << 20) // (4 * model.dimensions + _BESIDE))
+        self._most = max(1, (megabytes << 20) // (4 * model.dimensions + _ROW_BYTES))
 
     @classmethod
     def of(cls, store: Store, model: ModelSpec | None, megabytes: int) -> VectorCache | None:

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from evervec.errors import IndexBusy, StoreError
 from evervec.indexes.base import patience_left
 from evervec.indexes.holder import Holder, described
+from evervec.runtime.threads import repeating
 from evervec.stores.base import Store
 
 log = logging.getLogger("evervec")
@@ -82,7 +83,9 @@ class Turns(ThreadTurns):
         try:
             self._take(deadline)
             try:
-                with self._renewing():
+                with repeating(
+                    "evervec-turn", self._seconds / 3, self._renew_quietly, _LONGEST_TURN
+                ):
                     yield
             finally:
                 with suppress(StoreError):  # the lock expires anyway
@@ -114,25 +117,10 @@ class Turns(ThreadTurns):
         self._token = self._store.shared.lock(self._name, holder, self._seconds)
         return self._token is not None
 
-    @contextmanager
-    def _renewing(self) -> Iterator[None]:
-        """Renew the lock while the block runs. If it is lost anyway, the index refuses the
-        commit."""
-        over = threading.Event()
-
-        def renew() -> None:
-            end = time.monotonic() + _LONGEST_TURN
-            while not over.wait(self._seconds / 3) and time.monotonic() < end:
-                with suppress(StoreError):
-                    self._renew()
-
-        thread = threading.Thread(target=renew, name="evervec-turn", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()  # a renewal after the release would take the lock again
+    def _renew_quietly(self) -> None:
+        """If the lock is lost, the index refuses the commit."""
+        with suppress(StoreError):
+            self._renew()
 
 
 class _WaitLog:

@@ -13,17 +13,15 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from http.client import HTTPException
 from typing import Any, NamedTuple, TypeVar
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from evervec.errors import StoreError
+from evervec.runtime.threads import start
 from evervec.settings import Settings
 from evervec.stores.base import Store
 
@@ -38,7 +36,7 @@ _MOST = 100
 """episodes that are kept for a webhook that is unavailable"""
 
 
-class Trouble(NamedTuple):
+class Problem(NamedTuple):
     """A problem found by the current housekeeping."""
 
     name: str
@@ -84,21 +82,21 @@ class Alerts:
         """The raised alerts as of the last housekeeping of any process."""
         return [e for e in self._read()[0] if e.raised and e.ended is None]
 
-    def update(self, troubles: Sequence[Trouble]) -> None:
+    def update(self, problems: Sequence[Problem]) -> None:
         """Save the current problems, and log alerts that begin or end."""
         now = self._store.now()
 
-        def change(episodes: list[Episode]) -> tuple[list[Trouble], list[Episode]]:
-            over = _end(episodes, {trouble.name for trouble in troubles}, now)
-            begun = [trouble for trouble in troubles if _goes_on(episodes, trouble, now)]
+        def change(episodes: list[Episode]) -> tuple[list[Problem], list[Episode]]:
+            over = _end(episodes, {problem.name for problem in problems}, now)
+            begun = [problem for problem in problems if _goes_on(episodes, problem, now)]
             # if any process posted the beginning, the end is posted too
             kept = [e for e in episodes if e.ended is None or (e.untold and (self._url or e.told))]
             episodes[:] = kept[-_MOST:]
             return begun, over
 
         begun, over = self._change(change)
-        for trouble in begun:
-            log.error("[ALERT] %s", trouble.text, extra={"alert": trouble.name, **trouble.fields})
+        for problem in begun:
+            log.error("[ALERT] %s", problem.text, extra={"alert": problem.name, **problem.fields})
         for episode in over:
             log.warning("[CLEAR] %s", _is_over(episode), extra={"alert": episode.name})
 
@@ -107,10 +105,7 @@ class Alerts:
         """Post pending messages in a background thread."""
         busy = self._poster is not None and self._poster.is_alive()
         if self._url and not busy and any(episode.untold for episode in self._read()[0]):
-            self._poster = threading.Thread(
-                target=self._post_quietly, name="evervec-alerts", daemon=True
-            )
-            self._poster.start()
+            self._poster = start("evervec-alerts", self._post_quietly)
 
     def wait(self) -> None:
         """Wait for a running post, at most for its timeout."""
@@ -124,12 +119,12 @@ class Alerts:
     def post(self) -> None:
         """Post pending messages in order, until one fails."""
         while self._url and (episode := self._change(self._take)):
-            trouble = _post(self._url, self._message(episode))
-            self._change(partial(_put_back, id=episode.id, posted=trouble is None))
-            if trouble is not None:
+            problem = _post(self._url, self._message(episode))
+            self._change(partial(_put_back, id=episode.id, posted=problem is None))
+            if problem is not None:
                 log.warning(
                     "an alert could not be posted to %s and will be retried: %s",
-                    urlsplit(self._url).hostname, trouble,
+                    urlsplit(self._url).hostname, problem,
                 )  # fmt: skip
                 return
 
@@ -181,16 +176,16 @@ def _end(episodes: list[Episode], names: Container[str], now: float) -> list[Epi
     return [episode for episode in over if episode.raised]
 
 
-def _goes_on(episodes: list[Episode], trouble: Trouble, now: float) -> bool:
+def _goes_on(episodes: list[Episode], problem: Problem, now: float) -> bool:
     """Begin an episode if there is none; return whether it raises an alert now."""
-    episode = next((e for e in episodes if e.name == trouble.name and e.ended is None), None)
+    episode = next((e for e in episodes if e.name == problem.name and e.ended is None), None)
     if episode is None:
-        since = now if trouble.since is None else trouble.since
-        episode = Episode(trouble.name, trouble.text, since)
+        since = now if problem.since is None else problem.since
+        episode = Episode(problem.name, problem.text, since)
         episodes.append(episode)
-    if episode.raised or now - episode.since < trouble.patience:
+    if episode.raised or now - episode.since < problem.patience:
         return False
-    episode.raised, episode.text = True, trouble.text
+    episode.raised, episode.text = True, problem.text
     return True
 
 
@@ -210,22 +205,16 @@ def _moment(seconds: float | None) -> str | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """Messages must not be sent to another address."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
 def _post(url: str, message: Mapping[str, Any]) -> str | None:
-    """Post a message; return the error without the URL, or None."""
-    headers = {"Content-Type": "application/json", "User-Agent": "evervec"}
-    request = Request(url, json.dumps(message).encode(), headers)
+    """Post a message; return the error without the URL, or None. A redirect is an error: messages
+    must not be sent to another address."""
+    from evervec.runtime import http  # imported late: it is slow to load
+
     try:
-        with build_opener(_NoRedirects).open(request, timeout=_POST_SECONDS):
-            return None
-    except HTTPError as error:
-        error.close()
-        return f"status {error.code}"
-    except (OSError, HTTPException, ValueError) as error:
-        return type(getattr(error, "reason", error)).__name__
+        with closing(http.Connections(url, {})) as webhook:
+            status = webhook.exchange(
+                "POST", "", json.dumps(message).encode(), _POST_SECONDS
+            ).status
+    except (http.HttpFailure, TimeoutError, ValueError) as error:
+        return type(error.__cause__ or error).__name__
+    return None if 200 <= status < 300 else f"status {status}"

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from evervec.embedding.registry import EmbedderRegistry
 from evervec.errors import IndexBusy, IndexUnavailable
 from evervec.indexes.base import Index
-from evervec.maintenance.alerts import Alerts, Trouble
+from evervec.maintenance.alerts import Alerts, Problem
 from evervec.model.jobs import Status
 from evervec.queue.queue import Queue
 from evervec.settings import Settings
@@ -149,43 +149,43 @@ class Housekeeping:
 
     def alert(self) -> None:
         """Report problems that began or ended."""
-        self.alerts.update(list(self._troubles()))
+        self.alerts.update(list(self._problems()))
         self.alerts.post_soon()
 
     def _kept_since(self) -> float:
         return self._store.now() - self._settings.keep_done_days * _DAY
 
-    def _troubles(self) -> Iterator[Trouble]:
+    def _problems(self) -> Iterator[Problem]:
         settings, now = self._settings, self._store.now()
         failed = self._store.jobs.failed_count()
         if failed >= settings.alert_failed:
-            yield Trouble("failed", f"{failed} failed jobs", fields={"failed": failed})
+            yield Problem("failed", f"{failed} failed jobs", fields={"failed": failed})
         if limit := settings.alert_lag_seconds:
             since = self._store.jobs.waiting_since(settings.backfill_priority)
             if since is not None and now - since >= limit:
                 why = " (the queue is paused)" if self._store.jobs.paused() else ""
-                yield Trouble("lag", f"due work has waited for {now - since:.0f} s{why}", since)
+                yield Problem("lag", f"due work has waited for {now - since:.0f} s{why}", since)
         if limit := settings.alert_away_seconds:
             gates = ((model.spec.provider, model.provider.gate()) for model in self._models)
             for name, gate in gates:
                 if gate and gate.state == "outage":
                     text = f"the provider {name} is unavailable: {gate.reason}"
-                    yield Trouble("provider", text, gate.since, limit)
+                    yield Problem("provider", text, gate.since, limit)
                     break
             if self._index_away:
-                yield Trouble(
+                yield Problem(
                     "index", f"the index is unavailable: {self._index_away}", patience=limit
                 )
         for kind, text in self._tables.alarms():
-            yield Trouble(f"table {kind}", text, fields={"kind": kind})
+            yield Problem(f"table {kind}", text, fields={"kind": kind})
         if failing := self._tables.failing:
             text = f"attached tables cannot be synced: {failing}"
-            yield Trouble("tables", text, patience=settings.alert_away_seconds)
+            yield Problem("tables", text, patience=settings.alert_away_seconds)
         if limit := settings.alert_transaction_seconds:
             found = self._store.troubles(limit)
             if found:
                 more = f"; and {len(found) - 1} more" if len(found) > 1 else ""
-                yield Trouble("transaction", found[0] + more)
+                yield Problem("transaction", found[0] + more)
 
 
 def _in_batches(drop: Callable[[], int]) -> int:

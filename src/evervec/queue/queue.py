@@ -24,9 +24,9 @@ from evervec.model.bounds import BIGGEST, check_limit, check_whole
 from evervec.model.jobs import Attempt, EnqueueResult, Job, Op, Status
 from evervec.model.records import Content
 from evervec.model.reports import Stats
-from evervec.queue.backoff import backoff
 from evervec.records.drafts import LONGEST_ID, are_plain_ids, check_name, check_when, record_id
 from evervec.records.kinds import Kind
+from evervec.runtime.backoff import backoff
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Draft, Failure, Finish, Loaded, Unreadable
@@ -179,6 +179,12 @@ class Queue:
         """Schedule the job's next attempt, or make it a dead letter when none is left."""
         self._must_hold(self.fail_many([(job, str(error), permanent)])[0] is not None, job)
 
+    def _backoff(self, attempts: int) -> float:
+        own = self._settings
+        return backoff(
+            attempts, own.backoff_seconds, own.backoff_cap_seconds, own.backoff_jitter, own.rng
+        )
+
     def fail_many(self, failures: Sequence[tuple[Job, str, bool]]) -> list[Status | None]:
         """Fail `(job, error, permanent)` tuples; returns each job's new status, None where the
         lease was lost."""
@@ -188,7 +194,7 @@ class Queue:
                 Failure(
                     job,
                     _storable(error),
-                    None if permanent else now + backoff(job.attempts, self._settings),
+                    None if permanent else now + self._backoff(job.attempts),
                     self.worker,
                 )
                 for job, error, permanent in failures

@@ -1,20 +1,54 @@
 """Reads named SQL queries from `.sql` files.
 
 A file is a sequence of blocks, each headed by `-- name: the_name`. A store's queries are split by
-subject (`PARTS`). Queries that all stores share are in `sql/`, in a neutral form that each engine
-converts to its dialect: tables are named `evervec_…`, parameters `$1`, and `in list($1)` stands for
-a list of numbers. An engine's folder holds the queries that differ.
+subject (`PARTS`). `sql/` has those that stores share. An engine's folder has those that only this
+engine has, and those that replace a shared one, with a comment that says why.
+
+Queries may be written in a neutral form that each engine converts to its dialect:
+
+- tables are named `evervec_…`, and parameters `$1`;
+- `in list($1)` is a list of numbers, `in texts($1)` a list of texts;
+- `rows($2 id text, seq bigint) as n` are rows with these columns, one parameter for each column
+  from `$2` on; `{job_row}` stands for the columns in the block of that name;
+- `cross join … on` fixes the order of a join for a planner without statistics;
+- `octets(text)` is the length of a text in bytes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
+from typing import NamedTuple
 
 PARTS = ("records", "jobs", "claims", "versions", "shared", "service")
 Dialect = Callable[[str], str]
-"""Converts the shared queries to an engine's dialect."""
+"""Converts a query to an engine's dialect."""
+
+_ROWS = re.compile(r"rows\(\$(\d+)\s+([^()]+)\) as (\w+)")
+_ROW = re.compile(r"{(\w+_row)}")
+
+
+class Column(NamedTuple):
+    """A column of `rows(…)`."""
+
+    parameter: str
+    name: str
+    type: str
+
+
+def expand_rows(query: str, write: Callable[[Sequence[Column], str], str]) -> str:
+    """Replace `rows(…) as n` by what `write` makes of its columns and `n`."""
+
+    def written(found: re.Match[str]) -> str:
+        first, given, name = found.groups()
+        columns = [
+            Column(f"${place}", *column.split())
+            for place, column in enumerate(given.split(","), int(first))
+        ]
+        return write(columns, name)
+
+    return _ROWS.sub(written, query)
 
 
 class Queries:
@@ -30,12 +64,18 @@ class Queries:
 
     @classmethod
     def of_store(cls, package: str, dialect: Dialect) -> Queries:
-        """The shared queries in an engine's dialect, with the engine's own queries."""
+        """The shared queries and the engine's own, in the engine's dialect."""
         blocks: dict[str, str] = {}
-        for part in PARTS:
-            blocks |= _blocks(dialect(_text("evervec.stores.sql", f"{part}.sql")))
-            blocks |= _blocks(_text(package, f"{part}.sql"))
-        return cls(blocks)
+        for folder in ("evervec.stores.sql", package):
+            for part in PARTS:
+                blocks |= _blocks(_text(folder, f"{part}.sql"))
+        rows = {name: re.sub(r"^--.*\n", "", text) for name, text in blocks.items()}
+        return cls(
+            {
+                name: dialect(_ROW.sub(lambda found: rows[found[1]], text))
+                for name, text in blocks.items()
+            }
+        )
 
     def __getattr__(self, name: str) -> str:
         raise AttributeError(f"no query named {name!r}")

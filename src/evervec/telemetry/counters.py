@@ -1,9 +1,8 @@
 """Counters and histograms of this process.
 
-They are plain numbers, updated once per batch rather than once per record. New values are only
-queued until there are many of them or the metric is read, so counting costs next to nothing and
-needs no package. `metrics` exposes them to Prometheus. They cover the whole process, as Prometheus
-expects; metrics of the store are read from the store.
+They are plain numbers, updated once per batch rather than once per record, and need no package.
+`metrics` exposes them to Prometheus. They cover the whole process, as Prometheus expects; metrics
+of the store are read from the store.
 """
 
 from __future__ import annotations
@@ -11,14 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 _MOST_SERIES = 100
 """series per metric; further label values are counted as `other`"""
-
-_MOST_NEW = 256
 
 Labels = tuple[str, ...]
 
@@ -29,21 +25,16 @@ class Counter:
     def __init__(self, name: str, meaning: str, *labels: str) -> None:
         self.name, self.meaning, self.labels = name, meaning, labels
         self._lock = threading.Lock()
-        self._new: deque[tuple[float, Labels]] = deque()
         self._sums: dict[Labels, float] = {}
 
     def add(self, amount: float, *values: str) -> None:
         if amount:
-            self._new.append((amount, values))
-            if len(self._new) > _MOST_NEW:
-                self.sums()
+            with self._lock:
+                key = _bounded(self._sums, values)
+                self._sums[key] = self._sums.get(key, 0.0) + amount
 
     def sums(self) -> dict[Labels, float]:
         with self._lock:
-            while self._new:
-                amount, values = self._new.popleft()
-                key = _bounded(self._sums, values)
-                self._sums[key] = self._sums.get(key, 0.0) + amount
             return dict(self._sums)
 
 
@@ -54,13 +45,14 @@ class Histogram:
         self.name, self.meaning, self.labels = name, meaning, labels
         self.bounds = tuple(bounds)
         self._lock = threading.Lock()
-        self._new: deque[tuple[float, int, Labels]] = deque()
         self._seen: dict[Labels, tuple[list[int], float]] = {}
 
     def observe(self, seconds: float, *values: str, times: int = 1) -> None:
-        self._new.append((seconds, times, values))
-        if len(self._new) > _MOST_NEW:
-            self.seen()
+        with self._lock:
+            key = _bounded(self._seen, values)
+            counts, total = self._seen.get(key) or ([0] * (len(self.bounds) + 1), 0.0)
+            counts[bisect_left(self.bounds, seconds)] += times
+            self._seen[key] = (counts, total + seconds * times)
 
     @contextmanager
     def timing(self, *values: str) -> Iterator[None]:
@@ -74,12 +66,6 @@ class Histogram:
         """By labels, the count of each bucket (the last has no bound), and the sum of the
         values."""
         with self._lock:
-            while self._new:
-                seconds, times, values = self._new.popleft()
-                key = _bounded(self._seen, values)
-                counts, total = self._seen.get(key) or ([0] * (len(self.bounds) + 1), 0.0)
-                counts[bisect_left(self.bounds, seconds)] += times
-                self._seen[key] = (counts, total + seconds * times)
             return {key: (list(counts), total) for key, (counts, total) in self._seen.items()}
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-import ssl
-from functools import cache
 from urllib.parse import quote
 
-import httpx
-
+from evervec.errors import SettingsError
 from evervec.model.jobs import Job
+from evervec.runtime.http import Connections, HttpFailure
 from evervec.settings import Settings
+from evervec.telemetry.visible import without_secrets
 
 log = logging.getLogger("evervec")
 
@@ -26,58 +25,58 @@ def configured(settings: Settings, name: str) -> str:
     return getattr(settings, name) or os.environ.get(name.upper(), "")
 
 
-@cache
-def _certificates() -> ssl.SSLContext:
-    """The machine's certificates, loaded once: each dispatch creates a courier."""
-    return httpx.create_ssl_context()
-
-
 class Courier:
     """Delivers jobs to the worker endpoint of one service."""
 
     def __init__(self, url: str, settings: Settings) -> None:
-        self._worker_url = url.rstrip("/") + WORKER_PATH
-        self._qstash = configured(settings, "qstash_url") or _QSTASH
-        self._token = configured(settings, "qstash_token")
-        self._secret = configured(settings, "worker_secret")
         # a direct request is answered only when the job is done
-        timeout = httpx.Timeout(settings.lease_seconds, connect=_CONNECT_SECONDS)
-        self._http = httpx.Client(timeout=timeout, verify=_certificates())
+        self._seconds = settings.lease_seconds
+        worker_url = url.rstrip("/") + WORKER_PATH
+        secret = configured(settings, "worker_secret")
+        self._worker = _connections(worker_url, {"x-worker-secret": secret} if secret else {})
+        self._qstash = None
+        if token := configured(settings, "qstash_token"):
+            qstash = (configured(settings, "qstash_url") or _QSTASH).rstrip("/")
+            publish_url = f"{qstash}/v2/publish/{worker_url}"
+            self._qstash = _connections(publish_url, {"Authorization": f"Bearer {token}"})
 
     def __enter__(self) -> Courier:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._http.close()
+        for connections in (self._worker, self._qstash):
+            if connections is not None:
+                connections.close()
 
     def hand_over(self, job: Job) -> bool:
         """Whether the job was accepted, by QStash or by the worker endpoint."""
+        if self._qstash is not None:
+            once = quote(f"{job.kind}:{job.record_id}:{job.token}", safe=":/@+,=")
+            headers = {"Upstash-Deduplication-Id": once}
+            if self._accepts("QStash", self._qstash, job, headers, late=False):
+                return True
+        # if it does not answer in time, it may still be processing the job: the lease decides
+        return self._accepts("the worker endpoint", self._worker, job, {}, late=True)
+
+    def _accepts(
+        self, whom: str, at: Connections, job: Job, headers: dict[str, str], *, late: bool
+    ) -> bool:
+        """Whether a job was accepted; `late` if there was no answer in time."""
         body = json.dumps({"job_id": job.job_id, "token": job.token}).encode()
-        return (self._token != "" and self._publish(job, body)) or self._send(job, body)
-
-    def _publish(self, job: Job, body: bytes) -> bool:
-        once = quote(f"{job.kind}:{job.record_id}:{job.token}", safe=":/@+,=")
-        headers = {"Authorization": f"Bearer {self._token}", "Upstash-Deduplication-Id": once}
-        url = f"{self._qstash.rstrip('/')}/v2/publish/{self._worker_url}"
         try:
-            return self._post("QStash", job, url, body, headers)
-        except httpx.HTTPError as error:
-            return _log_undelivered("QStash", job, type(error).__name__)
+            status = at.exchange("POST", "", body, self._seconds, headers).status
+        except (HttpFailure, TimeoutError) as error:
+            in_doubt = late and isinstance(error, TimeoutError)
+            return in_doubt or _log_undelivered(whom, job, type(error).__name__)
+        return 200 <= status < 300 or _log_undelivered(whom, job, f"status {status}")
 
-    def _send(self, job: Job, body: bytes) -> bool:
-        headers = {"x-worker-secret": self._secret} if self._secret else {}
-        try:
-            return self._post("the worker endpoint", job, self._worker_url, body, headers)
-        except httpx.ReadTimeout:
-            return True  # the worker may still be processing it: the lease decides
-        except httpx.HTTPError as error:
-            return _log_undelivered("the worker endpoint", job, type(error).__name__)
 
-    def _post(self, whom: str, job: Job, url: str, body: bytes, headers: dict[str, str]) -> bool:
-        answer = self._http.post(
-            url, content=body, headers={"Content-Type": "application/json", **headers}
-        )
-        return answer.is_success or _log_undelivered(whom, job, f"status {answer.status_code}")
+def _connections(url: str, headers: dict[str, str]) -> Connections:
+    try:
+        return Connections(url, headers, _CONNECT_SECONDS)
+    except ValueError as error:
+        shown = without_secrets(url)
+        raise SettingsError(f"jobs cannot be sent to {shown}: {error}") from None
 
 
 def _log_undelivered(whom: str, job: Job, why: str) -> bool:

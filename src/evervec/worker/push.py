@@ -15,7 +15,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,10 +23,11 @@ from evervec.errors import EmbedderError, IndexUnavailable, ProviderUnavailable,
 from evervec.indexes.base import patience
 from evervec.maintenance.housekeeping import Housekeeping
 from evervec.model.jobs import Job, Status
+from evervec.runtime.threads import Pool
 from evervec.settings import Settings
 from evervec.telemetry.counters import DELIVERIES, DISPATCHED
-from evervec.worker.heartbeat import Heartbeat
 from evervec.worker.pipeline import Pipeline
+from evervec.worker.threads import Heartbeat
 
 if TYPE_CHECKING:
     from evervec.worker.courier import Courier
@@ -91,11 +91,11 @@ class Dispatcher:
         with (
             Courier(url, self._settings) as courier,
             self._heartbeat() as heartbeat,  # for jobs that are sent late in the round
-            ThreadPoolExecutor(self._settings.concurrency, "evervec-dispatch") as threads,
         ):
             jobs = self._claim(limit)  # claim all first: a released job is due again at once
             heartbeat.hold(jobs)
-            taken = sum(threads.map(lambda job: self._hand_over(courier, heartbeat, job), jobs))
+            pool = Pool(self._settings.concurrency)
+            taken = sum(pool.map(lambda job: self._hand_over(courier, heartbeat, job), jobs))
         DISPATCHED.add(taken, "published")
         DISPATCHED.add(len(jobs) - taken, "released")
         return Dispatched(len(jobs), taken, len(jobs) - taken)
@@ -115,7 +115,8 @@ class Dispatcher:
         taken = courier.hand_over(job)
         heartbeat.drop([job])
         if not taken:
-            self._queue.release_many([job])
+            with suppress(StoreError):  # otherwise its lease expires
+                self._queue.release_many([job])
         return taken
 
     def _heartbeat(self) -> Heartbeat:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-import threading
 from types import FrameType
 
+from evervec.runtime.threads import start
 from evervec.worker.worker import Worker
 
 
@@ -17,7 +17,7 @@ def run_until_signalled(worker: Worker) -> None:
         # in a thread: a signal handler may interrupt code that holds a lock, even another handler
         limit = 0.0 if signals else None
         signals.append(number)
-        threading.Thread(target=worker.stop, args=(limit,), daemon=True).start()
+        start("evervec-stop", worker.stop, limit)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

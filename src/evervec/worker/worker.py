@@ -23,7 +23,7 @@ from contextlib import suppress
 from importlib.metadata import version
 
 from evervec.embedders.base import describe
-from evervec.embedding.gate import NOBODYS_FAULT
+from evervec.embedding.gate import OUTAGES
 from evervec.errors import IndexBusy, StoreClosed, StoreError
 from evervec.indexes.base import patience
 from evervec.maintenance.housekeeping import Housekeeping
@@ -31,11 +31,10 @@ from evervec.model.jobs import Job
 from evervec.model.reports import ProcessResult
 from evervec.settings import Settings
 from evervec.worker.batch import Batch, Call, Written
-from evervec.worker.calls import Calls
 from evervec.worker.debounce import Debounce
-from evervec.worker.endurance import AROUND, PASSING, Endurance
-from evervec.worker.heartbeat import Heartbeat
+from evervec.worker.failures import AROUND, PASSING, Failures
 from evervec.worker.pipeline import Pipeline
+from evervec.worker.threads import Calls, Heartbeat
 
 log = logging.getLogger("evervec")
 
@@ -98,7 +97,7 @@ class Worker:
         self._next_beat = 0.0
         self._thread: threading.Thread | None = None
         self._crash: BaseException | None = None
-        self._endurance = Endurance(settings.backoff_seconds)
+        self._endurance = Failures(settings.backoff_seconds)
         self._version = version("evervec")  # read from a file, once
 
     def _renew_threads(self) -> None:
@@ -386,7 +385,7 @@ class Worker:
         del self._embedded[0]
         self._heartbeat.drop(batch.jobs)
         self._count(batch, written)
-        if batch.outage is not None and not isinstance(batch.outage, NOBODYS_FAULT):
+        if batch.outage is not None and not isinstance(batch.outage, OUTAGES):
             if not self._forever:
                 raise batch.outage
             self._pause(batch.outage)

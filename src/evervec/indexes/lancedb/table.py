@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from evervec.indexes.base import Held, Match, Matches, Query
@@ -38,6 +37,7 @@ from evervec.indexes.lancedb.writer import Writer
 from evervec.indexes.separate import folded
 from evervec.model.filters import matches
 from evervec.model.records import Change
+from evervec.runtime.threads import submit
 from evervec.stores.sql.quoting import literal
 from evervec.stores.values import Applied
 
@@ -134,10 +134,10 @@ class Table:
 
     def _merge(self, table: Any, changes: list[Change], now: float) -> Applied:
         keeps = any(change.kept for change in changes)
-        with ThreadPoolExecutor(1) as beside:  # reads the present rows while the new ones are built
-            look = beside.submit(self._present, table, changes)
-            new = self._columns(() if keeps else changes, {}, now)
-            there = look.result()
+        # reads the present rows while the new ones are built
+        look = submit("evervec-lancedb", lambda: self._present(table, changes))
+        new = self._columns(() if keeps else changes, {}, now)
+        there = look.result()
         self.writer.highest = max(self.writer.highest, *(c.record for c in changes))
         applied = _not_done(changes, there)
         if applied.newer or keeps:

@@ -10,6 +10,7 @@ import psycopg
 
 from evervec.errors import EvervecError
 from evervec.indexes.pgvector.table import SQL
+from evervec.runtime.threads import start
 from evervec.stores.postgres.connections import Connections, Session
 
 log = logging.getLogger("evervec")
@@ -26,10 +27,7 @@ class IndexBuilder:
     def start(self, build: Callable[[], object]) -> None:
         """Call `build` in a thread, unless one is at it."""
         if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(
-                target=self._quietly, args=(build,), name=self._name, daemon=True
-            )
-            self._thread.start()
+            self._thread = start(self._name, self._quietly, build)
 
     def _quietly(self, build: Callable[[], object]) -> None:
         try:

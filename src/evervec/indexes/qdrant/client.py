@@ -17,7 +17,6 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
 from evervec.errors import IndexUnavailable, SettingsError
-from evervec.indexes.qdrant.breaker import Breaker
 from evervec.indexes.qdrant.engine import (
     CollectionGone,
     Ends,
@@ -30,12 +29,14 @@ from evervec.indexes.qdrant.engine import (
 )
 from evervec.indexes.turns import ThreadTurns
 from evervec.model.deadlines import check, current, exceeded
+from evervec.runtime.breaker import Breaker
 from evervec.settings import Settings
 
 log = logging.getLogger("evervec")
 T = TypeVar("T")
 
 _PAGE = 1000
+_BREAK_SECONDS = (1.0, 30.0)
 _REFUSED = (400, 409, 422)
 """status codes about one request, from a server that works"""
 _SCHEMAS: dict[str, Any] = {
@@ -104,7 +105,7 @@ class ClientEngine:
         self.alone = alone
         self._client = client
         self._turns = ThreadTurns(url) if alone else None
-        self._breaker = Breaker()
+        self._breaker = Breaker(*_BREAK_SECONDS)
         self._one = threading.RLock() if alone else None
         self._known: tuple[int, ...] = ()
 
@@ -119,7 +120,7 @@ class ClientEngine:
                 except (ValueError, RuntimeError) as error:  # it has no error classes of its own
                     gone = CollectionGone if "not found" in str(error) else IndexUnavailable
                     raise gone(f"{self.url} cannot be used: {_said(error)}") from error
-        self._breaker.check()
+        self._breaker.check(IndexUnavailable)
         check()
         try:
             answer = ask()

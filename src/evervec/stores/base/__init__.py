@@ -44,32 +44,15 @@ class Store(Protocol):
     folder: Path | None
     """the folder of the store's files on this machine; None if it has none"""
 
-    @property
-    def changes(self) -> Changes: ...
-
-    @property
-    def records(self) -> Records: ...
-
-    @property
-    def jobs(self) -> Jobs: ...
-
-    @property
-    def leases(self) -> Leases: ...
-
-    @property
-    def versions(self) -> Versions: ...
-
-    @property
-    def tenants(self) -> Tenants: ...
-
-    @property
-    def shared(self) -> Shared: ...
-
-    @property
-    def workers(self) -> Workers: ...
-
-    @property
-    def service(self) -> Service: ...
+    changes: Changes
+    records: Records
+    jobs: Jobs
+    leases: Leases
+    versions: Versions
+    tenants: Tenants
+    shared: Shared
+    workers: Workers
+    service: Service
 
     def now(self) -> float:
         """The current time by the clock that leases and schedules use."""
@@ -77,7 +60,6 @@ class Store(Protocol):
     def connection(self) -> Any:
         """The store's connection to pass as `conn=`, for engines where callers cannot open one
         themselves. Raises `InvalidArgument` for engines where they can."""
-        ...
 
     def try_write(self) -> None:
         """Write a value and roll it back; raises the error that a real write would raise."""
@@ -86,14 +68,12 @@ class Store(Protocol):
 
     def mark(self) -> int:
         """A number that differs after any change of records, versions or points."""
-        ...
 
     def wake(self) -> None:
         """Wake the threads of this process that wait for a change."""
 
     def wait(self, seen: int, timeout: float) -> int:
         """Wait for the next `wake` after number `seen`; returns the number of wakes so far."""
-        ...
 
     def forget_gone(self, spent_before: str) -> None:
         """Purge expired locks, workers that were not seen for long, and the spend of days before
@@ -104,8 +84,6 @@ class Store(Protocol):
 
     def troubles(self, seconds: float) -> list[str]:
         """Conditions not caused by evervec that have blocked the engine for longer than this."""
-        ...
 
     def check(self) -> str | None:
         """What is damaged in the store's own files; None if they are intact."""
-        ...

@@ -25,30 +25,25 @@ class Leases(Protocol):
         """Lease due jobs: highest priority first, then by due time, then by arrival. All share a
         new token. A job whose earlier claims ended in crashes is claimed in smaller batches, in
         the end alone, and not at all if `suspects` is False."""
-        ...
 
     def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | Unreadable | None]:
         """Load the records of the first claimed jobs, as many as fit into `budget` characters of
         text, but at least one. None for a record that no longer exists. An unreadable record
         does not prevent the others from being loaded."""
-        ...
 
     def finish(self, finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
         """Finish the jobs whose token is still valid (True), with their ledger and attempt rows;
         `apply` writes the points in the same transaction. Repeating a finish that was accepted
         returns True and changes nothing. If the index lacks chunks that should be kept, raises
         `ChunksMissing` and changes nothing."""
-        ...
 
     def fail(self, failures: Sequence[Failure]) -> list[Status | None]:
         """The new status of each job: failed, or pending for a retry; None: its lease was lost."""
-        ...
 
     def release(
         self, jobs: Sequence[Job], *, error: str | None = None, due: float | None = None
     ) -> list[bool]:
         """Return jobs to the queue without spending the attempt; due at once, or at `due`."""
-        ...
 
     def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]: ...
 
@@ -57,11 +52,9 @@ class Leases(Protocol):
         marks the ledger entries of the jobs that are still held (True) as in doubt until their
         finish. The returned number is greater than `above` and than the number of any earlier
         holder of these jobs, and it is durable: the index uses it as the seq of the write."""
-        ...
 
     def next_due(self, versions: Sequence[int] | None = None) -> float | None:
         """When the next pending job is due or the next lease expires; None if there is neither."""
-        ...
 
     def any_expired(self) -> bool: ...
 
@@ -70,7 +63,6 @@ class Leases(Protocol):
     ) -> list[Job]:
         """Recover jobs whose lease expired (or that started more than `threshold` seconds ago):
         they become pending again, or failed if no attempts are left."""
-        ...
 
 
 class Jobs(Protocol):
@@ -90,7 +82,6 @@ class Jobs(Protocol):
     ) -> list[Job]:
         """Jobs in the order defined for `status`; with `after`, the jobs with greater numbers in
         order of their numbers, to continue after the last page."""
-        ...
 
     def history(self, tenant: str, kind: str, id: str) -> list[Attempt]: ...
 
@@ -100,27 +91,22 @@ class Jobs(Protocol):
 
     def waiting_since(self, above: int) -> float | None:
         """The earliest due time of a pending job with a priority higher than `above`."""
-        ...
 
     def settled(self, asked: Sequence[tuple[str, Ticket]]) -> list[Status | None]:
         """The status of tenants' tickets, all read in one snapshot: done once the serving version
         has the ticket's change or a later one, failed if it never will (a cancelled job counts as
         failed), None while it is still open or the change is not committed."""
-        ...
 
     def is_saved(self, tenant: str, ticket: Ticket) -> bool:
         """Whether a ticket's change was committed, as far as the store still has rows of it."""
-        ...
 
     def serving_job(self, tenant: str, kind: str, id: str) -> Job | None:
         """The record's job of the serving version."""
-        ...
 
     def retry(self, tenant: str | None, job_id: int) -> None: ...
 
     def retry_failed(self, tenant: str | None, max_retries: int | None = None) -> int:
         """Retry failed jobs: all, or those with fewer attempts than `max_retries`."""
-        ...
 
     def cancel(self, tenant: str | None, job_id: int) -> None: ...
 
@@ -128,7 +114,6 @@ class Jobs(Protocol):
 
     def paused(self, tenant: str | None = None) -> bool:
         """Whether all jobs are paused, or the tenant's."""
-        ...
 
     def set_paused(self, paused: bool, tenant: str | None = None) -> None:
         """Pause or resume the claiming of jobs, for one tenant or for all. The two pauses are
@@ -144,12 +129,9 @@ class Jobs(Protocol):
         limit: int = 1000,
     ) -> int:
         """Purge at most `limit` jobs of a final status that completed before `before`."""
-        ...
 
     def purge_orphans(self, limit: int = 1000) -> int:
         """Purge at most `limit` jobs of versions that do not exist."""
-        ...
 
     def purge_history(self, before: float, limit: int = 1000) -> int:
         """Purge attempts and the remaining rows of deleted records older than `before`."""
-        ...

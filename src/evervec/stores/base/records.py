@@ -21,7 +21,6 @@ class Changes(Protocol):
         `version` is not newer than the stored one is not accepted. Of two drafts with the same
         id the later wins; every draft gets a ticket, in order. If the tenant's quota has no room
         for all of them, raises `QuotaExceeded` and changes nothing."""
-        ...
 
     def delete(
         self,
@@ -33,7 +32,6 @@ class Changes(Protocol):
     ) -> list[Ticket]:
         """Delete records immediately; a job deletes their points. An unknown id is not accepted,
         nor a record whose seq is no longer `if_seq`."""
-        ...
 
     def enqueue(
         self,
@@ -54,14 +52,12 @@ class Changes(Protocol):
         fetches. A job keeps its debt (a row to load, a box to open), unless `owing` is False: then
         the debt can no longer be read. `app`: only a process that registered the kind can do the
         jobs. `bounded`: raise `QuotaExceeded` if the tenant's quota has no room for them."""
-        ...
 
     def reopen(
         self, version: int, records: Sequence[int], *, forget: bool, priority: int = 0
     ) -> int:
         """Enqueue records again for a version. `forget` drops their ledger entries, so that every
         chunk is embedded again."""
-        ...
 
 
 class Records(Protocol):
@@ -89,32 +85,24 @@ class Records(Protocol):
         filter: Conditions,
     ) -> list[tuple[int, float]]:
         """Live records that match the query's words, with their scores, best first."""
-        ...
 
     def candidates(self, tenant: str, records: Sequence[int]) -> dict[int, Candidate]:
         """Those of `records` that are live and belong to the tenant."""
-        ...
 
     def found(self, records: Sequence[int]) -> dict[int, Found]:
         """Those of `records` that are live, as hits show them."""
-        ...
 
     def ledgers(self, records: Sequence[int], versions: Sequence[int]) -> dict[int, bytes]:
         """Packed chunks of those records whose vectors match their current text."""
-        ...
 
     def digests(self, tenant: str, kind: str, ids: Sequence[str]) -> dict[str, Digest]:
         """Digests of those records that are live or have an open job."""
-        ...
 
     def sizes(self, records: Sequence[int]) -> int:
         """How many characters the titles and texts of these records have in total."""
-        ...
 
     def typed(self, kind: str, after: int, limit: int) -> list[Typed]:
         """Live records that were rendered from typed objects, in order of their number."""
-        ...
 
     def expected(self, tenant: str | None, version: int, after: int, limit: int) -> list[Expected]:
         """Records in order of their number, starting after number `after`."""
-        ...

@@ -16,7 +16,6 @@ class Service(Protocol):
     def keys(self, tenant: str | None) -> list[StoredKey]:
         """The keys of one tenant or of all, the oldest first, with revoked and expired ones; no
         tokens."""
-        ...
 
     def any_keys(self) -> bool: ...
 
@@ -24,20 +23,16 @@ class Service(Protocol):
 
     def revoke_key(self, id: str) -> bool:
         """False: the key does not exist or was already revoked."""
-        ...
 
     def rotate_key(self, id: str, until: float, key: StoredKey) -> bool:
         """Add a key; the old one expires at `until` at the latest. False, and nothing is added: the
         old key does not exist or is no longer valid."""
-        ...
 
     def add_token(self, token: StoredKey, since: float, most: int) -> bool:
         """False: the token's parent key has already made `most` tokens since `since`."""
-        ...
 
     def forget_tokens(self, before: float) -> int:
         """Delete tokens that expired before `before`; returns how many."""
-        ...
 
     def use_keys(self, used: Mapping[str, float]) -> None:
         """Save when keys were last used."""
@@ -46,22 +41,18 @@ class Service(Protocol):
 
     def audit(self, chosen: AuditChoice, limit: int) -> list[StoredEntry]:
         """Entries of the audit log, the newest first."""
-        ...
 
     def forget_audit(self, before: float) -> int: ...
 
     def ask(self, tenant: str, name: str, fingerprint: str) -> Asked:
         """Save a request under the idempotency key that its caller gave it; returns the saved
         request, whether it is new or from an earlier call."""
-        ...
 
     def asked(self, tenant: str, name: str) -> Asked | None:
         """The saved request; None if there is none."""
-        ...
 
     def count_asked(self, tenant: str, most: int) -> int:
         """How many requests of a tenant are saved, counted up to `most`."""
-        ...
 
     def answer(self, tenant: str, name: str, answer: str) -> None:
         """Save the answer to a request."""

@@ -17,12 +17,10 @@ class Shared(Protocol):
     def put_note(self, name: str, value: str | None, revision: int | None) -> bool:
         """Set a note, or delete it with None, if its revision is still the one that was read
         (None: there was no note). False: another writer changed it first; nothing is changed."""
-        ...
 
     def lock(self, name: str, holder: str, seconds: float) -> str | None:
         """Take or renew a named lock that expires after `seconds`. Returns a token, or None if
         another holder has it."""
-        ...
 
     def unlock(self, name: str, token: str) -> None:
         """Release a lock. Does nothing if the token is not the current one: each renewal makes a
@@ -30,18 +28,15 @@ class Shared(Protocol):
 
     def lock_holder(self, name: str) -> LockHolder | None:
         """The last holder to take or renew a lock, even if it has expired since; None: unlocked."""
-        ...
 
     def add_spend(self, spent: Sequence[Spend]) -> None:
         """Add to the daily totals."""
 
     def spend(self, tenant: str | None, since: str) -> list[Spend]:
         """The totals of each day from `since` on, the latest first."""
-        ...
 
     def cached(self, model: str, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
         """Cached vectors by chunk hash, whichever record they came from."""
-        ...
 
     def cache(self, model: str, vectors: Mapping[bytes, bytes], most: int) -> None:
         """Cache vectors by chunk hash; over all models at most `most`, the oldest are evicted."""
@@ -52,30 +47,25 @@ class Tenants(Protocol):
 
     def limits(self, tenant: str) -> Limits:
         """The limits in force for the tenant; changes by other processes show within a second."""
-        ...
 
     def own_limits(self, tenant: str) -> Limits:
         """The limits that are set for this tenant."""
-        ...
 
     def set_limits(self, tenant: str, limits: Limits) -> None:
         """Replace all limits of the tenant; jobs that a limit held back become claimable again."""
 
     def limited_tenants(self) -> list[str]:
         """Tenants for which limits are set."""
-        ...
 
     def usage(self, tenant: str) -> Usage: ...
 
     def fold_usage(self, limit: int = 10_000) -> int:
         """Add logged usage changes to the totals, in engines that log each change; returns how
         many changes were added."""
-        ...
 
     def hold_spent(self, tenants: Iterable[str]) -> set[str]:
         """Stop claims for the rest of the day for tenants that have used up their daily limits;
         returns those tenants."""
-        ...
 
 
 class Workers(Protocol):
@@ -89,4 +79,3 @@ class Workers(Protocol):
 
     def all(self) -> list[WorkerState]:
         """Workers that were seen in the last hour."""
-        ...

@@ -15,21 +15,17 @@ class Versions(Protocol):
     def collections(self) -> list[Collection]:
         """One collection for each kind and embedding version, the oldest first. The list is cached
         until a collection changes: callers must not modify it."""
-        ...
 
     def collections_of(self, tenant: str) -> list[Collection]:
         """The collections of the tenant's kinds."""
-        ...
 
     def kinds(self, tenant: str) -> list[str]:
         """The kinds of the tenant's records, including deleted records that are not purged yet."""
-        ...
 
     def all(self) -> list[Version]: ...
 
     def holdings(self, tenant: str) -> dict[tuple[str, str], Holding]:
         """By kind and name, what the versions of the tenant's kinds hold of the tenant."""
-        ...
 
     def adopt(self, model: ModelSpec) -> None:
         """Assign this model to every collection that has no model yet."""
@@ -44,12 +40,10 @@ class Versions(Protocol):
     def all_know(self, version: int, state: str = "building") -> bool:
         """Whether every transaction that began before the version entered its current state has
         ended. Such a transaction may still enqueue jobs for the wrong set of versions."""
-        ...
 
     def join(self, version: int, limit: int = 1000) -> int:
         """Enqueue jobs for a version that is being built, for records that are not loaded yet; at
         most `limit` of them. Returns how many."""
-        ...
 
     def progress(self, version: int) -> Progress: ...
 
@@ -57,7 +51,6 @@ class Versions(Protocol):
         """Make these versions serve and put the ones that served on standby, in one transaction.
         Returns how many records they lack that the serving versions have; if any are lacking,
         nothing changes unless `force` is set. Waiting boxed records are passed on to them."""
-        ...
 
     def retire(self, versions: Sequence[int]) -> None:
         """Changes no longer enqueue jobs for these versions."""
@@ -66,7 +59,6 @@ class Versions(Protocol):
         """Drop at most `limit` jobs and ledger entries of a retired version; 0 when none are left.
         While a worker holds a job of it, returns None and drops nothing, because the worker may be
         about to write its points; `even_held`: drops all the same."""
-        ...
 
     def forget(self, version: int) -> None:
         """Delete the row of a retired version that has no jobs and no ledger entries left."""

@@ -18,7 +18,8 @@ class Changes(changes.Changes):
     def _known(
         self, db: Connection, tenant: str, kind: str, ids: set[str], version: int
     ) -> dict[str, Row]:
-        if db.execute(self.sql.any_known, (tenant, kind, list(ids))).fetchone() is None:
+        (known,) = db.execute(self.sql.any_known, (tenant, kind, list(ids))).fetchone()
+        if not known:
             return {}  # the usual case, in less than half the time
         return super()._known(db, tenant, kind, ids, version)
 

@@ -19,60 +19,18 @@ group by tenant
 order by tenant
 
 -- name: due_jobs
--- the columns that a lease does not set
-select j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, j.attempts,
-       j.max_attempts, j.error, j.created_at, j.scheduled_for, j.completed_at, j.record, j.crashes
-from evervec_jobs as j
-join evervec_records as r on r.record = j.record
-where j.job_id in (select unnest($1::bigint[]))
+where j.job_id in list($1)
 order by list_position($1::bigint[], j.job_id)
 
--- name: lease
-update evervec_jobs
-set status = 'processing', token = $1, worker = $2, started_at = $3, lease_expires_at = $4,
-    claimed_seq = seq, attempts = attempts + 1
-where job_id in (select unnest($5::bigint[]))
-
--- name: load
--- the first jobs whose texts fit into the budget, at least one. An entry in doubt counts as no
--- chunks in the index.
-select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq
-from (
-    select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
-           j.box, j.trace, j.box_seq, w.place,
-           sum(coalesce(length(r.text), 0) + coalesce(length(j.box), 0))
-               over (order by w.place) as upto
-    from (
-        select unnest($1::bigint[]) as job_id, generate_subscripts($1::bigint[], 1) as place) as w
-    left join evervec_jobs as j on j.job_id = w.job_id
-    left join evervec_records as r on r.record = j.record
-    left join evervec_ledger as l
-        on l.record = j.record and l.version = j.version and l.doubt is null) as f
-where place = 1 or upto <= $2
-order by place
-
--- name: release
-update evervec_jobs as j
-set status = 'pending',
-    attempts = case when j.seq > j.claimed_seq then 0 else greatest(j.attempts - 1, 0) end,
-    error = coalesce($1, j.error), token = null, lease_expires_at = null,
-    scheduled_for = case when j.seq > j.claimed_seq then j.scheduled_for
-                         else coalesce($2, j.scheduled_for) end
-from (select unnest($3::bigint[]) as job_id, unnest($4::varchar[]) as token) as n
-where j.job_id = n.job_id and j.token = n.token and j.status = 'processing'
-returning j.job_id
-
 -- name: renew
+-- the writers' lock is held: time comes from the caller
 update evervec_jobs as j
 set lease_expires_at = $1
-from (select unnest($2::bigint[]) as job_id, unnest($3::varchar[]) as token) as n
+from rows($2 job_id bigint, token text) as n
 where j.job_id = n.job_id and j.token = n.token and j.status = 'processing'
 returning j.job_id
 
 -- name: next_scheduled
+-- a scan: there is no index for it
 select min(scheduled_for) from evervec_jobs
 where status = 'pending' and ($1::bigint[] is null or version = any ($1::bigint[]))
-
--- name: next_expiry
-select min(lease_expires_at) from evervec_jobs
-where status = 'processing' and lease_expires_at >= $1

@@ -18,10 +18,11 @@ from typing import Any
 
 import duckdb
 
-from evervec.errors import EvervecError, InvalidArgument, StoreClosed, StoreError, ValueRefused
+from evervec.errors import EvervecError, InvalidArgument, StoreError, ValueRefused
 from evervec.model.deadlines import acquire, check, exceeded, interrupting, left
 from evervec.stores.duckdb.file import File, Raw
 from evervec.stores.paths import check_path
+from evervec.stores.usable import closed
 
 _LOOK_AGAIN = 0.01
 _CALLS = "select coalesce(sum(calls), 0)::bigint from evervec_callers"
@@ -202,7 +203,7 @@ class Connections:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StoreClosed(f"the store {self.name} is closed: open it again with evervec.open")
+            raise closed(self.name)
         if self.file.pid != os.getpid():
             raise StoreError(
                 f"the store {self.name} was opened before this process was forked; DuckDB allows "

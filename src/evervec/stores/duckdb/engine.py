@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from evervec.stores.duckdb.connections import Connections
 from evervec.stores.duckdb.stems import Stems
-from evervec.stores.named import Queries
+from evervec.stores.named import Column, Queries, expand_rows
 from evervec.stores.sql import engine
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.words import fold
 
 
+def _rows(columns: Sequence[Column], name: str) -> str:
+    arrays = (f"unnest({c.parameter}::{c.type}[]) as {c.name}" for c in columns)
+    return f"(select {', '.join(arrays)}) as {name}"
+
+
 def _dialect(query: str) -> str:
-    """Convert lists to arrays."""
-    return re.sub(r"list\((\$\d+)(::\w+)?\)", r"(select unnest(\1::bigint[]))", query)
+    """Lists as arrays."""
+    text = expand_rows(query, _rows).replace("octets(", "strlen(")
+    text = re.sub(r"cross (join \w+ as \w+ on)", r"\1", text)
+    text = re.sub(r"in list\((\$\d+)\)", r"in (select unnest(\1::bigint[]))", text)
+    return re.sub(r"in texts\((\$\d+)\)", r"in (select unnest(\1::varchar[]))", text)
 
 
 class Engine(engine.Engine):

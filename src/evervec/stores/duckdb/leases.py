@@ -8,7 +8,7 @@ from functools import partial
 from evervec.stores.sql import leases
 from evervec.stores.sql.engine import Connection, columns
 from evervec.stores.sql.job_rows import JobRow
-from evervec.stores.sql.jobs import EVERYONE
+from evervec.stores.sql.leases import Due
 from evervec.stores.sql.turns import behind, in_turns, share_out
 from evervec.stores.values import Finish
 
@@ -16,27 +16,19 @@ from evervec.stores.values import Finish
 class Leases(leases.Leases):
     """The part of the store that workers use."""
 
-    def _anything_due(self, conn: Connection, now: float) -> bool:
-        skipped = self.held_back(conn, now)
-        due = (now, list(skipped))
-        return (
-            EVERYONE not in skipped and conn.execute(self.sql.due_any, due).fetchone() is not None
-        )
+    def _anything_due(self, conn: Connection, now: float, skipped: frozenset[str]) -> bool:
+        return conn.execute(self.sql.due_any, (now, list(skipped))).fetchone() is not None
 
-    def _due(
-        self, conn: Connection, limit: int, now: float, barred: list[int] | None, crashes: int
-    ) -> list[JobRow]:
-        skipped = self.held_back(conn, now)
-        if EVERYONE in skipped:
-            return []
-        asked = (limit, now, barred, crashes, list(skipped))
+    def _due(self, conn: Connection, limit: int, wanted: Due) -> list[JobRow]:
+        asked = (limit, wanted.now, wanted.barred, wanted.crashes, list(wanted.skipped))
         first: dict[str, list[int]] = dict(conn.execute(self.sql.first_due, asked).fetchall())
         turns = self.turns.tenants(partial(behind, list(first)), limit)
         shared = share_out(turns, self.weights(conn), limit, lambda t, count: first[t][:count])
         ids = in_turns(shared)
         if not ids:
             return []
-        rows: list[JobRow] = conn.execute(self.sql.due_jobs, (ids,)).fetchall()
+        query = self.select_due + self.sql.due_jobs
+        rows: list[JobRow] = conn.execute(query, (ids,)).fetchall()
         return rows
 
     def _finish_claimed(self, conn: Connection, token: str, finishes: Sequence[Finish]) -> set[int]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from evervec.model.filters import Conditions
 from evervec.stores.duckdb.engine import Engine
 from evervec.stores.duckdb.filters import Filter
 from evervec.stores.sql import records
-from evervec.stores.sql.records import Scores
+from evervec.stores.sql.records import Scores, TextQuery
 
 
 class Records(records.Records):
@@ -15,18 +14,11 @@ class Records(records.Records):
     engine: Engine
     filter = Filter
 
-    def _ranked(
-        self,
-        tenant: str,
-        kind: str | None,
-        words: list[str],
-        limit: int,
-        conditions: Conditions,
-    ) -> Scores:
-        stems = [stem for stem in dict.fromkeys(map(self.engine.stemmed, words)) if stem]
+    def _ranked(self, asked: TextQuery) -> Scores:
+        stems = [stem for stem in dict.fromkeys(map(self.engine.stemmed, asked.words)) if stem]
         if not stems:
             return []
         single = [stem for stem in stems if " " not in stem]
         phrases = [f" {stem} " for stem in stems if " " in stem]
-        head = [tenant, kind, limit, single, phrases]
-        return self._matching(self.sql.match_text, head, conditions)
+        head = [asked.tenant, asked.kind, asked.limit, single, phrases]
+        return self._matching(self.sql.match_text, head, asked.conditions)

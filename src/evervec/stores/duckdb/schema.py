@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 from evervec.stores.duckdb.connections import Connections, Session
 from evervec.stores.sql.schema import Schema
 
-SCHEMA = Schema("evervec.stores.duckdb")
+
+def _convert(tables: str) -> str:
+    """Without keys and indexes: an index would slow every write, and columns are scanned fast."""
+    text = re.sub(r"create index [^;]*;\n| with \(.*?\)", "", tables)
+    text = re.sub(r",(.*)\n    (?:primary key|unique) \(.*\)", r"\1", text)
+    text = text.replace(" primary key", " not null")
+    counts = r"(create table (\w+) \(\n    \w+) numbered"
+    count = r"create sequence \2_numbers;\n\1 bigint not null default nextval('\2_numbers')"
+    return re.sub(counts, count, text)
+
+
+SCHEMA = Schema("evervec.stores.duckdb", _convert)
 
 
 def upgrade(db: Connections) -> None:
@@ -22,8 +35,5 @@ def upgrade(db: Connections) -> None:
 
 
 def _version(conn: Session) -> int:
-    known = "select 1 from duckdb_tables() where table_name = 'evervec_meta' and not internal"
-    if conn.execute(known).fetchone() is None:
-        return 0
-    row = conn.execute("select value from evervec_meta where key = 'schema'").fetchone()
-    return int(row[0]) if row else 0
+    exists = "select 1 from duckdb_tables() where table_name = 'evervec_meta' and not internal"
+    return SCHEMA.found(conn, exists, "evervec_meta")

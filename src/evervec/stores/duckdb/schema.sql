@@ -46,21 +46,6 @@ create table evervec_words (
     times integer not null
 );
 
-create table evervec_versions (
-    version bigint not null,
-    kind varchar not null,
-    state varchar not null,         -- building, serving, standby, retired
-    name varchar not null default '',  -- empty until an embedder adopts it
-    provider varchar not null default '',
-    model varchar not null default '',
-    dimensions integer not null default 0,
-    chunker varchar not null default '',
-    app integer not null default 0,
-    cut_since bigint not null default 0,  -- the counter when `chunker` last changed
-    created_at double not null,
-    last_sync_at double
-);
-
 create table evervec_jobs (
     job_id bigint not null,
     record bigint not null,
@@ -110,36 +95,6 @@ create table evervec_attempts (
     error varchar
 );
 
--- the chunks of each record in the index: one packed row for each record, not one for each chunk
-create table evervec_ledger (
-    record bigint not null,
-    version bigint not null,
-    seq bigint not null,
-    chunks blob not null,
-    -- For an index outside the store. `fence` is the number of the record's points there (null: its
-    -- seq). `doubt` is the fence of a write that began and is not confirmed, so the index may hold
-    -- other points than this entry lists (null: no such write).
-    fence bigint,
-    doubt bigint
-);
-
-create table evervec_locks (
-    name varchar not null,
-    holder varchar not null,
-    token varchar not null,
-    expires_at double not null
-);
-
--- running workers, each with its last heartbeat
-create table evervec_workers (
-    worker varchar not null,
-    version varchar not null,
-    started_at double not null,
-    seen_at double not null,
-    held integer not null,
-    done bigint not null
-);
-
 -- the store's own index: one row for each chunk; a row without a vector is a tombstone
 create table evervec_points (
     point bigint not null,
@@ -172,107 +127,7 @@ create table evervec_sketches (
     primary key (version, tenant, last)
 );
 
--- State that workers share: notes on providers, the cost of their calls, cached vectors.
-create table evervec_notes (
-    name varchar not null,
-    value varchar not null,
-    revision bigint not null
-);
-
-create table evervec_spend (
-    day varchar not null,
-    tenant varchar not null,
-    kind varchar not null,
-    model varchar not null,
-    calls double not null,
-    tokens bigint not null,
-    money double not null
-);
-
--- numbered in order of insertion: the oldest are evicted first
-create sequence evervec_cache_numbers;
-
-create table evervec_cache (
-    number bigint not null default nextval('evervec_cache_numbers'),
-    model varchar not null,
-    hash varchar not null,
-    vector blob not null
-);
-
--- Keys of the service; only the hash of the secret part is stored.
-create table evervec_keys (
-    id varchar not null,
-    hash varchar not null,
-    tenant varchar not null,
-    agent varchar not null,
-    role varchar not null,             -- admin, writer, reader
-    created_at double not null,
-    expires_at double,
-    last_used_at double,
-    revoked_at double,
-    -- For a token (a short-lived key): the key that made it, and a JSON list of the kinds that it
-    -- may access (null: all).
-    parent varchar,
-    kinds varchar
-);
-
--- Requests by the idempotency keys of their callers: a request that is sent twice is done once.
-create table evervec_asked (
-    tenant varchar not null,
-    name varchar not null,
-    fingerprint varchar not null,
-    answer varchar,
-    asked_at double not null
-);
-
--- The audit log: who did what, from where, and the outcome.
-create sequence evervec_audit_entries;
-create table evervec_audit (
-    entry bigint not null default nextval('evervec_audit_entries'),
-    noted_at double not null,
-    key_id varchar,                     -- null: no key was used
-    agent varchar not null,
-    tenant varchar not null,            -- *: all tenants
-    action varchar not null,
-    target varchar not null,
-    outcome varchar not null,
-    request_id varchar,
-    client varchar                      -- the client's address
-);
-
 -- Paused tenants, whose jobs are not claimed; the empty name stands for all tenants.
 create table evervec_pauses (
     tenant varchar primary key
-);
-
--- Limits of single tenants; null: the default limit applies.
-create table evervec_tenants (
-    tenant varchar not null,
-    weight bigint,                  -- share of its turn in a claim; other tenants have 1
-    kinds bigint,
-    records bigint,
-    bytes bigint,
-    chunks bigint,
-    tokens bigint,                  -- per day
-    money double                    -- per day
-);
-
--- Tenants whose jobs wait because a daily limit is used up.
-create table evervec_holds (
-    tenant varchar not null,
-    until double not null
-);
-
--- Usage of tenants, counted in the transaction of each change.
-create table evervec_usage (
-    tenant varchar not null,
-    kind varchar not null,
-    records bigint not null,        -- records that are not deleted
-    bytes bigint not null           -- size of their titles, texts, metadata and typed data
-);
-
-create table evervec_chunks (
-    tenant varchar not null,
-    version bigint not null,
-    chunks bigint not null          -- chunks in the ledger: each takes 24 bytes of an entry
 );

@@ -1,6 +1,7 @@
 -- State that processes share: notes, locks, spend, cached vectors, workers.
 
 -- name: add_spend
+-- the table has no unique index
 merge into evervec_spend as s
 using (
     select $1::varchar as day, $2::varchar as tenant, $3::varchar as kind, $4::varchar as model,
@@ -10,20 +11,16 @@ when matched then update
     set calls = s.calls + n.calls, tokens = s.tokens + n.tokens, money = s.money + n.money
 when not matched then insert values (n.day, n.tenant, n.kind, n.model, n.calls, n.tokens, n.money)
 
--- name: cached
-select hash, vector from evervec_cache
-where model = $1 and hash in (select unnest($2::varchar[]))
-
 -- name: add_cached
+-- the table has no unique index
 insert into evervec_cache (model, hash, vector)
 select n.model, n.hash, n.vector
-from (
-    select unnest($1::varchar[]) as model, unnest($2::varchar[]) as hash,
-           unnest($3::blob[]) as vector) as n
+from rows($1 model text, hash text, vector bytea) as n
 where not exists (
     select 1 from evervec_cache as c where c.model = n.model and c.hash = n.hash)
 
 -- name: beat
+-- the table has no unique index
 merge into evervec_workers as w
 using (
     select $1::varchar as worker, $2::varchar as version, $3::double as now,

@@ -45,23 +45,6 @@ select evervec.write_leases(
     array(select job_id from held
           where job_id in (select job_id from free) or job_id not in (select job_id from there)))
 
--- name: load
--- the first jobs whose texts fit into the budget, at least one. An entry in doubt counts as no
--- chunks in the index.
-select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq
-from (
-    select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
-           j.box, j.trace, j.box_seq, w.place,
-           sum(coalesce(length(r.text), 0) + coalesce(length(j.box), 0))
-               over (order by w.place) as upto
-    from unnest($1::bigint[]) with ordinality as w (job_id, place)
-    left join evervec.jobs as j on j.job_id = w.job_id
-    left join evervec.records as r on r.record = j.record
-    left join evervec.ledger as l
-        on l.record = j.record and l.version = j.version and l.doubt is null) as f
-where place = 1 or upto <= $2::bigint
-order by place
-
 -- name: finish_claimed
 -- finishes jobs whose lease is only in the row of their claim and that did not change since, and
 -- adds their attempts. Returns the finished jobs, or null if all were finished, or no row if the
@@ -106,24 +89,14 @@ gone as (
 select case when ended.count < cardinality($3::bigint[]) then array(select job_id from done) end
 from claim, ended
 
--- name: release
-update evervec.jobs as j
-set status = 'pending',
-    attempts = case when j.seq > j.claimed_seq then 0 else greatest(j.attempts - 1, 0) end,
-    error = coalesce($1, j.error), token = null, lease_expires_at = null,
-    scheduled_for = case when j.seq > j.claimed_seq then j.scheduled_for
-                         else coalesce($2, j.scheduled_for) end
-from unnest($3::bigint[], $4::text[]) as n (job_id, token)
-where j.job_id = n.job_id and coalesce(j.token = n.token and j.status = 'processing', false)
-returning j.job_id
-
 -- name: renew
+-- by the server's clock; the lease may also be in the row of its claim
 with sooner as (  -- a renewal may shorten a lease
     update evervec.claims set expires_at = evervec.now_seconds() + $1::double precision
     where token = any ($3::text[]) and expires_at > evervec.now_seconds() + $1::double precision)
 update evervec.jobs as j
 set lease_expires_at = evervec.now_seconds() + $1::double precision
-from unnest($2::bigint[], $3::text[]) as n (job_id, token)
+from rows($2 job_id bigint, token text) as n
 where j.job_id = n.job_id and coalesce(j.token = n.token and j.status = 'processing', false)
 returning j.job_id
 
@@ -159,4 +132,5 @@ select least(
      order by q.scheduled_for limit 1))
 
 -- name: next_expiry
+-- claims have the earliest expiry of their leases
 select min(expires_at) from evervec.claims where expires_at >= $1

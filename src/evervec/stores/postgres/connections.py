@@ -26,7 +26,6 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from evervec.errors import (
     EvervecError,
     InvalidArgument,
-    StoreClosed,
     StoreError,
     ValueRefused,
 )
@@ -36,6 +35,7 @@ from evervec.stores.callers import driver_connection
 from evervec.stores.postgres.packing import Packed, PackedDumper, pack
 from evervec.stores.sql.engine import Cursor
 from evervec.stores.sql.retries import CallersConflict, Conflict
+from evervec.stores.usable import check_usable, closed
 
 _SAVEPOINT = "evervec_call"
 _CUT_AFTER = 100
@@ -208,13 +208,7 @@ class Connections:
         return self._closed
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise StoreClosed(f"the store {self.name} is closed: open it again with evervec.open")
-        if self._pid != os.getpid():
-            raise StoreError(
-                f"the store {self.name} was opened before this process was forked; connections "
-                "do not survive that: call evervec.open in the child process"
-            )
+        check_usable(self.name, self._closed, self._pid)
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -228,7 +222,7 @@ class Connections:
         if isinstance(error, _AFTER_THE_END) and (ended := exceeded()):
             return ended
         if isinstance(error, PoolClosed):
-            return StoreClosed(f"the store {self.name} is closed: open it again with evervec.open")
+            return closed(self.name)
         if isinstance(error, PoolTimeout):
             return StoreError(
                 f"no connection to {self.name} within {self._wait:g} s: it is unreachable, or all "

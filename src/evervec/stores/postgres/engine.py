@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from evervec.stores.named import Queries
+from evervec.stores.named import Column, Queries, expand_rows
 from evervec.stores.postgres.connections import Connections, Session
 from evervec.stores.postgres.listener import NOTIFY, Listening
 from evervec.stores.sql import engine
@@ -16,10 +16,22 @@ from evervec.stores.sql.fronts import Fronts
 from evervec.stores.sql.job_rows import JobRow, version_of
 
 
+def _rows(columns: Sequence[Column], name: str) -> str:
+    types = {"double": "double precision"}
+    arrays = ", ".join(f"{c.parameter}::{types.get(c.type, c.type)}[]" for c in columns)
+    return f"unnest({arrays}) as {name} ({', '.join(c.name for c in columns)})"
+
+
 def _dialect(query: str) -> str:
-    """Convert table prefixes to the schema, and lists to arrays."""
-    text = query.replace("evervec_", "evervec.")
-    return re.sub(r"in list\((\$\d+)\)", r"= any (\1::bigint[])", text)
+    """Tables in the schema `evervec`, and lists as arrays."""
+    text = (
+        expand_rows(query, _rows)
+        .replace("evervec_", "evervec.")
+        .replace("octets(", "octet_length(")
+    )
+    text = re.sub(r"cross (join evervec\.\w+ as \w+ on)", r"\1", text)
+    text = re.sub(r"in list\((\$\d+)\)", r"= any (\1::bigint[])", text)
+    return re.sub(r"in texts\((\$\d+)\)", r"= any (\1::text[])", text)
 
 
 SQL = Queries.of_store("evervec.stores.postgres", _dialect)

@@ -1,6 +1,7 @@
 -- Jobs: enqueue, finish, fail, and bulk operations.
 
 -- name: try_write
+-- the counter is a sequence
 -- writes the same value, and is rolled back
 update evervec.meta set value = value where key = 'paused'
 
@@ -8,6 +9,7 @@ update evervec.meta set value = value where key = 'paused'
 select evervec.now_seconds()
 
 -- name: take_numbers
+-- the counter is a sequence
 select nextval('evervec.numbers') from generate_series(1, $1::integer)
 
 -- name: lock_counter
@@ -16,12 +18,6 @@ alter sequence evervec.numbers no cycle
 
 -- name: last_number
 select last_value from evervec.numbers
-
--- name: loaded_kinds
--- kinds whose rows come from a loader or an attached table
-select kind from evervec.versions where kind = any ($1::text[]) and app = 1
-union
-select kind from evervec.attached where kind = any ($1::text[])
 
 -- name: touch_versions
 -- at most once a second, and without waiting for another worker that does the same
@@ -32,33 +28,21 @@ where version in (
     for update skip locked)
 
 -- name: job_columns
+-- a lease may be only in the row of its claim
 j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.claimed_seq, j.status, j.priority,
 j.attempts, j.max_attempts, j.error, j.token, j.created_at, j.scheduled_for, j.started_at,
 j.completed_at, j.lease_expires_at, j.record, j.worker, j.crashes
 from evervec.current_jobs as j
 join evervec.records as r on r.record = j.record
 
--- name: versions_stamp
--- a number that a trigger changes with any change of versions
-select value from evervec.meta where key = 'versions'
-
 -- name: standing
 -- locks in the order of the keys, so that two bulk finishes cannot deadlock
 select job_id, status, op, seq, claimed_seq, finished_seq, token, attempts, max_attempts, crashes,
-       box is not null, priority, scheduled_for, error, completed_at, started_at, lease_expires_at
+       box is not null as boxed, priority, scheduled_for, error, completed_at, started_at, lease_expires_at
 from evervec.jobs
 where job_id = any ($1::bigint[])
 order by job_id
 for update
-
--- name: finish
-update evervec.jobs as j
-set status = case when j.seq > n.seq then 'pending' else 'done' end,
-    attempts = case when j.seq > n.seq then 0 else j.attempts end,
-    box = case when j.seq > n.seq then j.box end,
-    finished_seq = n.seq, completed_at = n.now, lease_expires_at = null, error = null, crashes = 0
-from unnest($1::double precision[], $2::bigint[], $3::bigint[]) as n (now, seq, job_id)
-where j.job_id = n.job_id
 
 -- name: finish_untouched
 -- finishes jobs that did not change since their claim, and adds their attempts. Returns the
@@ -92,52 +76,16 @@ gone as (
 select case when ended.count < cardinality($3::bigint[]) then array(select job_id from done) end
 from ended
 
--- name: reveal_state
-select record, state, seq, created_at, version, born from evervec.records
-where record = any ($1::bigint[])
-
--- name: born
-select record, case when state = 'deleted' then seq else born end from evervec.records
-where record = any ($1::bigint[])
-
 -- name: put_ledger
+-- one statement for the whole batch
 insert into evervec.ledger as l (record, version, seq, chunks, fence)
-select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bigint[])
+select * from rows($1 record bigint, version bigint, seq bigint, chunks bytea, fence bigint) as n
 on conflict (record, version) do update
     set seq = excluded.seq, chunks = excluded.chunks, fence = excluded.fence, doubt = null
 where excluded.seq >= l.seq
 
--- name: doubt_ledger
--- a write to an index outside the store begins
-update evervec.ledger as l set doubt = $1
-from evervec.jobs as j
-where j.job_id = any ($2::bigint[]) and l.record = j.record and l.version = j.version
-
--- name: drop_ledger
-delete from evervec.ledger as l
-using unnest($1::bigint[], $2::bigint[], $3::bigint[]) as n (record, version, seq)
-where l.record = n.record and l.version = n.version and l.seq <= n.seq
-
--- name: add_attempts
-insert into evervec.attempts
-    (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
-     chunks_reused, tokens, worker, error)
-select * from unnest(
-    $1::bigint[], $2::text[], $3::bigint[], $4::integer[], $5::bigint[], $6::double precision[],
-    $7::double precision[], $8::text[], $9::integer[], $10::integer[], $11::integer[], $12::text[],
-    $13::text[])
-
--- name: put_back
-update evervec.jobs as j
-set status = n.status, scheduled_for = n.due, attempts = n.attempts,
-    crashes = n.crashes, error = n.error, completed_at = n.completed_at, token = null,
-    lease_expires_at = null
-from unnest($1::text[], $2::double precision[], $3::integer[], $4::integer[], $5::text[],
-            $6::double precision[], $7::bigint[])
-    as n (status, due, attempts, crashes, error, completed_at, job_id)
-where j.job_id = n.job_id
-
 -- name: expired
+-- leases are found by their claims; skips what another process recovers
 select job_id from evervec.jobs
 where job_id = any (array(
         select unnest(written) from evervec.claims where expires_at < $1 or started_at < $2))
@@ -147,13 +95,8 @@ order by lease_expires_at
 limit $4
 for update skip locked
 
--- name: retry_one
-update evervec.jobs
-set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
-    scheduled_for = $1
-where job_id = $2 and status = 'failed'
-
 -- name: retry_failed
+-- failed jobs are found by the partial index on `failed_at`
 update evervec.jobs
 set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
     scheduled_for = $1
@@ -177,6 +120,7 @@ where j.job_id = $1
 for update of q
 
 -- name: purge_jobs
+-- each status by its partial index; skips what another process purges
 -- two branches, each with its own index
 delete from evervec.jobs
 where job_id = any (array(
@@ -196,6 +140,7 @@ where job_id = any (array(
 returning record
 
 -- name: orphans
+-- pending jobs are in `ready`
 -- jobs of versions that do not exist
 select q.job_id from evervec.ready as q
 where not exists (select 1 from evervec.versions as v where v.version = q.version)
@@ -205,13 +150,8 @@ where j.failed_at is not null
     and not exists (select 1 from evervec.versions as v where v.version = j.version)
 limit $1
 
--- name: forsake
--- a record that was never visible and has no job to make it visible is marked as deleted
-update evervec.records as r set state = 'deleted'
-where r.record = any ($1::bigint[]) and r.state = 'hidden'
-    and not exists (select 1 from evervec.jobs as j where j.record = r.record)
-
 -- name: purge_attempts
+-- skips what another process purges
 delete from evervec.attempts
 where ctid = any (array(
     select ctid from evervec.attempts where finished_at < $1 limit $2 for update skip locked))
@@ -252,16 +192,6 @@ union all
 select 'prepared as ' || gid, extract(epoch from clock_timestamp() - prepared)::double precision, ''
 from pg_prepared_xacts where database = current_database()
 order by 2 desc nulls last
-
--- name: reopen
-select r.record, r.tenant, r.kind, r.state
-from evervec.records as r
-where r.record = any ($1::bigint[])
-    and exists (select 1 from evervec.versions as v where v.version = $2 and v.state <> 'retired')
-order by r.record
-
--- name: add_note
-insert into evervec.notes (name, value, revision) values ($1, $2, $3) on conflict do nothing
 
 -- name: health
 -- what evervec needs from a server, as this user sees it

@@ -107,14 +107,14 @@ class Leases(leases.Leases):
     def _finish_claimed(self, conn: Connection, token: str, finishes: Sequence[Finish]) -> set[int]:
         """Finish first the jobs whose lease is only in the claim's row, then those whose lease is
         written in their own row."""
-        by_worker: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+        by_worker: dict[str, dict[int, tuple[int, ...]]] = defaultdict(dict)
         for f in finishes:
-            by_worker[f.worker].append((f.job.job_id, f.embedded, f.reused, f.tokens))
+            by_worker[f.worker][f.job.job_id] = (f.embedded, f.reused, f.tokens)
         done: set[int] = set()
-        for worker, rows in sorted(by_worker.items()):
+        for worker, work in sorted(by_worker.items()):
             for query in (SQL.finish_claimed, SQL.finish_untouched):
-                if left := sorted(row for row in rows if row[0] not in done):
-                    ids, *told = columns(left)
+                if ids := sorted(work.keys() - done):
+                    told = columns([work[id] for id in ids])
                     told = [n if any(n) else [] for n in told]  # all zero: send no list
                     found = conn.execute(query, (token, worker, ids, *told)).fetchone()
                     if found is not None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from evervec.model.filters import Conditions
 from evervec.stores.postgres.filters import Filter
 from evervec.stores.sql import records
-from evervec.stores.sql.records import Scores
+from evervec.stores.sql.records import Scores, TextQuery
 from evervec.stores.sql.words import fold, owner_word
 
 
@@ -14,17 +13,13 @@ class Records(records.Records):
 
     filter = Filter
 
-    def _ranked(
-        self,
-        tenant: str,
-        kind: str | None,
-        words: list[str],
-        limit: int,
-        conditions: Conditions,
-    ) -> Scores:
-        head = [tenant, kind, limit, f"'{owner_word(tenant)}'", *map(fold, words)]
+    def _ranked(self, asked: TextQuery) -> Scores:
+        owner = f"'{owner_word(asked.tenant)}'"
+        head = [asked.tenant, asked.kind, asked.limit, owner, *map(fold, asked.words)]
         any_of = " || ".join(
             f"phraseto_tsquery('evervec.words', ${place}::text)"
             for place in range(5, len(head) + 1)
         )
-        return self._matching(self.sql.match_text.replace("{words}", any_of), head, conditions)
+        return self._matching(
+            self.sql.match_text.replace("{words}", any_of), head, asked.conditions
+        )

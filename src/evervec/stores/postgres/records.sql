@@ -1,6 +1,7 @@
 -- Records: changes, lists, and reads for searches.
 
 -- name: add_version
+-- two transactions may create the first version of a kind
 insert into evervec.versions (version, kind, state, created_at)
 select nextval('evervec.numbers'), $1, 'serving', evervec.now_seconds()
 where not exists (
@@ -16,19 +17,6 @@ select 1 from evervec.records
 where tenant = $1 and kind = $2 and id = any ($3::text[])
 order by id
 for update
-
--- name: known_records
-select r.id, r.record, r.state, r.seq, r.hash, r.weight, r.created_at, r.updated_at, r.version,
-       r.metadata, r.data, r.born, j.job_id, j.status, j.op, j.box is not null, l.seq
-from evervec.records as r
-left join evervec.jobs as j on j.record = r.record and j.version = $3
-left join evervec.ledger as l
-    on l.record = r.record and l.version = $3 and l.doubt is null
-where r.tenant = $1 and r.kind = $2 and r.id = any ($4::text[])
-
--- name: any_known
-select exists (
-    select 1 from evervec.records where tenant = $1 and kind = $2 and id = any ($3::text[]))
 
 -- name: enqueue_new
 -- inserts new hidden records with their jobs
@@ -62,47 +50,25 @@ union all
 select record, null, job_id from jobs where version = ($5::bigint[])[1]
 
 -- name: insert_records
+-- words are a tsvector; another transaction may insert the same id
 insert into evervec.records
     (record, tenant, kind, id, state, seq, born, hash, weight, created_at, updated_at, version,
      title, metadata, data, text, words)
 select n.record, $1, $2, n.id, n.state, n.seq, n.born, n.hash, n.weight, n.created_at,
        n.updated_at, n.version, n.title, n.metadata, n.data, n.text,
        evervec.words_of($3, n.title_words, n.text_words)
-from unnest(
-    $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bytea[],
-    $10::double precision[], $11::double precision[], $12::double precision[], $13::bigint[],
-    $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[]
-) as n (record, id, state, seq, born, hash, weight, created_at, updated_at, version, title,
-        metadata, data, text, title_words, text_words)
+from rows($4 {record_row}) as n
 on conflict (tenant, kind, id) do nothing
 returning id
 
 -- name: update_records
+-- words are a tsvector
 update evervec.records as r
 set state = n.state, seq = n.seq, born = n.born, hash = n.hash, weight = n.weight,
     created_at = n.created_at, updated_at = n.updated_at, version = n.version, title = n.title,
     metadata = n.metadata, data = n.data, text = n.text,
     words = evervec.words_of($1, n.title_words, n.text_words)
-from unnest(
-    $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bytea[],
-    $8::double precision[], $9::double precision[], $10::double precision[], $11::bigint[],
-    $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[]
-) as n (record, id, state, seq, born, hash, weight, created_at, updated_at, version, title,
-        metadata, data, text, title_words, text_words)
-where r.record = n.record
-
--- name: update_quietly
-update evervec.records as r
-set created_at = n.created_at, updated_at = n.updated_at, version = n.version, data = n.data
-from unnest($1::double precision[], $2::double precision[], $3::bigint[], $4::text[], $5::bigint[])
-    as n (created_at, updated_at, version, data, record)
-where r.record = n.record
-
--- name: delete_records
-update evervec.records as r
-set state = 'deleted', seq = n.seq, hash = null, updated_at = $1, title = null, metadata = '{}',
-    data = null, text = '', words = null
-from unnest($2::bigint[], $3::bigint[]) as n (seq, record)
+from rows($2 {record_row}) as n
 where r.record = n.record
 
 -- name: put_jobs
@@ -111,11 +77,7 @@ insert into evervec.jobs as j
      created_at, box, box_seq, trace)
 select n.job_id, n.record, n.version, $1, n.op, 'pending', n.priority, n.scheduled_for, n.seq,
        n.max_attempts, $2, n.box, n.box_seq, n.trace
-from unnest(
-    $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::integer[], $8::double precision[],
-    $9::bigint[], $10::integer[], $11::text[], $12::bigint[], $13::text[]
-) as n (job_id, record, version, op, priority, scheduled_for, seq, max_attempts, box, box_seq,
-    trace)
+from rows($3 {job_row}) as n
 on conflict (record, version) do update set
     op = excluded.op,
     seq = excluded.seq,
@@ -205,29 +167,17 @@ from evervec.jobs
 where $1::text is null or tenant = $1
 
 -- name: waiting_since
+-- pending jobs are in `ready`
 select min(scheduled_for) from evervec.ready
 where rank < -$1::bigint and tenant <> all (array(
     select tenant from evervec.pauses union all select tenant from evervec.holds))
-
--- name: settled
--- the state of records in the serving version, and their open jobs of any version
-select r.tenant, r.kind, r.id, r.state, r.seq, r.born, j.status, j.finished_seq, l.seq,
-       (select max(case when o.op = 'load' then o.seq else coalesce(o.box_seq, o.seq) end)
-        from evervec.jobs as o
-        where o.record = r.record and (o.op = 'load' or o.op = 'open' and o.box is not null)),
-       exists (select 1 from evervec.jobs as o
-               where o.record = r.record and o.status in ('pending', 'processing'))
-from unnest($1::text[], $2::text[], $3::text[]) as k (tenant, kind, id)
-join evervec.records as r on (r.tenant, r.kind, r.id) = (k.tenant, k.kind, k.id)
-left join evervec.versions as s on s.kind = r.kind and s.state = 'serving'
-left join evervec.jobs as j on j.record = r.record and j.version = s.version
-left join evervec.ledger as l on l.record = r.record and l.version = s.version
 
 -- name: mark
 -- a number that differs after the end of every transaction that wrote
 select hashtextextended(pg_current_snapshot()::text, 0)
 
 -- name: match_text
+-- words are a tsvector
 select r.record, ts_rank(array[0, 0, 0.5, 1], r.words, q.words, 1)::double precision as score
 from evervec.records as r
 cross join (select {words} as words) as q
@@ -237,6 +187,7 @@ order by score desc, r.record
 limit $3
 
 -- name: contains_text
+-- with PostgreSQL's `ilike`
 select r.record, 1.0::double precision from evervec.records as r
 where r.tenant = $1 and r.state = 'live' and ($2::text is null or r.kind = $2)
     and coalesce(r.title, '') || ' ' || r.text
@@ -244,27 +195,11 @@ where r.tenant = $1 and r.state = 'live' and ($2::text is null or r.kind = $2)
 order by r.record desc
 limit $3
 
--- name: candidates
-select r.record, r.kind, r.weight, r.updated_at
-from evervec.records as r
-where r.record = any ($1::bigint[]) and r.tenant = $2 and r.state = 'live'
-
--- name: found
-select r.record, r.kind, r.id, r.title, r.text, r.metadata
-from evervec.records as r
-where r.record = any ($1::bigint[]) and r.state = 'live'
-
--- name: ledgers
-select r.record, l.chunks
-from evervec.records as r
-join evervec.ledger as l
-    on l.record = r.record and l.version = any ($2::bigint[]) and l.seq >= r.seq
-where r.record = any ($1::bigint[])
-
 -- name: expected
-select r.record, r.tenant, r.kind, r.id, r.state, r.seq, l.seq, coalesce(l.fence, l.seq),
-       l.doubt is not null, l.chunks,
-       (select v.cut_since from evervec.versions as v where v.version = $1), j.status
+-- subselects, so that the planner walks the records by number
+select r.record, r.tenant, r.kind, r.id, r.state, r.seq, l.seq as ledger_seq,
+       coalesce(l.fence, l.seq) as points_seq, l.doubt is not null as doubtful, l.chunks,
+       (select v.cut_since from evervec.versions as v where v.version = $1) as cut_since, j.status
 from evervec.records as r
 left join evervec.ledger as l on l.record = r.record and l.version = $1
 left join evervec.jobs as j on j.record = r.record and j.version = $1
@@ -272,16 +207,3 @@ where r.record > $2 and r.kind = (select v.kind from evervec.versions as v where
     and ($3::text is null or r.tenant = $3)
 order by r.record
 limit $4
-
--- name: sizes
-select coalesce(sum(length(r.text) + coalesce(length(r.title), 0)), 0)
-from evervec.records as r
-where r.record = any ($1)
-
--- name: holdings
-select v.kind, v.name, count(l.record), max(j.completed_at) filter (where j.status = 'done')
-from evervec.versions as v
-join evervec.records as r on r.tenant = $1 and r.kind = v.kind
-left join evervec.ledger as l on l.record = r.record and l.version = v.version
-left join evervec.jobs as j on j.record = r.record and j.version = v.version
-group by v.version, v.kind, v.name

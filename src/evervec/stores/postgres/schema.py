@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 from evervec.stores.postgres.connections import Connections, Session
 from evervec.stores.sql.schema import Schema
 
-SCHEMA = Schema(
-    "evervec.stores.postgres", ("schema.sql", "queue.sql", "queue_in_sql.sql", "usage.sql")
-)
+_FILES = ("schema.sql", "queue.sql", "queue_in_sql.sql", "usage.sql")
+
+
+def _convert(tables: str) -> str:
+    """Texts are compared byte by byte, regardless of the database's locale."""
+    text = re.sub(r"create index evervec_", "create index ", tables)
+    text = text.replace("evervec_", "evervec.").replace(" double", " double precision")
+    text = re.sub(r"^(    \w+ text)\b", r'\1 collate "C"', text, flags=re.MULTILINE)
+    return text.replace(" numbered", " bigint generated always as identity primary key")
+
+
+SCHEMA = Schema("evervec.stores.postgres", _convert, _FILES)
 _LOCK = 0x65766572  # "ever"
 
 
@@ -35,7 +46,5 @@ def upgrade(db: Connections) -> None:
 
 def _version(conn: Session) -> int:
     # query the catalogue itself: the session's cache of names may be stale
-    if conn.execute("select 1 from pg_tables where schemaname = 'evervec'").fetchone() is None:
-        return 0
-    row = conn.execute("select value from evervec.meta where key = 'schema'").fetchone()
-    return int(row[0]) if row else 0
+    exists = "select 1 from pg_tables where schemaname = 'evervec'"
+    return SCHEMA.found(conn, exists, "evervec.meta")

@@ -52,22 +52,6 @@ return case when body is null then null else
     || setweight(to_tsvector('evervec.words'::regconfig, body), 'B')
 end;
 
-create table evervec.versions (
-    version bigint primary key,
-    kind text collate "C" not null,
-    state text collate "C" not null,  -- building, serving, standby, retired
-    name text collate "C" not null default '',  -- empty until an embedder adopts it
-    provider text not null default '',
-    model text not null default '',
-    dimensions integer not null default 0,
-    chunker text not null default '',
-    app integer not null default 0,
-    cut_since bigint not null default 0,  -- the counter when `chunker` last changed
-    created_at double precision not null,
-    last_sync_at double precision,
-    unique (kind, name)
-) with (fillfactor = 50);
-
 -- A random number that changes with any change of versions except the time of their last write.
 -- Caches of the versions compare it. (A sequence would repeat its numbers after a restore.)
 insert into evervec.meta (key, value) values ('versions', 0);
@@ -88,33 +72,6 @@ create trigger note_changed
 after update of state, name, provider, model, dimensions, chunker, app, cut_since
 on evervec.versions
 for each row execute function evervec.note_versions();
-
--- State that processes share: notes on providers, the cost of their calls, cached vectors.
-create table evervec.notes (
-    name text collate "C" primary key,
-    value text not null,
-    revision bigint not null
-) with (fillfactor = 50);
-
-create table evervec.spend (
-    day text collate "C" not null,
-    tenant text collate "C" not null,
-    kind text collate "C" not null,
-    model text collate "C" not null,
-    calls double precision not null,
-    tokens bigint not null,
-    money double precision not null,
-    primary key (day, tenant, kind, model)
-) with (fillfactor = 50);
-
--- numbered in order of insertion: the oldest are evicted first
-create table evervec.cache (
-    number bigint generated always as identity primary key,
-    model text collate "C" not null,
-    hash text collate "C" not null,
-    vector bytea not null,
-    unique (model, hash)
-);
 
 -- attached tables of the application, and the keys that their triggers log
 create table evervec.attached (
@@ -248,37 +205,6 @@ create index attempts_record on evervec.attempts (record);
 create index attempts_finished on evervec.attempts using brin (finished_at);
 alter table evervec.attempts replica identity full;  -- as for changes: the table has no key
 
--- the chunks of each record in the index: one packed row for each record, not one for each chunk
-create table evervec.ledger (
-    record bigint not null,
-    version bigint not null,
-    seq bigint not null,
-    chunks bytea not null,
-    -- For an index outside the store. `fence` is the number of the record's points there (null: its
-    -- seq). `doubt` is the fence of a write that began and is not confirmed, so the index may hold
-    -- other points than this entry lists (null: no such write).
-    fence bigint,
-    doubt bigint,
-    primary key (record, version)
-) with (fillfactor = 85);
-
-create table evervec.locks (
-    name text primary key,
-    holder text not null,
-    token text not null,
-    expires_at double precision not null
-) with (fillfactor = 50);
-
--- running workers, each with its last heartbeat
-create table evervec.workers (
-    worker text primary key,
-    version text not null,
-    started_at double precision not null,
-    seen_at double precision not null,
-    held integer not null,
-    done bigint not null
-) with (fillfactor = 50);
-
 -- The store's own index has a table `points_<version>` for each collection, created with its first
 -- vector. This table holds the tombstones that reject late writes.
 create table evervec.removals (
@@ -288,60 +214,7 @@ create table evervec.removals (
     primary key (version, record)
 );
 
--- Keys of the service; only the hash of the secret part is stored.
-create table evervec.keys (
-    id text primary key,
-    hash text not null,
-    tenant text not null,
-    agent text not null,
-    role text not null,             -- admin, writer, reader
-    created_at double precision not null,
-    expires_at double precision,
-    last_used_at double precision,
-    revoked_at double precision,
-    -- For a token (a short-lived key): the key that made it, and a JSON list of the kinds that it
-    -- may access (null: all).
-    parent text,
-    kinds text
-);
-
-create index keys_of_parent on evervec.keys (parent, created_at) where parent is not null;
-
--- Requests by the idempotency keys of their callers: a request that is sent twice is done once.
-create table evervec.asked (
-    tenant text not null,
-    name text not null,
-    fingerprint text not null,
-    answer text,
-    asked_at double precision not null,
-    primary key (tenant, name)
-);
-
-create index asked_old on evervec.asked (asked_at);
-
 -- Paused tenants, whose jobs are not claimed; the empty name stands for all tenants.
 create table evervec.pauses (
     tenant text collate "C" primary key
 );
-
--- Tenants whose jobs wait because a daily limit is used up.
-create table evervec.holds (
-    tenant text collate "C" primary key,
-    until double precision not null
-);
-
--- The audit log: who did what, from where, and the outcome.
-create table evervec.audit (
-    entry bigint generated always as identity primary key,
-    noted_at double precision not null,
-    key_id text,                     -- null: no key was used
-    agent text not null,
-    tenant text not null,            -- *: all tenants
-    action text not null,
-    target text not null,
-    outcome text not null,
-    request_id text,
-    client text                      -- the client's address
-);
-
-create index audit_at on evervec.audit (noted_at);

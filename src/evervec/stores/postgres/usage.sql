@@ -1,34 +1,7 @@
 -- Limits and usage of tenants.
 
-create table evervec.tenants (      -- limits of single tenants; null: the default limit applies
-    tenant text collate "C" primary key,
-    weight integer,                 -- share of its turn in a claim; other tenants have 1
-    kinds bigint,
-    records bigint,
-    bytes bigint,
-    chunks bigint,
-    tokens bigint,                  -- per day
-    money double precision          -- per day
-);
-
--- Usage of tenants, counted by triggers in the transaction of each change. Each trigger inserts a
--- row in `usage_changes`, so that transactions do not wait for each other. Workers add these rows
--- to the totals.
-create table evervec.usage (
-    tenant text collate "C" not null,
-    kind text collate "C" not null,
-    records bigint not null,        -- records that are not deleted
-    bytes bigint not null,          -- size of their titles, texts, metadata and typed data
-    primary key (tenant, kind)
-) with (fillfactor = 50);
-
-create table evervec.chunks (
-    tenant text collate "C" not null,
-    version bigint not null,
-    chunks bigint not null,         -- chunks in the ledger: each takes 24 bytes of an entry
-    primary key (tenant, version)
-) with (fillfactor = 50);
-
+-- Triggers count usage. Each inserts a row here, so that transactions do not wait for each other;
+-- workers add these rows to the totals.
 create table evervec.usage_changes (
     tenant text collate "C" not null,
     kind text collate "C",
@@ -55,6 +28,10 @@ begin
         insert into evervec.usage_changes (tenant, kind, records, bytes)
         select n.tenant, n.kind, count(*), sum(evervec.bytes_of(n.title, n.text, n.data, n.metadata))
         from new_rows as n where n.state <> 'deleted' group by n.tenant, n.kind;
+    elsif tg_op = 'DELETE' then
+        insert into evervec.usage_changes (tenant, kind, records, bytes)
+        select o.tenant, o.kind, -count(*), -sum(evervec.bytes_of(o.title, o.text, o.data, o.metadata))
+        from old_rows as o where o.state <> 'deleted' group by o.tenant, o.kind;
     else
         insert into evervec.usage_changes (tenant, kind, records, bytes)
         select c.tenant, c.kind, sum(c.count), sum(c.count * c.size)
@@ -71,17 +48,6 @@ begin
 end
 $$;
 
-create function evervec.count_dropped_records() returns trigger
-language plpgsql
-as $$
-begin
-    insert into evervec.usage_changes (tenant, kind, records, bytes)
-    select o.tenant, o.kind, -count(*), -sum(evervec.bytes_of(o.title, o.text, o.data, o.metadata))
-    from old_rows as o where o.state <> 'deleted' group by o.tenant, o.kind;
-    return null;
-end
-$$;
-
 create trigger count_added after insert on evervec.records
 referencing new table as new_rows
 for each statement execute function evervec.count_records();
@@ -92,60 +58,46 @@ for each statement execute function evervec.count_records();
 
 create trigger count_dropped after delete on evervec.records
 referencing old table as old_rows
-for each statement execute function evervec.count_dropped_records();
+for each statement execute function evervec.count_records();
 
-create function evervec.count_added_chunks() returns trigger
+create function evervec.count_chunks() returns trigger
 language plpgsql
 set enable_seqscan = off
 as $$
 begin
-    insert into evervec.usage_changes (tenant, version, chunks)
-    select r.tenant, n.version, sum(octet_length(n.chunks) / 24)
-    from new_rows as n join evervec.records as r on r.record = n.record
-    group by r.tenant, n.version;
-    return null;
-end
-$$;
-
-create function evervec.count_changed_chunks() returns trigger
-language plpgsql
-set enable_seqscan = off
-as $$
-begin
-    insert into evervec.usage_changes (tenant, version, chunks)
-    select r.tenant, c.version, sum(c.chunks)
-    from (
-        select n.record, n.version, octet_length(n.chunks) / 24 as chunks from new_rows as n
-        union all
-        select o.record, o.version, -(octet_length(o.chunks) / 24) from old_rows as o) as c
-    join evervec.records as r on r.record = c.record
-    group by r.tenant, c.version
-    having sum(c.chunks) <> 0;
-    return null;
-end
-$$;
-
-create function evervec.count_dropped_chunks() returns trigger
-language plpgsql
-set enable_seqscan = off
-as $$
-begin
-    insert into evervec.usage_changes (tenant, version, chunks)
-    select r.tenant, o.version, -sum(octet_length(o.chunks) / 24)
-    from old_rows as o join evervec.records as r on r.record = o.record
-    group by r.tenant, o.version;
+    if tg_op = 'INSERT' then
+        insert into evervec.usage_changes (tenant, version, chunks)
+        select r.tenant, n.version, sum(octet_length(n.chunks) / 24)
+        from new_rows as n join evervec.records as r on r.record = n.record
+        group by r.tenant, n.version;
+    elsif tg_op = 'DELETE' then
+        insert into evervec.usage_changes (tenant, version, chunks)
+        select r.tenant, o.version, -sum(octet_length(o.chunks) / 24)
+        from old_rows as o join evervec.records as r on r.record = o.record
+        group by r.tenant, o.version;
+    else
+        insert into evervec.usage_changes (tenant, version, chunks)
+        select r.tenant, c.version, sum(c.chunks)
+        from (
+            select n.record, n.version, octet_length(n.chunks) / 24 as chunks from new_rows as n
+            union all
+            select o.record, o.version, -(octet_length(o.chunks) / 24) from old_rows as o) as c
+        join evervec.records as r on r.record = c.record
+        group by r.tenant, c.version
+        having sum(c.chunks) <> 0;
+    end if;
     return null;
 end
 $$;
 
 create trigger count_added after insert on evervec.ledger
 referencing new table as new_rows
-for each statement execute function evervec.count_added_chunks();
+for each statement execute function evervec.count_chunks();
 
 create trigger count_changed after update on evervec.ledger
 referencing old table as old_rows new table as new_rows
-for each statement execute function evervec.count_changed_chunks();
+for each statement execute function evervec.count_chunks();
 
 create trigger count_dropped after delete on evervec.ledger
 referencing old table as old_rows
-for each statement execute function evervec.count_dropped_chunks();
+for each statement execute function evervec.count_chunks();

@@ -1,17 +1,5 @@
 -- Embedding versions.
 
--- name: describe_version
-update evervec.versions
-set cut_since = case when chunker in ('', $1) then cut_since else $2 end, chunker = $1, app = $3
-where version = $4
-
--- name: take_lock
-insert into evervec.locks as l (name, holder, token, expires_at) values ($1, $2, $3, $4)
-on conflict (name) do update
-    set holder = excluded.holder, token = excluded.token, expires_at = excluded.expires_at
-    where l.expires_at < $5 or l.holder = excluded.holder
-returning token
-
 -- name: open_transactions
 -- open transactions of this database, of any user
 select l.virtualtransaction
@@ -30,6 +18,7 @@ where database = current_database()
 lock table evervec.ledger in share mode
 
 -- name: held_version
+-- a lease may be only in the row of its claim
 -- whether a worker holds a job of a version
 select exists (
     select 1 from evervec.current_jobs

@@ -11,3 +11,61 @@ left join evervec_jobs as n on n.record = j.record and n.version = v.version
 where v.version = $1 and j.op = 'load' and j.status <> 'done' and n.job_id is null
 order by j.record
 limit $2
+
+-- name: release
+-- coalesce hides from PostgreSQL's planner how rare a token is: it would scan all jobs for it
+update evervec_jobs as j
+set status = 'pending',
+    attempts = case when j.seq > j.claimed_seq then 0 else greatest(j.attempts - 1, 0) end,
+    error = coalesce($1, j.error), token = null, lease_expires_at = null,
+    scheduled_for = case when j.seq > j.claimed_seq then j.scheduled_for
+                         else coalesce($2, j.scheduled_for) end
+from rows($3 job_id bigint, token text) as n
+where j.job_id = n.job_id and coalesce(j.token = n.token and j.status = 'processing', false)
+returning j.job_id
+
+-- name: load
+-- the first jobs whose texts fit into the budget, at least one. An entry in doubt counts as no
+-- chunks in the index.
+select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq
+from (
+    select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
+           j.box, j.trace, j.box_seq, w.place,
+           sum(coalesce(length(r.text), 0) + coalesce(length(j.box), 0))
+               over (order by w.place) as upto
+    from rows($1 job_id bigint, place bigint) as w
+    left join evervec_jobs as j on j.job_id = w.job_id
+    left join evervec_records as r on r.record = j.record
+    left join evervec_ledger as l
+        on l.record = j.record and l.version = j.version and l.doubt is null) as f
+where place = 1 or upto <= $3::bigint
+order by place
+
+-- name: expired
+where j.status = 'processing' and j.lease_expires_at < $1
+    and ($2::text is null or j.tenant = $2)
+order by j.lease_expires_at
+limit $3
+
+-- name: stuck
+where j.status = 'processing' and (j.lease_expires_at < $1 or j.started_at < $4)
+    and ($2::text is null or j.tenant = $2)
+order by j.lease_expires_at
+limit $3
+
+-- name: lease
+update evervec_jobs
+set status = 'processing', token = $1, worker = $2, started_at = $3, lease_expires_at = $4,
+    claimed_seq = seq, attempts = attempts + 1
+where job_id in list($5)
+
+-- name: claim_columns
+-- the columns that a lease does not overwrite, or whose new values follow from the old ones
+j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, j.attempts, j.max_attempts,
+j.error, j.created_at, j.scheduled_for, j.completed_at, j.record, j.crashes
+from evervec_jobs as j
+cross join evervec_records as r on r.record = j.record
+
+-- name: next_expiry
+select min(lease_expires_at) from evervec_jobs
+where status = 'processing' and lease_expires_at >= $1

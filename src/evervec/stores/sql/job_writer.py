@@ -94,17 +94,17 @@ class JobWriter(Part):
         self, db: Connection, tenant: str, targets: list[int], now: float, jobs: Sequence[NewJob]
     ) -> None:
         """Write jobs for those versions; a job with a box only for the first version."""
-        values = []
+        values, default = list[JobValues](), self.engine.max_attempts
         for row, op, box in sorted(jobs, key=lambda job: job[0].record):
             draft = row.draft or _PLAIN
-            due = now + draft.delay
-            attempts = draft.max_attempts or self.engine.max_attempts
+            due, attempts = now + draft.delay, draft.max_attempts or default
+            box_seq = None if box is None else row.box_seq or row.seq
             reached = targets[:1] if op is Op.OPEN else targets  # the serving version opens it
             for job_id, version in zip(row.job_ids, reached, strict=False):
                 values.append(
                     JobValues(
                         job_id, row.record, version, op.value, draft.priority, due, row.seq,
-                        attempts, box, row.seq_of(box), draft.trace,
+                        attempts, box, box_seq, draft.trace,
                     )
                 )  # fmt: skip
         if values:

@@ -11,7 +11,7 @@ update evervec_versions set app = 1 where kind = $1 and app = 0
 
 -- name: owed
 -- what jobs still have to read; see `debt` in transitions.py
-select record, op, box, coalesce(box_seq, seq) from evervec_jobs
+select record, op, box, coalesce(box_seq, seq) as box_seq from evervec_jobs
 where record in list($1) and op in ('load', 'open') and status <> 'done'
 
 -- name: drop_job
@@ -57,3 +57,181 @@ select value, revision from evervec_notes where name = $1
 
 -- name: set_note
 update evervec_notes set value = $1, revision = revision + 1 where name = $2 and revision = $3
+
+-- name: job_row
+-- the columns of `JobValues`
+job_id bigint, record bigint, version bigint, op text, priority integer, scheduled_for double,
+seq bigint, max_attempts integer, box text, box_seq bigint, trace text
+
+-- name: finish
+update evervec_jobs as j
+set status = case when j.seq > n.seq then 'pending' else 'done' end,
+    attempts = case when j.seq > n.seq then 0 else j.attempts end,
+    box = case when j.seq > n.seq then j.box end,
+    finished_seq = n.seq, completed_at = n.now, lease_expires_at = null, error = null, crashes = 0
+from rows($1 now double, seq bigint, job_id bigint) as n
+where j.job_id = n.job_id
+
+-- name: put_back
+update evervec_jobs as j
+set status = n.status, scheduled_for = n.due, attempts = n.attempts, crashes = n.crashes,
+    error = n.error, completed_at = n.completed_at, token = null, lease_expires_at = null
+from rows($1 status text, due double, attempts integer, crashes integer, error text,
+          completed_at double, job_id bigint) as n
+where j.job_id = n.job_id
+
+-- name: add_attempts
+insert into evervec_attempts
+    (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
+     chunks_reused, tokens, worker, error)
+select * from rows($1 record bigint, tenant text, version bigint, attempt integer, seq bigint,
+                   started_at double, finished_at double, outcome text, embedded integer,
+                   reused integer, tokens integer, worker text, error text) as n
+
+-- name: drop_ledger
+delete from evervec_ledger as l
+using rows($1 record bigint, version bigint, seq bigint) as n
+where l.record = n.record and l.version = n.version and l.seq <= n.seq
+
+-- name: doubt_ledger
+-- marks entries as in doubt before a write to an index outside the store
+update evervec_ledger as l set doubt = $1
+from evervec_jobs as j
+where j.job_id in list($2) and l.record = j.record and l.version = j.version
+
+-- name: reveal_state
+select record, state, seq, created_at, version, born from evervec_records
+where record in list($1)
+
+-- name: born
+select record, case when state = 'deleted' then seq else born end from evervec_records
+where record in list($1)
+
+-- name: reopen
+select r.record, r.tenant, r.kind, r.state
+from evervec_records as r
+where r.record in list($1)
+    and exists (select 1 from evervec_versions as v where v.version = $2 and v.state <> 'retired')
+order by r.record
+
+-- name: count_status
+select count(*) from evervec_jobs where status = $1 and ($2::text is null or tenant = $2)
+
+-- name: last_done
+select max(completed_at) from evervec_jobs
+where status = 'done' and ($1::text is null or tenant = $1)
+
+-- name: oldest_pending
+select min(scheduled_for) from evervec_jobs
+where status = 'pending' and ($1::text is null or tenant = $1)
+
+-- name: waiting_since
+select min(scheduled_for) from evervec_jobs
+where status = 'pending' and priority > $1 and tenant not in (
+    select tenant from evervec_pauses union all select tenant from evervec_holds)
+
+-- name: unique_records
+select count(distinct record)
+from (select record, tenant from evervec_jobs where status = 'pending'
+      union all
+      select record, tenant from evervec_jobs where status = 'processing') as open
+where $1::text is null or tenant = $1
+
+-- name: recent_pace
+select avg(finished_at - started_at)
+from (select tenant, started_at, finished_at, outcome from evervec_attempts
+      order by number desc limit 10000) as latest
+where outcome = 'done' and ($1::text is null or tenant = $1)
+
+-- name: purge_jobs
+delete from evervec_jobs
+where job_id in (
+    select job_id from evervec_jobs
+    where status = $1 and completed_at < $2 and ($3::text is null or tenant = $3)
+        and ($4::boolean or box is null)
+    order by completed_at
+    limit $5)
+returning record
+
+-- name: orphans
+-- jobs of versions that do not exist
+select job_id from evervec_jobs
+where status = 'pending' and version not in (select version from evervec_versions)
+union all
+select job_id from evervec_jobs
+where status = 'failed' and version not in (select version from evervec_versions)
+limit $1
+
+-- name: standing
+select job_id, status, op, seq, claimed_seq, finished_seq, token, attempts, max_attempts, crashes,
+       box is not null as boxed, priority, scheduled_for, error, completed_at, started_at, lease_expires_at
+from evervec_jobs
+where job_id in list($1)
+
+-- name: job_columns
+j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.claimed_seq, j.status, j.priority,
+j.attempts, j.max_attempts, j.error, j.token, j.created_at, j.scheduled_for, j.started_at,
+j.completed_at, j.lease_expires_at, j.record, j.worker, j.crashes
+from evervec_jobs as j
+cross join evervec_records as r on r.record = j.record
+
+-- name: touch_versions
+update evervec_versions set last_sync_at = $1 where version in list($2)
+
+-- name: try_write
+-- writes the same value, and is rolled back
+update evervec_meta set value = value where key = 'counter'
+
+-- name: forget_points
+delete from evervec_points where record in list($1)
+
+-- name: purge_attempts
+delete from evervec_attempts
+where number in (
+    select number
+    from (select number, finished_at from evervec_attempts order by number limit $2) as oldest
+    where finished_at < $1)
+
+-- name: purge_removed
+delete from evervec_removed
+where removal in (
+    select removal
+    from (select removal, removed_at from evervec_removed order by removal limit $2) as oldest
+    where removed_at < $1)
+returning removal
+
+-- name: removals_purged
+update evervec_meta set value = case when value > $1 then value else $1 end
+where key = 'removals_purged'
+
+-- name: forgotten
+select r.record from evervec_records as r
+where r.state = 'deleted' and r.updated_at < $1
+    and not exists (select 1 from evervec_jobs as j where j.record = r.record)
+order by r.updated_at
+limit $2
+
+-- name: forsake
+-- records that never appeared and have no job that could make them appear
+update evervec_records as r set state = 'deleted'
+where r.record in list($1) and r.state = 'hidden'
+    and not exists (select 1 from evervec_jobs as j where j.record = r.record)
+
+-- name: retry_one
+update evervec_jobs
+set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
+    scheduled_for = $1
+where job_id = $2 and status = 'failed'
+
+-- name: add_note
+insert into evervec_notes (name, value, revision) values ($1, $2, $3) on conflict do nothing
+
+-- name: versions_stamp
+-- a number that a trigger changes with any change of versions
+select value from evervec_meta where key = 'versions'
+
+-- name: loaded_kinds
+-- kinds whose rows come from a loader or an attached table
+select kind from evervec_versions where kind in texts($1) and app = 1
+union
+select kind from evervec_attached where kind in texts($1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from evervec.model.jobs import Job, Outcome, Status
 from evervec.model.records import Change
@@ -35,6 +35,7 @@ from evervec.stores.sql.job_rows import (
     was_finished,
 )
 from evervec.stores.sql.job_writer import JobWriter
+from evervec.stores.sql.jobs import EVERYONE
 from evervec.stores.sql.record_rows import Row
 from evervec.stores.sql.retries import retried
 from evervec.stores.sql.tenants import Tenants
@@ -42,6 +43,18 @@ from evervec.stores.sql.turns import Turns
 from evervec.stores.values import Apply, ChunksMissing, Failure, Finish, Loaded, Unreadable
 
 _ANY = 1 << 62
+
+
+class Due(NamedTuple):
+    """Which jobs a claim looks for."""
+
+    now: float
+    skipped: frozenset[str]
+    """tenants"""
+    barred: list[int] | None
+    """versions; None: no version is"""
+    crashes: int
+    """jobs with more crashes are left out"""
 
 
 class Leases(Part):
@@ -68,12 +81,18 @@ class Leases(Part):
     ) -> list[Job]:
         """For engines with a single writer: jobs do not change after they are read."""
         with self.db.reading() as conn:  # an idle worker takes no write lock
-            if not self._anything_due(conn, self.engine.now()):
+            now = self.engine.now()
+            skipped = self.held_back(conn, now)
+            if EVERYONE in skipped or not self._anything_due(conn, now, skipped):
                 return []
         with self.db.writing(durable=False) as conn:
             now = self.engine.now()  # the lease starts after the lock is taken
+            skipped = self.held_back(conn, now)
+            if EVERYONE in skipped:
+                return []
             barred = self.barred(conn, versions)
-            rows = self._due(conn, limit, now, barred, _ANY if suspects else 0)
+            wanted = Due(now, skipped, barred, _ANY if suspects else 0)
+            rows = self._due(conn, limit, wanted)
             if not rows:
                 return []
             held = Lease(secrets.token_urlsafe(12), worker, now, now + lease)
@@ -82,15 +101,16 @@ class Leases(Part):
             conn.execute(self.sql.lease, (*held, self.engine.listed(job.job_id for job in jobs)))
         return jobs
 
-    def _anything_due(self, conn: Connection, now: float) -> bool:
-        """Whether a claim may find a job, of any version."""
+    @property
+    def select_due(self) -> str:
+        return f"select {self.sql.claim_columns}\n"
+
+    def _anything_due(self, conn: Connection, now: float, skipped: frozenset[str]) -> bool:
+        """Whether a claim may find a job, of any version, of tenants that are not skipped."""
         raise NotImplementedError
 
-    def _due(
-        self, conn: Connection, limit: int, now: float, barred: list[int] | None, crashes: int
-    ) -> list[JobRow]:
-        """The due jobs of the tenants whose turn it is, at most `limit`; `crashes`: of none with
-        more crashes."""
+    def _due(self, conn: Connection, limit: int, wanted: Due) -> list[JobRow]:
+        """The due jobs of the tenants whose turn it is, at most `limit`."""
         raise NotImplementedError
 
     def held_back(self, conn: Connection, now: float) -> frozenset[str]:
@@ -116,7 +136,9 @@ class Leases(Part):
         return min((m for m in moments if m is not None), default=None)
 
     def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | Unreadable | None]:
-        return list(map(loaded, self.read(self.sql.load, [job.job_id for job in jobs], budget)))
+        ids = [job.job_id for job in jobs]
+        places = list(range(1, len(ids) + 1))
+        return list(map(loaded, self.read(self.sql.load, ids, places, budget)))
 
     # about to be written
     @retried

@@ -76,10 +76,6 @@ class Row:
         self.job_ids = self.job_ids or fresh  # two drafts in one batch share a job
         self.job_id = self.job_id or self.job_ids[0]
 
-    def seq_of(self, box: str | None) -> int | None:
-        """The seq of the add that filled its job's box."""
-        return None if box is None else self.box_seq or self.seq
-
     @property
     def quiet_values(self) -> tuple[Any, ...]:
         """The parameters of `update_quietly`."""
@@ -94,10 +90,12 @@ class Row:
     def shown(self, draft: Draft, now: float, words: tuple[str, str]) -> RecordValues:
         """The record with this draft, visible; `words`: title and text in the form that is indexed
         for full text."""
+        created_at, updated_at = self.times(draft, now)
+        title_words, text_words = words
         return RecordValues(
             self.record, self.id, "live", self.seq, self.born if self.was_live else self.seq,
-            draft.hash, draft.weight, *self.times(draft, now), self.version, draft.title,
-            draft.metadata, draft.data, draft.text, *words,
+            draft.hash, draft.weight, created_at, updated_at, self.version, draft.title,
+            draft.metadata, draft.data, draft.text, title_words, text_words,
         )  # fmt: skip
 
     def hidden(self, now: float) -> RecordValues:

@@ -6,7 +6,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import starmap
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from evervec.model.basics import as_datetime
 from evervec.model.filters import Conditions
@@ -20,6 +20,17 @@ from evervec.stores.values import Candidate, Digest, Expected, Found, Typed
 
 Scores = list[tuple[int, float]]
 """records with their scores, best first"""
+
+
+class TextQuery(NamedTuple):
+    """A full-text search."""
+
+    tenant: str
+    kind: str | None
+    words: list[str]
+    """words and phrases"""
+    limit: int
+    conditions: Conditions
 
 
 class Records(Part):
@@ -67,8 +78,8 @@ class Records(Part):
         limit: int,
         filter: Conditions,
     ) -> Scores:
-        words = terms(query)
-        if words and (found := self._ranked(tenant, kind, words, limit, filter)):
+        asked = TextQuery(tenant, kind, terms(query), limit, filter)
+        if asked.words and (found := self._ranked(asked)):
             return found
         # for words that the engine cannot split, such as a part of Chinese or Japanese text
         if (part := part_of_text(query)) is None:
@@ -76,14 +87,7 @@ class Records(Part):
         return self._matching(self.sql.contains_text, [tenant, kind, limit, part], filter)
 
     @abstractmethod
-    def _ranked(
-        self,
-        tenant: str,
-        kind: str | None,
-        words: list[str],
-        limit: int,
-        conditions: Conditions,
-    ) -> Scores:
+    def _ranked(self, asked: TextQuery) -> Scores:
         """The live records that contain words or phrases, the best first."""
 
     def _matching(self, query: str, head: list[Any], conditions: Conditions) -> Scores:

@@ -47,8 +47,8 @@ limit $3
 
 -- name: stray_boxes
 -- boxes whose version does not serve
-select j.job_id, j.record, j.tenant, coalesce(j.box_seq, j.seq), j.priority, j.scheduled_for,
-       j.max_attempts, j.box
+select j.job_id, j.record, j.tenant, coalesce(j.box_seq, j.seq) as seq, j.priority,
+       j.scheduled_for as due, j.max_attempts, j.box
 from evervec_jobs as j
 join evervec_records as r on r.record = j.record
 left join evervec_versions as v on v.version = j.version
@@ -60,10 +60,101 @@ limit $1
 
 -- name: rivals
 -- the versions that need a job for a change of each record, with the record's jobs for them
-select r.record, r.seq, v.version, v.state = 'serving', j.op,
-       case when j.op = 'open' then coalesce(j.box_seq, j.seq) else j.seq end
+select r.record, r.seq, v.version, v.state = 'serving' as serves, j.op,
+       case when j.op = 'open' then coalesce(j.box_seq, j.seq) else j.seq end as job_seq
 from evervec_records as r
 join evervec_versions as v on v.kind = r.kind and v.state <> 'retired'
 left join evervec_jobs as j on j.record = r.record and j.version = v.version
 where r.record in list($1)
 order by r.record, v.version
+
+-- name: record_row
+-- the columns of `RecordValues`
+record bigint, id text, state text, seq bigint, born bigint, hash bytea, weight double,
+created_at double, updated_at double, version bigint, title text, metadata text, data text,
+text text, title_words text, text_words text
+
+-- name: update_quietly
+update evervec_records as r
+set created_at = n.created_at, updated_at = n.updated_at, version = n.version, data = n.data
+from rows($1 created_at double, updated_at double, version bigint, data text, record bigint) as n
+where r.record = n.record
+
+-- name: delete_records
+update evervec_records as r
+set state = 'deleted', seq = n.seq, hash = null, updated_at = $1, title = null, metadata = '{}',
+    data = null, text = '', words = null
+from rows($2 seq bigint, record bigint) as n
+where r.record = n.record
+
+-- name: settled
+-- the state of records in the serving version, and their open jobs of any version
+select r.tenant, r.kind, r.id, r.state, r.seq, r.born, j.status, j.finished_seq, l.seq as ledger_seq,
+       (select max(case when o.op = 'load' then o.seq else coalesce(o.box_seq, o.seq) end)
+        from evervec_jobs as o
+        where o.record = r.record and (o.op = 'load' or o.op = 'open' and o.box is not null))
+           as to_appear,
+       exists (select 1 from evervec_jobs as o
+               where o.record = r.record and o.status in ('pending', 'processing')) as waits
+from rows($1 tenant text, kind text, id text) as k
+cross join evervec_records as r on r.tenant = k.tenant and r.kind = k.kind and r.id = k.id
+left join evervec_versions as s on s.kind = r.kind and s.state = 'serving'
+left join evervec_jobs as j on j.record = r.record and j.version = s.version
+left join evervec_ledger as l on l.record = r.record and l.version = s.version
+
+-- name: sizes
+select coalesce(sum(length(r.text) + coalesce(length(r.title), 0)), 0)::bigint
+from evervec_records as r
+where r.record in list($1)
+
+-- name: known_records
+select r.id, r.record, r.state, r.seq, r.hash, r.weight, r.created_at, r.updated_at, r.version,
+       r.metadata, r.data, r.born, j.job_id, j.status as job_status, j.op as job_op,
+       j.box is not null as boxed, l.seq as ledger_seq
+from evervec_records as r
+left join evervec_jobs as j on j.record = r.record and j.version = $3
+left join evervec_ledger as l on l.record = r.record and l.version = $3 and l.doubt is null
+where r.tenant = $1 and r.kind = $2 and r.id in texts($4)
+
+-- name: holdings
+select v.kind, v.name, count(l.record) as items,
+       max(case when j.status = 'done' then j.completed_at end) as last_sync_at
+from evervec_versions as v
+cross join evervec_records as r on r.tenant = $1 and r.kind = v.kind
+left join evervec_ledger as l on l.record = r.record and l.version = v.version
+left join evervec_jobs as j on j.record = r.record and j.version = v.version
+group by v.version, v.kind, v.name
+
+-- name: add_version
+insert into evervec_versions (version, kind, state, created_at) values ($1, $2, 'serving', $3)
+
+-- name: expected
+select r.record, r.tenant, r.kind, r.id, r.state, r.seq, l.seq as ledger_seq,
+       coalesce(l.fence, l.seq) as points_seq, l.doubt is not null as doubtful, l.chunks, v.cut_since, j.status
+from evervec_versions as v
+cross join evervec_records as r on r.kind = v.kind
+left join evervec_ledger as l on l.record = r.record and l.version = v.version
+left join evervec_jobs as j on j.record = r.record and j.version = v.version
+where v.version = $1 and r.record > $2 and ($3::text is null or r.tenant = $3)
+order by r.record
+limit $4
+
+-- name: any_known
+select exists (
+    select 1 from evervec_records where tenant = $1 and kind = $2 and id in texts($3))
+
+-- name: candidates
+select r.record, r.kind, r.weight, r.updated_at
+from evervec_records as r
+where r.record in list($1) and r.tenant = $2 and r.state = 'live'
+
+-- name: found
+select r.record, r.kind, r.id, r.title, r.text, r.metadata
+from evervec_records as r
+where r.record in list($1) and r.state = 'live'
+
+-- name: ledgers
+select r.record, l.chunks
+from evervec_records as r
+join evervec_ledger as l on l.record = r.record and l.version in list($2) and l.seq >= r.seq
+where r.record in list($1)

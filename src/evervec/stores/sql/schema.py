@@ -1,14 +1,13 @@
 """One runner for the schemas of all engines.
 
-`schema.sql`, with any other files that an engine names, creates a new store: schema 1.
-`upgrade_N.sql` upgrades a store from schema N-1 to N. All missing steps run in one transaction,
-under a lock that the engine takes: processes that open a store at the same time run them only once,
+`schema.sql` here has the tables that are alike in every engine. With the engine's own `schema.sql`,
+and any other files that it names, it creates a new store: schema 1. `upgrade_N.sql` upgrades a store from schema N-1 to N. All missing steps run in one transaction, under a lock that the engine takes: processes that open a store at the same time run them only once,
 and a process that is killed midway leaves the store unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -22,6 +21,8 @@ class Schema:
 
     package: str
     """where its files are"""
+    convert: Callable[[str], str]
+    """converts the shared tables to the engine's dialect"""
     files: tuple[str, ...] = ("schema.sql",)
     latest: int = 1
 
@@ -32,6 +33,15 @@ class Schema:
         for number in range(found + 1, self.latest + 1):
             for statement in self.statements(number):
                 conn.execute(statement)
+
+    @staticmethod
+    def found(conn: Connection, exists: str, meta: str) -> int:
+        """The schema of a store: 0 if `exists` finds no table `meta`."""
+        if conn.execute(exists).fetchone() is None:
+            return 0
+        query = f"select value from {meta} where key = 'schema'"
+        (value,) = conn.execute(query).fetchone() or (0,)
+        return int(value)
 
     def check(self, found: int, store: str) -> None:
         """Reject a store that was created by a newer evervec."""
@@ -44,6 +54,9 @@ class Schema:
     def statements(self, number: int) -> Iterator[str]:
         """The statements of one step."""
         names = self.files if number == 1 else (f"upgrade_{number}.sql",)
+        if number == 1:
+            shared = files("evervec.stores.sql").joinpath("schema.sql").read_text("utf-8")
+            yield from split(self.convert(shared))
         for name in names:
             yield from split(files(self.package).joinpath(name).read_text("utf-8"))
 

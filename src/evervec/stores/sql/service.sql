@@ -16,7 +16,7 @@ values ($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: spent
 -- tokens and money of one day
-select coalesce(sum(tokens), 0), coalesce(sum(money), 0) from evervec_spend
+select coalesce(sum(tokens), 0) as tokens, coalesce(sum(money), 0) as money from evervec_spend
 where tenant = $1 and day = $2
 
 -- name: hold
@@ -68,3 +68,52 @@ update evervec_asked set answer = $1 where tenant = $2 and name = $3
 
 -- name: forget_asked
 delete from evervec_asked where asked_at < $1
+
+-- name: find_keys
+from evervec_keys where id in texts($1)
+
+-- name: expire_key
+update evervec_keys
+set expires_at = case when expires_at < $1 then expires_at else $1 end
+where id = $2 and parent is null and revoked_at is null
+    and (expires_at is null or expires_at > $3)
+
+-- name: use_key
+update evervec_keys
+set last_used_at = case when last_used_at > $1 then last_used_at else $1 end
+where id = $2
+
+-- name: digests
+select r.id, r.state, r.hash, r.metadata, r.weight,
+       exists (select 1 from evervec_jobs as j
+               where j.record = r.record and j.status in ('pending', 'processing')) as busy
+from evervec_records as r
+where r.tenant = $1 and r.kind = $2 and r.id in texts($3)
+
+-- name: record_sizes
+select r.record,
+       octets(r.text) + coalesce(octets(r.title), 0) + coalesce(octets(r.data), 0)
+       + case when r.metadata = '{}' then 0 else octets(r.metadata) end
+from evervec_records as r
+where r.record in list($1) and r.state <> 'deleted'
+
+-- name: usage
+select (select coalesce(sum(records), 0) from evervec_usage where tenant = $1),
+       (select coalesce(sum(bytes), 0) from evervec_usage where tenant = $1),
+       (select coalesce(sum(c.chunks), 0) from evervec_chunks as c
+        join evervec_versions as v on v.version = c.version and v.state = 'serving'
+        where c.tenant = $1)
+
+-- name: add_asked
+insert into evervec_asked (tenant, name, fingerprint, asked_at) values ($1, $2, $3, $4)
+on conflict do nothing
+
+-- name: kinds
+-- the kinds of a tenant's records, each found by one step in the index of the key
+with recursive k (kind) as (
+    select (select kind from evervec_records where tenant = $1 order by kind limit 1)
+    union all
+    select (select r.kind from evervec_records as r
+            where r.tenant = $1 and r.kind > k.kind order by r.kind limit 1)
+    from k where k.kind is not null)
+select kind from k where kind is not null

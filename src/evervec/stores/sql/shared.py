@@ -34,8 +34,8 @@ class Shared(Part):
         with self.db.writing(durable=False) as conn:
             now = self.engine.moment(conn)
             wanted = (name, holder, secrets.token_hex(16), now + seconds, now)
-            row = conn.execute(self.sql.take_lock, wanted).fetchone()
-        return row[0] if row else None
+            (token,) = conn.execute(self.sql.take_lock, wanted).fetchone() or (None,)
+        return None if token is None else str(token)
 
     def unlock(self, name: str, token: str) -> None:
         self.write(self.sql.drop_lock, name, token)

@@ -29,3 +29,25 @@ delete from evervec_workers where worker = $1
 
 -- name: workers
 select worker, version, started_at, seen_at, held, done from evervec_workers order by worker
+
+-- name: cached
+select hash, vector from evervec_cache where model = $1 and hash in texts($2)
+
+-- name: beat
+insert into evervec_workers (worker, version, started_at, seen_at, held, done)
+values ($1, $2, $3, $3, $4, $5)
+on conflict (worker) do update
+    set version = excluded.version, seen_at = excluded.seen_at, held = excluded.held,
+        done = excluded.done
+
+-- name: add_spend
+insert into evervec_spend as s (day, tenant, kind, model, calls, tokens, money)
+values ($1, $2, $3, $4, $5, $6, $7)
+on conflict (day, tenant, kind, model) do update set
+    calls = s.calls + excluded.calls, tokens = s.tokens + excluded.tokens,
+    money = s.money + excluded.money
+
+-- name: add_cached
+insert into evervec_cache (model, hash, vector)
+select * from rows($1 model text, hash text, vector bytea) as n where true
+on conflict do nothing

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from evervec.errors import InvalidArgument
 from evervec.settings import Settings
+from evervec.stores import base
 from evervec.stores.sql.changes import Changes
 from evervec.stores.sql.engine import Engine
 from evervec.stores.sql.job_writer import JobWriter
@@ -48,17 +49,19 @@ class SqlStore(ABC):
         self.url = url
         self.engine = engine
         self.db = engine.db
-        make = self.parts
-        self.shared = Shared(engine)
-        self.workers = Workers(engine)
-        self.service = Service(engine)
-        self.records = make.records(engine)
-        self.tenants = make.tenants(engine, default_limits(settings))
+        make, shared = self.parts, Shared(engine)
+        tenants = make.tenants(engine, default_limits(settings))
         writer = make.writer(engine)
-        self.changes = make.changes(engine, self.tenants, writer)
-        self.jobs = make.jobs(engine, self.tenants, writer)
-        self.leases = make.leases(engine, self.tenants, writer, self.changes)
-        self.versions = make.versions(engine, self.tenants, writer, self.shared)
+        changes = make.changes(engine, tenants, writer)
+        self.changes: base.Changes = changes
+        self.records: base.Records = make.records(engine)
+        self.jobs: base.Jobs = make.jobs(engine, tenants, writer)
+        self.leases: base.Leases = make.leases(engine, tenants, writer, changes)
+        self.versions: base.Versions = make.versions(engine, tenants, writer, shared)
+        self.tenants: base.Tenants = tenants
+        self.shared: base.Shared = shared
+        self.workers: base.Workers = Workers(engine)
+        self.service: base.Service = Service(engine)
 
     def now(self) -> float:
         return self.engine.now()

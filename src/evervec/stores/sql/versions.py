@@ -82,11 +82,13 @@ class Versions(Part):
             to_appear = (self.sql.to_appear, (version, limit))
             records = [record for record, *_ in conn.execute(*to_appear).fetchall()]
             self._writer.lock_records(conn, records)
-            # read again: some may have changed before they were locked
-            found = [row for row in conn.execute(*to_appear).fetchall() if row[0] in records]
-            numbers = self.engine.numbers(conn, len(found))
+            numbers = self.engine.numbers(conn, len(records))
             jobs: dict[str, list[JobValues]] = defaultdict(list)
-            for record, tenant, op, priority, due, seq, attempts, box in found:
+            # read again: some may have changed before they were locked
+            rows = conn.execute(*to_appear).fetchall()
+            for record, tenant, op, priority, due, seq, attempts, box in rows:
+                if record not in records:
+                    continue
                 jobs[tenant].append(
                     JobValues(
                         next(numbers), record, version, op, priority, due, seq, attempts, box, None,

@@ -80,3 +80,21 @@ where ($1::text is null or tenant = $1) and ($2::text is null or action = $2)
     and ($3::text is null or key_id = $3) and ($4::bigint is null or entry < $4)
     and ($5::double precision is null or noted_at >= $5)
 order by entry desc limit $6
+
+-- name: describe_version
+update evervec_versions
+set cut_since = case when chunker in ('', $1) then cut_since else $2 end, chunker = $1, app = $3
+where version = $4
+
+-- name: held_version
+-- whether a worker holds a job of a version
+select exists (
+    select 1 from evervec_jobs
+    where version = $1 and status = 'processing' and lease_expires_at > $2)
+
+-- name: take_lock
+insert into evervec_locks as l (name, holder, token, expires_at) values ($1, $2, $3, $4)
+on conflict (name) do update
+    set holder = excluded.holder, token = excluded.token, expires_at = excluded.expires_at
+    where l.expires_at < $5 or l.holder = excluded.holder
+returning token

@@ -1,12 +1,5 @@
 -- Claims: due jobs in tenants' turns, leases, and what a worker loads.
 
--- name: claim_columns
--- the columns that a lease does not overwrite, or whose new values follow from the old ones
-j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, j.attempts, j.max_attempts,
-j.error, j.created_at, j.scheduled_for, j.completed_at, j.record, j.crashes
-from evervec_jobs as j
-cross join evervec_records as r on r.record = j.record
-
 -- name: any_promoted
 select 1 from evervec_jobs indexed by evervec_jobs_later
 where status = 'pending' and later = 1 and scheduled_for <= ?
@@ -37,12 +30,6 @@ where j.status = 'pending' and j.later = 0 and j.tenant = ?1 and j.scheduled_for
 order by j.priority desc, j.scheduled_for, j.job_id
 limit ?5
 
--- name: lease
-update evervec_jobs
-set status = 'processing', token = ?, worker = ?, started_at = ?, lease_expires_at = ?,
-    claimed_seq = seq, attempts = attempts + 1
-where job_id in (select value from json_each(?))
-
 -- name: load
 -- an entry in doubt is left out: it does not prove that its chunks are in the index
 select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks, j.box,
@@ -54,6 +41,7 @@ left join evervec_ledger as l
     on l.record = j.record and l.version = j.version and l.doubt is null
 
 -- name: release
+-- `later`: the next claim looks whether the job is due; the caller has checked the token
 update evervec_jobs
 set status = 'pending', attempts = iif(seq > claimed_seq, 0, max(attempts - 1, 0)),
     error = coalesce(?1, error),
@@ -62,9 +50,11 @@ set status = 'pending', attempts = iif(seq > claimed_seq, 0, max(attempts - 1, 0
 where job_id = ?3
 
 -- name: renew
+-- the caller has checked the token
 update evervec_jobs set lease_expires_at = ? where job_id = ?
 
 -- name: next_scheduled
+-- one job of each partial index
 -- the earlier due time of: one job that can be claimed now, the first delayed job
 select min(scheduled_for) from (
     select * from (
@@ -78,7 +68,3 @@ select min(scheduled_for) from (
         where status = 'pending' and later = 1
             and (?1 is null or version in (select value from json_each(?1)))
         order by scheduled_for limit 1))
-
--- name: next_expiry
-select min(lease_expires_at) from evervec_jobs
-where status = 'processing' and lease_expires_at >= ?

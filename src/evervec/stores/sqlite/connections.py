@@ -22,13 +22,13 @@ from typing import Any
 from evervec.errors import (
     EvervecError,
     InvalidArgument,
-    StoreClosed,
     StoreError,
     ValueRefused,
 )
 from evervec.model.deadlines import acquire, current, exceeded, holding, interrupting, left
 from evervec.stores.callers import driver_connection
 from evervec.stores.paths import check_path, check_readable, make_private_file
+from evervec.stores.usable import check_usable
 
 _SAVEPOINT = "evervec_call"
 
@@ -253,13 +253,7 @@ class Connections:
             self._idle.clear()
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise StoreClosed(f"the store {self.name} is closed: open it again with evervec.open")
-        if self._pid != os.getpid():
-            raise StoreError(
-                f"the store {self.name} was opened before this process was forked; SQLite "
-                "connections do not survive that: call evervec.open in the child process"
-            )
+        check_usable(self.name, self._closed, self._pid)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

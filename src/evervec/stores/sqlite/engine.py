@@ -7,17 +7,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import orjson
 
-from evervec.stores.named import Queries
+from evervec.stores.named import Column, Queries, expand_rows
 from evervec.stores.sql import engine
 from evervec.stores.sql.engine import Connection, Values
 from evervec.stores.sqlite.connections import Connections
 
 
+def _rows(columns: Sequence[Column], name: str) -> str:
+    """One row: a statement runs once for each (`executemany`)."""
+    given = ", ".join(f"{column.parameter} as {column.name}" for column in columns)
+    return f"(select {given}) as {name}"
+
+
 def _dialect(query: str) -> str:
-    """Translate the shared queries: `?1` for `$1`, lists as JSON, no casts."""
-    text = re.sub(r"::(?:double precision|\w+)", "", query)
+    """`?1` for `$1`, lists as JSON, no casts."""
+    text = re.sub(r"::\w+", "", expand_rows(query, _rows))
     text = re.sub(r"\$(\d+)", r"?\1", text)
-    return re.sub(r"list\((\?\d+)\)", r"(select value from json_each(\1))", text)
+    text = re.sub(r"octets\(([\w.]+)\)", r"length(cast(\1 as blob))", text)
+    return re.sub(r"in (?:list|texts)\((\?\d+)\)", r"in (select value from json_each(\1))", text)
 
 
 SQL = Queries.of_store("evervec.stores.sqlite", _dialect)

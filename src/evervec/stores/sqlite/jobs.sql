@@ -1,21 +1,8 @@
 -- Jobs: enqueue, finish, fail, and operations on many jobs.
 
--- name: try_write
--- changes nothing, and is rolled back
-update evervec_meta set value = value where key = 'counter'
-
 -- name: take_numbers
+-- the counter is a row
 update evervec_meta set value = value + ? where key = 'counter' returning value
-
--- name: loaded_kinds
--- the kinds whose rows come from a loader or an attached table
-select value from json_each(?) as wanted
-where exists (select 1 from evervec_versions as v where v.kind = wanted.value and v.app = 1)
-    or exists (select 1 from evervec_attached as a where a.kind = wanted.value)
-
--- name: touch_versions
-update evervec_versions set last_sync_at = ?
-where version in (select value from json_each(?))
 
 -- name: insert_stubs
 insert into evervec_records
@@ -82,32 +69,8 @@ on conflict (record, version) do update set
     completed_at = iif(status = 'processing', completed_at, null),
     status = iif(status = 'processing', 'processing', 'pending')
 
--- name: job_columns
-j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.claimed_seq, j.status, j.priority,
-j.attempts, j.max_attempts, j.error, j.token, j.created_at, j.scheduled_for, j.started_at,
-j.completed_at, j.lease_expires_at, j.record, j.worker, j.crashes
-from evervec_jobs as j
-cross join evervec_records as r on r.record = j.record
-
--- name: versions_stamp
--- differs after any change of versions; set by triggers
-select value from evervec_meta where key = 'versions'
-
--- name: standing
-select job_id, status, op, seq, claimed_seq, finished_seq, token, attempts, max_attempts, crashes,
-       box is not null, priority, scheduled_for, error, completed_at, started_at, lease_expires_at
-from evervec_jobs
-where job_id in (select value from json_each(?))
-
--- name: finish
-update evervec_jobs
-set status = iif(seq > ?2, 'pending', 'done'),
-    attempts = iif(seq > ?2, 0, attempts),
-    box = iif(seq > ?2, box, null),
-    finished_seq = ?2, completed_at = ?1, lease_expires_at = null, error = null, crashes = 0
-where job_id = ?3
-
 -- name: finish_untouched
+-- all or none: the caller compares the number of rows
 update evervec_jobs
 set status = 'done', box = null, finished_seq = claimed_seq, completed_at = ?,
     lease_expires_at = null, error = null, crashes = 0
@@ -115,6 +78,7 @@ where job_id in (select value from json_each(?))
     and token = ? and status = 'processing' and seq = claimed_seq
 
 -- name: add_done_attempts
+-- one statement for all jobs with the same counts
 insert into evervec_attempts
     (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
      chunks_reused, tokens, worker)
@@ -122,36 +86,19 @@ select record, tenant, version, attempts, claimed_seq, started_at, completed_at,
 from evervec_jobs
 where job_id in (select value from json_each(?))
 
--- name: reveal_state
-select record, state, seq, created_at, version, born from evervec_records
-where record in (select value from json_each(?))
-
--- name: born
-select record, iif(state = 'deleted', seq, born) from evervec_records
-where record in (select value from json_each(?))
-
 -- name: put_ledger
+-- one row at a time
 insert into evervec_ledger (record, version, seq, chunks, fence) values (?, ?, ?, ?, ?)
 on conflict (record, version) do update
     set seq = excluded.seq, chunks = excluded.chunks, fence = excluded.fence, doubt = null
 where excluded.seq >= seq
 
--- name: doubt_ledger
--- mark entries in doubt before a write to an index outside the store
-update evervec_ledger set doubt = ?
-where (record, version) in (
-    select record, version from evervec_jobs where job_id in (select value from json_each(?)))
-
 -- name: drop_ledger
+-- SQLite has no `delete … using`
 delete from evervec_ledger where record = ? and version = ? and seq <= ?
 
--- name: add_attempts
-insert into evervec_attempts
-    (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
-     chunks_reused, tokens, worker, error)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
 -- name: put_back
+-- `later`: the next claim looks whether the job is due
 update evervec_jobs
 set status = ?, scheduled_for = ?, attempts = ?, crashes = ?, error = ?,
     completed_at = ?, token = null, lease_expires_at = null, later = 1
@@ -160,24 +107,15 @@ where job_id = ?
 -- name: raise_counter
 update evervec_meta set value = max(value, ?) where key = 'counter'
 
--- name: expired
-where j.status = 'processing' and j.lease_expires_at < ?1 and (?2 is null or j.tenant = ?2)
-order by j.lease_expires_at
-limit ?3
-
--- name: stuck
-where j.status = 'processing' and (j.lease_expires_at < ?1 or j.started_at < ?4)
-    and (?2 is null or j.tenant = ?2)
-order by j.lease_expires_at
-limit ?3
-
 -- name: retry_one
+-- `later`: the job can be claimed at once
 update evervec_jobs
 set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
     scheduled_for = ?, later = 0
 where job_id = ? and status = 'failed'
 
 -- name: retry_failed
+-- `later`: the jobs can be claimed at once
 update evervec_jobs
 set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
     scheduled_for = ?1, later = 0
@@ -185,66 +123,6 @@ where job_id in (
     select job_id from evervec_jobs
     where status = 'failed' and (?2 is null or tenant = ?2) and (?3 is null or attempts < ?3))
 
--- name: purge_jobs
-delete from evervec_jobs
-where job_id in (
-    select job_id from evervec_jobs
-    where status = ?1 and completed_at < ?2 and (?3 is null or tenant = ?3) and (?4 or box is null)
-    order by completed_at
-    limit ?5)
-returning record
-
--- name: orphans
--- jobs of versions that do not exist
-select job_id from evervec_jobs
-where status = 'pending' and version not in (select version from evervec_versions)
-union all
-select job_id from evervec_jobs
-where status = 'failed' and version not in (select version from evervec_versions)
-limit ?1
-
--- name: forsake
--- mark records deleted that never appeared and have no job that could make them appear
-update evervec_records set state = 'deleted'
-where record in (select value from json_each(?)) and state = 'hidden'
-    and not exists (select 1 from evervec_jobs as j where j.record = evervec_records.record)
-
--- name: purge_attempts
-delete from evervec_attempts
-where number in (
-    select number
-    from (select number, finished_at from evervec_attempts order by number limit ?2)
-    where finished_at < ?1)
-
--- name: purge_removed
-delete from evervec_removed
-where removal in (
-    select removal from (select removal, removed_at from evervec_removed order by removal limit ?2)
-    where removed_at < ?1)
-returning removal
-
--- name: removals_purged
-update evervec_meta set value = max(value, ?) where key = 'removals_purged'
-
--- name: forgotten
-select r.record from evervec_records as r
-where r.state = 'deleted' and r.updated_at < ?
-    and not exists (select 1 from evervec_jobs as j where j.record = r.record)
-order by r.updated_at
-limit ?
-
--- name: forget_points
-delete from evervec_points where record in (select value from json_each(?))
-
 -- name: count_new
 insert into evervec_usage (tenant, kind, records, bytes) values (?, ?, ?, ?)
 on conflict do update set records = records + excluded.records, bytes = bytes + excluded.bytes
-
--- name: reopen
-select r.record, r.tenant, r.kind, r.state
-from json_each(?1) as wanted
-cross join evervec_records as r on r.record = wanted.value
-where exists (select 1 from evervec_versions as v where v.version = ?2 and v.state <> 'retired')
-
--- name: add_note
-insert into evervec_notes (name, value, revision) values (?, ?, ?) on conflict do nothing

@@ -13,41 +13,33 @@ from evervec.stores.sql import leases
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.job_rows import JobRow, holds
 from evervec.stores.sql.job_rows import loaded as read_loaded
-from evervec.stores.sql.jobs import EVERYONE
+from evervec.stores.sql.leases import Due
 from evervec.stores.sql.turns import PROMOTED_AT_ONCE, in_turns, share_out
 from evervec.stores.sqlite.engine import SQL, listed
 from evervec.stores.values import Finish, Loaded, Unreadable
-
-SELECT_DUE = f"select {SQL.claim_columns}\n"
 
 
 class Leases(leases.Leases):
     """The part of the store that workers use."""
 
-    def _anything_due(self, conn: Connection, now: float) -> bool:
-        skipped = self.held_back(conn, now)
-        if EVERYONE in skipped:
-            return False
+    def _anything_due(self, conn: Connection, now: float, skipped: frozenset[str]) -> bool:
         if conn.execute(SQL.any_promoted, (now,)).fetchone():
             return True
         return next(_tenants_behind(conn, "", skipped), None) is not None
 
-    def _due(
-        self, conn: Connection, limit: int, now: float, barred: list[int] | None, crashes: int
-    ) -> list[JobRow]:
-        skipped = self.held_back(conn, now)
-        if EVERYONE in skipped:
-            return []
-        if conn.execute(SQL.any_promoted, (now,)).fetchone():
-            conn.execute(SQL.promote, (now, PROMOTED_AT_ONCE))
-        left_out = None if barred is None else listed(barred)
+    def _due(self, conn: Connection, limit: int, wanted: Due) -> list[JobRow]:
+        if conn.execute(SQL.any_promoted, (wanted.now,)).fetchone():
+            conn.execute(SQL.promote, (wanted.now, PROMOTED_AT_ONCE))
+        barred = None if wanted.barred is None else listed(wanted.barred)
 
         def first_of(tenant: str, count: int) -> list[JobRow]:
-            asked = (tenant, now, crashes, left_out, count)
-            rows: list[JobRow] = conn.execute(SELECT_DUE + SQL.due_of_tenant, asked).fetchall()
+            asked = (tenant, wanted.now, wanted.crashes, barred, count)
+            rows: list[JobRow] = conn.execute(self.select_due + SQL.due_of_tenant, asked).fetchall()
             return rows
 
-        turns = self.turns.tenants(lambda after: _tenants_behind(conn, after, skipped), limit)
+        turns = self.turns.tenants(
+            lambda after: _tenants_behind(conn, after, wanted.skipped), limit
+        )
         weights = self.weights(conn) if len(turns) > 1 else {}
         return in_turns(share_out(turns, weights, limit, first_of))
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evervec.model.filters import Conditions
 from evervec.stores.sql import records
 from evervec.stores.sql.engine import Engine
-from evervec.stores.sql.records import Scores
+from evervec.stores.sql.records import Scores, TextQuery
 from evervec.stores.sqlite.changes import scope
 from evervec.stores.sqlite.engine import SQL, listed
 from evervec.stores.sqlite.filters import Filter
@@ -23,20 +22,14 @@ class Records(records.Records):
         super().__init__(engine)
         self._counts = Counts()
 
-    def _ranked(
-        self,
-        tenant: str,
-        kind: str | None,
-        words: list[str],
-        limit: int,
-        conditions: Conditions,
-    ) -> Scores:
-        given = Filter(conditions, 2)
+    def _ranked(self, asked: TextQuery) -> Scores:
+        given = Filter(asked.conditions, 2)
         with self.db.snapshot() as conn:
 
             def passes(records: Sequence[int]) -> set[int]:
-                values = [listed(records), kind, *given.values]
+                values = [listed(records), asked.kind, *given.values]
                 return {record for (record,) in conn.execute(SQL.passing + given.clause, values)}
 
-            filtered = passes if conditions or kind is not None else None
-            return Ranking(conn, scope(tenant), self._counts).best(words, limit, filtered)
+            filtered = passes if asked.conditions or asked.kind is not None else None
+            ranking = Ranking(conn, scope(asked.tenant), self._counts)
+            return ranking.best(asked.words, asked.limit, filtered)

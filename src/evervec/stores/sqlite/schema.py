@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 
 from evervec.errors import StoreError
 from evervec.stores.sql.schema import Schema
 from evervec.stores.sqlite.connections import Connections
 
-SCHEMA = Schema("evervec.stores.sqlite")
+_TYPES = {"bigint": "integer", "double": "real", "bytea": "blob", "numbered": "integer primary key"}
+
+
+def _convert(tables: str) -> str:
+    """Tables that have no number as their key need no rowid beside it."""
+    text = re.sub(r" with \(.*?\)", "", tables)
+    text = re.sub(r"\b(bigint|double|bytea|numbered)\b", lambda found: _TYPES[found[0]], text)
+    keyed = r"(create table [^;]*?(?:text primary key|primary key \()[^;]*?\n\));"
+    return re.sub(keyed, r"\1 without rowid;", text)
+
+
+SCHEMA = Schema("evervec.stores.sqlite", _convert)
 
 
 def upgrade(db: Connections) -> None:
@@ -32,8 +44,5 @@ def upgrade(db: Connections) -> None:
 
 
 def _version(conn: sqlite3.Connection) -> int:
-    known = "select 1 from sqlite_schema where type = 'table' and name = 'evervec_meta'"
-    if conn.execute(known).fetchone() is None:
-        return 0
-    row = conn.execute("select value from evervec_meta where key = 'schema'").fetchone()
-    return int(row[0]) if row else 0
+    exists = "select 1 from sqlite_schema where type = 'table' and name = 'evervec_meta'"
+    return SCHEMA.found(conn, exists, "evervec_meta")

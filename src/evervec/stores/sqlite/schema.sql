@@ -36,22 +36,6 @@ create virtual table evervec_text using fts5 (
     scope, title, text, content = '', tokenize = 'porter unicode61 remove_diacritics 2'
 );
 
-create table evervec_versions (
-    version integer primary key,
-    kind text not null,
-    state text not null,            -- building, serving, standby, retired
-    name text not null default '',  -- empty until an embedder adopts it
-    provider text not null default '',
-    model text not null default '',
-    dimensions integer not null default 0,
-    chunker text not null default '',
-    cut_since integer not null default 0,  -- the counter when `chunker` last changed
-    app integer not null default 0,
-    created_at real not null,
-    last_sync_at real,
-    unique (kind, name)
-);
-
 create table evervec_jobs (
     job_id integer primary key,
     record integer not null,
@@ -117,27 +101,6 @@ create table evervec_attempts (
 
 create index evervec_attempts_record on evervec_attempts (record);
 
--- what the index holds for each record: one packed row per version, not one per chunk
-create table evervec_ledger (
-    record integer not null,
-    version integer not null,
-    seq integer not null,
-    chunks blob not null,
-    -- For an index outside the store. `fence` is the number that the record's points carry there
-    -- (null: its seq). `doubt` is the fence of a write that began and is not confirmed: the index
-    -- may hold other points than this entry says (null: no such write).
-    fence integer,
-    doubt integer,
-    primary key (record, version)
-) without rowid;
-
-create table evervec_locks (
-    name text primary key,
-    holder text not null,
-    token text not null,
-    expires_at real not null
-) without rowid;
-
 -- the store's own index: one row per chunk; a row without a vector is a tombstone
 create table evervec_points (
     point integer primary key,
@@ -177,32 +140,6 @@ create table evervec_sketches (
 
 -- What processes share: notes on providers, the cost of their calls, cached vectors.
 
-create table evervec_notes (
-    name text primary key,
-    value text not null,
-    revision integer not null
-) without rowid;
-
-create table evervec_spend (
-    day text not null,
-    tenant text not null,
-    kind text not null,
-    model text not null,
-    calls real not null,
-    tokens integer not null,
-    money real not null,
-    primary key (day, tenant, kind, model)
-) without rowid;
-
--- numbered in order of insertion: the oldest are removed first
-create table evervec_cache (
-    number integer primary key,
-    model text not null,
-    hash text not null,
-    vector blob not null,
-    unique (model, hash)
-);
-
 -- the application's attached tables, and the keys that their triggers log
 create table evervec_attached (
     kind text primary key,
@@ -221,103 +158,13 @@ create table evervec_changes (
     id text
 );
 
--- the workers, each with its last heartbeat
-create table evervec_workers (
-    worker text primary key,
-    version text not null,
-    started_at real not null,
-    seen_at real not null,
-    held integer not null,
-    done integer not null
-) without rowid;
-
--- API keys of the service; only the hash of the secret part is stored.
-create table evervec_keys (
-    id text primary key,
-    hash text not null,
-    tenant text not null,
-    agent text not null,
-    role text not null,             -- admin, writer, reader
-    created_at real not null,
-    expires_at real,
-    last_used_at real,
-    revoked_at real,
-    -- For a token, which is a short-lived key: the key that it was made from, and the kinds that it
-    -- is valid for, as a JSON list (null: all).
-    parent text,
-    kinds text
-) without rowid;
-
-create index evervec_keys_of_parent on evervec_keys (parent, created_at) where parent is not null;
-
--- Idempotent requests, by the names that their callers gave them: one sent twice is done once.
-create table evervec_asked (
-    tenant text not null,
-    name text not null,
-    fingerprint text not null,
-    answer text,
-    asked_at real not null,
-    primary key (tenant, name)
-) without rowid;
-
-create index evervec_asked_old on evervec_asked (asked_at);
-
--- The audit log: who did what, from where, and with what outcome.
-create table evervec_audit (
-    entry integer primary key,
-    noted_at real not null,
-    key_id text,                     -- null: without a key
-    agent text not null,
-    tenant text not null,            -- *: all
-    action text not null,
-    target text not null,
-    outcome text not null,
-    request_id text,
-    client text                      -- an address
-);
-
-create index evervec_audit_at on evervec_audit (noted_at);
-
 -- Tenants whose jobs are not claimed; the empty name means all tenants.
 create table evervec_pauses (
     tenant text primary key
 ) without rowid;
 
--- Settings of single tenants; null: the default for all tenants.
-create table evervec_tenants (
-    tenant text primary key,
-    weight integer,                 -- of its turn; the default is 1
-    kinds integer,
-    records integer,
-    bytes integer,
-    chunks integer,
-    tokens integer,                 -- per day
-    money real                      -- per day
-) without rowid;
-
--- Tenants whose jobs wait because their daily quota is used up.
-create table evervec_holds (
-    tenant text primary key,
-    until real not null
-) without rowid;
-
--- The tenants' usage, counted in the transaction of each change: by triggers, except for new
--- records, which come by the thousand and are counted once per batch.
-create table evervec_usage (
-    tenant text not null,
-    kind text not null,
-    records integer not null,       -- those not deleted
-    bytes integer not null,         -- of their titles, texts, metadata and typed data
-    primary key (tenant, kind)
-) without rowid;
-
-create table evervec_chunks (
-    tenant text not null,
-    version integer not null,
-    chunks integer not null,        -- in the ledger: 24 bytes of an entry each
-    primary key (tenant, version)
-) without rowid;
-
+-- Triggers count usage, except for new records, which come by the thousand and are counted once
+-- per batch.
 create trigger evervec_usage_changed after update of state, title, text, metadata, data
 on evervec_records begin
     insert into evervec_usage (tenant, kind, records, bytes)

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from evervec.embedders.base import describe
 from evervec.errors import EmbedderError, IndexUnavailable, StoreError
+from evervec.runtime.backoff import backoff
 
 log = logging.getLogger("evervec")
 
@@ -25,7 +26,7 @@ _STUCK_SECONDS = 120.0
 """seconds without a step after which a worker counts as stuck"""
 
 
-class Endurance:
+class Failures:
     """The errors of one worker since its last successful step."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,7 +49,7 @@ class Endurance:
         seconds = self._first
         if not isinstance(error, _OTHERS):
             self._failures += 1
-            seconds = min(self._first * 2.0 ** min(self._failures - 1, 10), _LONGEST_PAUSE)
+            seconds = backoff(self._failures, self._first, _LONGEST_PAUSE)
         with suppress(Exception):  # logging may fail for the same reason
             if isinstance(error, AROUND):
                 log.error("the worker waits for the store or index: %s", describe(error))

@@ -1,25 +1,31 @@
-"""Threads that make a worker's provider calls."""
+"""The threads of a worker: some make its provider calls, and one renews its leases.
+
+They are daemons: a call that hangs cannot keep the process from exiting, nor delay a renewal.
+"""
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from evervec.errors import EvervecError
+from evervec.model.jobs import Job
+from evervec.runtime.threads import start
 from evervec.worker.batch import Batch, Call
 from evervec.worker.pipeline import Pipeline
+
+log = logging.getLogger("evervec")
 
 _Waiting = deque[tuple[Batch, deque[range]]]
 
 
 class Calls:
     """Makes up to `count` calls at once, batch by batch. Oversize batches alternate with the
-    others.
-
-    The threads are daemons: a call that hangs cannot keep the process from exiting.
-    """
+    others."""
 
     def __init__(self, pipeline: Pipeline, count: int, stopping: Callable[[], bool]) -> None:
         self.done: queue.SimpleQueue[tuple[Batch, Call | None] | None] = queue.SimpleQueue()
@@ -37,10 +43,7 @@ class Calls:
     def start(self) -> None:
         """Start the threads; raises RuntimeError if none can be started."""
         while len(self._threads) < self._count:
-            name = f"evervec-call-{len(self._threads)}"
-            thread = threading.Thread(target=self._work, name=name, daemon=True)
-            thread.start()
-            self._threads.append(thread)
+            self._threads.append(start(f"evervec-call-{len(self._threads)}", self._work))
 
     def tend(self) -> None:
         """Restart threads that died."""
@@ -85,3 +88,52 @@ class Calls:
             if not calls:
                 waiting.popleft()
             return batch, rows
+
+
+class Heartbeat:
+    """Renews the leases of claimed jobs from its own thread."""
+
+    def __init__(self, renew: Callable[[list[Job]], object], every: float) -> None:
+        self._renew = renew
+        self._every = every
+        self._held: dict[tuple[int, str | None], Job] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def hold(self, jobs: Iterable[Job]) -> None:
+        with self._lock:
+            self._held.update(((job.job_id, job.token), job) for job in jobs)
+
+    def drop(self, jobs: Iterable[Job]) -> None:
+        with self._lock:
+            for job in jobs:
+                self._held.pop((job.job_id, job.token), None)
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self._every):
+            try:
+                self.beat()
+            except EvervecError as error:
+                log.warning("leases could not be renewed: %s", error)
+            except Exception:  # if the thread ended, every lease would expire
+                log.exception("leases could not be renewed")
+
+    def beat(self) -> None:
+        """Renew all held leases now."""
+        with self._lock:
+            jobs = list(self._held.values())
+        if jobs:
+            self._renew(jobs)
+
+    def __enter__(self) -> Heartbeat:
+        self.tend()
+        return self
+
+    def tend(self) -> None:
+        """Start the thread if it is not running: without it every lease would expire."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = start("evervec-lease", self._beat)
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()

@@ -6,26 +6,32 @@ import threading
 import time
 from collections.abc import Callable
 
-from evervec.errors import IndexUnavailable
-
-_LONGEST = 30.0
+from evervec.runtime.backoff import backoff
 
 
 class Breaker:
     """Opens at a failure, for twice as long each time; then one call is let through as a test."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, first: float, longest: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._first, self._longest = first, longest
         self._clock = clock
         self._lock = threading.Lock()
         self._failures = 0
         self._until = 0.0
         self._why = ""
 
-    def check(self) -> None:
-        """Raise at once while it is open."""
+    @property
+    def open(self) -> bool:
+        """Whether the server is left alone now."""
+        return self._failures > 0 and self._clock() < self._until
+
+    def check(self, error: type[Exception]) -> None:
+        """Raise `error` at once, with the reason of the last failure, while it is open."""
         with self._lock:
-            if self._failures and self._clock() < self._until:
-                raise IndexUnavailable(self._why)
+            if self.open:
+                raise error(self._why)
             if self._failures:
                 self._wait()  # this call is the test, and others wait for its result
 
@@ -36,7 +42,7 @@ class Breaker:
             self._wait()
 
     def _wait(self) -> None:
-        self._until = self._clock() + min(0.5 * 2 ** min(self._failures, 10), _LONGEST)
+        self._until = self._clock() + backoff(self._failures, self._first, self._longest)
 
     def worked(self) -> None:
         self._failures = 0

@@ -1,0 +1,103 @@
+"""Threads that do not keep the process from exiting.
+
+The pools of the standard library finish all submitted work before a process may exit, however long
+that takes. These threads are daemons.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def start(name: str, do: Callable[..., object], *args: object) -> threading.Thread:
+    """Run a function in a new thread."""
+    thread = threading.Thread(target=do, args=args, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def submit(name: str, do: Callable[[], R]) -> Future[R]:
+    """Run a function in a new thread; the future has its result."""
+    future: Future[R] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(do())
+        except BaseException as error:  # noqa: BLE001 - raised by the future's reader
+            future.set_exception(error)
+
+    start(name, work)
+    return future
+
+
+@contextmanager
+def repeating(
+    name: str, every: float, do: Callable[[], object], longest: float = math.inf
+) -> Iterator[None]:
+    """Call a function every so many seconds while the block runs, but no longer than `longest`. It
+    must not raise. After the block it is not running."""
+    over, end = threading.Event(), time.monotonic() + longest
+
+    def work() -> None:
+        while not over.wait(every) and time.monotonic() < end:
+            do()
+
+    thread = start(name, work)
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+class Pool:
+    """Runs up to `count` items at once, shared by all callers. Its threads live for one call."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._free = threading.BoundedSemaphore(self._count)
+
+    def map(self, do: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """The result of `do` for each item. After an error, which is raised, no more items
+        begin."""
+        left = deque(enumerate(items))
+        made: dict[int, R] = {}
+        errors: list[BaseException] = []
+
+        def work() -> None:
+            while not errors:
+                try:
+                    place, item = left.popleft()
+                except IndexError:
+                    return
+                try:
+                    with self._free:
+                        made[place] = do(item)
+                except BaseException as error:  # noqa: BLE001 - raised below, by the caller's thread
+                    errors.append(error)
+
+        helpers = [start("evervec-pool", work) for _ in range(min(self._count, len(items)) - 1)]
+        work()
+        for helper in helpers:
+            helper.join()
+        if errors:
+            raise errors[0]
+        return [made[place] for place in range(len(items))]
+
+
+def processors() -> int:
+    """The number of processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
