@@ -131,7 +131,7 @@ class EdgeEngine:
 
     def make_index(self, collection: str, field: str, schema: str) -> None:
         made = UpdateOperation.create_field_index(field, _SCHEMAS[schema])
-        self.update(collection, [_Update(made)])
+        self._call(lambda: self._shard(collection).update(made))
 
     def drop(self, collection: str) -> None:
         with self._making:
