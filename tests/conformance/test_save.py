@@ -3,6 +3,7 @@
 from contextlib import closing
 from datetime import UTC, datetime
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -360,10 +361,13 @@ def test_a_draft_that_the_store_refuses_fails_alone(world: World) -> None:
 def test_add_many_ends_at_a_record_that_the_store_refuses(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def checked(draft: Draft) -> Draft:
+    real = world.ev._writer._draft
+
+    def made(*given: Any) -> Draft:
+        draft = real(*given)
         return refused_draft(draft.id) if draft.text == "bad" else draft
 
-    monkeypatch.setattr(world.ev._writer, "_checked", checked)
+    monkeypatch.setattr(world.ev._writer, "_draft", made)
     tickets = world.ev.add_many(KIND, ["a", "b", "c", "bad", "d"])
     assert [next(tickets).kind for _ in range(3)] == [KIND] * 3
     with pytest.raises(InvalidRecord, match="position 3") as refused:

@@ -1,6 +1,7 @@
 """Schedules on real engines, in a bounded form, and proof of what is seen there."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
@@ -229,7 +230,7 @@ def test_a_change_of_model_waits_for_transactions(scope: Scope, schedule: list[L
 def test_the_explorer_sees_a_version_dropped_under_a_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(versions, "_unaware", lambda version, state: f"unaware of {version}")
+    monkeypatch.setattr(versions, "UNAWARE", replace(versions.UNAWARE, name="unaware of {}"))
     assert replay(GIVEN_UP, GIVEN_UP_SCHEDULE)
 
 
