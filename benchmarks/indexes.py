@@ -27,6 +27,8 @@ from benchmarks.made_up import DIMENSIONS, NoCost, texts, vectors
 from benchmarks.rounds import percentiles
 from benchmarks.table import Line, at_most
 from evervec.chunking import hash_text
+from evervec.indexes.base import Query
+from evervec.model.filters import parse_filter
 from evervec.model.records import Change, Point
 
 _BATCH, _TENANTS, _SHELVES, _LIMIT = 256, 10, 10, 30
@@ -133,7 +135,9 @@ def _ways(ev: evervec.Evervec, version: int) -> tuple[Put, Ask]:
         ev.index.apply([row.change(version) for row in rows])
 
     def ask(tenant: str, shelf: int, vector: Vector) -> list[int]:
-        found = ev.index.search(version, tenant, vector, _LIMIT, {"agent": f"agent-{shelf}"})
+        found = ev.index.search(
+            Query(version, tenant, vector, _LIMIT, parse_filter({"agent": f"agent-{shelf}"}))
+        )
         return list(found.records)
 
     return put, ask

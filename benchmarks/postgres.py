@@ -25,7 +25,7 @@ from benchmarks.made_up import NoCost, texts
 from benchmarks.postgres_server import database, server
 from benchmarks.rounds import Measured, percentiles, stopwatch, take_turns
 from benchmarks.table import Line, Target, at_least, at_most
-from evervec.indexes.pgvector import pack_vectors
+from evervec.indexes.pgvector.vectors import pack_vectors
 
 _PGAI, _PGAI_REFERENCE = 373.0, 14_233.0
 """documents/s of pgai's worker, and of the reference loop in the same run (MEASURED.md)"""

@@ -11,8 +11,9 @@ from evervec.embedding.provider import Provider
 from evervec.embedding.registry import EmbedderRegistry
 from evervec.errors import InvalidArgument
 from evervec.indexes.base import Index
+from evervec.indexes.fields import declare
 from evervec.model.bounds import check_limit
-from evervec.model.filters import check_filter
+from evervec.model.filters import read_filter
 from evervec.model.jobs import Job, Ticket
 from evervec.model.records import Hits, Record, Version
 from evervec.model.reports import Backfill, Estimate, Limits, ProcessResult, Usage, VerifyReport
@@ -63,7 +64,7 @@ class Evervec:
         self._kinds: dict[str, Kind] = {}
         self.provider = Provider(embedder, store, settings)
         self.models = EmbedderRegistry(self.provider, store, settings, open_model)
-        self.tables = Tables(open_source(store), settings)
+        self.tables = Tables(open_source(store), store, settings)
         self._reader = RecordReader(store, self._kinds, self.tables, settings)
         self._use_tenant(tenant)
         self._background = Background(
@@ -120,9 +121,12 @@ class Evervec:
 
     # kinds
     def register(self, kind: Kind) -> None:
-        """Register a kind in this process; an unregistered kind accepts plain text."""
+        """Register a kind in this process; an unregistered kind accepts plain text. Its
+        `index_fields` are saved for all processes."""
         if not isinstance(kind, Kind):
             raise InvalidArgument(f"register needs an evervec.Kind, not {type(kind).__name__}")
+        if kind.field_types is not None and not self.store.read_only:
+            declare(self.store, kind.name, kind.field_types)
         self._kinds[kind.name] = kind
         self._search.forget()
 
@@ -201,13 +205,13 @@ class Evervec:
         """Records ordered by kind and id, starting after `after` (a record, or its kind and id).
         `embedded=False`: only those without current vectors."""
         check_limit(limit)
-        check_filter(filter, self.settings)
+        wanted = read_filter(filter, self.settings)
         check_given(kind=kind)
         place = (after.kind, after.id) if isinstance(after, Record) else after
         for part in place or ():
             check_name("after", part, LONGEST_ID)
         return self.store.records.page(
-            self.tenant, kind=kind, embedded=embedded, filter=filter, after=place, limit=limit
+            self.tenant, kind=kind, embedded=embedded, filter=wanted, after=place, limit=limit
         )
 
     def search(
@@ -361,12 +365,12 @@ class Evervec:
             table, kind, id, text, metadata,
             title=title, weight=weight, tenant=tenant, owner=self.tenant,
         )  # fmt: skip
-        return self.tables.attach(self.store, planned, dry_run=dry_run, replace=replace)
+        return self.tables.attach(planned, dry_run=dry_run, replace=replace)
 
     def detach(self, table: str, *, keep_records: bool = False) -> int:
         """Stop indexing a table (or kind): drop its triggers, and delete its records unless kept;
         returns the number of deleted records."""
-        return self.tables.detach(self.store, table, keep=keep_records)
+        return self.tables.detach(table, keep=keep_records)
 
     def verify(
         self,

@@ -21,7 +21,8 @@ from evervec.model.records import ModelSpec
 from evervec.records.drafts import check_name
 from evervec.settings import Settings
 from evervec.stores.base import Store
-from evervec.tables.base import Attachment, Source
+from evervec.tables.base import Attachment
+from evervec.tables.source import Source
 from evervec.telemetry.visible import without_secrets
 
 if TYPE_CHECKING:
@@ -125,16 +126,18 @@ def plan_attachment(given: Any, wanted: Attachment, settings: Settings) -> tuple
     store need not exist."""
     if path := sqlite_path(given):
         from evervec.stores.sqlite.connections import Connections
-        from evervec.tables import sqlite
+        from evervec.tables.sqlite import SqliteSource
 
         with closing(Connections(path, settings.busy_seconds, read_only=True)) as file:
-            return sqlite.plan(file, wanted), sqlite.count(file, wanted)
+            source = SqliteSource(file)
+            return source.plan(wanted), source.count(wanted)
     if _url(given).startswith(("postgresql://", "postgres://")):
         with _extra("a PostgreSQL store", "postgres"):
             from evervec.stores.postgres.connections import Connections as Pool
-            from evervec.tables import postgres
+            from evervec.tables.postgres import PostgresSource
         with closing(Pool(_url(given), settings)) as pool:
-            return postgres.plan(pool, wanted), postgres.count(pool, wanted)
+            tables = PostgresSource(pool)
+            return tables.plan(wanted), tables.count(wanted)
     raise InvalidArgument(
         f"{without_secrets(_url(given))} cannot attach tables: use SQLite or PostgreSQL"
     )
@@ -197,7 +200,7 @@ def _own_index(store: Store, settings: Settings) -> Index:
         from evervec.stores.postgres import PostgresStore
 
         if isinstance(store, PostgresStore):
-            return PgvectorIndex(store.db, settings)
+            return PgvectorIndex(store.db, store, settings)
     if store.url.startswith("duckdb:"):
         from evervec.indexes.duckdb import DuckdbIndex
         from evervec.stores.duckdb import DuckdbStore
@@ -247,13 +250,13 @@ def open_source(store: Store) -> Source | None:
     if isinstance(store, SqliteStore):
         from evervec.tables.sqlite import SqliteSource
 
-        return SqliteSource(store)
+        return SqliteSource(store.db, store)
     if store.url.startswith("postgresql:"):
         from evervec.stores.postgres import PostgresStore
         from evervec.tables.postgres import PostgresSource
 
         if isinstance(store, PostgresStore):
-            return PostgresSource(store)
+            return PostgresSource(store.db, store)
     return None
 
 

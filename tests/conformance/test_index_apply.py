@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from evervec.chunking import hash_text
+from evervec.indexes.base import Query
 from support.vectors import change, vector
 from support.world import KIND, World, work
 
@@ -49,9 +50,9 @@ def test_kept_points_stay_without_being_given_again(world: World, version: int) 
     index.apply([change(version, RECORD, 10**6 + 1, ["d"], kept=["c", "a"])])
     assert words_in(world, version) == hashes("a", "c", "d")
     for word in "acd":
-        (match,) = index.search(version, "default", vector(word), 5)
+        (match,) = index.search(Query(version, "default", vector(word), 5))
         assert (match.record, match.hash) == (RECORD, hash_text(word))
-    (match,) = index.search(version, "default", vector("b"), 5)
+    (match,) = index.search(Query(version, "default", vector("b"), 5))
     assert match.similarity < 0.9
 
 
@@ -70,7 +71,7 @@ def test_a_late_write_never_brings_a_removed_record_back(world: World, version: 
     index.apply([change(version, RECORD, 10**6 + 9)])
     index.apply([change(version, RECORD, 10**6 + 5, ["a"])])
     assert words_in(world, version) == []
-    assert not index.search(version, "default", vector("a"), 5)
+    assert not index.search(Query(version, "default", vector("a"), 5))
 
 
 def test_a_removal_of_what_was_never_there_still_stops_late_writes(
@@ -161,10 +162,12 @@ def test_held_tells_points_by_tenant_and_range(world: World, version: int) -> No
 def test_remove_takes_out_just_the_named_points(world: World, version: int) -> None:
     index = world.ev.index
     index.apply([change(version, RECORD, 10**6, ["a", "b"])])
-    index.search(version, "default", vector("a"), 5)
+    index.search(Query(version, "default", vector("a"), 5))
     points = index.held(version, None, 0, None)
     doomed = [p for p in points if p.hash == hash_text("a")]
     assert index.remove(version, doomed) == 1
     assert index.remove(version, doomed) == 0
     assert words_in(world, version) == hashes("b")
-    assert [m.hash for m in index.search(version, "default", vector("a"), 5)] == [hash_text("b")]
+    assert [m.hash for m in index.search(Query(version, "default", vector("a"), 5))] == [
+        hash_text("b")
+    ]

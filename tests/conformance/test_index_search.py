@@ -1,12 +1,15 @@
 """Searching vectors: exact, each record once, within tenant, kind and filter."""
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
 
-from evervec import Evervec
+from evervec import Evervec, Kind
 from evervec.chunking import hash_text
+from evervec.indexes.base import Query
+from evervec.model.filters import parse_filter
 from support.vectors import change, vector
 from support.world import DAY, KIND, World, add_all, paragraph, work
 
@@ -20,9 +23,13 @@ def version_of(ev: Evervec, kind: str = KIND) -> int:
     return found
 
 
-def nearest(ev: Evervec, words: str, limit: int = 5, **options: object) -> list[str]:
+def nearest(
+    ev: Evervec, words: str, limit: int = 5, filter: dict[str, Any] | None = None
+) -> list[str]:
     """The ids of the nearest records."""
-    matches = ev.index.search(version_of(ev), ev.tenant, vector(words), limit, **options)  # type: ignore[arg-type]
+    matches = ev.index.search(
+        Query(version_of(ev), ev.tenant, vector(words), limit, parse_filter(filter))
+    )
     ids = {r.record: r.id for r in ev.store.records.found([m.record for m in matches]).values()}
     return [ids[m.record] for m in matches if m.record in ids]
 
@@ -30,7 +37,7 @@ def nearest(ev: Evervec, words: str, limit: int = 5, **options: object) -> list[
 def test_an_empty_index_finds_nothing(world: World) -> None:
     world.ev.add(KIND, "alpha", id="1")
     assert nearest(world.ev, "alpha") == []
-    assert not world.ev.index.search(10**9, "default", vector("alpha"), 5)
+    assert not world.ev.index.search(Query(10**9, "default", vector("alpha"), 5))
 
 
 def test_the_nearest_come_first_with_their_cosine(world: World) -> None:
@@ -39,7 +46,7 @@ def test_the_nearest_come_first_with_their_cosine(world: World) -> None:
     work(world.ev)
     for query in ("alpha", "beta gamma", "theta zeta eta"):
         asked = vector(query)
-        matches = world.ev.index.search(version_of(world.ev), "default", asked, 10)
+        matches = world.ev.index.search(Query(version_of(world.ev), "default", asked, 10))
         truth = sorted((float(vector(t) @ asked) for t in texts), reverse=True)[:10]
         assert [m.similarity for m in matches] == pytest.approx(truth, abs=1e-5)
 
@@ -49,7 +56,7 @@ def test_a_record_is_found_once_by_its_best_chunk(world: World) -> None:
     world.ev.add(KIND, "\n\n".join(parts), id="long")
     world.ev.add(KIND, "gamma", id="short")
     work(world.ev)
-    matches = world.ev.index.search(version_of(world.ev), "default", vector("gamma"), 5)
+    matches = world.ev.index.search(Query(version_of(world.ev), "default", vector("gamma"), 5))
     assert len(matches) == 2
     assert {m.hash for m in matches} == {hash_text(parts[2]), hash_text("gamma")}
     (hit,) = [h for h in world.ev.search("gamma", mode="semantic") if h.id == "long"]
@@ -83,6 +90,25 @@ def test_metadata_filters_choose_among_all_records(world: World) -> None:
     assert len(nearest(world.ev, "alpha", 50, filter={"even": True})) == 20
     assert nearest(world.ev, "alpha", 50, filter={"n": 7, "even": True}) == []
     assert nearest(world.ev, "alpha", 50, filter={"n": 7, "even": False}) == ["7"]
+
+
+def test_fields_that_are_kept_ready_change_no_answer(world: World) -> None:
+    world.ev.register(Kind(KIND, index_fields={"n": int, "even": bool, "tags": str}))
+    for n in range(40):
+        metadata = {"n": n, "even": n % 2 == 0, "tags": [f"t{n % 4}", "all"]}
+        world.ev.add(KIND, f"alpha {n}", id=n, metadata=metadata)
+    work(world.ev)
+    wanted: list[dict[str, Any]] = [
+        {"n": 7}, {"n": {"gte": 38}}, {"even": True}, {"tags": "t1"}, {"tags": ["t1", "t2"]},
+        {"tags": "all", "n": [1, 2, 3]}, {"even": False, "tags": "t0"}, {"n": None},
+    ]  # fmt: skip
+    before = [sorted(nearest(world.ev, "alpha", 50, filter=one)) for one in wanted]
+    assert list(map(len, before)) == [1, 2, 20, 10, 20, 3, 0, 0]
+    world.ev.index.tend(0)
+    for thread in threading.enumerate():
+        if thread.name == "evervec-fields":
+            thread.join()
+    assert [sorted(nearest(world.ev, "alpha", 50, filter=one)) for one in wanted] == before
 
 
 def test_filters_see_new_metadata_at_once(world: World) -> None:
@@ -125,9 +151,11 @@ def test_what_another_opening_wrote_is_found(shared_world: World) -> None:
     assert nearest(theirs, "alpha") == ["2"]
     theirs.add(KIND, "gamma", id="2")
     work(theirs)
-    (match,) = mine.index.search(version_of(mine), "default", vector("beta"), 5)
+    (match,) = mine.index.search(Query(version_of(mine), "default", vector("beta"), 5))
     assert match.hash == hash_text("gamma")
-    assert list(theirs.index.search(version_of(mine), "default", vector("beta"), 5)) == [match]
+    assert list(theirs.index.search(Query(version_of(mine), "default", vector("beta"), 5))) == [
+        match
+    ]
 
 
 def test_what_another_opening_replaced_is_not_found_even_after_its_history_was_purged(
@@ -142,7 +170,7 @@ def test_what_another_opening_replaced_is_not_found_even_after_its_history_was_p
     work(mine)
     shared_world.clock.move(8 * DAY)
     mine.store.jobs.purge_history(shared_world.clock.now - 7 * DAY)
-    matches = theirs.index.search(version_of(mine), "default", vector("alpha"), 5)
+    matches = theirs.index.search(Query(version_of(mine), "default", vector("alpha"), 5))
     assert hash_text("alpha") not in {m.hash for m in matches}
 
 
@@ -167,7 +195,7 @@ def test_searches_beside_writers_are_never_wrong(world: World) -> None:
 
     def search() -> None:
         while not stop.is_set():
-            matches = ev.index.search(version, "default", vector("steady"), 200)
+            matches = ev.index.search(Query(version, "default", vector("steady"), 200))
             records = [m.record for m in matches]
             if len(records) != len(set(records)) or len(records) != 100:
                 errors.append(len(records))
@@ -187,5 +215,7 @@ def test_searches_beside_writers_are_never_wrong(world: World) -> None:
 def test_vectors_come_back_as_they_were_written(world: World) -> None:
     world.ev.add(KIND, "alpha beta", id="1")
     work(world.ev)
-    (match,) = world.ev.index.search(version_of(world.ev), "default", vector("alpha beta"), 1)
+    (match,) = world.ev.index.search(
+        Query(version_of(world.ev), "default", vector("alpha beta"), 1)
+    )
     assert np.isclose(match.similarity, 1.0, atol=1e-6)

@@ -132,10 +132,8 @@ def test_text_scores_do_not_depend_on_other_tenants(world: World) -> None:
 
     def scores() -> list[object]:
         store, tenant = world.ev.store, world.ev.tenant
-        found: list[object] = [
-            store.records.search_text(tenant, None, q, 10, None) for q in queries
-        ]
-        found += [store.records.search_text(tenant, KIND, q, 10, None) for q in queries]
+        found: list[object] = [store.records.search_text(tenant, None, q, 10, ()) for q in queries]
+        found += [store.records.search_text(tenant, KIND, q, 10, ()) for q in queries]
         return found + [
             [(h.id, h.relevance) for h in world.ev.search(q, mode="text")] for q in queries
         ]

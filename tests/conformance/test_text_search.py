@@ -85,7 +85,7 @@ def test_updated_and_deleted_words_are_no_longer_found(world: World) -> None:
 
 def test_the_store_gives_no_more_than_the_limit_and_scores_best_first(world: World) -> None:
     add_all(world.ev, KIND, *(f"alpha {'beta ' * n}" for n in range(20)))
-    rows = world.ev.store.records.search_text("default", None, "alpha", 5, None)
+    rows = world.ev.store.records.search_text("default", None, "alpha", 5, ())
     assert len(rows) == 5
     scores = [score for _, score in rows]
     assert scores == sorted(scores, reverse=True)

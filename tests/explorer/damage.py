@@ -12,6 +12,7 @@ from evervec.chunking import chunk
 from evervec.embedding.registry import chunker_for
 from evervec.indexes.base import Held
 from evervec.indexes.qdrant import QdrantIndex
+from evervec.indexes.qdrant.engine import NewPoint
 from evervec.model.records import Change, Point
 from explorer.actors import KIND, TEXTS
 
@@ -42,7 +43,7 @@ def _add_again(ev: Evervec, index: QdrantIndex, version: int, mine: Sequence[Hel
     there = engine.scroll(name, engine.all(engine.ids(point.key for point in mine)), _FIELDS)
     vectors = ev.embedder.embed([point.payload["text"] for point in there])
     again = [
-        (str(uuid.UUID(int=number)), vector, point.payload)
+        NewPoint(str(uuid.UUID(int=number)), vector, point.payload)
         for number, (vector, point) in enumerate(zip(vectors, there, strict=True), 1)
     ]
     engine.update(name, [engine.upsert(again, None, there=False)])

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evervec.errors import IndexUnavailable
-from evervec.indexes.base import Copy, Held, Match, Matches, Stray
+from evervec.indexes.base import Copy, Held, Match, Matches, Query, Stray
 from evervec.indexes.separate import folded
-from evervec.model.filters import matches, parse_filter
+from evervec.model.filters import matches
 from evervec.model.records import Change, ModelSpec
 from evervec.stores.values import Applied, Collection
 from explorer.disk import Ask
@@ -136,23 +136,16 @@ class ModelIndex:
         points |= {p.hash: Stored(p.position, p.text, p.vector) for p in c.points}
         entries[place] = Entry(c.tenant, c.seq, points, dict(c.metadata))
 
-    def search(
-        self,
-        version: int,
-        tenant: str,
-        vector: NDArray[np.float32],
-        limit: int,
-        filter: Mapping[str, Any] | None = None,
-        mark: int | None = None,
-    ) -> Matches:
-        wanted = parse_filter(filter)
+    def search(self, query: Query) -> Matches:
         found = [
-            Match(record, hash, float(point.vector @ vector))
+            Match(record, hash, float(point.vector @ query.vector))
             for (v, record), entry in self._reading("search").items()
-            if v == version and entry.tenant == tenant and matches(entry.metadata, wanted)
+            if v == query.version
+            and entry.tenant == query.tenant
+            and matches(entry.metadata, query.conditions)
             for hash, point in entry.points.items()
         ]
-        return Matches.of(found, limit)
+        return Matches.of(found, query.limit)
 
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
         return list(_held(self._reading("held"), version, tenant, after, upto))

@@ -23,8 +23,8 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from evervec.errors import StoreError
-from evervec.indexes.pgvector import SQL as POINTS
-from evervec.indexes.pgvector import _Table
+from evervec.indexes.pgvector.table import SQL as POINTS
+from evervec.indexes.pgvector.table import PointsTable
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.postgres import PostgresStore
@@ -197,7 +197,9 @@ class PostgresDisk:
         """What is stored now is what `reset` goes back to."""
         tables = self.admin.execute(_COLUMNS).fetchall()
         self._tables = {(schema, table) for schema, table, _ in tables}
-        self._points: dict[int, str] = dict(self.admin.execute(POINTS.tables).fetchall())
+        self._points: dict[int, str] = {
+            version: type for version, type, _ in self.admin.execute(POINTS.tables).fetchall()
+        }
         self._kept = []
         for schema, table, columns in tables:
             place = sql.SQL("{} ({})").format(
@@ -227,7 +229,7 @@ class PostgresDisk:
         with self.admin.transaction():
             self.admin.execute("set local session_replication_role = replica")
             for version, type in self._points.items():
-                table = _Table(version, type)
+                table = PointsTable(version, type)
                 if table.name in missing:
                     self.admin.execute(table.sql(POINTS.create_table))
                     self.admin.execute(table.sql(POINTS.create_tenant_index))

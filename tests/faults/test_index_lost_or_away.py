@@ -108,7 +108,7 @@ def test_28_a_store_put_back_from_a_backup_is_behind_its_index(tmp_path: Path) -
         work(world.ev)
         if index == "lancedb":  # else the version that the backup knows would still be there
             for table in world.ev.index._tables.values():  # type: ignore[attr-defined]
-                table.tidy()
+                table.writer.tidy()
         world.ev.close()
         for path in folder.glob("store.db*"):
             path.unlink()

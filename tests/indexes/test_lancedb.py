@@ -1,13 +1,17 @@
 """What only a LanceDB index has: turns of writers, tidying, names, an ANN index."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import lancedb
 import numpy as np
 import pytest
 
+from evervec.indexes.base import Query
 from evervec.indexes.lancedb import table_name
+from evervec.indexes.lancedb.filters import clause
+from evervec.model.filters import parse_filter
 from evervec.model.records import ModelSpec
 from evervec.stores.values import Collection
 from indexes.conftest import Make
@@ -60,7 +64,7 @@ def test_writing_waits_its_turn_and_a_dead_holder_is_replaced(make: Make) -> Non
     thread = threading.Thread(target=write)
     thread.start()
     assert not written.wait(0.2)
-    assert index.search(version_of(world), "default", vector("a"), 5) is not None
+    assert index.search(Query(version_of(world), "default", vector("a"), 5)) is not None
     world.clock.move(61)
     assert written.wait(20)
     thread.join()
@@ -72,8 +76,23 @@ def test_many_small_writes_leave_few_files_and_a_reader_that_reads_on(make: Make
     version, reader = version_of(world), world.open().index
     for n in range(50):
         world.ev.index.apply([change(version, RECORD + n % 3, SEQ + n, [f"word {n}"])])
-        assert len(reader.search(version, "default", vector(f"word {n}"), 5)) == min(n + 1, 3)
+        assert len(reader.search(Query(version, "default", vector(f"word {n}"), 5))) == min(
+            n + 1, 3
+        )
     assert files(world.folder / "vectors") < 200
+
+
+def test_one_scalar_index_serves_filters_by_any_field(make: Make) -> None:
+    world = make("lancedb")
+    version, index = version_of(world), world.ev.index
+    plain = (change(version, RECORD + n, SEQ, ["word"]) for n in range(2100))
+    index.apply([replace(c, metadata={"agent": f"a{c.record % 100}"}) for c in plain])
+    index._tables[version].writer.tidy()  # type: ignore[attr-defined]
+    table = lancedb.connect(world.folder / "vectors").open_table("note_vectors_hashing_64")
+    (where,) = clause(parse_filter({"agent": "a7"}))
+    asked = table.search(vector("word")).where(where, prefilter=True)
+    assert "ScalarIndexQuery" in asked.explain_plan()
+    assert asked.limit(100).to_arrow().num_rows == 21
 
 
 def test_large_tables_are_indexed(make: Make) -> None:
@@ -81,16 +100,19 @@ def test_large_tables_are_indexed(make: Make) -> None:
     version, index = version_of(world), world.ev.index
     many = [change(version, RECORD + n, SEQ, [f"word{n} and {n % 7}"]) for n in range(2100)]
     index.apply(many)
-    index._tables[version].tidy()  # type: ignore[attr-defined]
+    index._tables[version].writer.tidy()  # type: ignore[attr-defined]
     table = lancedb.connect(world.folder / "vectors").open_table("note_vectors_hashing_64")
     have = {i.columns[0] for i in table.list_indices()}
     assert have == {"id", "record", "tenant", "terms", "vector"}
     for n in (5, 900, 2000):
-        found = index.search(version, "default", many[n].points[0].vector, 5)
+        found = index.search(Query(version, "default", many[n].points[0].vector, 5))
         assert np.isclose(next(iter(found)).similarity, 1.0, atol=1e-3)
         assert len(found) == 5
     index.apply([change(version, RECORD + 5, SEQ + 1, ["another"])])
-    assert next(iter(index.search(version, "default", vector("another"), 1))).record == RECORD + 5
+    assert (
+        next(iter(index.search(Query(version, "default", vector("another"), 1)))).record
+        == RECORD + 5
+    )
 
 
 def test_tombstones_go_with_the_history_and_not_before(make: Make) -> None:

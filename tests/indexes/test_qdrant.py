@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import evervec
-from evervec import Evervec, SettingsError, Status
+from evervec import Evervec, Kind, SettingsError, Status
 from evervec.chunking import hash_text
 from evervec.errors import IndexBusy, IndexUnavailable
-from evervec.indexes.base import Stray, patience
+from evervec.indexes.base import Query, Stray, patience
 from evervec.runtime.breaker import Breaker
 from indexes.conftest import Make
 from indexes.test_races import RECORD, SEQ, version_of, words_in
@@ -40,15 +40,90 @@ def test_a_collection_is_made_as_it_should_be(make: Make) -> None:
     assert body["hnsw_config"] == {"m": 16, "ef_construct": 128}
     assert body["quantization_config"]["scalar"]["type"] == "int8"
     assert (body["shard_number"], body["replication_factor"]) == (3, 2)
-    indexes = {
-        b["field_name"]: b["field_schema"] for _, p, b in server_of(world).seen if "/index" in p
-    }
+    indexes = indexes_made(world)
     assert indexes["tenant"] == {"type": "keyword", "is_tenant": True}
     assert indexes["seq"] == "integer"
-    assert indexes.keys() >= {
-        "kind", "metadata.agent", "metadata.decision_type", "metadata.confidence", "weight",
-        "metadata.valid_from",
+    assert indexes.keys() == {
+        "tenant", "kind", "version", "record", "seq", "removed_at", "weight"
     }  # fmt: skip
+
+
+def indexes_made(world: World) -> dict[str, Any]:
+    """The payload indexes that were requested since `seen` was last cleared."""
+    asked = [body for _, path, body in server_of(world).seen if path.endswith("/index")]
+    return {body["field_name"]: body["field_schema"] for body in asked}
+
+
+DECISION = Kind(
+    KIND,
+    index_fields={"agent": str, "decision_type": str, "confidence": float, "valid_from": float},
+)
+
+
+def test_declared_fields_get_payload_indexes(tmp_path: Path) -> None:
+    world = World(("sqlite", "qdrant"), tmp_path)
+    world.ev.register(DECISION)
+    world.ev.register(Kind("other", index_fields=["state", "a field", 'no "path"']))
+    world.ev.add(KIND, "alpha", metadata={"agent": "a1", "confidence": 0.9})
+    world.ev.add("other", "beta", metadata={"state": "draft"})
+    work(world.ev)
+    made = {k: v for k, v in indexes_made(world).items() if k.startswith("metadata")}
+    assert made == {
+        "metadata.agent": "keyword",
+        "metadata.decision_type": "keyword",
+        "metadata.confidence": "float",
+        "metadata.valid_from": "float",
+        "metadata.state": "keyword",
+        'metadata."a field"': "keyword",
+    }
+    for wanted in ({"agent": "a1"}, {"confidence": {"gte": 0.5}}, {"confidence": 0.9}):
+        assert len(world.ev.search("alpha", mode="semantic", kind=KIND, filter=wanted)) == 1
+    world.close()
+
+
+def test_a_collection_that_exists_gets_the_payload_indexes_that_it_lacks(make: Make) -> None:
+    world = make("qdrant")
+    world.ev.register(Kind(KIND, index_fields={"agent": str, "urgent": bool}))
+    server = server_of(world)
+    server.seen.clear()
+    world.ev.index.tend(0)
+    assert indexes_made(world) == {"metadata.agent": "keyword", "metadata.urgent": "bool"}
+    server.seen.clear()
+    world.ev.index.tend(0)
+    assert indexes_made(world) == {}
+
+    # a process without the kind does the same before its first write
+    world.ev.register(Kind(KIND, index_fields=["agent", "state"]))
+    other = world.open()
+    other.add(KIND, "alpha", metadata={"agent": "a1", "urgent": True})
+    work(other)
+    assert indexes_made(world) == {"metadata.state": "keyword"}
+    assert len(other.search("alpha", mode="semantic", filter={"urgent": True})) == 1
+
+
+def test_a_server_that_refuses_a_payload_index_is_written_all_the_same(
+    make: Make, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make("qdrant")
+    world.ev.register(Kind(KIND, index_fields=["agent"]))
+
+    def refuses(*_: object) -> None:
+        raise ValueError("not allowed")
+
+    monkeypatch.setattr(server_of(world).collections, "index", refuses)
+    other = world.open()
+    other.add(KIND, "alpha", metadata={"agent": "a1"})
+    work(other)
+    assert len(other.search("alpha", mode="semantic", filter={"agent": "a1"})) == 1
+    assert "lacks payload indexes" in caplog.text
+
+
+def test_the_embedded_engine_keeps_declared_fields_ready(make: Make) -> None:
+    world = make("qdrant-edge")
+    world.ev.register(DECISION)
+    world.ev.index.tend(0)
+    known = world.ev.index._engine.known("evervec_hashing-64")  # type: ignore[attr-defined]
+    assert {"tenant", "metadata.agent", "metadata.valid_from"} <= set(known.indexed)
 
 
 def test_the_tenant_is_part_of_every_query_and_batches_are_one_request(make: Make) -> None:
@@ -109,12 +184,12 @@ def test_what_is_away_is_left_alone_and_tried_again(make: Make) -> None:
     server.stop()
     for _ in range(3):
         with pytest.raises(IndexUnavailable, match="cannot be used"):
-            world.ev.index.search(version, "default", vector("a"), 5)
+            world.ev.index.search(Query(version, "default", vector("a"), 5))
     server.start()
     with pytest.raises(IndexUnavailable):  # nobody asks it for a while
-        world.ev.index.search(version, "default", vector("a"), 5)
+        world.ev.index.search(Query(version, "default", vector("a"), 5))
     now[0] = 1.5
-    assert not world.ev.index.search(version, "default", vector("a"), 5)
+    assert not world.ev.index.search(Query(version, "default", vector("a"), 5))
     breaker.check(IndexUnavailable)
 
 
@@ -201,7 +276,7 @@ def test_new_chunks_of_an_embedded_engine_take_the_places_of_old_ones(make: Make
         index.apply([change(version, RECORD, seq, new, kept)])
         assert words_in(world) == {hash_text(word) for word in new + kept}
         for word in new + kept:
-            (best, *_) = index.search(version, "default", vector(word), 1)
+            (best, *_) = index.search(Query(version, "default", vector(word), 1))
             assert (best.hash, round(best.similarity, 3)) == (hash_text(word), 1)
         used.append(points())
     assert used[1] == used[0]

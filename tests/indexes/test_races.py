@@ -10,6 +10,7 @@ import pytest
 from lancedb.table import LanceTable
 
 from evervec.chunking import hash_text
+from evervec.indexes.base import Query
 from evervec.indexes.lancedb.head import Head
 from evervec.indexes.lancedb.rows import Columns
 from evervec.model.records import Change
@@ -132,7 +133,7 @@ def test_a_late_fence_takes_nothing_away(
             world.clock.move(400)  # its turn is over
             other.index.apply([change(version, RECORD, SEQ + 9, ["new"])])
             if tidied:
-                other.index._tables[version].tidy()  # type: ignore[attr-defined]
+                other.index._tables[version].writer.tidy()  # type: ignore[attr-defined]
         restore(self, *given)
 
     monkeypatch.setattr(LanceTable, "restore", held_up)
@@ -168,7 +169,7 @@ def test_a_late_fence_of_one_who_dies_is_undone_by_others(
     with pytest.raises(Killed):
         world.ev.index.apply([change(version, RECORD + 1, SEQ + 5, ["mine"])])
     for reader in (world.ev, other, world.open()):
-        found = reader.index.search(version, "default", vector("old"), 5)
+        found = reader.index.search(Query(version, "default", vector("old"), 5))
         assert [(m.record, m.hash) for m in found] == [(RECORD, hash_text("new"))], "at once"
     if then == "care":
         other.index.tend(0)
@@ -236,12 +237,12 @@ def test_tidying_takes_nothing_away_when_a_late_fence_hides_the_head(
         optimize(self, **given)
 
     monkeypatch.setattr(LanceTable, "optimize", held_up)
-    index._tables[version].tidy()  # type: ignore[attr-defined]
+    index._tables[version].writer.tidy()  # type: ignore[attr-defined]
     assert [row["text"] for row in latest(world) if row["record"] == RECORD] == ["old"]
     assert words_in(world) == {hash_text("new")}, "the fence came in between, and does not count"
     index.apply([change(version, RECORD + 1, SEQ + 5, ["next"])])
     assert words_in(world) == {hash_text("new")}
-    index._tables[version].tidy()  # type: ignore[attr-defined]
+    index._tables[version].writer.tidy()  # type: ignore[attr-defined]
     assert len(late.list_versions()) == 1
 
 

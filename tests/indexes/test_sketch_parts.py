@@ -11,6 +11,7 @@ import pytest
 import evervec.indexes.matrix as matrices
 from evervec import Evervec
 from evervec.indexes import blocks, sketch_parts
+from evervec.indexes.base import Query
 from evervec.indexes.sketch_parts import Part
 from support.engines import APART_PAIRS, OWN_PAIRS
 from support.vectors import vector
@@ -58,7 +59,7 @@ def parts_of(world: World) -> int:
 def check(ev: Evervec, truth: dict[str, str]) -> None:
     """A search finds all records with the scores of their texts."""
     asked = vector("alpha zeta")
-    matches = ev.index.search(version_of(ev), ev.tenant, asked, 1000)
+    matches = ev.index.search(Query(version_of(ev), ev.tenant, asked, 1000))
     ids = {number: r.id for number, r in ev.store.records.found(list(matches.records)).items()}
     found = {ids[m.record]: m.similarity for m in matches}
     assert found.keys() == truth.keys()

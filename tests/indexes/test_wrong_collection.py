@@ -10,6 +10,7 @@ import pytest
 from evervec import InvalidArgument, Status
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.errors import IndexUnavailable, WrongCollection
+from evervec.indexes.base import Query
 from evervec.indexes.lancedb.rows import schema
 from evervec.indexes.qdrant.engine import Shape
 from indexes.conftest import Make
@@ -158,4 +159,4 @@ def test_a_collection_that_others_replace_is_found_out_at_the_next_write(
     with pytest.raises(WrongCollection, match="7 dimensions"):
         world.ev.index.apply(new)
     with pytest.raises(IndexUnavailable):
-        world.ev.index.search(version, "default", vector("a"), 5)
+        world.ev.index.search(Query(version, "default", vector("a"), 5))

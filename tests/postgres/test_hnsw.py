@@ -4,6 +4,7 @@ import numpy as np
 import psycopg
 import pytest
 
+from evervec.indexes.base import Query
 from evervec.indexes.pgvector import PgvectorIndex
 from evervec.model.records import Change, Point
 from support import postgres
@@ -55,7 +56,7 @@ def test_searches_by_hnsw_find_what_exact_ones_do(world: World, url: str, half: 
     found = expected = 0
     for asked in vectors[:20]:
         wanted = exact(vectors, asked, 10)
-        matches = index.search(version, "default", asked, 10)
+        matches = index.search(Query(version, "default", asked, 10))
         assert next(iter(matches)).similarity == pytest.approx(1.0, abs=1e-3)
         assert [m.similarity for m in matches] == sorted(
             (m.similarity for m in matches), reverse=True
@@ -63,7 +64,7 @@ def test_searches_by_hnsw_find_what_exact_ones_do(world: World, url: str, half: 
         found += len(set(wanted) & {m.record for m in matches})
         expected += len(wanted)
     assert found / expected > 0.95
-    small = index.search(version, "small", vectors[0], 50)
+    small = index.search(Query(version, "small", vectors[0], 50))
     assert len(small) == 20  # a small tenant is searched exactly
 
 
@@ -82,7 +83,7 @@ def test_a_filter_that_few_pass_still_finds_them_by_hnsw(world: World) -> None:
 def test_it_is_built_in_the_background_once_a_collection_is_large(
     world: World, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evervec.indexes.pgvector._LOOK_AGAIN", 0.0)
+    monkeypatch.setattr("evervec.indexes.pgvector.hnsw._LOOK_AGAIN", 0.0)
     index, version, _ = fill(world, hnsw_rows=100)
     postgres.execute(url, f"analyze evervec.points_{version}")
     index.apply([Change(9, version, "default", KIND, "9", 10**9, [_point()])])
@@ -109,13 +110,14 @@ def test_what_a_killed_build_left_behind_is_built_anew(world: World, url: str) -
     assert state(url, version) == [False]
     assert index.build_hnsw(version)
     assert state(url, version) == [True]
-    assert next(iter(index.search(version, "default", vectors[3], 1))).record == 10_003
+    assert next(iter(index.search(Query(version, "default", vectors[3], 1)))).record == 10_003
 
 
 def test_only_one_process_builds_it(world: World, url: str) -> None:
     index, version, _ = fill(world, hnsw_rows=100)
     with psycopg.connect(url, autocommit=True) as other:
-        other.execute("select pg_advisory_lock(1702260082, %s::int)", (version,))
+        name = f"points_{version}_hnsw"
+        other.execute("select pg_advisory_lock(1702260082, hashtext(%s))", (name,))
         assert not index.build_hnsw(version)
     assert index.build_hnsw(version)
 
@@ -123,5 +125,5 @@ def test_only_one_process_builds_it(world: World, url: str) -> None:
 def test_without_a_threshold_there_is_none(world: World, url: str) -> None:
     index, version, vectors = fill(world, hnsw_rows=0)
     postgres.execute(url, f"analyze evervec.points_{version}")
-    assert next(iter(index.search(version, "default", vectors[3], 1))).record == 10_003
+    assert next(iter(index.search(Query(version, "default", vectors[3], 1)))).record == 10_003
     assert state(url, version) == []

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from evervec import Status
-from evervec.indexes.pgvector import SQL as INDEX
+from evervec.indexes.pgvector.table import SQL as INDEX
 from evervec.stores.postgres import PostgresStore
 from evervec.stores.postgres.connections import Session
 from evervec.stores.postgres.engine import SQL

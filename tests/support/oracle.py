@@ -19,6 +19,8 @@ from evervec import Evervec, Job, Record, Status, Ticket
 from evervec.chunking import Chunker, chunk, parse_chunker
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.embedding.registry import chunker_for
+from evervec.indexes.base import Query
+from evervec.model.filters import parse_filter
 from evervec.stores.values import Collection
 
 T = TypeVar("T")
@@ -299,7 +301,7 @@ class Oracle:
             yield from self._hit(ev, key, piece, limit, where)
             return
         said = f"in version {c.spec.name if c.spec else '?'}"
-        matches = ev.index.search(c.version, key.tenant, vector, limit, where)
+        matches = ev.index.search(Query(c.version, key.tenant, vector, limit, parse_filter(where)))
         numbers = Counter(match.record for match in matches)
         names = ev.store.records.found(list(numbers))
         mine = [n for n, found in names.items() if (found.kind, found.id) == (key.kind, key.id)]

@@ -187,6 +187,11 @@ def empty(url: str) -> None:
         "and tablename like 'points%' or schemaname = 'public' and tablename <> 'test_clock'"
     ).fetchall()
     drops = [sql.SQL("drop table {}").format(sql.Identifier(*place)) for place in made]
+    indexes = "select indexname from pg_indexes where indexname like 'records\\_field\\_%'"
+    drops += [
+        sql.SQL("drop index {}").format(sql.Identifier("evervec", name))
+        for (name,) in conn.execute(indexes)
+    ]
     conn.execute(sql.SQL("; ").join([*drops, *_EMPTY]))  # all at once, in one transaction
 
 

@@ -23,6 +23,7 @@ _TYPES = {
     "keyword": edge.PayloadSchemaType.Keyword,
     "integer": edge.PayloadSchemaType.Integer,
     "float": edge.PayloadSchemaType.Float,
+    "bool": edge.PayloadSchemaType.Bool,
 }
 
 
@@ -51,6 +52,15 @@ class Collections:
     def size(self, name: str) -> int:
         self._shard(name)
         return self._sizes[name]
+
+    def indexed(self, name: str) -> dict[str, Any]:
+        """The payload schema, in the words of the client's models."""
+        types = {edge_type: type for type, edge_type in _TYPES.items()}
+        found = self._shard(name).info().payload_schema
+        return {
+            field: {"data_type": types[info.data_type], "points": info.points}
+            for field, info in found.items()
+        }
 
     def delete(self, name: str) -> bool:
         self._shards.pop(name).close()

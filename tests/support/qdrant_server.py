@@ -115,8 +115,8 @@ class QdrantServer:
         }  # fmt: skip
         config = {"params": params, "hnsw_config": tuning, "optimizer_config": optimizer}
         return 200, {
-            "status": "green", "optimizer_status": "ok", "segments_count": 1, "payload_schema": {},
-            "config": config,
+            "status": "green", "optimizer_status": "ok", "segments_count": 1,
+            "payload_schema": self.collections.indexed(name), "config": config,
         }  # fmt: skip
 
     def _delete(self, _: Any, name: str) -> Answer:

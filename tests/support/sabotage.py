@@ -12,6 +12,7 @@ from evervec.indexes.lancedb import LanceIndex
 from evervec.indexes.lancedb.head import Head
 from evervec.indexes.pgvector import PgvectorIndex
 from evervec.indexes.qdrant import QdrantIndex
+from evervec.indexes.qdrant.engine import NewPoint
 from evervec.indexes.rows import RowsIndex
 from support.world import World
 
@@ -212,7 +213,7 @@ class _Qdrant(Saboteur):
 
     def copy(self, number: int, **fields: Any) -> None:
         made = [
-            (str(uuid.uuid4()), self.vector, {**point.payload, **self.as_stored(fields)})
+            NewPoint(str(uuid.uuid4()), self.vector, {**point.payload, **self.as_stored(fields)})
             for point in self.points(number)
         ]
         everything = self.engine.all(self.engine.between("seq", lte=10**12))

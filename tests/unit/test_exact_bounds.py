@@ -12,10 +12,10 @@ from evervec.model.bounds import BIGGEST, check_bound, check_limit, check_whole,
 from evervec.model.filters import (
     Condition,
     Wanted,
-    check_filter,
     comparable,
     matches,
     parse_filter,
+    read_filter,
 )
 from evervec.records.drafts import (
     LONGEST_ID,
@@ -268,19 +268,19 @@ def test_a_title_changes_the_hash_and_an_empty_one_does_not() -> None:
 
 # filters
 def test_a_filter_has_exactly_its_bounds() -> None:
-    check_filter({"a": 1, "b": {"gt": 1, "lt": 2}}, SETTINGS)
+    read_filter({"a": 1, "b": {"gt": 1, "lt": 2}}, SETTINGS)
     assert "has 4 conditions" in refusal(
-        check_filter, {"a": 1, "b": {"gt": 1, "lt": 2, "ne": 3}}, SETTINGS
+        read_filter, {"a": 1, "b": {"gt": 1, "lt": 2, "ne": 3}}, SETTINGS
     )
-    assert "has 4 conditions" in refusal(check_filter, dict.fromkeys("abcd", 1), SETTINGS)
-    check_filter({"a": [1, 2, 3], "b": 4}, SETTINGS)
-    assert "with 5 values" in refusal(check_filter, {"a": [1, 2, 3], "b": {"in": [4, 5]}}, SETTINGS)
+    assert "has 4 conditions" in refusal(read_filter, dict.fromkeys("abcd", 1), SETTINGS)
+    read_filter({"a": [1, 2, 3], "b": 4}, SETTINGS)
+    assert "with 5 values" in refusal(read_filter, {"a": [1, 2, 3], "b": {"in": [4, 5]}}, SETTINGS)
     most = {"a": {"gt": 1, "lt": 2, "in": [3, 4, 5]}}
-    assert "with 5 values" in refusal(check_filter, most, SETTINGS)
-    check_filter({"abcdef": "abcdef"}, SETTINGS)
-    assert "has 13 characters" in refusal(check_filter, {"abcdef": "abcdefg"}, SETTINGS)
-    assert "has 13 characters" in refusal(check_filter, {"a": ["abcdef", "abcdef"]}, SETTINGS)
-    check_filter(None, SETTINGS)
+    assert "with 5 values" in refusal(read_filter, most, SETTINGS)
+    read_filter({"abcdef": "abcdef"}, SETTINGS)
+    assert "has 13 characters" in refusal(read_filter, {"abcdef": "abcdefg"}, SETTINGS)
+    assert "has 13 characters" in refusal(read_filter, {"a": ["abcdef", "abcdef"]}, SETTINGS)
+    read_filter(None, SETTINGS)
 
 
 def test_a_filter_is_read_into_conditions() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import evervec
 from evervec import Evervec, InvalidArgument
+from evervec.indexes.base import Query
 from evervec.model.filters import matches as evervec_matches
 from evervec.model.filters import parse_filter
 from support.engines import INDEXES, apart
@@ -164,7 +165,7 @@ def test_indexes_apart_answer_what_the_meaning_says(
         ]
     )
     for wanted in asked:
-        answer = index.search(version, tenant, vector("x"), 10, wanted)
+        answer = index.search(Query(version, tenant, vector("x"), 10, parse_filter(wanted)))
         assert set(answer.records) == {r for r, m in records.items() if matches(m, wanted)}
 
 

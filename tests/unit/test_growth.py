@@ -28,7 +28,7 @@ from evervec.cli.files import visible_text
 from evervec.indexes import facts
 from evervec.indexes.facts import facts_of
 from evervec.indexes.lancedb import filters as lancedb
-from evervec.model.filters import Condition, check_filter, matches, parse_filter
+from evervec.model.filters import Condition, matches, parse_filter, read_filter
 from evervec.model.jobs import Ticket
 from evervec.records.drafts import make_draft
 from evervec.records.writer import save_each
@@ -171,7 +171,7 @@ CURSORS: dict[str, Callable[[int], str]] = {
 @pytest.mark.parametrize("name", FILTERS)
 def test_filters(name: str) -> None:
     make = FILTERS[name]
-    assert_linear(steps_of(make, lambda given: check_filter(given, UNBOUNDED)))
+    assert_linear(steps_of(make, lambda given: read_filter(given, UNBOUNDED)))
     if name in ("nested", "an unknown operation"):
         return
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from evervec import Limits
+from evervec.indexes.base import Query
 from evervec.indexes.matrix import Matrix
 from support.steps import statements_and_steps
 from support.world import KIND, World, work
@@ -38,9 +39,9 @@ def test_a_search_reads_nothing_of_other_tenants_kinds(
     searched = []
     index_search = world.ev.index.search
 
-    def noting(version: int, *args: Any) -> Any:
-        searched.append(version)
-        return index_search(version, *args)
+    def noting(query: Query) -> Any:
+        searched.append(query.version)
+        return index_search(query)
 
     monkeypatch.setattr(world.ev.index, "search", noting)
 

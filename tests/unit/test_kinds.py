@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any, NotRequired
+from typing import Any, Literal, NotRequired
 
 import pytest
 from pydantic import BaseModel, Field
@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from evervec import ContentChunker, InvalidArgument, InvalidRecord, Kind, Rescore, Settings
 from evervec.chunking import Measure, Span
+from evervec.indexes.fields import declared
 from evervec.stores.values import KindSpec
 from support.world import World, hashes_of, held, job_of, work
 
@@ -447,3 +448,59 @@ def test_the_same_code_is_known_again_when_it_is_compiled_again() -> None:
     inner = tuple(c.replace() if isinstance(c, CodeType) else c for c in code.co_consts)
     again = FunctionType(code.replace(co_consts=inner), {})
     assert Kind("k", text=again).fingerprint() == Kind("k", text=text).fingerprint()
+
+
+class Typed(BaseModel):
+    text: str
+    agent: str | None = None
+    confidence: float = 0.0
+    years: list[int] = []
+    urgent: bool = False
+    level: Literal["low", "high"] = "low"
+    since: datetime | None = None
+
+
+def test_the_types_of_index_fields_come_from_the_model() -> None:
+    fields = ["agent", "confidence", "years", "urgent", "level", "since", "more"]
+    assert Kind("note", model=Typed, index_fields=fields).field_types == {
+        "agent": "text",
+        "confidence": "number",
+        "years": "number",
+        "urgent": "boolean",
+        "level": "text",
+        "since": "text",
+        "more": "text",
+    }
+    given = Kind("note", index_fields={"agent": str, "confidence": float, "urgent": bool})
+    assert given.field_types == {"agent": "text", "confidence": "number", "urgent": "boolean"}
+    assert Kind("note").field_types is None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("agent", "a list of names"),
+        (3, "a list of names"),
+        ([""], "names must be text"),
+        ([3], "names must be text"),
+        (["a\0"], "names must be text"),
+        (["\ud800"], "names must be text"),
+        ({"agent": "text"}, "'agent' must be of type"),
+    ],
+)
+def test_index_fields_that_are_no_fields_are_refused(given: Any, said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        Kind("note", index_fields=given)
+
+
+def test_index_fields_are_saved_for_other_processes(world: World) -> None:
+    world.ev.register(Kind("note", index_fields={"agent": str, "confidence": float}))
+    world.ev.register(Kind("other", index_fields={"agent": bool, "year": int}))
+    world.ev.register(Kind("note"))  # says nothing of them
+    assert declared(world.ev.store, ["note", "other", "third"]) == {
+        "agent": "text",
+        "confidence": "number",
+        "year": "number",
+    }
+    world.ev.register(Kind("note", index_fields=()))
+    assert declared(world.ev.store, ["note"]) == {}

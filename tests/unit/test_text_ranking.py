@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import evervec
+from evervec.model.filters import parse_filter
 from evervec.stores.sqlite.changes import scope
 from evervec.stores.sqlite.ranking import Ranking
 
@@ -59,7 +60,7 @@ def ranked(
     kind: str | None = None,
     filter: dict[str, Any] | None = None,
 ) -> list[tuple[str, float]]:
-    found = ev.store.records.search_text(ev.tenant, kind, query, limit, filter)
+    found = ev.store.records.search_text(ev.tenant, kind, query, limit, parse_filter(filter))
     records = ev.store.records.found([record for record, _ in found])
     return [(records[record].id, score) for record, score in found]
 

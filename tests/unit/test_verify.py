@@ -195,11 +195,11 @@ def test_tables_are_compared_for_the_same_tenant_and_counted_with_the_rest(
 ) -> None:
     asked: list[tuple[str | None, bool]] = []
 
-    def compare(store: object, tenant: str | None, findings: Findings, *, repair: bool) -> None:
+    def compare(tables: object, tenant: str | None, findings: Findings, *, repair: bool) -> None:
         asked.append((tenant, repair))
         findings.repaired += 1
 
-    monkeypatch.setattr(memory.ev.tables, "compare", compare)
+    monkeypatch.setattr("evervec.verify.verify.compare_tables", compare)
     strays = [Stray(98, "default", 2)]
     monkeypatch.setattr(memory.ev.index, "strays", lambda used, tenant: strays)
     monkeypatch.setattr(memory.ev.index, "drop_strays", lambda found: None)

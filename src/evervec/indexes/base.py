@@ -8,12 +8,14 @@ checks the same.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from evervec.model.filters import Conditions
 from evervec.model.records import Change, ModelSpec
 from evervec.stores.values import Applied, Collection
 
@@ -40,6 +42,14 @@ def patience_left(otherwise: float) -> float:
     """For indexes: seconds that the caller is willing to wait."""
     given = _patience.get()
     return otherwise if given is None else given
+
+
+def by_version(changes: Iterable[Change]) -> list[tuple[int, list[Change]]]:
+    """Changes by their version, in order."""
+    found: dict[int, list[Change]] = defaultdict(list)
+    for change in changes:
+        found[change.version].append(change)
+    return sorted(found.items())
 
 
 class Copy(NamedTuple):
@@ -81,6 +91,27 @@ class Match(NamedTuple):
     record: int
     hash: bytes
     similarity: float
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A search in one collection."""
+
+    version: int
+    tenant: str
+    vector: NDArray[np.float32]
+    limit: int
+    """of records"""
+    conditions: Conditions = ()
+    """on their metadata"""
+    mark: int | None = None
+    """the store's mark as just read: an index in the store's own database may use it to check its
+    cache"""
+
+    @property
+    def chunks(self) -> int:
+        """How many to look for first: a record may be found by several of its chunks."""
+        return 2 * self.limit + 8
 
 
 @dataclass(slots=True)
@@ -129,7 +160,8 @@ class Matches:
 
 class Index(Protocol):
     """A vector index. Methods raise `IndexUnavailable` when it cannot be reached, and `IndexBusy`
-    when others write to it for longer than the caller's `patience`."""
+    when others write to it for longer than the caller's `patience`. An index that inherits from it
+    defines `refuses`, `revive`, `tend` and `close` only if it has something to do."""
 
     url: str
     shares_store: bool
@@ -150,20 +182,10 @@ class Index(Protocol):
     def refuses(self, kind: str, spec: ModelSpec) -> str | None:
         """Why it cannot hold a kind's vectors of a model, and what to do; None: it can. `apply`
         raises `WrongCollection` for versions that it would refuse."""
-        ...
+        return None
 
-    def search(
-        self,
-        version: int,
-        tenant: str,
-        vector: NDArray[np.float32],
-        limit: int,
-        filter: Mapping[str, Any] | None = None,
-        mark: int | None = None,
-    ) -> Matches:
-        """The nearest records of one collection by cosine, each once, best first. `mark`: the
-        store's mark as just read; an index in the store's own database may use it to check its
-        cache."""
+    def search(self, query: Query) -> Matches:
+        """The nearest records of one collection by cosine, each once, best first."""
         ...
 
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
@@ -179,7 +201,8 @@ class Index(Protocol):
 
     def revive(self, version: int, records: Sequence[int]) -> None:
         """Remove the tombstones of records, so that the next write is accepted: a store that was
-        restored from a backup may be behind its index."""
+        restored from a backup may be behind its index, unless that is in its own database."""
+        return
 
     def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
         """The points of versions other than the `known` ones."""
@@ -190,5 +213,8 @@ class Index(Protocol):
 
     def tend(self, before: float) -> None:
         """Periodic maintenance of the index. Tombstones from before that time may be removed."""
+        return
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release what it holds open."""
+        return

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from evervec.indexes.rows import Rows, RowsIndex
-from evervec.model.filters import Condition
+from evervec.model.filters import Conditions
 from evervec.stores.duckdb.connections import Connections
 from evervec.stores.duckdb.filters import Filter
 from evervec.stores.named import Queries
@@ -32,7 +32,7 @@ class DuckdbIndex(RowsIndex):
     def listed(self, values: Iterable[Any]) -> list[Any]:
         return list(values)
 
-    def filter_clause(self, conditions: tuple[Condition, ...], taken: int) -> tuple[str, list[Any]]:
+    def filter_clause(self, conditions: Conditions, taken: int) -> tuple[str, list[Any]]:
         given = Filter(conditions, taken)
         return given.clause, given.values
 

@@ -15,6 +15,7 @@ from evervec.errors import IndexMismatch, IndexUnavailable
 from evervec.indexes.base import Index
 from evervec.stores.base import Store
 from evervec.stores.notes import INDEX, Location
+from evervec.stores.slices import expected_slices
 from evervec.stores.values import Collection, Expected
 
 log = logging.getLogger("evervec")
@@ -27,17 +28,20 @@ _SAMPLE = 100
 
 def generation(store: Store) -> int:
     """The generation of the index that is written to now."""
-    noted = INDEX.get(store.shared)
-    return noted.generation if noted else 0
+    return _noted(store).generation
+
+
+def _noted(store: Store) -> Location:
+    return INDEX.get(store.shared) or Location(OWN)
 
 
 def check_generation(store: Store, mine: int) -> None:
     """Raise `IndexMismatch` when the store has another index than when this process opened it."""
-    if generation(store) != mine:
-        noted = INDEX.get(store.shared)
+    noted = _noted(store)
+    if noted.generation != mine:
         raise IndexMismatch(
-            f"another process moved the vectors of {store.url} to "
-            f"{_shown(noted.url if noted else OWN)}: open the store again"
+            f"another process moved the vectors of {store.url} to {_shown(noted.url)}: open the "
+            "store again"
         )
 
 
@@ -126,9 +130,7 @@ def _holds(store: Store, index: Index) -> bool | None:
 
 
 def _sample(store: Store, collection: Collection) -> list[Expected]:
-    after = 0
-    while found := store.records.expected(None, collection.version, after, _SAMPLE):
-        after = found[-1].record
+    for found in expected_slices(store, collection.version, _SAMPLE):
         if known := [record for record in found if record.live and record.hashes]:
             return known
     return []
@@ -144,9 +146,7 @@ def _rebuild(store: Store, priority: int) -> None:
     harm."""
     count = 0
     for collection in _used(store):
-        after = 0
-        while found := store.records.expected(None, collection.version, after, _SLICE):
-            after = found[-1].record
+        for found in expected_slices(store, collection.version, _SLICE):
             if known := [record.record for record in found if record.hashes]:
                 count += store.changes.reopen(
                     collection.version, known, forget=True, priority=priority

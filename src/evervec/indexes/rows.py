@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from evervec.indexes.base import Held, Matches, Stray
+from evervec.indexes.base import Held, Index, Matches, Query, Stray, by_version
 from evervec.indexes.blocks import Blocks
-from evervec.model.filters import Condition, parse_filter
-from evervec.model.records import Change, ModelSpec
+from evervec.model.filters import Conditions
+from evervec.model.records import Change
 from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection, Database
 from evervec.stores.values import Applied, Collection
@@ -30,7 +30,7 @@ _TOMBSTONE = b""
 _AT_ONCE = 10_000
 
 
-class RowsIndex(ABC):
+class RowsIndex(Index, ABC):
     """Vectors in the store's own file; `apply` joins the store's transaction. An engine provides
     the queries, and how to write many rows at once."""
 
@@ -59,7 +59,7 @@ class RowsIndex(ABC):
         """Values as one parameter of a query."""
 
     @abstractmethod
-    def filter_clause(self, conditions: tuple[Condition, ...], taken: int) -> tuple[str, list[Any]]:
+    def filter_clause(self, conditions: Conditions, taken: int) -> tuple[str, list[Any]]:
         """A clause to add to a query that has so many parameters, and its own."""
 
     @abstractmethod
@@ -70,10 +70,7 @@ class RowsIndex(ABC):
         applied = Applied()
         context = nullcontext(conn) if conn is not None else self._db.writing(durable=True)
         with context as db:
-            by_version: dict[int, list[Change]] = defaultdict(list)
-            for change in changes:
-                by_version[change.version].append(change)
-            for version, group in by_version.items():
+            for version, group in by_version(changes):
                 applied.add(self._apply(db, version, group, guarded=conn is None))
         return applied
 
@@ -126,25 +123,15 @@ class RowsIndex(ABC):
         ]
         self.write(db, self.sql.add_removal, removals)
 
-    def refuses(self, kind: str, spec: ModelSpec) -> str | None:
-        return None  # points of all sizes can be stored together
-
-    def search(
-        self,
-        version: int,
-        tenant: str,
-        vector: NDArray[np.float32],
-        limit: int,
-        filter: Mapping[str, Any] | None = None,
-        mark: int | None = None,
-    ) -> Matches:
-        matrix = self._blocks.fresh(version, tenant, self.mark() if mark is None else mark)
+    def search(self, query: Query) -> Matches:
+        mark = self.mark() if query.mark is None else query.mark
+        matrix = self._blocks.fresh(query.version, query.tenant, mark)
         if matrix is None or not len(matrix):
             return Matches()
-        fitting = _Fitting(self, version, tenant, parse_filter(filter)) if filter else None
-        return matrix.nearest(vector, limit, fitting)
+        fitting = _Fitting(self, query) if query.conditions else None
+        return matrix.nearest(query.vector, query.limit, fitting)
 
-    def filtered(self, query: str, values: list[Any], conditions: tuple[Condition, ...]) -> Any:
+    def filtered(self, query: str, values: list[Any], conditions: Conditions) -> Any:
         """Records of a query that fit a filter, as an array."""
         import numpy as np
 
@@ -186,12 +173,6 @@ class RowsIndex(ABC):
                 gone += db.execute(self.sql.drop_removals, (version, _AT_ONCE)).rowcount
         self._blocks.drop(version)
 
-    def revive(  # noqa: B027 - most engines need nothing
-        self, version: int, records: Sequence[int]
-    ) -> None:
-        """Nothing to do: the index is restored together with its store, and is never ahead of
-        it."""
-
     def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
         with self._db.reading() as conn:
             rows = conn.execute(self.sql.strays, (self.listed(known), tenant)).fetchall()
@@ -216,12 +197,10 @@ class RowsIndex(ABC):
 class _Fitting:
     """The records of one collection and tenant that fit a filter."""
 
-    def __init__(
-        self, index: RowsIndex, version: int, tenant: str, conditions: tuple[Condition, ...]
-    ) -> None:
+    def __init__(self, index: RowsIndex, query: Query) -> None:
         self._index = index
-        self._collection = [tenant, version]
-        self._conditions = conditions
+        self._collection = [query.tenant, query.version]
+        self._conditions = query.conditions
 
     def all(self) -> NDArray[np.int64]:
         found: NDArray[np.int64] = self._index.filtered(

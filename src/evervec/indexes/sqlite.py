@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from evervec.indexes.rows import Rows, RowsIndex
-from evervec.model.filters import Condition
+from evervec.model.filters import Conditions
 from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sqlite.connections import Connections
@@ -34,7 +34,7 @@ class SqliteIndex(RowsIndex):
     def listed(self, values: Iterable[Any]) -> str:
         return listed(values)
 
-    def filter_clause(self, conditions: tuple[Condition, ...], taken: int) -> tuple[str, list[Any]]:
+    def filter_clause(self, conditions: Conditions, taken: int) -> tuple[str, list[Any]]:
         given = Filter(conditions, taken)
         return given.clause, given.values
 

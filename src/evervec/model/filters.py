@@ -33,21 +33,32 @@ class Condition:
     keys: frozenset[Key] = dataclasses.field(init=False, repr=False, compare=False)
     """for eq, ne and in: the values in the form in which they are compared"""
 
+    @property
+    def values(self) -> tuple[Scalar, ...]:
+        """The value or, for in, the values that it compares with."""
+        return self.value if self.op == "in" else (self.value,)
+
     def __post_init__(self) -> None:
-        values = self.value if self.op == "in" else () if self.op in _COMPARE else (self.value,)
+        values = () if self.op in _COMPARE else self.values
         keys = frozenset(_key(value) for value in values if value is not None)
         object.__setattr__(self, "keys", keys)
 
 
-def check_filter(given: Mapping[Any, Any] | None, settings: Settings) -> None:
-    """Refuse an invalid filter, or one larger than the settings allow. A far too large filter is
-    refused by its lengths, before its contents are read."""
+Conditions = tuple[Condition, ...]
+"""a filter as stores and indexes take it: ANDed"""
+
+
+def read_filter(given: Mapping[Any, Any] | None, settings: Settings) -> Conditions:
+    """The conditions of a caller's filter. Refuses an invalid filter, or one larger than the
+    settings allow; a far too large filter is refused by its lengths, before its contents are
+    read."""
     if isinstance(given, Mapping):
         _check_lengths(given, settings)
     conditions = parse_filter(given)
-    values = [v for c in conditions for v in (c.value if c.op == "in" else (c.value,))]
-    texts = [*(c.field for c in conditions), *(v for v in values if isinstance(v, str))]
+    values = [v for c in conditions for v in c.values if isinstance(v, str)]
+    texts = [*(c.field for c in conditions), *values]
     check_bound(settings, "filter_chars", sum(map(len, texts)), "filter: has {} characters")
+    return conditions
 
 
 def _check_lengths(given: Mapping[Any, Any], settings: Settings) -> None:
@@ -68,7 +79,7 @@ def _check_lengths(given: Mapping[Any, Any], settings: Settings) -> None:
         check(conditions, values)
 
 
-def parse_filter(given: Mapping[Any, Any] | None) -> tuple[Condition, ...]:
+def parse_filter(given: Mapping[Any, Any] | None) -> Conditions:
     """The conditions of a filter; `InvalidArgument` names the invalid part."""
     if given is None:
         return ()

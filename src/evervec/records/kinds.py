@@ -18,7 +18,9 @@ from typing import Any
 from evervec.chunking import Chunker, hash_text, parse_chunker
 from evervec.errors import InvalidArgument, InvalidRecord
 from evervec.records.drafts import OPTIONS, check_name, make_draft, to_json
+from evervec.records.fields import field_types
 from evervec.settings import Settings
+from evervec.stores.notes import FieldType
 from evervec.stores.values import Draft, KindSpec
 
 
@@ -44,6 +46,8 @@ class Kind:
     `metadata`: the names of the fields to filter by, or a function that returns a dict.
     `weight`: the name of a field, a number, or a function that returns 0 to 1.
     `load`: for rows that evervec does not own: `id -> text | dict | None` (None: deleted).
+    `index_fields`: metadata fields that indexes keep ready for filters: names, or names with their
+    types (`{"agent": str, "confidence": float}`). A type not given is the model's, else text.
     """
 
     name: str
@@ -54,9 +58,11 @@ class Kind:
     chunker: Chunker | None = None
     rescore: Rescore = field(default_factory=Rescore)
     load: Callable[[str], Any] | None = None
+    index_fields: Iterable[str] | Mapping[str, type] | None = None
 
     def __post_init__(self) -> None:
         check_name("kind", self.name)
+        _ = self.field_types
         names = _field_names(self.model)
         if names is None:
             return
@@ -72,6 +78,11 @@ class Kind:
                 f"kind {self.name!r} uses a field {name!r} that its model lacks; "
                 f"it has {', '.join(sorted(names)) or 'none'}"
             )
+
+    @cached_property
+    def field_types(self) -> dict[str, FieldType] | None:
+        """The types of `index_fields`; None: it has none."""
+        return None if self.index_fields is None else field_types(self.index_fields, self.model)
 
     def spec(self, default: Chunker) -> KindSpec:
         chunker = self.chunker or default
@@ -114,24 +125,20 @@ class Kind:
             return given, {"text": given}
         from pydantic import ValidationError
 
-        if (
-            isinstance(given, Mapping)
-            and "id" in given
-            and "id" not in (_field_names(self.model) or ())
-        ):
+        names = _field_names(self.model) or set()
+        extra = {}
+        if isinstance(given, Mapping) and "id" in given and "id" not in names:
             extra = {"id": given["id"]}
             given = {k: v for k, v in given.items() if k != "id"}
-        else:
-            extra = {}
         try:
             value = self._adapter.validate_python(given)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "the record"
             raise InvalidRecord(f"{self.name}: {where}: {first['msg']}") from None
-        names = _field_names(self.model) or ()
-        held = value if isinstance(value, Mapping) else _Attributes(value)
-        return value, {**extra, **{name: held.get(name) for name in names}}
+        if isinstance(value, Mapping):
+            return value, extra | {name: value.get(name) for name in names}
+        return value, extra | {name: getattr(value, name, None) for name in names}
 
     def _text(self, value: Any, fields: Mapping[str, Any]) -> Any:
         if self.text is None:
@@ -182,16 +189,6 @@ def _code(code: Any) -> str:
         return f"{type(code).__module__}.{type(code).__qualname__}"
     inner = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
     return f"{code.co_code.hex()} {code.co_names} {inner}"
-
-
-class _Attributes:
-    """An object's attributes, read like a mapping."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def get(self, name: str) -> Any:
-        return getattr(self._value, name, None)
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from evervec.embedding.registry import Model
-from evervec.model.filters import Condition, matches
+from evervec.model.filters import Conditions, matches
 from evervec.records.kinds import Kind, Rescore
 from evervec.stores.base import Store
 from evervec.stores.values import Candidate, Found
@@ -62,7 +62,7 @@ class Read(NamedTuple):
         metadata: dict[str, Any] = json.loads(self.found.metadata)
         return metadata
 
-    def fits(self, conditions: tuple[Condition, ...]) -> bool:
+    def fits(self, conditions: Conditions) -> bool:
         return matches(self.metadata() if self.flat is None else self.flat, conditions)
 
 

@@ -18,11 +18,11 @@ from evervec.chunking import SizeChunker, parse_chunker
 from evervec.embedders.base import describe
 from evervec.embedding.registry import EmbedderRegistry, Model
 from evervec.errors import DeadlineExceeded, IndexUnavailable, InvalidArgument
-from evervec.indexes.base import Index, Matches
+from evervec.indexes.base import Index, Matches, Query
 from evervec.model.basics import quick_maker
 from evervec.model.bounds import check_bound, shown
 from evervec.model.deadlines import check
-from evervec.model.filters import check_filter, parse_filter
+from evervec.model.filters import Conditions, read_filter
 from evervec.model.records import Hit, Hits
 from evervec.records.drafts import check_given, check_text
 from evervec.records.kinds import Kind
@@ -72,13 +72,15 @@ class Search:
         """The best `k` records; the time is counted by how they were found."""
         _check(query, k, mode, self._settings)
         check_given(kind=kind)
-        check_filter(filter, self._settings)
+        conditions = read_filter(filter, self._settings)
         began, limit = time.perf_counter(), k * self._settings.overfetch
-        recall, scope, matches = self._nearest(query, limit, kind, mode, filter)
+        recall, scope, matches = self._nearest(query, limit, kind, mode, conditions)
         via = "text" if matches is None else mode
         words: dict[int, float] = {}
         if via != "semantic":
-            words = dict(self._store.records.search_text(self._tenant, kind, query, limit, filter))
+            words = dict(
+                self._store.records.search_text(self._tenant, kind, query, limit, conditions)
+            )
         found = _candidates(via, matches or Matches(), words)
         ranked = self._rank(recall, *found)[:k]
         hits = self._hits(query, recall, ranked, matches or Matches(), words, scope)
@@ -86,7 +88,7 @@ class Search:
         return Hits(hits, via=via, version=None if matches is None else scope.names)
 
     def _nearest(
-        self, query: str, limit: int, kind: str | None, mode: str, filter: Mapping[str, Any] | None
+        self, query: str, limit: int, kind: str | None, mode: str, conditions: Conditions
     ) -> tuple[SearchCache, Scope, Matches | None]:
         """The nearest records with what they were searched by. A slow provider may answer after the
         version it was asked for was retired and dropped: then the search is repeated."""
@@ -96,7 +98,7 @@ class Search:
             scope = recall.scope(kind)
             if mode == "text" or not scope.serving:
                 return recall, scope, None
-            matches = self._by_vector(query, scope, limit, filter, recall)
+            matches = self._by_vector(query, scope, limit, conditions, recall)
             if self._store.now() - began < _QUICK or self._are_all_kept(scope):
                 return recall, scope, matches
 
@@ -134,7 +136,7 @@ class Search:
         query: str,
         scope: Scope,
         limit: int,
-        filter: Mapping[str, Any] | None,
+        conditions: Conditions,
         recall: SearchCache,
     ) -> Matches | None:
         """The nearest records of all kinds; None when the model or the index is unavailable."""
@@ -142,7 +144,7 @@ class Search:
             vectors = {model: model.provider.embed_query(query) for model in scope.models}
             found = [
                 self._index.search(
-                    s.version, self._tenant, vectors[s.model], limit, filter, recall.mark
+                    Query(s.version, self._tenant, vectors[s.model], limit, conditions, recall.mark)
                 )
                 for s in scope.serving
             ]
@@ -155,16 +157,15 @@ class Search:
             log.warning("search uses text only: %s", describe(error))
             return None
         all = found[0] if len(found) == 1 else Matches.of(chain.from_iterable(found), limit)
-        if filter and not self._index.shares_store:
-            return self._still_fitting(recall, all, filter)
+        if conditions and not self._index.shares_store:
+            return self._still_fitting(recall, all, conditions)
         return all
 
     def _still_fitting(
-        self, recall: SearchCache, found: Matches, filter: Mapping[str, Any]
+        self, recall: SearchCache, found: Matches, conditions: Conditions
     ) -> Matches:
         """Drop matches that no longer fit the filter: an index outside the store has the metadata
         of its last write."""
-        conditions = parse_filter(filter)
         read = zip(found, recall.read(found.records), strict=True)
         good = (match for match, known in read if known is not None and known.fits(conditions))
         return Matches.best_first(good, len(found))

@@ -12,7 +12,7 @@ import math
 import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from evervec.model.reports import Gate
 from evervec.stores.base import Shared
@@ -85,6 +85,9 @@ class Episode:
         return self.raised and self.told < (1 if self.ended is None else 2)
 
 
+FieldType = Literal["text", "number", "boolean"]
+"""of a metadata field that an index keeps ready for filters"""
+
 SentInSecond = tuple[float, int, int]
 """the latest time within a second, and the requests and tokens that were sent in that second"""
 
@@ -116,6 +119,8 @@ TEMPLATE: NoteKey[str] = NoteKey("template {}", str)
 """the fingerprint of the template with which its records were last rendered"""
 KEPT: NoteKey[int] = NoteKey("kept {}", int)
 """the last record that was kept when its table was detached"""
+INDEX_FIELDS: NoteKey[dict[str, FieldType]] = NoteKey("index fields of {}", json.loads, json.dumps)
+"""the metadata fields that an index keeps ready for filters"""
 
 # of a provider
 GATE: NoteKey[Gate] = NoteKey("gate {}", lambda text: Gate(**json.loads(text)), _json)

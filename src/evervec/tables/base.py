@@ -1,4 +1,4 @@
-"""What an attached table is, and the contract of every engine's triggers.
+"""What an attached table is, and how its rows become records.
 
 Triggers in the writer's own transaction append the keys of changed rows to a narrow log. Workers
 turn the log into jobs, and read the rows when they do the jobs. So a job never embeds less than was
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, Protocol
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
 from evervec.errors import EvervecError, InvalidArgument, InvalidRecord
 from evervec.records.drafts import check_name, make_draft, record_id
@@ -19,6 +20,8 @@ from evervec.settings import Settings
 from evervec.stores.values import Draft
 from evervec.tables.values import as_json, as_words
 
+UNFIT = (InvalidRecord, ValueError, LookupError, AttributeError, ArithmeticError, TypeError)
+"""the errors of a row that cannot be a record"""
 _SHOWN = 60
 """characters of a key in messages"""
 
@@ -67,6 +70,11 @@ class Attachment:
         single = [c for c in (self.title, self.weight, self.tenant) if c is not None]
         return tuple(dict.fromkeys([*self.key, *self.text, *self.metadata, *single]))
 
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that say which record a row is."""
+        return (*self.key, self.tenant) if self.tenant else self.key
+
     def dump(self) -> str:
         return json.dumps({k: v for k, v in asdict(self).items() if k != "sql"})
 
@@ -92,6 +100,11 @@ class Attachment:
         except ValueError:
             read = None
         return [str(v) for v in read] if isinstance(read, list) else []
+
+    def keys_of(self, ids: Iterable[str]) -> list[list[str]]:
+        """The keys of those ids that can be a row's."""
+        keys = map(self.key_of, ids)
+        return [key for key in keys if len(key) == len(self.key)]
 
     def tenant_of(self, row: Row) -> str:
         return row.tenant or self.owner
@@ -159,6 +172,12 @@ def attachment(
     )
 
 
+def trigger_prefix(kind: str) -> str:
+    """The prefix of a kind's trigger names: a hash, because a kind may be any text and trigger
+    names are short."""
+    return f"attached_{blake2b(kind.encode(), digest_size=6).hexdigest()}"
+
+
 class Attached(NamedTuple):
     """An attachment as the store keeps it."""
 
@@ -177,66 +196,3 @@ class Unfit(NamedTuple):
     def __str__(self) -> str:
         shown = self.id if len(self.id) <= _SHOWN else f"{self.id[:_SHOWN]}…"
         return f"{shown!r} ({self.reason})"
-
-
-class Source(Protocol):
-    """The application's own tables in a store's database."""
-
-    def plan(self, attachment: Attachment) -> Attachment:
-        """The attachment with the SQL that attaching runs; `InvalidArgument` names what the table
-        lacks, or what the role may not do."""
-        ...
-
-    def attach(self, attachment: Attachment, *, backfill: bool = True) -> None:
-        """Create the triggers and save the attachment; repeats everything if it was attached
-        before. Without `backfill` the caller handles existing rows."""
-
-    def detach(self, kind: str) -> bool:
-        """Drop the triggers and the attachment; False when there was none."""
-        ...
-
-    def attached(self) -> list[Attached]: ...
-
-    def trouble(self, attachment: Attachment) -> str | None:
-        """What is no longer as it was attached, if anything."""
-        ...
-
-    def fold(self, limit: int) -> int:
-        """Turn logged changes into jobs; returns how many log rows were processed. A row whose key
-        or tenant cannot be a record's is set aside."""
-        ...
-
-    def set_aside(self, attachment: Attachment) -> Unfit | None:
-        """An example of the rows that cannot be records, if any are known. Cheap as long as the
-        last example still exists, or none is known."""
-        ...
-
-    def unfit(self, attachment: Attachment) -> Iterator[Unfit]:
-        """All rows that cannot be records, found by reading all keys; may raise `TableChanged`."""
-        ...
-
-    def logged(self, kind: str, ids: Sequence[str]) -> set[str]:
-        """The ids that are still in the log."""
-        ...
-
-    def backfill(self, limit: int, priority: int) -> int:
-        """Enqueue a slice of the rows that existed before, in order of their keys, and then of the
-        records whose row no longer exists; returns how many were checked."""
-        ...
-
-    def count(self, attachment: Attachment) -> int:
-        """The approximate number of rows in the table."""
-        ...
-
-    def page(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
-        """Rows in order of their keys, after a given key; may raise `TableChanged`."""
-        ...
-
-    def rows(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
-        """The current rows, by record id; may raise `TableChanged`."""
-        ...
-
-    def whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
-        """The current rows with all of their columns, as the driver returns them. Rows with a value
-        that the driver cannot return are left out."""
-        ...

@@ -6,21 +6,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from evervec.errors import InvalidArgument, ValueRefused
-from evervec.stores.named import Queries
-from evervec.stores.postgres import PostgresStore
-from evervec.stores.postgres.connections import Connections, Session
-from evervec.tables.base import Attached, Attachment, Row, TableChanged, Unfit
-from evervec.tables.names import prefix, quoted
-from evervec.tables.postgres_triggers import OUTPUT, Column, Table, events, statements, text_of
-from evervec.tables.source import START, TableSource
+from evervec.errors import InvalidArgument
+from evervec.stores.postgres.connections import Session
+from evervec.stores.sql.engine import Connection
+from evervec.stores.sql.quoting import quoted
+from evervec.tables.attached import Columns, queries
+from evervec.tables.base import Attachment, Row, TableChanged, trigger_prefix
+from evervec.tables.postgres_triggers import (
+    OUTPUT,
+    Column,
+    PostgresTable,
+    events,
+    statements,
+    text_of,
+)
+from evervec.tables.source import TableSource
 
-SQL = Queries.read("evervec.tables", "postgres.sql")
+SQL = queries("postgres", lambda query: query.replace("evervec_", "evervec."))
 
 _PART = r"""(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)"""
 _SQL_NAME = re.compile(rf"{_PART}(?:\.{_PART})?")
@@ -36,67 +43,76 @@ _UNCONVERTED = frozenset(
 )  # fmt: skip
 
 
-class PostgresSource(TableSource[Session]):
-    """Triggers, log and rows of attached tables."""
+class PostgresSource(TableSource[PostgresTable]):
+    """Attached tables in a PostgreSQL database."""
 
-    _store: PostgresStore
+    sql = SQL
+    where = "give its exact name, with its schema if that is not on the search path"
+    to_share = " for key share"
+    to_own = " for update skip locked"
 
-    def __init__(self, store: PostgresStore) -> None:
-        super().__init__(store)
-        self._db = store.db
+    def _find(self, conn: Connection, attachment: Attachment) -> PostgresTable | None:
+        """The table that a name means: where it was attached, else by exact name, else parsed as
+        SQL."""
+        name = attachment.table
+        known = (*attachment.place, None, None)[:2]
+        wanted = (name, bool(_SQL_NAME.fullmatch(name)), *known)
+        row = conn.execute(SQL.find_table, wanted).fetchone()
+        if row is None:
+            return None
+        oid, schema, bare, quoted_name, by_row, rows, may_trigger, role = row
+        columns = {name: Column(*rest) for name, *rest in conn.execute(SQL.columns, (oid,))}
+        place = (schema, bare)
+        return PostgresTable(
+            attachment, quoted_name, rows, columns, oid, place, by_row, may_trigger, role
+        )
 
-    # attaching
-    def plan(self, attachment: Attachment) -> Attachment:
-        return plan(self._db, attachment)
-
-    def attach(self, attachment: Attachment, *, backfill: bool = True) -> None:
-        planned = self.plan(attachment)
-        with self._db.writing(durable=True) as conn:
-            for statement in planned.sql:
-                conn.execute(statement)
-            conn.execute(
-                SQL.put_attached, (planned.kind, planned.dump(), START if backfill else None)
+    def _check(self, conn: Connection, attachment: Attachment) -> PostgresTable:
+        table = super()._check(conn, attachment)
+        types = _key_types(table)
+        if attachment.types not in ((), types):
+            raise TableChanged(
+                f"the type of the key of {attachment.table} changed from "
+                f"{', '.join(attachment.types)} to {', '.join(types)}: attach it again"
             )
-        self._store.wake()
-
-    def detach(self, kind: str) -> bool:
-        with self._db.writing(durable=True) as conn:
-            conn.execute(f"drop function if exists evervec.{prefix(kind)}() cascade")
-            conn.execute(SQL.drop_changes, (kind,))
-            dropped: int = conn.execute(SQL.drop_attached, (kind,)).rowcount
-        return dropped == 1
-
-    def attached(self) -> list[Attached]:
-        with self._db.reading() as conn:
-            return _loaded(conn.execute(SQL.attached))
-
-    def trouble(self, attachment: Attachment) -> str | None:
-        with self._db.reading() as conn:
-            try:
-                table = _check(conn, attachment)
-            except TableChanged as error:
-                return str(error)
-            there = dict(
-                conn.execute(SQL.triggers, (table.oid, prefix(attachment.kind))).fetchall()
+        if hidden := _unreadable(table):
+            raise TableChanged(
+                f"{table.role} may not read {', '.join(hidden)} of {attachment.table}: its owner "
+                f"must run GRANT SELECT ON {table.name} TO {quoted(table.role)}"
             )
-        wanted = {f"{prefix(attachment.kind)}_{event}" for event in events(table)}
-        if missing := sorted(wanted - there.keys()):
-            return (
-                f"{attachment.table} lacks the trigger {', '.join(missing)}, so changes are "
-                "missed: attach it again, or run `evervec verify --repair`"
-            )
-        if off := sorted(name for name, fires in there.items() if not fires):
-            return (
-                f"the trigger {', '.join(off)} of {attachment.table} is disabled, so changes are "
-                "missed: attach the table again, or run `evervec verify --repair`"
-            )
-        return None
+        return table
 
-    # following
-    def logged(self, kind: str, ids: Sequence[str]) -> set[str]:
-        with self._db.reading() as conn:
-            found = {id for (id,) in conn.execute(SQL.logged, (kind,))}
-        return set(ids) if None in found else found & set(ids)
+    def _is_key(self, conn: Connection, table: PostgresTable) -> bool:
+        key = list(table.attachment.key)
+        (is_key,) = conn.execute(SQL.is_key, (table.oid, key)).fetchone()
+        return bool(is_key)
+
+    def _planned(self, table: PostgresTable) -> Attachment:
+        lacks = [] if table.may_trigger else ["TRIGGER"]
+        lacks += ["SELECT"] if _unreadable(table) else []
+        if lacks:
+            raise InvalidArgument(
+                f"{table.role} may not attach {table.attachment.table}: its owner must run "
+                f"GRANT {', '.join(lacks)} ON {table.name} TO {quoted(table.role)}"
+            )
+        sql = tuple(statements(table))
+        return replace(table.attachment, place=table.place, types=_key_types(table), sql=sql)
+
+    def _drop_triggers(self, conn: Connection, kind: str) -> None:
+        conn.execute(f"drop function if exists evervec.{trigger_prefix(kind)}() cascade")
+
+    def _triggers(self, conn: Connection, table: PostgresTable) -> dict[str, bool]:
+        mine = trigger_prefix(table.attachment.kind)
+        return dict(conn.execute(SQL.triggers, (table.oid, mine)).fetchall())
+
+    def _wanted_triggers(self, table: PostgresTable) -> Iterable[str]:
+        return [f"{trigger_prefix(table.attachment.kind)}_{event}" for event in events(table)]
+
+    @contextmanager
+    def _reading(self) -> Iterator[Session]:
+        with self._db.snapshot() as conn:
+            conn.execute(_OUTPUT)
+            yield conn
 
     @contextmanager
     def _writing(self) -> Iterator[Session]:
@@ -107,240 +123,66 @@ class PostgresSource(TableSource[Session]):
     def _raw(self, conn: Session) -> Any:
         return conn.raw
 
-    def _any_changes(self) -> bool:
-        with self._db.reading() as conn:
-            return bool(conn.execute(SQL.any_changes).fetchone()[0])
-
-    def _take_changes(self, conn: Session, limit: int) -> list[tuple[str, str | None, str | None]]:
-        return conn.execute(SQL.take_changes, (limit,)).fetchall()
-
-    def _attached(self, conn: Session) -> list[Attached]:
-        # locked until the end of the transaction, so that a detach sees all jobs made from its log
-        return _loaded(conn.execute(f"{SQL.attached} for key share"))
-
-    def _any_unfinished(self) -> bool:
-        with self._db.reading() as conn:
-            return bool(conn.execute(SQL.any_unfinished).fetchone()[0])
-
-    def _unfinished(self, conn: Session) -> list[tuple[Attachment, str]]:
-        rows = conn.execute(SQL.unfinished).fetchall()
-        return [(Attachment.load(text), position) for text, position in rows]
-
-    def _set_position(self, conn: Session, kind: str, position: str | None) -> None:
-        conn.execute(SQL.set_position, (position, kind))
-
-    def _marked(self, kind: str) -> tuple[str, int] | None:
-        with self._db.reading() as conn:
-            found: tuple[str, int] | None = conn.execute(SQL.marked, (kind,)).fetchone()
-        return found
-
-    def _mark(self, conn: Session, kind: str, example: Unfit) -> bool:
-        return any(first for (first,) in conn.execute(SQL.mark, (example.id, kind)).fetchall())
-
-    def _clear_mark(self, kind: str, times: int) -> None:
-        with self._db.statement() as conn:
-            conn.execute(SQL.clear_mark, (kind, times))
-
     # reading
-    def count(self, attachment: Attachment) -> int:
-        return count(self._db, attachment)
-
-    def page(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
-        with self._reading() as conn:
-            return self._page(conn, attachment, attachment.columns, behind, limit)
-
-    def keys(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
-        with self._reading() as conn:
-            return self._page(conn, attachment, (), behind, limit)
-
     def _page(
         self,
-        conn: Session,
-        attachment: Attachment,
-        columns: Sequence[str],
+        conn: Connection,
+        table: PostgresTable,
+        columns: Columns,
         behind: Sequence[Any],
         limit: int,
     ) -> list[Row]:
-        table = _check(conn, attachment)
-        key = [f"t.{quoted(column)}" for column in attachment.key]
-        known = " and ".join(f"{column} is not null" for column in key)
-        types = [table.columns[column].type for column in attachment.key]
-        marks = ", ".join(f"${n + 2}::text::{type}" for n, type in enumerate(types))
-        beyond = f"and ({', '.join(key)}) > ({marks})" if behind else ""
-        return [
-            _row(attachment, columns, found)
-            for found in conn.execute(
-                f"select {_chosen(attachment, table, columns)} from {table.name} as t "
-                f"where {known} {beyond} order by {', '.join(key)} limit $1",
-                (limit, *behind),
-            )
-        ]
-
-    def rows(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
-        def read(some: Sequence[str]) -> dict[str, Row]:
-            with self._reading() as conn:
-                table = _check(conn, attachment)
-                chosen = _chosen(attachment, table, attachment.columns)
-                found = _among(conn, attachment, table, chosen, some)
-            rows = (_row(attachment, attachment.columns, row) for row in found)
-            return {row.id: row for row in rows}
-
-        return _bisect_bad_values(read, ids)
-
-    def whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
-        def read(some: Sequence[str]) -> dict[str, Row]:
-            with self._reading() as conn:
-                table = _check(conn, attachment)
-                columns = [c for c, column in table.columns.items() if column.readable]
-                values = (f"t.{quoted(column)}" for column in columns)
-                chosen = ", ".join([_keys(attachment), _tenant(attachment), *values])
-                found = _among(conn, attachment, table, chosen, some)
-            rows = (_row(attachment, columns, row) for row in found)
-            return {row.id: row for row in rows}
-
-        return _bisect_bad_values(read, ids)
-
-    @contextmanager
-    def _reading(self) -> Iterator[Session]:
-        with self._db.snapshot() as conn:
-            conn.execute(_OUTPUT)
-            yield conn
-
-
-def plan(db: Connections, attachment: Attachment) -> Attachment:
-    with db.reading() as conn:
-        table = _find(conn, attachment)
-        if table is None:
-            raise InvalidArgument(
-                f"table {attachment.table!r} does not exist in {db.name}: give its exact name, "
-                "with its schema if that is not on the search path"
-            )
-        for column in attachment.columns:
-            if column not in table.columns:
-                raise InvalidArgument(
-                    f"{attachment.table} has no column {column!r}; it has "
-                    f"{', '.join(table.columns)}"
-                )
-        if not conn.execute(SQL.is_key, (table.oid, list(attachment.key))).fetchone()[0]:
-            raise InvalidArgument(
-                f"{', '.join(attachment.key)} is not a key of {attachment.table}: name the "
-                "columns of its primary key, or of a unique index without conditions"
-            )
-        lacks = [] if table.may_trigger else ["trigger"]
-        lacks += ["select"] if _unreadable(attachment, table) else []
-        if lacks:
-            raise InvalidArgument(
-                f"{table.role} may not attach {attachment.table}: its owner must run "
-                f"GRANT {', '.join(lacks).upper()} ON {table.name} TO {quoted(table.role)}"
-            )
-    types = tuple(table.columns[column].type for column in attachment.key)
-    planned = replace(attachment, place=table.place, types=types)
-    return replace(planned, sql=tuple(statements(planned, table)))
-
-
-def count(db: Connections, attachment: Attachment) -> int:
-    with db.reading() as conn:
-        table = _find(conn, attachment)
-        if table is None:
-            return 0
-        if table.rows > 100_000:
-            return table.rows
-        rows: int = conn.execute(f"select count(*) from {table.name}").fetchone()[0]
-    return rows
-
-
-def _loaded(rows: Iterable[tuple[str, bool]]) -> list[Attached]:
-    return [Attached(Attachment.load(text), done) for text, done in rows]
-
-
-def _bisect_bad_values(
-    read: Callable[[Sequence[str]], dict[str, Row]], ids: Sequence[str]
-) -> dict[str, Row]:
-    """Read rows; bisect around an id that is not valid for the key's type, or a value that Python
-    cannot represent, so that the other rows are still read."""
-    if not ids:
-        return {}
-    try:
-        return read(ids)
-    except ValueRefused:
-        pass
-    if len(ids) == 1:
-        return {}
-    half = len(ids) // 2
-    return _bisect_bad_values(read, ids[:half]) | _bisect_bad_values(read, ids[half:])
-
-
-def _find(conn: Session, attachment: Attachment) -> Table | None:
-    """The table that a name means: where it was attached, else by exact name, else parsed as
-    SQL."""
-    name = attachment.table
-    place = (*attachment.place, None, None)[:2]
-    row = conn.execute(SQL.find_table, (name, bool(_SQL_NAME.fullmatch(name)), *place)).fetchone()
-    if row is None:
-        return None
-    columns = {name: Column(*rest) for name, *rest in conn.execute(SQL.columns, (row[0],))}
-    return Table._make((*row, columns))
-
-
-def _check(conn: Session, attachment: Attachment) -> Table:
-    table = _find(conn, attachment)
-    if table is None:
-        raise TableChanged(
-            f"the table {attachment.table} is gone: detach it, or attach its new name"
+        key = ", ".join(table.key)
+        known = " and ".join(f"{column} is not null" for column in table.key)
+        types = enumerate(_key_types(table))
+        marks = ", ".join(f"${n + 2}::text::{type}" for n, type in types)
+        beyond = f"and ({key}) > ({marks})" if behind else ""
+        found = conn.execute(
+            f"select {_chosen(table, columns)} from {table.name} as t "
+            f"where {known} {beyond} order by {key} limit $1",
+            (limit, *behind),
         )
-    if gone := [column for column in attachment.columns if column not in table.columns]:
-        raise TableChanged(
-            f"{attachment.table} no longer has the column {', '.join(gone)}: attach it again"
-        )
-    types = tuple(table.columns[column].type for column in attachment.key)
-    if attachment.types not in ((), types):
-        raise TableChanged(
-            f"the type of the key of {attachment.table} changed from "
-            f"{', '.join(attachment.types)} to {', '.join(types)}: attach it again"
-        )
-    if hidden := _unreadable(attachment, table):
-        raise TableChanged(
-            f"{table.role} may not read {', '.join(hidden)} of {attachment.table}: its owner must "
-            f"run GRANT SELECT ON {table.name} TO {quoted(table.role)}"
-        )
-    return table
+        return [_row(table, columns, row) for row in found]
+
+    def _among(
+        self, conn: Connection, table: PostgresTable, ids: Sequence[str], *, whole: bool
+    ) -> list[Row]:
+        keys = table.attachment.keys_of(ids)
+        if not keys:
+            return []
+        columns: Columns = table.attachment.columns
+        if whole:
+            columns = [name for name, column in table.columns.items() if column.readable]
+        wanted = [list(column) for column in zip(*keys, strict=True)]
+        places = ", ".join(f"${n + 1}::text[]" for n in range(len(wanted)))
+        names = ", ".join(f"k{n}" for n in range(len(wanted)))
+        types = enumerate(zip(table.key, _key_types(table), strict=True))
+        same = " and ".join(f"{column} = w.k{n}::{type}" for n, (column, type) in types)
+        found = conn.execute(
+            f"select {_chosen(table, columns, as_is=whole)} "
+            f"from unnest({places}) as w ({names}) join {table.name} as t on {same}",
+            wanted,
+        ).fetchall()
+        return [_row(table, columns, row) for row in found]
 
 
-def _unreadable(attachment: Attachment, table: Table) -> list[str]:
-    return [column for column in attachment.columns if not table.columns[column].readable]
+def _key_types(table: PostgresTable) -> tuple[str, ...]:
+    return tuple(table.columns[column].type for column in table.attachment.key)
 
 
-def _among(
-    conn: Session, attachment: Attachment, table: Table, chosen: str, ids: Sequence[str]
-) -> list[tuple[Any, ...]]:
-    keys = [key for id in ids if len(key := attachment.key_of(id)) == len(attachment.key)]
-    if not keys:
-        return []
-    wanted = [list(column) for column in zip(*keys, strict=True)]
-    places = ", ".join(f"${n + 1}::text[]" for n in range(len(wanted)))
-    names = ", ".join(f"k{n}" for n in range(len(wanted)))
-    same = " and ".join(
-        f"t.{quoted(column)} = w.k{n}::{table.columns[column].type}"
-        for n, column in enumerate(attachment.key)
-    )
-    return conn.execute(
-        f"select {chosen} from unnest({places}) as w ({names}) join {table.name} as t on {same}",
-        wanted,
-    ).fetchall()
+def _unreadable(table: PostgresTable) -> list[str]:
+    return [column for column in table.attachment.columns if not table.columns[column].readable]
 
 
-def _keys(attachment: Attachment) -> str:
-    return ", ".join(text_of(f"t.{quoted(column)}") for column in attachment.key)
-
-
-def _tenant(attachment: Attachment) -> str:
-    return text_of(f"t.{quoted(attachment.tenant)}") if attachment.tenant else "null"
-
-
-def _chosen(attachment: Attachment, table: Table, columns: Sequence[str]) -> str:
+def _chosen(table: PostgresTable, columns: Columns, *, as_is: bool = False) -> str:
     """Key and tenant as the triggers write them, then columns."""
-    values = [_value(f"t.{quoted(column)}", table.columns[column]) for column in columns]
-    return ", ".join([_keys(attachment), _tenant(attachment), *values])
+    keys, tenant = map(text_of, table.key), "null"
+    if owner := table.attachment.tenant:
+        tenant = text_of(f"t.{quoted(owner)}")
+    values = [
+        f"t.{quoted(c)}" if as_is else _value(f"t.{quoted(c)}", table.columns[c]) for c in columns
+    ]
+    return ", ".join([*keys, tenant, *values])
 
 
 def _value(name: str, column: Column) -> str:
@@ -353,9 +195,8 @@ def _value(name: str, column: Column) -> str:
     return f"to_json({name}) #>> '{{}}'" if column.category == "D" else f"{name}::text"
 
 
-def _row(attachment: Attachment, columns: Sequence[str], found: Sequence[Any]) -> Row:
-    size = len(attachment.key)
-    key, values = found[:size], found[size + 1 :]
-    return Row(
-        attachment.id_of(key), found[size] or None, dict(zip(columns, values, strict=True)), key
-    )
+def _row(table: PostgresTable, columns: Columns, found: Sequence[Any]) -> Row:
+    size = len(table.key)
+    key, tenant, values = found[:size], found[size], found[size + 1 :]
+    id = table.attachment.id_of(key)
+    return Row(id, tenant or None, dict(zip(columns, values, strict=True)), key)

@@ -1,4 +1,4 @@
--- The queries of attached tables in PostgreSQL.
+-- The queries of attached tables that differ in PostgreSQL.
 
 -- name: find_table
 -- where it was attached, or by exact name, or parsed as SQL; by row: a parent or a partition
@@ -42,50 +42,9 @@ select exists (
 select t.tgname::text, t.tgenabled in ('O', 'A') from pg_trigger as t
 where t.tgrelid = $1 and not t.tgisinternal and starts_with(t.tgname, $2)
 
--- name: attached
-select definition, position is null from evervec.attached order by kind
-
--- name: put_attached
-insert into evervec.attached (kind, definition, position) values ($1, $2, $3)
-on conflict (kind) do update
-set definition = excluded.definition, position = excluded.position, unfit = null, times_unfit = 0
-
--- name: drop_attached
-delete from evervec.attached where kind = $1
-
--- name: drop_changes
-delete from evervec.changes where kind = $1
-
--- name: any_changes
-select exists (select 1 from evervec.changes)
-
 -- name: take_changes
 delete from evervec.changes
 where ctid = any (array (
     select ctid from evervec.changes limit $1 for update skip locked))
 returning kind, tenant, id
 
--- name: logged
-select id from evervec.changes where kind = $1
-
--- name: any_unfinished
-select exists (select 1 from evervec.attached where position is not null)
-
--- name: unfinished
-select definition, position from evervec.attached
-where position is not null
-order by kind
-for update skip locked
-
--- name: set_position
-update evervec.attached set position = $1 where kind = $2
-
--- name: marked
-select unfit, times_unfit from evervec.attached where kind = $1 and unfit is not null
-
--- name: mark
-update evervec.attached set unfit = $1, times_unfit = times_unfit + 1 where kind = $2
-returning times_unfit = 1
-
--- name: clear_mark
-update evervec.attached set unfit = null, times_unfit = 0 where kind = $1 and times_unfit = $2

@@ -12,11 +12,13 @@ their partitions are logged row by row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from evervec.tables.base import Attachment
-from evervec.tables.names import literal, prefix, quoted
+from evervec.stores.sql.quoting import literal, quoted
+from evervec.tables.attached import Table
+from evervec.tables.base import Attachment, trigger_prefix
 
 OUTPUT = {
     "datestyle": "'ISO, YMD'",
@@ -43,40 +45,37 @@ class Column(NamedTuple):
     readable: bool
 
 
-class Table(NamedTuple):
+@dataclass(frozen=True)
+class PostgresTable(Table):
+    """A table with the role that uses it."""
+
+    columns: Mapping[str, Column]
     oid: int
-    schema: str
-    bare_name: str
-    name: str
-    """quoted, with its schema"""
+    place: tuple[str, str]
+    """schema and name"""
     by_row: bool
     """a parent or a partition: it may be written through another table"""
-    rows: int
     may_trigger: bool
     role: str
-    columns: dict[str, Column]
-
-    @property
-    def place(self) -> tuple[str, str]:
-        return self.schema, self.bare_name
 
 
-def events(table: Table) -> tuple[str, ...]:
+def events(table: PostgresTable) -> tuple[str, ...]:
     """The triggers that must exist, by the suffixes of their names."""
     if table.by_row:
         return ("rows", "truncate")
     return ("insert", "update", "delete", "truncate")
 
 
-def statements(attachment: Attachment, table: Table) -> list[str]:
+def statements(table: PostgresTable) -> list[str]:
     """The statements that create the function and its triggers."""
-    name = prefix(attachment.kind)
+    attachment = table.attachment
+    name = trigger_prefix(attachment.kind)
     function = f"evervec.{name}"
-    body = _row_body(attachment, table) if table.by_row else _statement_body(attachment, table)
+    body = _body(attachment, _row_steps(table) if table.by_row else _statement_steps(table))
     # joining the old and new rows of a bulk update needs memory
     rights = "security definer set search_path = pg_catalog, pg_temp set work_mem = '64MB'"
-    written = [*attachment.key, *([attachment.tenant] if attachment.tenant else [])]
-    if any(table.columns[column].base not in _SESSION_INDEPENDENT for column in written):
+    written = [table.columns[column].base for column in attachment.identity]
+    if not _SESSION_INDEPENDENT.issuperset(written):
         rights += "".join(f" set {setting} = {value}" for setting, value in OUTPUT.items())
     call = f"execute function {function}()"
     made = [
@@ -107,55 +106,105 @@ def text_of(value: str) -> str:
     return f"format('%s', {value})"
 
 
-def _statement_body(attachment: Attachment, table: Table) -> str:
-    """The keys that a statement changed. For an update: removed keys, new keys, and keys whose
-    watched columns differ."""
-    joined = _by_value if _is_exact(attachment, table) else _by_text
-    virtual = any(table.columns[column].virtual for column in attachment.columns)
+class _Steps(NamedTuple):
+    """What the function does, in SQL."""
+
+    check_old: str
+    check_new: str
+    """fail if a column is gone"""
+    insert: str
+    delete: str
+    update: str
+    """log the keys"""
+
+
+def _body(attachment: Attachment, steps: _Steps) -> str:
     return f"""
 begin
     if tg_op = 'TRUNCATE' then
-        {_log_all(attachment)}
+        {_INSERT} values ({literal(attachment.kind)}, null, null);
         return null;
     end if;
     begin
         if tg_op = 'DELETE' then
-            {_check(attachment, table, "old_rows")}
+            {steps.check_old}
         else
-            {_check(attachment, table, "new_rows")}
+            {steps.check_new}
         end if;
-    {_UNDEFINED}
+    exception when undefined_column then
+        -- a dropped column must not stop the application: status and doctor report it, and
+        -- attaching the table again checks all of its rows
+        return null;
     end;
     if tg_op = 'INSERT' then
-        {_INSERT} select {_values(attachment, "r")} from new_rows as r
-        where {_is_known(attachment, "r")};
+        {steps.insert}
     elsif tg_op = 'DELETE' then
-        {_INSERT} select {_values(attachment, "r")} from old_rows as r
-        where {_is_known(attachment, "r")};
+        {steps.delete}
     else
-        {joined(attachment, virtual)}
+        {steps.update}
     end if;
     return null;
 end
 """
 
 
-def _is_exact(attachment: Attachment, table: Table) -> bool:
+def _statement_steps(table: PostgresTable) -> _Steps:
+    """The keys that a statement changed. For an update: removed keys, new keys, and keys whose
+    watched columns differ."""
+    attachment = table.attachment
+    joined = _by_value if _is_exact(table) else _by_text
+    return _Steps(
+        _check(table, "old_rows"),
+        _check(table, "new_rows"),
+        _log(attachment, "r", " from new_rows as r"),
+        _log(attachment, "r", " from old_rows as r"),
+        joined(attachment, _has_virtual(table)),
+    )
+
+
+def _row_steps(table: PostgresTable) -> _Steps:
+    attachment = table.attachment
+    old, new = _columns(attachment, "old"), _columns(attachment, "new")
+    differs = "true" if _has_virtual(table) else f"record_image_ne(row({old}), row({new}))"
+    was, now = (
+        ", ".join(f"{row}.{quoted(c)}" for c in attachment.identity) for row in ("old", "new")
+    )
+    log_old, log_new = _log(attachment, "old"), _log(attachment, "new")
+    return _Steps(
+        f"perform {old};",
+        f"perform {new};",
+        log_new,
+        log_old,
+        f"""if {differs} then
+            {log_new}
+            if record_image_ne(row({was}), row({now})) then
+                {log_old}
+            end if;
+        end if;""",
+    )
+
+
+def _has_virtual(table: PostgresTable) -> bool:
+    return any(table.columns[column].virtual for column in table.attachment.columns)
+
+
+def _is_exact(table: PostgresTable) -> bool:
     """Whether keys can be compared by value: only if equal keys are always written the same."""
+    attachment = table.attachment
     exact = all(table.columns[column].type in _EXACT for column in attachment.key)
     return exact and attachment.tenant is None
 
 
-def _check(attachment: Attachment, table: Table, rows: str) -> str:
+def _check(table: PostgresTable, rows: str) -> str:
     """Raise if a column is gone, and return if a key has another type now, whose `=` might be
     user-defined. The table must then be attached again, as status and doctor report."""
-    named = f"(select {_columns(attachment, 'r')} from {rows} as r)"
-    if not _is_exact(attachment, table):
+    named = f"(select {_columns(table.attachment, 'r')} from {rows} as r)"
+    if not _is_exact(table):
         return f"perform from {named} as r limit 0;"
     other = " or ".join(
         f"pg_typeof((select r.{quoted(column)} from {named} as r limit 0)) "
         f"<> 'pg_catalog.{table.columns[column].base}'::regtype"
-        for column in attachment.key
+        for column in table.attachment.key
     )
     return f"if {other} then return null; end if;"
 
@@ -201,54 +250,9 @@ def _by_text(attachment: Attachment, virtual: bool) -> str:
     )
 
 
-def _row_body(attachment: Attachment, table: Table) -> str:
-    virtual = any(table.columns[column].virtual for column in attachment.columns)
-    old, new = _columns(attachment, "old"), _columns(attachment, "new")
-    differs = "true" if virtual else f"record_image_ne(row({old}), row({new}))"
-    moves = [*attachment.key, *([attachment.tenant] if attachment.tenant else [])]
-    parts = [", ".join(f"{row}.{quoted(c)}" for c in moves) for row in ("old", "new")]
-    moved = f"record_image_ne(row({parts[0]}), row({parts[1]}))"
-    return f"""
-begin
-    if tg_op = 'TRUNCATE' then
-        {_log_all(attachment)}
-        return null;
-    end if;
-    begin
-        if tg_op = 'DELETE' then
-            perform {old};
-        else
-            perform {new};
-        end if;
-    {_UNDEFINED}
-    end;
-    if tg_op = 'DELETE' then
-        {_log(attachment, "old")}
-    elsif tg_op = 'INSERT' then
-        {_log(attachment, "new")}
-    elsif {differs} then
-        {_log(attachment, "new")}
-        if {moved} then
-            {_log(attachment, "old")}
-        end if;
-    end if;
-    return null;
-end
-"""
-
-
-_UNDEFINED = """exception when undefined_column then
-        -- a dropped column must not stop the application: status and doctor report it, and
-        -- attaching the table again checks all of its rows
-        return null;"""
-
-
-def _log(attachment: Attachment, row: str) -> str:
-    return f"{_INSERT} select {_values(attachment, row)} where {_is_known(attachment, row)};"
-
-
-def _log_all(attachment: Attachment) -> str:
-    return f"{_INSERT} values ({literal(attachment.kind)}, null, null);"
+def _log(attachment: Attachment, row: str, rows: str = "") -> str:
+    values = f"{literal(attachment.kind)}, {_tenant(attachment, row)}, {_id(attachment, row)}"
+    return f"{_INSERT} select {values}{rows} where {_is_known(attachment, row)};"
 
 
 def _columns(attachment: Attachment, row: str) -> str:
@@ -258,10 +262,6 @@ def _columns(attachment: Attachment, row: str) -> str:
 def _is_known(attachment: Attachment, row: str) -> str:
     """A row without a key is not a record."""
     return " and ".join(f"{row}.{quoted(column)} is not null" for column in attachment.key)
-
-
-def _values(attachment: Attachment, row: str) -> str:
-    return f"{literal(attachment.kind)}, {_tenant(attachment, row)}, {_id(attachment, row)}"
 
 
 def _tenant(attachment: Attachment, row: str) -> str:

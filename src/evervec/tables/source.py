@@ -9,33 +9,31 @@ from __future__ import annotations
 
 import json
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from evervec.errors import InvalidArgument, InvalidRecord, ValueRefused
-from evervec.stores.base import Store
+from evervec.stores.slices import expected_slices
+from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.retries import retried_whole
 from evervec.stores.values import Expected
-from evervec.tables.base import Attached, Attachment, Row, TableChanged, Unfit
+from evervec.tables.attached import AttachedTables, Found
+from evervec.tables.base import Attachment, Row, TableChanged, Unfit
 
 log = logging.getLogger("evervec")
-Conn = TypeVar("Conn")
-START = "[]"
-"""the position of a backfill that has not begun"""
 _AT_ONCE = 5000
 
 
-class TableSource(ABC, Generic[Conn]):
-    """The part of a source that does not depend on the engine."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
+class TableSource(AttachedTables[Found]):
+    """The application's own tables in a store's database, which are followed."""
 
     @retried_whole
     def fold(self, limit: int) -> int:
+        """Turn logged changes into jobs; returns how many log rows were processed. A row whose key
+        or tenant cannot be a record's is set aside."""
         if not self._any_changes():
             return 0
         changes = _Changes()
@@ -62,6 +60,8 @@ class TableSource(ABC, Generic[Conn]):
 
     # rows that cannot be records
     def set_aside(self, attachment: Attachment) -> Unfit | None:
+        """An example of the rows that cannot be records, if any are known. Cheap as long as the
+        last example still exists, or none is known."""
         marked = self._marked(attachment.kind)
         if marked is None:
             return None
@@ -78,17 +78,20 @@ class TableSource(ABC, Generic[Conn]):
         return found
 
     def unfit(self, attachment: Attachment) -> Iterator[Unfit]:
+        """All rows that cannot be records, found by reading all keys; may raise `TableChanged`."""
         behind: Sequence[Any] = ()
         while rows := self.keys(attachment, behind, _AT_ONCE):
             behind = rows[-1].key
             yield from filter(None, (unfit(attachment, row) for row in rows))
 
-    def _put_aside(self, conn: Conn, found: Mapping[str, Unfit]) -> dict[str, Unfit]:
+    def _put_aside(self, conn: Connection, found: Mapping[str, Unfit]) -> dict[str, Unfit]:
         """Remember an example by kind; returns those of kinds that had none before."""
         return {kind: example for kind, example in found.items() if self._mark(conn, kind, example)}
 
     @retried_whole
     def backfill(self, limit: int, priority: int) -> int:
+        """Enqueue a slice of the rows that existed before, in order of their keys, and then of the
+        records whose row no longer exists; returns how many were checked."""
         if not self._any_unfinished():
             return 0
         with self._writing() as conn:
@@ -103,13 +106,14 @@ class TableSource(ABC, Generic[Conn]):
         return count
 
     def _go_on(
-        self, conn: Conn, attachment: Attachment, position: Any, limit: int, priority: int
+        self, conn: Connection, attachment: Attachment, position: Any, limit: int, priority: int
     ) -> tuple[int, dict[str, Unfit]]:
         """Continue a backfill: rows after a key first; when there are no more, records after a
         number."""
         if isinstance(position, dict):
             return self._sweep(conn, attachment, position["record"], limit, priority), {}
-        rows = self._page(conn, attachment, (), [_unpacked(part) for part in position], limit)
+        behind = [_unpacked(part) for part in position]
+        rows = self._page(conn, self._check(conn, attachment), (), behind, limit)
         if not rows:
             return self._sweep(conn, attachment, 0, limit, priority), {}
         changes = _Changes()
@@ -121,7 +125,7 @@ class TableSource(ABC, Generic[Conn]):
         return len(rows), self._put_aside(conn, changes.unfit)
 
     def _sweep(
-        self, conn: Conn, attachment: Attachment, after: int, limit: int, priority: int
+        self, conn: Connection, attachment: Attachment, after: int, limit: int, priority: int
     ) -> int:
         """Enqueue records whose rows are gone: deleted while no trigger existed, or of a table that
         the kind was attached to before."""
@@ -142,17 +146,15 @@ class TableSource(ABC, Generic[Conn]):
     ) -> Iterator[list[Expected]]:
         for collection in self._store.versions.collections():
             if collection.kind == kind and collection.state == "serving":
-                while found := self._store.records.expected(None, collection.version, after, limit):
-                    yield found
-                    after = found[-1].record
+                yield from expected_slices(self._store, collection.version, limit, after)
 
-    def _enqueue(self, conn: Conn, changes: _Changes, priority: int) -> None:
+    def _enqueue(self, conn: Connection, changes: _Changes, priority: int) -> None:
         for (tenant, kind), ids in sorted(changes.ids.items()):
             for id, error in self._enqueue_each(conn, tenant, kind, list(ids), priority):
                 changes.unfit[kind] = Unfit(tenant, id, str(error))
 
     def _enqueue_each(
-        self, conn: Conn, tenant: str, kind: str, ids: list[str], priority: int
+        self, conn: Connection, tenant: str, kind: str, ids: list[str], priority: int
     ) -> list[tuple[str, ValueRefused]]:
         """Enqueue ids; those that the store refuses are found by bisection."""
         try:
@@ -171,65 +173,17 @@ class TableSource(ABC, Generic[Conn]):
             for refused in self._enqueue_each(conn, tenant, kind, some, priority)
         ]
 
-    # implemented by the engine
     @abstractmethod
-    def _writing(self) -> AbstractContextManager[Conn]:
-        """A transaction that need not be durable at once: a lost fold is repeated."""
+    def _writing(self) -> AbstractContextManager[Connection]:
+        """A transaction that need not be durable at once, because a lost fold is repeated; it
+        returns keys as the triggers write them."""
 
     @abstractmethod
-    def _raw(self, conn: Conn) -> Any: ...
+    def _raw(self, conn: Any) -> Any:
+        """The driver's connection."""
 
-    @abstractmethod
-    def _any_changes(self) -> bool: ...
 
-    @abstractmethod
-    def _take_changes(self, conn: Conn, limit: int) -> Sequence[tuple[str, str | None, str | None]]:
-        """Kind, tenant and id; without an id: the table was truncated."""
-
-    @abstractmethod
-    def _attached(self, conn: Conn) -> list[Attached]: ...
-
-    @abstractmethod
-    def _any_unfinished(self) -> bool: ...
-
-    @abstractmethod
-    def _unfinished(self, conn: Conn) -> Sequence[tuple[Attachment, str]]:
-        """Attachments that no other process is backfilling, each with its position."""
-
-    @abstractmethod
-    def _set_position(self, conn: Conn, kind: str, position: str | None) -> None: ...
-
-    @abstractmethod
-    def _page(
-        self,
-        conn: Conn,
-        attachment: Attachment,
-        columns: Sequence[str],
-        behind: Sequence[Any],
-        limit: int,
-    ) -> list[Row]: ...
-
-    @abstractmethod
-    def _marked(self, kind: str) -> tuple[str, int] | None:
-        """The id of a row that was set aside, and how many were since the mark was cleared."""
-
-    @abstractmethod
-    def _mark(self, conn: Conn, kind: str, example: Unfit) -> bool:
-        """Remember that a row was set aside; returns whether none was before."""
-
-    @abstractmethod
-    def _clear_mark(self, kind: str, times: int) -> None:
-        """Clear the mark, unless another row was set aside since."""
-
-    @abstractmethod
-    def keys(self, attachment: Attachment, behind: Sequence[Any], limit: int) -> list[Row]:
-        """Like `page`, without any values."""
-
-    @abstractmethod
-    def trouble(self, attachment: Attachment) -> str | None: ...
-
-    @abstractmethod
-    def rows(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]: ...
+Source = TableSource[Any]
 
 
 class _Changes:

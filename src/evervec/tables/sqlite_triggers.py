@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from evervec.tables.base import Attachment
-from evervec.tables.names import literal, prefix, quoted
+from evervec.stores.sql.quoting import literal, quoted
+from evervec.tables.attached import Table
+from evervec.tables.base import Attachment, trigger_prefix
 
 _TYPED = ("INT", "CHAR", "CLOB", "TEXT")
 """type names that SQLite checks before it checks for BLOB"""
@@ -15,13 +16,14 @@ def has_affinity(declared: str) -> bool:
     return any(word in declared for word in _TYPED) or bool(declared and "BLOB" not in declared)
 
 
-def key_texts(attachment: Attachment, types: Mapping[str, str], row: str) -> list[str]:
+def key_texts(table: Table, row: str) -> list[str]:
     """The values of a row's key as texts by which the row can be found again."""
     return [
         text_of(
-            f"{row}.{quoted(column)}", _BYTES_NOT_AN_ID if has_affinity(types[column]) else _BYTES
+            f"{row}.{quoted(column)}",
+            _BYTES_NOT_AN_ID if has_affinity(table.columns[column]) else _BYTES,
         )
-        for column in attachment.key
+        for column in table.attachment.key
     ]
 
 
@@ -54,23 +56,23 @@ def is_known(attachment: Attachment, row: str) -> str:
     return " and ".join(f"{row}.{quoted(column)} is not null" for column in attachment.key)
 
 
-def triggers(attachment: Attachment, types: Mapping[str, str]) -> dict[str, str]:
+def triggers(table: Table) -> dict[str, str]:
     """The triggers by name. They only append to a narrow log, in the writer's transaction.
 
     Columns are compared whatever the statement sets, because generated columns are never set, and
     byte by byte, because some collations treat different texts as equal.
     """
-    name, table = f"evervec_{prefix(attachment.kind)}", quoted(attachment.table)
-    moves = (*attachment.key, *([attachment.tenant] if attachment.tenant else []))
-    new, old = _log(attachment, types, "new"), _log(attachment, types, "old")
-    moved = _log(attachment, types, "old", _differs(moves))
+    attachment = table.attachment
+    name = f"evervec_{trigger_prefix(attachment.kind)}"
+    new, old = _log(table, "new"), _log(table, "old")
+    moved = _log(table, "old", _differs(attachment.identity))
     events = (
         ("insert", "", new),
         ("update", f"when {_differs(attachment.columns)} ", f"{new} {moved}"),
         ("delete", "", old),
     )
     return {
-        f"{name}_{event}": f"create trigger {name}_{event} after {event} on {table} "
+        f"{name}_{event}": f"create trigger {name}_{event} after {event} on {table.name} "
         f"{when}begin {body} end"
         for event, when, body in events
     }
@@ -80,8 +82,8 @@ def _differs(columns: Iterable[str]) -> str:
     return " or ".join(f"old.{quoted(c)} is not new.{quoted(c)} collate binary" for c in columns)
 
 
-def _log(attachment: Attachment, types: Mapping[str, str], row: str, when: str = "") -> str:
-    texts = key_texts(attachment, types, row)
+def _log(table: Table, row: str, when: str = "") -> str:
+    attachment, texts = table.attachment, key_texts(table, row)
     id = texts[0] if len(texts) == 1 else f"json_array({', '.join(texts)})"
     where = is_known(attachment, row) + (f" and ({when})" if when else "")
     return (

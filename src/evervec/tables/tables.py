@@ -5,31 +5,29 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from evervec.errors import InvalidArgument, InvalidRecord, StoreClosed, StoreError
+from evervec.errors import InvalidArgument, StoreClosed, StoreError
 from evervec.model.jobs import Job
 from evervec.model.records import Hit
-from evervec.model.reports import Findings
 from evervec.settings import Settings
 from evervec.stores import notes
 from evervec.stores.base import Store
-from evervec.stores.values import Draft, Expected
-from evervec.tables.base import Attached, Attachment, Row, Source, TableChanged, Unfit
+from evervec.stores.slices import expected_slices
+from evervec.stores.values import Expected
+from evervec.tables.base import Attached, Attachment, Row, TableChanged, Unfit
+from evervec.tables.source import Source
 
 log = logging.getLogger("evervec")
 
 FoundRow = tuple[Attachment, Row | TableChanged | None]
 """the row of a job, or why it cannot be read"""
-UNFIT = (InvalidRecord, ValueError, LookupError, AttributeError, ArithmeticError, TypeError)
-"""the errors of a row that cannot be a record"""
 
 _KNOWN_SECONDS = 1.0
 """how long a writer may use the attachments that it has read"""
 _FOLDED_AT_ONCE = 5000
-_COMPARED_AT_ONCE = 2000
 _FILLED_AT_ONCE = 1000
 
 
@@ -37,47 +35,47 @@ class Tables:
     """The tables attached to a store, read again whenever changes are processed or a caller
     asks."""
 
-    def __init__(self, source: Source | None, settings: Settings) -> None:
+    def __init__(self, source: Source | None, store: Store, settings: Settings) -> None:
         self.source = source
-        self._settings = settings
+        self.store = store
+        self.settings = settings
         self._failing: dict[str, StoreError] = {}
         """the last error of each step that failed"""
         self._known: dict[str, Attachment] = {}
         self._known_until = 0.0
 
-    def attach(
-        self, store: Store, wanted: Attachment, *, dry_run: bool, replace: bool
-    ) -> Attachment:
+    def attach(self, wanted: Attachment, *, dry_run: bool, replace: bool) -> Attachment:
         """Follow a table; returns the attachment as its database has it. A kind with records of
         another origin is refused, unless `replace` allows their deletion."""
         source = self._required()
         planned = source.plan(wanted)
         if not replace:
-            self.check_free(store, wanted.kind)
+            self.check_free(wanted.kind)
         if not dry_run:
             self._forget()
             source.attach(planned)
-            notes.KEPT.of(wanted.kind).put(store.shared, None)
+            notes.KEPT.of(wanted.kind).put(self.store.shared, None)
         return planned
 
-    def check_free(self, store: Store, kind: str) -> None:
+    def check_free(self, kind: str) -> None:
         """Refuse a kind with records that were not made from a table: attaching deletes all records
         that are not rows of the table."""
         if kind in self.by_kind():
             return
-        behind = notes.KEPT.of(kind).get(store.shared) or 0
-        for collection in store.versions.collections():
-            after = behind
-            while collection.kind == kind and (
-                found := store.records.expected(None, collection.version, after, _FILLED_AT_ONCE)
-            ):
-                if any(record.live for record in found):
-                    raise InvalidArgument(
-                        f"the kind {kind!r} has records that are not rows of a table, and "
-                        "attaching one would delete them: choose another kind, or give "
-                        "replace=True (--replace)"
-                    )
-                after = found[-1].record
+        kept = notes.KEPT.of(kind).get(self.store.shared) or 0
+        for found in self._records(kind, kept):
+            if any(record.live for record in found):
+                raise InvalidArgument(
+                    f"the kind {kind!r} has records that are not rows of a table, and attaching "
+                    "one would delete them: choose another kind, or give replace=True (--replace)"
+                )
+
+    def _records(self, kind: str, after: int = 0) -> Iterator[list[Expected]]:
+        """The records of a kind, in each of its versions, slice by slice."""
+        for collection in self.store.versions.collections():
+            if collection.kind == kind:
+                version = collection.version
+                yield from expected_slices(self.store, version, _FILLED_AT_ONCE, after)
 
     def check_writable(self, kind: str) -> None:
         """Refuse a kind that follows a table, as far as this process knows: another one may have
@@ -95,7 +93,7 @@ class Tables:
     def _forget(self) -> None:
         self._known_until = 0.0
 
-    def detach(self, store: Store, table: str, *, keep: bool) -> int:
+    def detach(self, table: str, *, keep: bool) -> int:
         """Stop following a table or kind, and delete its records unless `keep`; returns how many
         were deleted."""
         mine = [a for a in self.by_kind().values() if table in (a.table, a.kind)]
@@ -105,11 +103,30 @@ class Tables:
         for one in mine:
             self._forget()
             self._required().detach(one.kind)
-            deleted, last = self.let_go(store, one.kind, keep=keep)
+            deleted, last = self._let_go(one.kind, keep=keep)
             gone += deleted
             if keep:  # remember that they came from a table, so that one can be attached again
-                notes.KEPT.of(one.kind).put(store.shared, last)
+                notes.KEPT.of(one.kind).put(self.store.shared, last)
         return gone
+
+    def _let_go(self, kind: str, *, keep: bool) -> tuple[int, int]:
+        """Delete the records of a kind that is no longer attached. With `keep`, embed as they are
+        the records whose rows were still to be read. Returns how many were deleted, and the last
+        record's number."""
+        gone = last = 0
+        for found in self._records(kind):
+            last = max(last, found[-1].record)
+            ids: dict[tuple[str, bool], list[str]] = defaultdict(list)
+            for record in found:
+                if not keep or record.busy:
+                    ids[record.tenant, keep and record.live].append(record.id)
+            for (tenant, stays), mine in ids.items():
+                if stays:
+                    self.store.changes.enqueue(tenant, kind, mine, loaded=False, owing=False)
+                else:
+                    deleted = self.store.changes.delete(tenant, kind, mine)
+                    gone += sum(ticket.accepted for ticket in deleted)
+        return (0 if keep else gone), last
 
     def _required(self) -> Source:
         if self.source is None:
@@ -177,9 +194,9 @@ class Tables:
         gone, renamed, or without their triggers, and rows that cannot be indexed, with their
         number. Reads the keys of all attached tables."""
         for attachment, _ in self.attached():
-            yield from self._troubles(attachment, tenant)
+            yield from self.troubles_of(attachment, tenant)
 
-    def _troubles(self, attachment: Attachment, tenant: str | None) -> Iterator[str]:
+    def troubles_of(self, attachment: Attachment, tenant: str | None) -> Iterator[str]:
         assert self.source is not None
         if attachment.tenant is None and tenant not in (None, attachment.owner):
             return  # it has no rows of that tenant
@@ -258,140 +275,6 @@ class Tables:
                 found[job.job_id] = (attachment, row)
         return found
 
-    def let_go(self, store: Store, kind: str, *, keep: bool) -> tuple[int, int]:
-        """Delete the records of a kind that is no longer attached. With `keep`, embed as they are
-        the records whose rows were still to be read. Returns how many were deleted, and the last
-        record's number."""
-        gone = last = 0
-        for collection in store.versions.collections():
-            after = 0
-            while collection.kind == kind and (
-                found := store.records.expected(None, collection.version, after, _FILLED_AT_ONCE)
-            ):
-                after = found[-1].record
-                last = max(last, after)
-                ids: dict[tuple[str, bool], list[str]] = defaultdict(list)
-                for record in found:
-                    if not keep or record.busy:
-                        ids[record.tenant, keep and record.live].append(record.id)
-                for (tenant, stays), mine in ids.items():
-                    if stays:
-                        store.changes.enqueue(tenant, kind, mine, loaded=False, owing=False)
-                    else:
-                        gone += sum(
-                            ticket.accepted for ticket in store.changes.delete(tenant, kind, mine)
-                        )
-        return (0 if keep else gone), last
-
-    # verify
-    def compare(
-        self, store: Store, tenant: str | None, findings: Findings, *, repair: bool
-    ) -> None:
-        """Find records that are missing, stale or orphaned compared with the rows of their tables,
-        and tables that are not followed. `repair` enqueues the former and attaches the latter
-        again. Records with an unfinished job are left out."""
-        while self.follow():
-            pass
-        for attachment, backfilled in self.attached():
-            troubles = list(self._troubles(attachment, tenant))
-            mend = repair  # not if the table is no longer as it was attached
-            if repair and self.trouble(attachment) is not None:
-                mend = self._attach_again(attachment, troubles)
-                findings.repaired += mend
-            try:
-                if backfilled:
-                    self._compare(store, attachment, tenant, findings, repair=mend)
-            except TableChanged as error:
-                if str(error) not in troubles:
-                    troubles.append(str(error))
-            where = f"{attachment.table} as {attachment.kind}"
-            findings.troubles += [f"{where}: {trouble}" for trouble in troubles]
-            if not backfilled:
-                findings.unchecked.append(f"{where}: existing rows are still being enqueued")
-
-    def _attach_again(self, attachment: Attachment, troubles: list[str]) -> bool:
-        """Create the triggers again for a table as it is now, and have workers check all of its
-        rows; False if that is not possible. Adds to `troubles` what was done, or why not."""
-        try:
-            self._required().attach(attachment)
-        except (InvalidArgument, StoreError) as error:
-            troubles.append(f"it cannot be attached again: {error}")
-            return False
-        troubles.append("it was attached again, and workers check all of its rows")
-        return True
-
-    def _compare(
-        self,
-        store: Store,
-        attachment: Attachment,
-        tenant: str | None,
-        findings: Findings,
-        *,
-        repair: bool,
-    ) -> None:
-        for owner, fault, ids in self._wrong(store, attachment):
-            if not ids or tenant not in (None, owner):
-                continue
-            findings.counts[owner, attachment.kind, fault] += len(ids)
-            if repair:
-                store.changes.enqueue(owner, attachment.kind, ids, loaded=True)
-                findings.repaired += len(ids)
-
-    def _wrong(self, store: Store, attachment: Attachment) -> Iterator[tuple[str, str, list[str]]]:
-        """The faulty ids, by tenant and fault."""
-        for tenant, lost, old in self._off(store, attachment):
-            yield tenant, "missing", lost
-            yield tenant, "stale", old
-        for tenant, ids in self._without_rows(store, attachment):
-            yield tenant, "orphaned", ids
-
-    def _off(
-        self, store: Store, attachment: Attachment
-    ) -> Iterator[tuple[str, list[str], list[str]]]:
-        """By tenant, the ids of rows that have no record, and of rows whose record differs."""
-        assert self.source is not None
-        behind: Sequence[Any] = ()
-        while rows := self.source.page(attachment, behind, _COMPARED_AT_ONCE):
-            behind = rows[-1].key
-            for tenant, drafts in _drafts(attachment, rows, self._settings).items():
-                off = _differing(store, attachment.kind, tenant, drafts)
-                if suspects := [*off[0], *off[1]]:
-                    again = self._look_again(attachment, suspects)
-                    still = _drafts(attachment, again.values(), self._settings).get(tenant, {})
-                    off = _differing(store, attachment.kind, tenant, still)
-                yield tenant, *off
-
-    def _without_rows(
-        self, store: Store, attachment: Attachment
-    ) -> Iterator[tuple[str, list[str]]]:
-        """By tenant, the ids of live records whose rows are gone or have no text."""
-        assert self.source is not None
-        for collection in store.versions.collections():
-            after = 0
-            while collection.kind == attachment.kind and (
-                found := store.records.expected(None, collection.version, after, _COMPARED_AT_ONCE)
-            ):
-                after = found[-1].record
-                live = [record for record in found if record.live and not record.busy]
-                rows = self.source.rows(attachment, [r.id for r in live])
-                gone = _gone(attachment, live, rows, self._settings)
-                for tenant, ids in gone.items():
-                    again = self._look_again(attachment, ids)
-                    suspects = [r for r in live if r.tenant == tenant and r.id in again]
-                    still = _gone(attachment, suspects, again, self._settings).get(tenant, [])
-                    known = store.records.digests(tenant, attachment.kind, still)
-                    yield tenant, [id for id in still if id in known and not known[id].busy]
-
-    def _look_again(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row | None]:
-        """Read the rows of some records again, without those that have a logged change with no job
-        yet: a writer or a worker may have been active between two reads. A change that is no longer
-        in the log has its job by now, so the next read of the records shows it."""
-        assert self.source is not None
-        rows = self.source.rows(attachment, ids)
-        self.follow()
-        logged = self.source.logged(attachment.kind, ids)
-        return {id: rows.get(id) for id in ids if id not in logged}
-
 
 def _cannot_be_indexed(attachment: Attachment, example: Unfit, count: int | None = None) -> str:
     """`count`: how many rows there are, if known."""
@@ -400,60 +283,3 @@ def _cannot_be_indexed(attachment: Attachment, example: Unfit, count: int | None
         f"{rows} of {attachment.table} cannot be indexed because of the key or tenant, such as "
         f"{example}: change the row, or attach the table with another unique key"
     )
-
-
-def _drafts(
-    attachment: Attachment, rows: Iterable[Row | None], settings: Settings
-) -> dict[str, dict[str, Draft]]:
-    """The records that the rows should be, by tenant and id."""
-    drafts: dict[str, dict[str, Draft]] = defaultdict(dict)
-    for row in rows:
-        if row is not None and (draft := _draft(attachment, row, settings)):
-            drafts[attachment.tenant_of(row)][draft.id] = draft
-    return drafts
-
-
-def _draft(attachment: Attachment, row: Row, settings: Settings) -> Draft | None:
-    try:
-        return attachment.draft(row, settings)
-    except UNFIT:
-        return None  # its job failed with the reason
-
-
-def _gone(
-    attachment: Attachment,
-    records: Iterable[Expected],
-    rows: Mapping[str, Row | None],
-    settings: Settings,
-) -> dict[str, list[str]]:
-    """By tenant, the ids of records without a row."""
-    gone: dict[str, list[str]] = defaultdict(list)
-    for record in records:
-        row = rows.get(record.id)
-        if (
-            row is None
-            or attachment.tenant_of(row) != record.tenant
-            or _is_blank(attachment, row, settings)
-        ):
-            gone[record.tenant].append(record.id)
-    return gone
-
-
-def _is_blank(attachment: Attachment, row: Row, settings: Settings) -> bool:
-    try:
-        return attachment.draft(row, settings) is None
-    except UNFIT:
-        return False
-
-
-def _differing(
-    store: Store, kind: str, tenant: str, drafts: Mapping[str, Draft]
-) -> tuple[list[str], list[str]]:
-    known = store.records.digests(tenant, kind, list(drafts))
-    lost = [id for id in drafts if id not in known]
-    old = [
-        id
-        for id, d in drafts.items()
-        if id in known and not known[id].busy and known[id][:3] != (d.hash, d.metadata, d.weight)
-    ]
-    return lost, old

@@ -18,6 +18,7 @@ from evervec.model.jobs import Status
 from evervec.model.reports import QUICK, Findings, VerifyReport
 from evervec.stores.base import Store
 from evervec.stores.values import Collection, Expected
+from evervec.tables.comparison import compare_tables
 from evervec.tables.tables import Tables
 from evervec.verify.diff import Whose, Wrong, compare, contents_of
 
@@ -63,7 +64,7 @@ def verify(
     is wrong: it removes surplus points and enqueues the other records. `quick` trusts the ledger
     without reading the texts. `progress` is called with the number of records checked."""
     walk = _Walk(store, index, cutter_of, tenant, progress, repair, quick)
-    tables.compare(store, tenant, walk.findings, repair=repair)
+    compare_tables(tables, tenant, walk.findings, repair=repair)
     walk.strays()
     return walk.collections()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from evervec.embedding.registry import EmbedderRegistry
-from evervec.indexes.base import Index
+from evervec.indexes.base import Index, Query
 from evervec.model.reports import Comparison, VerifyReport
 from evervec.stores.base import Store
 from evervec.stores.values import Collection, Expected
@@ -32,7 +32,9 @@ def compare(
             continue
         for tenant, query in _questions(store, new, given):
             found = [
-                set(index.search(c.version, tenant, m.provider.embed_query(query), k).records)
+                set(
+                    index.search(Query(c.version, tenant, m.provider.embed_query(query), k)).records
+                )
                 for c, m in ((new, first), (old, second))
             ]
             most = max(len(found[0]), len(found[1]))

@@ -16,8 +16,8 @@ from evervec.records.kinds import Kind
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Draft, Loaded, Unreadable
-from evervec.tables.base import Attachment, Row, TableChanged
-from evervec.tables.tables import UNFIT, FoundRow, Tables
+from evervec.tables.base import UNFIT, Attachment, Row, TableChanged
+from evervec.tables.tables import FoundRow, Tables
 from evervec.worker.batch import Item
 
 

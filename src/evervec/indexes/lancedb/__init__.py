@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence, Set
+from typing import Any
 
 from evervec.errors import WrongCollection
-from evervec.indexes.base import Held, Matches, Stray
+from evervec.indexes.base import Held, Matches, Query, Stray, by_version
 from evervec.indexes.lancedb.filters import numbers
 from evervec.indexes.lancedb.head import Head
 from evervec.indexes.lancedb.table import Table, table_names
 from evervec.indexes.separate import Collections
 from evervec.indexes.turns import Turns
-from evervec.model.filters import parse_filter
 from evervec.model.records import Change, ModelSpec
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Applied, Collection
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 class LanceIndex:
@@ -42,41 +36,27 @@ class LanceIndex:
 
     def apply(self, changes: Sequence[Change], conn: Any = None) -> Applied:
         applied = Applied()
-        by_version: dict[int, list[Change]] = defaultdict(list)
-        for change in changes:
-            by_version[change.version].append(change)
-        if not by_version:
+        if not changes:
             return applied
         with self._turns.turn():
             now = self._store.now()
-            for version, group in sorted(by_version.items()):
+            for version, group in by_version(changes):
                 table = self._table(version)
                 if table is None:
                     continue  # no vectors were ever made for it, so there is nothing to remove
                 if wrong := table.misfit():
                     raise WrongCollection(wrong, version=version)
                 applied.add(table.write(group, now))
-                if table.untidy:
-                    table.tidy()
+                table.writer.tidy_if_needed()
         return applied
 
     def refuses(self, kind: str, spec: ModelSpec) -> str | None:
         name = table_name(Collection(0, kind, "building", "", False, 0, spec))
         return Table(self._folder, name, self._head(name), spec.dimensions).misfit()
 
-    def search(
-        self,
-        version: int,
-        tenant: str,
-        vector: NDArray[np.float32],
-        limit: int,
-        filter: Mapping[str, Any] | None = None,
-        mark: int | None = None,
-    ) -> Matches:
-        table = self._table(version)
-        if table is None:
-            return Matches()
-        return table.search(tenant, vector, limit, parse_filter(filter))
+    def search(self, query: Query) -> Matches:
+        table = self._table(query.version)
+        return table.search(query) if table else Matches()
 
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
         table = self._table(version)
@@ -93,7 +73,7 @@ class LanceIndex:
         table = self._table(version)
         if table is not None:
             with self._turns.turn():
-                table.drop()
+                table.writer.drop()
             self._tables.pop(version, None)
 
     def revive(self, version: int, records: Sequence[int]) -> None:
@@ -125,8 +105,7 @@ class LanceIndex:
                 with self._turns.turn():
                     table.heal()
                     table.purge(before)
-                    if table.untidy:
-                        table.tidy()
+                    table.writer.tidy_if_needed()
 
     def close(self) -> None:
         self._tables.clear()

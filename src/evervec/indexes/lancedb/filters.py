@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from evervec.indexes.facts import is_exact, ordered, present, rank, term
-from evervec.model.filters import Condition, Scalar
-
-
-def text(value: str) -> str:
-    """A text as an SQL literal: quotes are doubled, and no other character is special."""
-    return "'" + value.replace("'", "''") + "'"
+from evervec.model.filters import RANGES, Condition, Scalar
+from evervec.stores.sql.quoting import literal
 
 
 def texts(values: Iterable[str]) -> str:
-    return ", ".join(map(text, values))
+    return ", ".join(map(literal, values))
 
 
 def numbers(values: Iterable[int]) -> str:
@@ -23,21 +19,16 @@ def numbers(values: Iterable[int]) -> str:
 
 def says_it_all(conditions: Sequence[Condition]) -> bool:
     """Whether rows that pass the clause need no second check."""
-    values = [
-        value
+    return all(
+        c.op in ("eq", "in") and all(v is not None and is_exact(v) for v in c.values)
         for c in conditions
-        for value in (c.value if c.op == "in" else (c.value if c.op == "eq" else None,))
-    ]
-    return all(value is not None and is_exact(value) for value in values)
+    )
 
 
 def leaves_out_tombstones(conditions: Sequence[Condition]) -> bool:
     """Whether the clause excludes rows without any facts."""
     return any(
-        c.op not in ("eq", "ne", "in")
-        or (c.op == "eq" and c.value is not None)
-        or (c.op == "in" and None not in c.value)
-        for c in conditions
+        c.op in RANGES or (c.op in ("eq", "in") and None not in c.values) for c in conditions
     )
 
 
@@ -49,23 +40,21 @@ def clause(conditions: Sequence[Condition]) -> list[str]:
 
 
 def _condition(c: Condition) -> str:
-    if c.op == "eq":
-        return _one_of(c.field, [c.value])
-    if c.op == "in":
-        return _one_of(c.field, c.value)
+    if c.op in ("eq", "in"):
+        return _one_of(c.field, c.values)
     if c.op == "ne":
-        return f"not ({_one_of(c.field, [c.value])})" if is_exact(c.value) else ""
+        return f"not ({_one_of(c.field, c.values)})" if is_exact(c.value) else ""
     ends = "most" if c.op in ("gt", "gte") else "least"
     sign = ">=" if c.op in ("gt", "gte") else "<="
-    place = f"cast(array_position(fields, {text(ordered(c.field, c.value))}) as bigint)"
-    return f"array_element({ends}, {place}) {sign} {text(rank(c.value))}"
+    place = f"cast(array_position(fields, {literal(ordered(c.field, c.value))}) as bigint)"
+    return f"array_element({ends}, {place}) {sign} {literal(rank(c.value))}"
 
 
 def _one_of(field: str, values: Sequence[Scalar]) -> str:
     terms = [term(field, v) for v in values if v is not None]
-    parts = [f"array_has(terms, {text(one)})" for one in terms]
+    parts = [f"array_has(terms, {literal(one)})" for one in terms]
     if len(terms) > 1:
         parts = [f"array_has_any(terms, [{texts(terms)}])"]
     if None in values:
-        parts.append(f"not array_has(terms, {text(present(field))})")
+        parts.append(f"not array_has(terms, {literal(present(field))})")
     return f"({' or '.join(parts)})" if parts else "false"

@@ -22,6 +22,8 @@ from evervec.model.deadlines import check, current, exceeded
 from evervec.stores.paths import make_private_folder
 
 TRIES = 4
+ALL = (1 << 32) - 1
+"""a limit that no table reaches"""
 
 
 class Reader:

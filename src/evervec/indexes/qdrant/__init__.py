@@ -6,28 +6,38 @@ removed record keeps a point without a vector, a tombstone, whose seq stops late
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from evervec.errors import IndexUnavailable, WrongCollection
-from evervec.indexes.base import Copy, Held, Match, Matches, Stray
-from evervec.indexes.qdrant.engine import CollectionGone, Engine, Found, Shape, Stored
-from evervec.indexes.qdrant.filters import pushed_down, says_it_all
+from evervec.indexes.base import Copy, Held, Match, Matches, Query, Stray, by_version
+from evervec.indexes.fields import declared
+from evervec.indexes.qdrant.engine import (
+    FIELD_INDEXES,
+    PAYLOAD_INDEXES,
+    CollectionGone,
+    Engine,
+    Found,
+    Known,
+    Nearest,
+    Shape,
+    Stored,
+)
+from evervec.indexes.qdrant.filters import path_of, pushed_down, says_it_all
 from evervec.indexes.qdrant.writer import PointWriter, point_id
 from evervec.indexes.separate import Collections, folded
-from evervec.model.filters import Condition, matches, parse_filter
+from evervec.model.filters import Conditions, matches
 from evervec.model.records import Change, ModelSpec
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Applied, Collection
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 T = TypeVar("T")
+
+log = logging.getLogger("evervec")
 
 _AT_ONCE = 1000
 _ROUNDS = 10
@@ -44,6 +54,7 @@ class QdrantIndex:
     def __init__(self, engine: Engine, store: Store, settings: Settings) -> None:
         self.url = engine.url
         self._engine = engine
+        self._store = store
         self._writing = PointWriter(engine, store.now)
         self._collections = Collections(store)
         self._name = settings.qdrant_collection
@@ -55,10 +66,7 @@ class QdrantIndex:
     # writing
     def apply(self, changes: Sequence[Change], conn: Any = None) -> Applied:
         applied = Applied()
-        by_version: dict[int, list[Change]] = defaultdict(list)
-        for change in changes:
-            by_version[change.version].append(change)
-        for version, group in sorted(by_version.items()):
+        for version, group in by_version(changes):
             applied.add(self._apply(version, folded(group)))
         return applied
 
@@ -82,30 +90,27 @@ class QdrantIndex:
                     "qdrant_collection and run `evervec verify --repair`, or choose a model of "
                     "the same size"
                 )
-        return self._misfit(name, spec) if self._engine.has(name) else None
+        if not self._engine.has(name):
+            return None
+        return self._misfit(name, spec, self._engine.known(name))
 
     # searching
-    def search(
-        self,
-        version: int,
-        tenant: str,
-        vector: NDArray[np.float32],
-        limit: int,
-        filter: Mapping[str, Any] | None = None,
-        mark: int | None = None,
-    ) -> Matches:
-        engine, conditions = self._engine, parse_filter(filter)
-        must, but = pushed_down(engine, conditions)
+    def search(self, query: Query) -> Matches:
+        engine = self._engine
+        must, but = pushed_down(engine, query.conditions)
         where = engine.all(
-            engine.equals("tenant", tenant), engine.any_of("version", [version]), *must, but=but
+            engine.equals("tenant", query.tenant),
+            engine.any_of("version", [query.version]),
+            *must,
+            but=but,
         )
-        again = () if says_it_all(conditions) else conditions
+        again = () if says_it_all(query.conditions) else query.conditions
         fields = ("record", "hash", *(["metadata"] if again else []))
-        wanted = 2 * limit + 8  # a record may be found by several of its chunks
+        wanted = query.chunks
         while True:
-            points = self._nearest(version, vector, where, fields, wanted)
-            found = Matches.best_first(_good(points, again), limit)
-            if len(found) >= limit or len(points) < wanted:
+            points = self._nearest(query.version, Nearest(query.vector, where, fields, wanted))
+            found = Matches.best_first(_good(points, again), query.limit)
+            if len(found) >= query.limit or len(points) < wanted:
                 return found
             wanted *= 4
 
@@ -216,6 +221,7 @@ class QdrantIndex:
                 engine.update(name, [engine.delete([point.id for point in found])])
             if len(found) < _AT_ONCE:
                 break
+        self._make_indexes(name, engine.known(name))
         engine.tend(name)
 
     def close(self) -> None:
@@ -223,8 +229,8 @@ class QdrantIndex:
             self._closed = True
             self._engine.close()
 
-    def _nearest(self, version: int, *asked: Any) -> Sequence[Found]:
-        return self._on(version, lambda name: self._engine.query(name, *asked), [])
+    def _nearest(self, version: int, asked: Nearest) -> Sequence[Found]:
+        return self._on(version, lambda name: self._engine.query(name, asked), [])
 
     def _all(self, version: int, where: Any, fields: Sequence[str]) -> list[Stored]:
         return self._on(version, lambda name: self._engine.scroll(name, where, fields), [])
@@ -262,8 +268,10 @@ class QdrantIndex:
                 size, options.qdrant_quantization, options.qdrant_shards, options.qdrant_replicas
             )
             self._engine.ensure(name, shape)
-            if wrong := self._misfit(name, known.spec):
+            there = self._engine.known(name)
+            if wrong := self._misfit(name, known.spec, there):
                 raise WrongCollection(wrong, version=version)
+            self._make_indexes(name, there)
             self._ready[name] = size
         elif name not in self._ready:
             if not self._engine.has(name):
@@ -274,19 +282,36 @@ class QdrantIndex:
     def _name_of(self, spec: ModelSpec) -> str:
         return self._name.replace("{version}", spec.name)
 
-    def _misfit(self, name: str, spec: ModelSpec) -> str | None:
+    def _make_indexes(self, name: str, there: Known) -> None:
+        """Create the payload indexes that a collection lacks, also of fields that were declared
+        after it was created. Searches and writes are right without them."""
+        if there.indexed is None:
+            return
+        kinds = [c.kind for c in self._collections.all() if self.table(c) == name]
+        wanted = dict(PAYLOAD_INDEXES)
+        for field, type in declared(self._store, sorted(kinds)).items():
+            if path := path_of(field):
+                wanted[path] = FIELD_INDEXES[type]
+        try:
+            for path, schema in wanted.items():
+                if path not in there.indexed:
+                    self._engine.make_index(name, path, schema)
+        except IndexUnavailable as error:  # the key may lack the right
+            log.warning("%r lacks payload indexes, and filters may be slow: %s", name, error)
+
+    def _misfit(self, name: str, spec: ModelSpec, there: Known) -> str | None:
         """Why an existing collection cannot hold a model's vectors."""
-        size = self._engine.dimensions(name)
-        if size in (None, spec.dimensions):
+        if there.dimensions in (None, spec.dimensions):
             return None
         return (
-            f"the collection {name!r} of {self.url} holds vectors of {size} dimensions, but "
+            f"the collection {name!r} of {self.url} holds vectors of {there.dimensions} "
+            "dimensions, but "
             f"{spec.name!r} has {spec.dimensions}: rename or drop that collection, or set "
             "qdrant_collection to another name"
         )
 
 
-def _good(points: Sequence[Found], conditions: Sequence[Condition]) -> Iterator[Match]:
+def _good(points: Sequence[Found], conditions: Conditions) -> Iterator[Match]:
     """The points that fit the conditions, checked lazily."""
     for point in points:
         payload = point.payload or {}

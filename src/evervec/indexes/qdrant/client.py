@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 from urllib.parse import urlsplit
 
 from qdrant_client import QdrantClient, models
@@ -18,10 +18,12 @@ from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
 from evervec.errors import IndexUnavailable, SettingsError
 from evervec.indexes.qdrant.engine import (
-    PAYLOAD_INDEXES,
     CollectionGone,
     Ends,
     Found,
+    Known,
+    Nearest,
+    NewPoint,
     Shape,
     Stored,
 )
@@ -29,10 +31,6 @@ from evervec.indexes.turns import ThreadTurns
 from evervec.model.deadlines import check, current, exceeded
 from evervec.runtime.breaker import Breaker
 from evervec.settings import Settings
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 log = logging.getLogger("evervec")
 T = TypeVar("T")
@@ -46,6 +44,7 @@ _SCHEMAS: dict[str, Any] = {
     "keyword": models.PayloadSchemaType.KEYWORD,
     "integer": models.PayloadSchemaType.INTEGER,
     "float": models.PayloadSchemaType.FLOAT,
+    "bool": models.PayloadSchemaType.BOOL,
 }
 _QUANTIZATIONS: dict[str, Any] = {
     "": None,
@@ -161,20 +160,23 @@ class ClientEngine:
         except IndexUnavailable:
             if not self.has(collection):  # otherwise another process just created it
                 raise
-        if not self.alone:  # the local mode has no payload indexes, and warns about them
-            for field, schema in PAYLOAD_INDEXES.items():
-                self._make_index(collection, field, _SCHEMAS[schema])
 
-    def _make_index(self, collection: str, field: str, schema: Any) -> None:
-        self._call(lambda: self._client.create_payload_index(collection, field, schema, wait=True))
+    def make_index(self, collection: str, field: str, schema: str) -> None:
+        self._call(
+            lambda: self._client.create_payload_index(
+                collection, field, _SCHEMAS[schema], wait=False
+            )
+        )
 
     def has(self, collection: str) -> bool:
         return self._call(lambda: self._client.collection_exists(collection))
 
-    def dimensions(self, collection: str) -> int | None:
+    def known(self, collection: str) -> Known:
         found = self._call(lambda: self._client.get_collection(collection))
         vectors = found.config.params.vectors
-        return vectors.size if isinstance(vectors, models.VectorParams) else 0
+        size = vectors.size if isinstance(vectors, models.VectorParams) else 0
+        # the local mode has no payload indexes, and warns about them
+        return Known(size, None if self.alone else found.payload_schema.keys())
 
     def drop(self, collection: str) -> None:
         self._call(lambda: self._client.delete_collection(collection))
@@ -214,13 +216,7 @@ class ClientEngine:
     def only_updates(self) -> bool:
         return self._version() >= (1, 17)
 
-    def upsert(
-        self,
-        points: Sequence[tuple[str, NDArray[np.float32] | None, dict[str, Any]]],
-        guard: Any,
-        *,
-        there: bool,
-    ) -> Any:
+    def upsert(self, points: Sequence[NewPoint], guard: Any, *, there: bool) -> Any:
         made = [
             models.PointStruct.model_construct(
                 id=id, vector={} if vector is None else vector.tolist(), payload=payload
@@ -279,21 +275,14 @@ class ClientEngine:
         now = current()
         return None if now is None or now.left > self._seconds else max(1, math.ceil(now.left))
 
-    def query(
-        self,
-        collection: str,
-        vector: NDArray[np.float32],
-        where: Any,
-        fields: Sequence[str],
-        limit: int,
-    ) -> Sequence[Found]:
+    def query(self, collection: str, asked: Nearest) -> Sequence[Found]:
         answer = self._call(
             lambda: self._client.query_points(
                 collection,
-                query=vector.tolist(),
-                query_filter=where,
-                limit=limit,
-                with_payload=list(fields),
+                query=asked.vector.tolist(),
+                query_filter=asked.where,
+                limit=asked.limit,
+                with_payload=list(asked.fields),
                 timeout=self._time_left(),
             )
         )

@@ -19,10 +19,12 @@ from qdrant_edge import FieldCondition, UpdateOperation
 
 from evervec.errors import IndexUnavailable, SettingsError
 from evervec.indexes.qdrant.engine import (
-    PAYLOAD_INDEXES,
     CollectionGone,
     Ends,
     Found,
+    Known,
+    Nearest,
+    NewPoint,
     Shape,
     Stored,
 )
@@ -47,6 +49,7 @@ _SCHEMAS: dict[str, Any] = {
     "keyword": edge.PayloadSchemaType.Keyword,
     "integer": edge.PayloadSchemaType.Integer,
     "float": edge.PayloadSchemaType.Float,
+    "bool": edge.PayloadSchemaType.Bool,
 }
 _QUANTIZATIONS: dict[str, Callable[[], Any]] = {
     "": lambda: None,
@@ -104,8 +107,6 @@ class EdgeEngine:
                 quantization_config=_QUANTIZATIONS[shape.quantization](),
             )
             shard = self._call(lambda: edge.EdgeShard.create(str(path), config))
-            for field, schema in PAYLOAD_INDEXES.items():
-                shard.update(UpdateOperation.create_field_index(field, _SCHEMAS[schema]))
             self._shards[collection] = shard
 
     def has(self, collection: str) -> bool:
@@ -119,13 +120,18 @@ class EdgeEngine:
             self._shards[collection] = self._call(lambda: edge.EdgeShard.load(str(path)))
             return True
 
-    def dimensions(self, collection: str) -> int | None:
+    def known(self, collection: str) -> Known:
+        info = self._call(self._shard(collection).info)
         try:
             config = json.loads((self._path(collection) / "edge_config.json").read_text())
-            size: int = config["vectors"].get("", {"size": 0})["size"]
+            size: int | None = config["vectors"].get("", {"size": 0})["size"]
         except (OSError, ValueError, LookupError, AttributeError):
-            return None  # the engine may change this file in the future
-        return size
+            size = None  # the engine may change this file in the future
+        return Known(size, info.payload_schema.keys())
+
+    def make_index(self, collection: str, field: str, schema: str) -> None:
+        made = UpdateOperation.create_field_index(field, _SCHEMAS[schema])
+        self._call(lambda: self._shard(collection).update(made))
 
     def drop(self, collection: str) -> None:
         with self._making:
@@ -192,13 +198,7 @@ class EdgeEngine:
     def only_updates(self) -> bool:
         return True
 
-    def upsert(
-        self,
-        points: Sequence[tuple[str, NDArray[np.float32] | None, dict[str, Any]]],
-        guard: Any,
-        *,
-        there: bool,
-    ) -> Any:
+    def upsert(self, points: Sequence[NewPoint], guard: Any, *, there: bool) -> Any:
         made = [
             edge.Point(id, {} if vector is None else _numbers(vector), payload)
             for id, vector, payload in points
@@ -240,17 +240,10 @@ class EdgeEngine:
             if offset is None or limit:
                 return found
 
-    def query(
-        self,
-        collection: str,
-        vector: NDArray[np.float32],
-        where: Any,
-        fields: Sequence[str],
-        limit: int,
-    ) -> Sequence[Found]:
+    def query(self, collection: str, asked: Nearest) -> Sequence[Found]:
         request = edge.QueryRequest(
-            limit, query=edge.Query.Nearest(_numbers(vector)), filter=where,
-            with_payload=list(fields),
+            asked.limit, query=edge.Query.Nearest(_numbers(asked.vector)), filter=asked.where,
+            with_payload=list(asked.fields),
         )  # fmt: skip
         shard = self._shard(collection)
         return self._call(lambda: shard.query(request))

@@ -3,11 +3,12 @@ mode and the embedded engine: filters, changes and queries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, Unpack
 
 from evervec.errors import IndexUnavailable
+from evervec.stores.notes import FieldType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,12 +22,10 @@ PAYLOAD_INDEXES = {
     "seq": "integer",
     "removed_at": "float",
     "weight": "float",
-    "metadata.agent": "keyword",
-    "metadata.decision_type": "keyword",
-    "metadata.confidence": "float",
-    "metadata.valid_from": "float",
 }
-"""fields used in filters and guards; `tenant` is a keyword that partitions the points"""
+"""fields used in guards and by every search; `tenant` is a keyword that partitions the points"""
+FIELD_INDEXES: dict[FieldType, str] = {"text": "keyword", "number": "float", "boolean": "bool"}
+"""for the metadata fields that kinds declare"""
 
 
 class CollectionGone(IndexUnavailable):
@@ -40,6 +39,25 @@ class Stored(NamedTuple):
     payload: dict[str, Any]
 
 
+class NewPoint(NamedTuple):
+    """A point to write; a tombstone has no vector."""
+
+    id: str
+    vector: NDArray[np.float32] | None
+    payload: dict[str, Any]
+
+
+class Nearest(NamedTuple):
+    """A search by vector."""
+
+    vector: NDArray[np.float32]
+    where: Any
+    """the filter that points must pass"""
+    fields: Sequence[str]
+    """of the payload to return"""
+    limit: int
+
+
 class Found(Protocol):
     """A point as the engine returns it. Reading its payload may be the most expensive part."""
 
@@ -48,6 +66,15 @@ class Found(Protocol):
 
     @property
     def score(self) -> float: ...
+
+
+class Known(NamedTuple):
+    """A collection as it is."""
+
+    dimensions: int | None
+    """of its vectors; 0: it has named vectors or none; None: unknown"""
+    indexed: Set[str] | None
+    """the fields that have a payload index; None: the engine has no such indexes"""
 
 
 class Shape(NamedTuple):
@@ -82,13 +109,15 @@ class Engine(Protocol):
         ...
 
     def ensure(self, collection: str, shape: Shape) -> None:
-        """Create a collection with its payload indexes if it does not exist."""
+        """Create a collection if it does not exist."""
 
     def has(self, collection: str) -> bool: ...
 
-    def dimensions(self, collection: str) -> int | None:
-        """The dimensions of its vectors; 0: it has named vectors or none; None: unknown."""
-        ...
+    def known(self, collection: str) -> Known: ...
+
+    def make_index(self, collection: str, field: str, schema: str) -> None:
+        """Create a payload index, of points that exist in the background; `schema`: tenant,
+        keyword, integer, float or bool."""
 
     def drop(self, collection: str) -> None:
         """Drop a collection with its contents."""
@@ -114,13 +143,7 @@ class Engine(Protocol):
         ...
 
     # changes
-    def upsert(
-        self,
-        points: Sequence[tuple[str, NDArray[np.float32] | None, dict[str, Any]]],
-        guard: Any,
-        *,
-        there: bool,
-    ) -> Any:
+    def upsert(self, points: Sequence[NewPoint], guard: Any, *, there: bool) -> Any:
         """Write points by id; existing points are replaced only if they pass the guard. `there`:
         all points exist, and one deleted in the meantime stays deleted. Older servers support
         neither; where reading and writing are one atomic step, neither is needed."""
@@ -142,14 +165,7 @@ class Engine(Protocol):
         """All points that pass, or the first `limit`."""
         ...
 
-    def query(
-        self,
-        collection: str,
-        vector: NDArray[np.float32],
-        where: Any,
-        fields: Sequence[str],
-        limit: int,
-    ) -> Sequence[Found]:
+    def query(self, collection: str, asked: Nearest) -> Sequence[Found]:
         """The nearest points that pass, best first."""
         ...
 

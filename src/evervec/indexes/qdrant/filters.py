@@ -20,10 +20,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 def says_it_all(conditions: Sequence[Condition]) -> bool:
     """Whether results of Qdrant need no second check: equality of texts is exact."""
     return all(
-        isinstance(value, str)
+        c.op in ("eq", "in") and path_of(c.field) and all(isinstance(v, str) for v in c.values)
         for c in conditions
-        for value in (c.value if c.op == "in" else (c.value if c.op == "eq" else None,))
-    ) and all(_path(c.field) for c in conditions)
+    )
 
 
 def pushed_down(engine: Engine, conditions: Sequence[Condition]) -> tuple[list[Any], list[Any]]:
@@ -31,12 +30,11 @@ def pushed_down(engine: Engine, conditions: Sequence[Condition]) -> tuple[list[A
     must: list[Any] = []
     but: list[Any] = []
     for c in conditions:
-        key = _path(c.field)
+        key = path_of(c.field)
         if key is None:
             continue
         if c.op in ("eq", "in"):
-            values = c.value if c.op == "in" else (c.value,)
-            ways = [_equal(engine, key, v) for v in values]
+            ways = [_equal(engine, key, v) for v in c.values]
             if None not in ways:
                 must.append(engine.either(*ways))
         elif c.op == "ne":
@@ -57,7 +55,7 @@ def _equal(engine: Engine, key: str, value: Scalar) -> Any:
     return engine.between(key, gte=float(value), lte=float(value))
 
 
-def _path(field: str) -> str | None:
+def path_of(field: str) -> str | None:
     """The path of a field in the payload; None for a name that a path cannot express."""
     if _PLAIN.fullmatch(field):
         return f"metadata.{field}"

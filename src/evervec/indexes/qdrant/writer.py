@@ -13,16 +13,12 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from evervec.errors import IndexUnavailable
-from evervec.indexes.qdrant.engine import Engine, Stored
+from evervec.indexes.qdrant.engine import Engine, NewPoint, Stored
 from evervec.model.records import Change
 from evervec.stores.values import Applied
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 _POINTS = uuid.UUID("6b2d9a52-4c1f-4d0e-9a39-0f3f6d1c9e57").bytes
 _TRIES = 5
@@ -32,7 +28,7 @@ class _Plan(NamedTuple):
     """What a change does to the present points."""
 
     change: Change
-    new: dict[str, tuple[NDArray[np.float32] | None, dict[str, Any]]]
+    new: dict[str, NewPoint]
     common: dict[str, Any]
     kept: dict[str, int]
     """positions by id, of present points"""
@@ -82,12 +78,13 @@ class PointWriter:
             kept = {has[h.hex()]: place for h, place in c.kept.items() if h.hex() in has}
             if len(kept) < len(c.kept):
                 applied.missing.add((version, c.record))
-            new: dict[str, Any] = {}
+            new: dict[str, NewPoint] = {}
             for id, p in zip(self._ids(version, c, has, kept), c.points, strict=True):
                 own = {"hash": p.hash.hex(), "position": p.position, "text": p.text}
-                new[id] = (p.vector, common | own)
+                new[id] = NewPoint(id, p.vector, common | own)
             if not c.points and not c.kept:
-                new[point_id(version, c.record, b"")] = (None, common | {"removed_at": now})
+                id = point_id(version, c.record, b"")
+                new[id] = NewPoint(id, None, common | {"removed_at": now})
             gone = [id for id in there if id not in new and id not in kept]
             still = {id: place for id, place in kept.items() if id not in new}
             plans.append(_Plan(c, new, common, still, gone, there))
@@ -136,9 +133,9 @@ class PointWriter:
         seqs = [plan.change.seq for plan in plans]
         bound = max(seqs) if engine.alone else min(seqs)
         for plan in plans:
-            points = [(id, *content) for id, content in plan.new.items()]
-            together += [p for p in points if engine.alone or p[0] not in plan.there]
-            again = [p for p in points if not engine.alone and p[0] in plan.there]
+            points = plan.new.values()
+            together += [p for p in points if engine.alone or p.id not in plan.there]
+            again = [p for p in points if not engine.alone and p.id in plan.there]
             if again:
                 first.append(engine.upsert(again, self._not_newer(plan), there=True))
             if plan.kept:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from evervec.errors import InvalidArgument
+from evervec.stores.sql.quoting import quoted
 from evervec.tables.base import Row
-from evervec.tables.names import quoted
 
 
 class Stored(NamedTuple):
@@ -107,12 +107,12 @@ class Vectorizer:
 
 def vectorizers(conn: Any) -> list[Vectorizer]:
     """All vectorizers of a database."""
-    there = conn.execute("select to_regclass('ai.vectorizer') is not null").fetchone()[0]
+    (there,) = conn.execute("select to_regclass('ai.vectorizer') is not null").fetchone()
     if not there:
         raise InvalidArgument("this database has no pgai: the table ai.vectorizer does not exist")
     # as JSON, because the columns differ between versions of pgai
     rows = conn.execute("select to_jsonb(v) from ai.vectorizer as v order by v.id").fetchall()
-    return [_read(row[0]) for row in rows]
+    return [_read(row) for (row,) in rows]
 
 
 def _read(row: Mapping[str, Any]) -> Vectorizer:

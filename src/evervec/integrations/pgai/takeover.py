@@ -25,8 +25,7 @@ from evervec.integrations.pgai.definition import Stored, Vectorizer, vectorizers
 from evervec.model.jobs import Job, Op
 from evervec.model.records import Chunk
 from evervec.stores.values import Draft, Loaded
-from evervec.tables.base import Attachment, Row, attachment
-from evervec.tables.tables import UNFIT
+from evervec.tables.base import UNFIT, Attachment, Row, attachment
 from evervec.worker.batch import Batch, Item
 
 _AT_ONCE = 200
@@ -95,7 +94,7 @@ def take_over(
         report = Report(chosen.name, chosen.table, planned.kind, sql=planned.sql)
         usable = _is_usable(ev, chosen, conn, report)
         if not dry_run:
-            ev.tables.check_free(ev.store, planned.kind)
+            ev.tables.check_free(planned.kind)
             source.attach(planned, backfill=not usable)
         behind: Sequence[Any] = ()
         while rows := source.page(planned, behind, _AT_ONCE):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
+from evervec.model.filters import Conditions
 from evervec.model.jobs import EnqueueResult, Ticket
 from evervec.model.records import Record
 from evervec.stores.values import Candidate, Digest, Draft, Expected, Found, Typed
@@ -70,7 +71,7 @@ class Records(Protocol):
         *,
         kind: str | None = None,
         embedded: bool | None = None,
-        filter: Mapping[str, Any] | None = None,
+        filter: Conditions = (),
         after: tuple[str, str] | None = None,
         limit: int = 100,
     ) -> list[Record]: ...
@@ -81,7 +82,7 @@ class Records(Protocol):
         kind: str | None,
         query: str,
         limit: int,
-        filter: Mapping[str, Any] | None,
+        filter: Conditions,
     ) -> list[tuple[int, float]]:
         """Live records that match the query's words, with their scores, best first."""
 

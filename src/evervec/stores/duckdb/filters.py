@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evervec.model.filters import Condition
+from evervec.model.filters import Conditions
 from evervec.stores.sql import filters as filtering
 
 # A list with one item serves as a variable. Without it the metadata would be parsed again for each
@@ -20,7 +20,7 @@ _NUMBER = """case json_type(item) when 'UBIGINT' then {whole} when 'BIGINT' then
 class Filter(filtering.Filter):
     """Conditions on `evervec_records as r`."""
 
-    def __init__(self, conditions: tuple[Condition, ...], taken: int) -> None:
+    def __init__(self, conditions: Conditions, taken: int) -> None:
         self._paths: dict[str, int] = {}
         super().__init__(conditions, taken)
 

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from evervec.model.filters import Condition, Scalar, Wanted, matches
+from evervec.model.filters import Condition, Conditions, Scalar, Wanted, matches
 
 COMPARE = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
@@ -16,7 +16,7 @@ class Filter(ABC):
     """A clause that begins with `and`, over the records `r`, and its parameters, which come after
     `taken` others. An engine defines how it reads JSON."""
 
-    def __init__(self, conditions: tuple[Condition, ...], taken: int) -> None:
+    def __init__(self, conditions: Conditions, taken: int) -> None:
         self.values: list[Any] = []
         self._taken = taken
         clauses = [self._clause(c) for c in conditions]
@@ -58,11 +58,9 @@ class Filter(ABC):
     def _clause(self, c: Condition) -> str:
         if "\0" in c.field:  # no record has it, and not every engine accepts it in a query
             return "true" if matches({}, [c]) else "false"
-        if c.op == "in":
-            return self._equal(c.field, c.value)
-        if c.op in ("eq", "ne"):
-            equal = self._equal(c.field, (c.value,))
-            return equal if c.op == "eq" else f"not {equal}"
+        if c.op in ("eq", "ne", "in"):
+            equal = self._equal(c.field, c.values)
+            return f"not {equal}" if c.op == "ne" else equal
         return self.items(c.field, self._compared(COMPARE[c.op], c.value))
 
     def _equal(self, field: str, values: Sequence[Scalar]) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import starmap
 from typing import Any, ClassVar, NamedTuple
 
 from evervec.model.basics import as_datetime
-from evervec.model.filters import Condition, parse_filter
+from evervec.model.filters import Conditions
 from evervec.model.jobs import Status
 from evervec.model.records import Record
 from evervec.stores.ledger import unpack_chunks
@@ -30,7 +30,7 @@ class TextQuery(NamedTuple):
     words: list[str]
     """words and phrases"""
     limit: int
-    conditions: tuple[Condition, ...]
+    conditions: Conditions
 
 
 class Records(Part):
@@ -50,7 +50,7 @@ class Records(Part):
         *,
         kind: str | None = None,
         embedded: bool | None = None,
-        filter: Mapping[str, Any] | None = None,
+        filter: Conditions = (),
         after: tuple[str, str] | None = None,
         limit: int = 100,
     ) -> list[Record]:
@@ -61,7 +61,7 @@ class Records(Part):
         if after is not None:
             values += after
             tests.append(f"(r.kind, r.id) > (${len(values) - 1}, ${len(values)})")
-        given = self.filter(parse_filter(filter), len(values))
+        given = self.filter(filter, len(values))
         shown = "true" if embedded is None else "embedded" if embedded else "not embedded"
         query = self.engine.dialect(
             f"select * from (select {self.sql.record_columns} where {' and '.join(tests)}"
@@ -76,22 +76,21 @@ class Records(Part):
         kind: str | None,
         query: str,
         limit: int,
-        filter: Mapping[str, Any] | None,
+        filter: Conditions,
     ) -> Scores:
-        conditions = parse_filter(filter)
-        asked = TextQuery(tenant, kind, terms(query), limit, conditions)
+        asked = TextQuery(tenant, kind, terms(query), limit, filter)
         if asked.words and (found := self._ranked(asked)):
             return found
         # for words that the engine cannot split, such as a part of Chinese or Japanese text
         if (part := part_of_text(query)) is None:
             return []
-        return self._matching(self.sql.contains_text, [tenant, kind, limit, part], conditions)
+        return self._matching(self.sql.contains_text, [tenant, kind, limit, part], filter)
 
     @abstractmethod
     def _ranked(self, asked: TextQuery) -> Scores:
         """The live records that contain words or phrases, the best first."""
 
-    def _matching(self, query: str, head: list[Any], conditions: tuple[Condition, ...]) -> Scores:
+    def _matching(self, query: str, head: list[Any], conditions: Conditions) -> Scores:
         """The rows of a query that is filtered by metadata; `head`: its other parameters."""
         given = self.filter(conditions, len(head))
         return self.read(query.replace("{filter}", given.clause), *head, *given.values)

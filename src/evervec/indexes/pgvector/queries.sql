@@ -7,8 +7,9 @@ create extension if not exists vector
 select 'vector'::regtype::oid::bigint
 
 -- name: tables
-select replace(c.relname, 'points_', '')::bigint, format_type(a.atttypid, a.atttypmod)
+select replace(c.relname, 'points_', '')::bigint, format_type(a.atttypid, a.atttypmod), v.kind
 from pg_class as c
+left join evervec.versions as v on c.relname = 'points_' || v.version
 join pg_attribute as a on a.attrelid = c.oid and a.attname = 'vector'
 where c.relnamespace = 'evervec'::regnamespace and c.relkind = 'r' and c.relname ~ '^points_[0-9]+$'
 
@@ -78,6 +79,9 @@ limit $3
     select true from evervec.records as r where r.record = p.record and r.state = 'live'{filter}
 ), false)
 
+-- name: among
+ and p.record = any ($4::bigint[])
+
 -- name: held
 -- a point is identified by its primary key, record and hash
 select record, tenant, hash, seq, null, abs((vector <#> vector) + 1) < 0.01
@@ -116,7 +120,14 @@ left join pg_index as i on i.indexrelid = x.oid
 where c.oid = $1::text::regclass
 
 -- name: take_building
-select pg_try_advisory_lock(1702260082, $1::integer)
+select pg_try_advisory_lock(1702260082, hashtext($1))
+
+-- name: valid_indexes
+select c.relname::text from pg_class as c join pg_index as i on i.indexrelid = c.oid
+where c.relnamespace = 'evervec'::regnamespace and starts_with(c.relname, $1) and i.indisvalid
+
+-- name: few
+select r.record from evervec.records as r where r.tenant = $1 and {where} limit $2
 
 -- name: drop_table
 drop table if exists {points}

@@ -1,0 +1,57 @@
+"""Builds indexes in the background, while their tables are read and written."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import psycopg
+
+from evervec.errors import EvervecError
+from evervec.indexes.pgvector.table import SQL
+from evervec.runtime.threads import start
+from evervec.stores.postgres.connections import Connections, Session
+
+log = logging.getLogger("evervec")
+
+
+class IndexBuilder:
+    """Builds the indexes of one purpose, one at a time."""
+
+    def __init__(self, db: Connections, name: str) -> None:
+        self._db = db
+        self._name = name
+        self._thread: threading.Thread | None = None
+
+    def start(self, build: Callable[[], object]) -> None:
+        """Call `build` in a thread, unless one is at it."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = start(self._name, self._quietly, build)
+
+    def _quietly(self, build: Callable[[], object]) -> None:
+        try:
+            build()
+        except (EvervecError, psycopg.Error) as error:
+            log.warning("building an index in %s is postponed: %s", self._db.name, error)
+
+    def build(self, name: str, on: str, *after: str) -> bool:
+        """Build an index, then run the statements `after`; False when it exists, or another process
+        is building it. The remains of a killed build are dropped and built again."""
+        with self._db.explained(), self._db.dedicated() as raw:
+            conn = Session(raw)
+            # an advisory lock ends with the connection, and so also when its process is killed
+            (taken,) = conn.execute(SQL.take_building, (name,)).fetchone()
+            if not taken or name in valid_indexes(conn, name):
+                return False
+            conn.execute(f"drop index concurrently if exists evervec.{name}")
+            conn.execute(f"create index concurrently {name} on evervec.{on}")
+            for statement in after:
+                conn.execute(statement)
+        log.info("built the index %s", name)
+        return True
+
+
+def valid_indexes(conn: Session, prefix: str) -> set[str]:
+    """The names of indexes that can be used."""
+    return {name for (name,) in conn.execute(SQL.valid_indexes, (prefix,))}

@@ -1,0 +1,33 @@
+"""The table with the points of one collection."""
+
+from __future__ import annotations
+
+from evervec.stores.named import Queries
+
+SQL = Queries.read("evervec.indexes.pgvector", "queries.sql")
+
+
+def table_name(version: int) -> str:
+    return f"points_{version}"
+
+
+class PointsTable:
+    """A table as it was last read, and what is cached about it."""
+
+    def __init__(self, version: int, type: str, kind: str | None = None) -> None:
+        self.version = version
+        self.type = type
+        self.kind = kind
+        """None for a version that the store no longer has"""
+        self.name = table_name(version)
+        self.hnsw = False
+        self.looked = 0.0
+        self.large: dict[str, tuple[float, bool]] = {}
+        """for each tenant when it was last counted, and whether it is large enough for HNSW"""
+
+    def sql(self, query: str, **parts: str) -> str:
+        query = query.replace("{points}", f"evervec.{self.name}").replace("{name}", self.name)
+        query = query.replace("{type}", self.type)
+        for part, text in parts.items():
+            query = query.replace("{" + part + "}", text)
+        return query
