@@ -34,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    gc.unfreeze()  # else DuckDB's bindings report objects that were not freed
     if not hasattr(config, "workerinput"):
         postgres.remove_folder()
 
