@@ -24,11 +24,11 @@ _MANY = 4_000_000
 """count of numbers above which vectors are compared by their sketches first"""
 _SPARSE = 64
 """if there are so many times more scores than wanted, a lower bound is computed first"""
-_LEAST_ESTIMATED, _SHARE_ESTIMATED = 2048, 128
+_LEAST_ESTIMATED, _SHARE_ESTIMATED = 768, 128
 """The scores of so many vectors are estimated, and of one more in so many. Of the ten nearest of
 242,000 vectors (wordllama, pieces of abstracts; 100 questions), 99.8% are found; of 100,000 of
 MiniLM more."""
-_SAMPLED = 256
+_SAMPLED = 64
 """of the best in a sample, from which the bound of all is derived"""
 _LEAST_EXACT, _EXACT_PER_WANTED = 512, 8
 """so many vectors are compared exactly, and more if many are wanted"""
@@ -270,20 +270,20 @@ class _Sketched:
         self._vector, self._query = vector, sketcher.query(vector)
         self._fitting = fitting
         self._read = read
-        self._wider = max(round(_BITS / len(vector)), 1)
+        self._wider = max(_BITS / len(vector), 1.0)
         check()
         self._agreement = agreement(self._sketches.bits[: rows.size], self._query)
         if alive is not None:
             self._agreement[~alive] = -np.inf
 
     def best(self, count: int) -> Best:
-        exact = max(_LEAST_EXACT * self._wider, _EXACT_PER_WANTED * count)
+        exact = max(int(_LEAST_EXACT * self._wider), _EXACT_PER_WANTED * count)
         some = self._candidates(exact)
-        if len(some) > exact:
+        if len(some) > exact and self._rows.exact is None:
             check()
             scores = estimate(self._sketches.take(some), self._query)
             some = some.take(_sorted(scores, exact)[1])
-        near, some, hashes = self._compared(np.sort(some))
+        near, some, hashes = self._compared(some)
         near, places = _sorted(near, count)
         return near, some.take(places), hashes.take(places)
 
@@ -291,7 +291,7 @@ class _Sketched:
         """The rows whose score is worth an estimate."""
         size = self._rows.size
         share = _LEAST_ESTIMATED + size // _SHARE_ESTIMATED
-        wanted = max(share * self._wider, 2 * exact)
+        wanted = max(int(share * self._wider), 2 * exact)
         if self._fitting is None:
             return self._agreeing(wanted)
         while wanted < size // _MOST_TESTED:
@@ -321,6 +321,7 @@ class _Sketched:
             scores = products(exact.vectors.take(places, axis=0), self._vector)
             return scores, places, exact.hashes.take(places)
         assert self._read is not None
+        places = np.sort(places)
         points = self._rows.points.take(places)
         found = self._read(points.tolist())
         if not found:
