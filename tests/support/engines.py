@@ -1,7 +1,7 @@
 """The engines that the conformance suites run on.
 
 A new store, index or embedder registers itself here, and every suite of its contract
-runs on it: nothing in `tests/conformance` names an engine.
+runs on it: only tests of an engine's own behaviour name it.
 """
 
 import atexit

@@ -12,6 +12,7 @@ from importlib.resources import files
 import duckdb
 import pytest
 
+from evervec.model.jobs import Job
 from evervec.model.reports import Limits, Spend
 from evervec.queue.transitions import JobState
 from evervec.stores.duckdb import DuckdbStore
@@ -236,6 +237,21 @@ def _columns(query: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("name", COLUMNS)
 def test_columns_come_in_the_order_in_which_they_are_read(engine: str, name: str) -> None:
     assert _columns(vars(_queries(STORES[engine]))[name]) == COLUMNS[name]
+
+
+def test_every_field_of_a_job_is_read() -> None:
+    """A field with a default would else be None without notice."""
+    wanted = {"id" if name == "record_id" else name for name in _fields(Job)}
+    wanted -= {"embedding_version"}  # looked up by its number
+    leased = {"claimed_seq", "status", "token", "started_at", "lease_expires_at", "worker"}
+    assert set(COLUMNS["job_columns"]) == wanted
+    assert set(COLUMNS["claim_columns"]) == wanted - leased  # the claim knows the rest
+
+
+@pytest.mark.parametrize("folder", ["sql", *STORES])
+def test_a_name_is_given_to_one_query(folder: str) -> None:
+    names = [name for name, _ in _own(f"evervec.stores.{folder}")]
+    assert len(names) == len(set(names))
 
 
 def test_rows_are_written_in_the_order_of_their_classes() -> None:

@@ -24,7 +24,7 @@ _MANY = 4_000_000
 """count of numbers above which vectors are compared by their sketches first"""
 _SPARSE = 64
 """if there are so many times more scores than wanted, a lower bound is computed first"""
-_LEAST_ESTIMATED, _SHARE_ESTIMATED = 768, 128
+_LEAST_CANDIDATES, _SHARE_CANDIDATES = 768, 128
 """So many vectors are candidates by their agreement, and one more in so many. Of the ten nearest,
 99.8% are found among 242,000 vectors of wordllama, and 99.9% among a million of MiniLM."""
 _SAMPLED = 64
@@ -287,9 +287,9 @@ class _Sketched:
         return near, some.take(places), hashes.take(places)
 
     def _candidates(self, exact: int) -> Places:
-        """The rows whose score is worth an estimate."""
+        """The rows that are worth a comparison."""
         size = self._rows.size
-        share = _LEAST_ESTIMATED + size // _SHARE_ESTIMATED
+        share = _LEAST_CANDIDATES + size // _SHARE_CANDIDATES
         wanted = max(int(share * self._wider), 2 * exact)
         if self._fitting is None:
             return self._agreeing(wanted)

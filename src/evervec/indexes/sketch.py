@@ -4,9 +4,10 @@ comparison.
 A million vectors of 384 take 1.5 GB, and reading them takes 90 ms; their sketches take 52 MB, and
 5 ms. The bits are the signs of the vector after its collection's mean was subtracted (embeddings of
 many models point in a common direction) and after a rotation (a model may put little into single
-dimensions). Two steps use them. How many bits agree with the query's gives a rough order of all
-vectors. For the best of these the product of the query with the bits, scaled by what the bits lost
-of the vector's length, estimates the score (RaBitQ's estimator).
+dimensions). How many bits agree with the query's gives a rough order of all vectors. If the vectors
+are not in memory, a second step chooses which to read: for the best of the first, the product of
+the query with the bits, scaled by what the bits lost of the vector's length, estimates the score
+(RaBitQ's estimator).
 
 With the mean m, the score of a unit vector v and a query q is
 (q - m)·(v - m) - |v - m|²/2, and numbers that are the same for all vectors.

@@ -1,1 +1,2 @@
-"""Imports from other systems. Each uses the public API of evervec, as an application would."""
+"""Imports from other systems. Each uses the facade, and internals where a takeover needs
+them."""

@@ -66,7 +66,7 @@ class Worker:
         self._settings = settings
         self._concurrency = concurrency or settings.concurrency
         self._stopping = threading.Event()
-        self._renew_threads()
+        self._make_threads()
         self._claims = Claims(pipeline, settings.batch_size)
         self._flying: list[Batch] = []
         """batches with provider calls in progress"""
@@ -84,7 +84,7 @@ class Worker:
         self._endurance = Failures(settings.backoff_seconds)
         self._version = version("evervec")  # read from a file, once
 
-    def _renew_threads(self) -> None:
+    def _make_threads(self) -> None:
         self._calls = Calls(self._pipeline, self._concurrency, self._stopping.is_set)
         self._heartbeat = Heartbeat(
             self._pipeline.queue.renew_many, self._settings.lease_seconds / 3
@@ -157,7 +157,7 @@ class Worker:
                 return
             except BaseException as error:  # noqa: BLE001 - the worker must restart
                 self._pause(error)
-                self._renew_threads()
+                self._make_threads()
 
     def _run(self, *, forever: bool) -> None:
         self._forever = forever
