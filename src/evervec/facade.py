@@ -19,7 +19,7 @@ from evervec.model.records import Hits, Record, Version
 from evervec.model.reports import Backfill, Estimate, Limits, ProcessResult, Usage, VerifyReport
 from evervec.opening import open_embedder, open_model, open_source
 from evervec.queue.queue import Queue
-from evervec.queue.ticket_waiter import TicketWaiter
+from evervec.queue.ticket_waiter import TicketWaiter, check_wait
 from evervec.records.drafts import LONGEST_ID, check_given, check_name, existing_id
 from evervec.records.kinds import Kind
 from evervec.records.writer import RecordWriter
@@ -159,7 +159,7 @@ class Evervec:
             "version": version, "created_at": created_at, "updated_at": updated_at,
             "boxed": boxed,
         }  # fmt: skip
-        _check_wait(wait, conn)
+        check_wait(wait, conn)
         ticket = self._writer.save(kind, self.draft(kind, data, options), conn)
         if wait is not None:
             self.wait(ticket, wait)
@@ -181,7 +181,7 @@ class Evervec:
     ) -> Ticket:
         """Delete a record: searches no longer return it, and its vectors are removed soon after.
         If it did not exist, the ticket is not `accepted`."""
-        _check_wait(wait, conn)
+        check_wait(wait, conn)
         ticket = self._writer.delete(kind, id, conn)
         if wait is not None and ticket.accepted:
             self.wait(ticket, wait)
@@ -393,11 +393,3 @@ class Evervec:
             self.store, self.index, self.tables, self._background.served.cutter_of,
             None if all_tenants else self.tenant, repair=repair, quick=quick, progress=progress,
         )  # fmt: skip
-
-
-def _check_wait(wait: float | None, conn: Any) -> None:
-    if wait is not None and conn is not None:
-        raise InvalidArgument(
-            "wait= cannot be used with conn=: nothing is embedded before you commit; "
-            "commit, then ev.wait(ticket)"
-        )

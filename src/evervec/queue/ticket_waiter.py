@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from datetime import UTC, datetime
+from typing import Any
 
-from evervec.errors import JobFailed, WaitTimeout
+from evervec.errors import InvalidArgument, JobFailed, WaitTimeout
 from evervec.model.jobs import Job, Op, Status, Ticket
 from evervec.settings import Settings
 from evervec.stores.base import Store
@@ -119,3 +120,11 @@ def job_failed(ticket: Ticket, job: Job | None, retry: str) -> JobFailed:
     if job is None:
         return JobFailed(f"{what}: its job was cancelled, or purged after it failed; add it again")
     return JobFailed(f"{what}: {job.error}; fix the cause, then {retry.format(job.job_id)}")
+
+
+def check_wait(wait: float | None, conn: Any) -> None:
+    if wait is not None and conn is not None:
+        raise InvalidArgument(
+            "wait= cannot be used with conn=: nothing is embedded before you commit; "
+            "commit, then ev.wait(ticket)"
+        )
