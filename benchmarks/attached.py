@@ -22,7 +22,7 @@ from typing import Any
 
 import evervec
 from benchmarks.table import Line, at_most
-from evervec.embedders.noop import NoopEmbedder
+from evervec.embedders.base import NoopEmbedder
 
 _ROWS = 10_000
 _BESIDE = "no trigger"

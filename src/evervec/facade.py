@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from copy import copy
 from typing import Any
 
@@ -12,6 +13,7 @@ from evervec.embedding.registry import EmbedderRegistry
 from evervec.errors import InvalidArgument
 from evervec.indexes.base import Index
 from evervec.indexes.fields import declare
+from evervec.maintenance.housekeeping import Housekeeping, Upkeep
 from evervec.model.bounds import check_limit
 from evervec.model.filters import read_filter
 from evervec.model.jobs import Job, Ticket
@@ -32,17 +34,19 @@ from evervec.tables.base import Attachment, attachment
 from evervec.tables.tables import Tables
 from evervec.telemetry.visible import guard_logs
 from evervec.verify.verify import verify
+from evervec.versions.backfill import Backfiller
 from evervec.versions.estimate import estimate
+from evervec.versions.lifecycle import VersionLifecycle
 from evervec.versions.migration import Migration
-from evervec.worker.background import Background
+from evervec.worker.pipeline import Pipeline
+from evervec.worker.push import Dispatcher
 from evervec.worker.reader import RecordReader
-from evervec.worker.signals import run_until_signalled
 from evervec.worker.worker import Worker
 
 guard_logs()
 
 
-class Evervec:
+class Evervec(AbstractContextManager["Evervec"]):
     """The records of one tenant, kept in sync with a vector index. Created by `evervec.open`."""
 
     def __init__(
@@ -63,16 +67,21 @@ class Evervec:
         self._opened_embedder = opened_embedder
         self._kinds: dict[str, Kind] = {}
         self.provider = Provider(embedder, store, settings)
-        self.models = EmbedderRegistry(self.provider, store, settings, open_model)
-        self.tables = Tables(open_source(store), store, settings)
-        self._reader = RecordReader(store, self._kinds, self.tables, settings)
+        models = self.models = EmbedderRegistry(self.provider, store, settings, open_model)
+        tables = self.tables = Tables(open_source(store), store, settings)
+        self._reader = RecordReader(store, self._kinds, tables, settings)
         self._use_tenant(tenant)
-        self._background = Background(
-            store, index, self.models, self._kinds, self.tables, self._reader, self.queue, settings
+        self.pipeline = Pipeline(
+            store, index, models, self._kinds, self.queue, tables, self._reader, settings
         )
-        self._background.served.check_model()
-        self.pipeline = self._background.pipeline
-        self.dispatcher = self._background.dispatcher
+        self._backfiller = Backfiller(store, self.pipeline, self._kinds, settings)
+        self._lifecycle = VersionLifecycle(
+            store, index, models, self._backfiller, self.pipeline.served.cutter_of,
+            self.queue.worker, settings,
+        )  # fmt: skip
+        self._housekeeping = Housekeeping(store, index, self.queue, tables, models, settings)
+        self.dispatcher = Dispatcher(self.pipeline, self._upkeep(), settings)
+        self.pipeline.served.check_model()
         self._waiter = TicketWaiter(store, settings)
 
     def _use_tenant(self, tenant: str) -> None:
@@ -85,14 +94,11 @@ class Evervec:
             self.store, self.index, self.models, self._kinds, self.settings, tenant
         )
 
-    def __enter__(self) -> Evervec:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        self._background.housekeeping.alerts.wait()
+        self._housekeeping.alerts.wait()
         self.index.close()
         self.store.close()
         self.models.close()
@@ -187,7 +193,19 @@ class Evervec:
             self.wait(ticket, wait)
         return ticket
 
+    def delete_where(
+        self, filter: Mapping[str, Any], kind: str | None = None, *, dry_run: bool = False
+    ) -> int:
+        """Delete all records that fit a filter on metadata; returns how many. `dry_run`: only count
+        them. A call that was interrupted can be repeated."""
+        return self._writer.delete_where(filter, kind, dry_run=dry_run)
+
     # reading
+    def count(self, kind: str | None = None, filter: Mapping[str, Any] | None = None) -> int:
+        """The number of records, of a kind or that fit a filter; boxed ones are not counted."""
+        check_given(kind=kind)
+        return self.store.records.count(self.tenant, kind, read_filter(filter, self.settings))
+
     def get(self, kind: str, id: str | int) -> Record | None:
         """The current record; None if it does not exist or is boxed."""
         check_name("kind", kind)
@@ -233,10 +251,7 @@ class Evervec:
         if after is not None:
             self.wait(after, wait)
         hits = self._search.search(query, k, kind, mode, filter)
-        if not rows:
-            return hits
-        shown = self.tables.with_rows(self.tenant, hits)
-        return Hits(shown, via=hits.via, version=hits.version)
+        return self.tables.with_rows(self.tenant, hits) if rows else hits
 
     def wait(self, ticket: Ticket, timeout: float | None = None) -> Job:
         """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""
@@ -246,7 +261,7 @@ class Evervec:
     def versions(self, *, all_tenants: bool = False) -> list[Version]:
         """The embedding versions of the tenant's kinds, with counts of its records; `all_tenants`:
         of all kinds, with counts of the whole store."""
-        return self._background.lifecycle.list_versions(None if all_tenants else self.tenant)
+        return self._lifecycle.list_versions(None if all_tenants else self.tenant)
 
     # usage and limits
     def usage(self) -> Usage:
@@ -277,13 +292,13 @@ class Evervec:
         of the new version; `kind`: only this kind."""
         check_given(version=version, kind=kind)
         made, _ = open_embedder(embedder, self.store, self.settings)
-        name = self._background.lifecycle.begin(made, version, kind, switch=switch)
-        return Migration(self._background.lifecycle, name)
+        name = self._lifecycle.begin(made, version, kind, switch=switch)
+        return Migration(self._lifecycle, name)
 
     def migration(self) -> Migration | None:
         """The migration that is in progress or can still be rolled back."""
-        name = self._background.lifecycle.current()
-        return None if name is None else Migration(self._background.lifecycle, name)
+        name = self._lifecycle.current()
+        return None if name is None else Migration(self._lifecycle, name)
 
     def estimate(
         self, embedder: str | Embedder, *, kind: str | None = None, all_tenants: bool = False
@@ -291,8 +306,6 @@ class Evervec:
         """The cost of `migrate` for the tenant's records, estimated from a sample that is embedded
         once; `all_tenants`: for the whole store, which is what `migrate` changes."""
         made, _ = open_embedder(embedder, self.store, self.settings)
-        if made.dimensions == 0:
-            raise InvalidArgument("the noop embedder makes no vectors: choose another one")
         return estimate(
             self.store, self.models.add(made), self._kinds, self.settings.concurrency, kind,
             None if all_tenants else self.tenant,
@@ -300,7 +313,7 @@ class Evervec:
 
     def drop_retired(self) -> None:
         """Drop the vectors of retired versions now, not when a worker gets to it."""
-        self._background.lifecycle.drop_retired()
+        self._lifecycle.drop_retired()
 
     # working
     def process_all(self, progress: Callable[[int], object] | None = None) -> ProcessResult:
@@ -313,11 +326,15 @@ class Evervec:
         """A worker for a `with` block: it runs in the background and is drained at the end."""
         if concurrency is not None and concurrency < 1:
             raise InvalidArgument(f"concurrency must be at least 1, not {concurrency}")
-        return self._background.worker(concurrency)
+        return Worker(self.pipeline, self._upkeep(), self.settings, concurrency)
+
+    def _upkeep(self) -> Upkeep:
+        starting = self._backfiller.at_start()
+        return Upkeep(self._housekeeping, starting, self._lifecycle.step, self.settings)
 
     def run_worker(self, concurrency: int | None = None) -> None:
         """Process jobs until SIGTERM or SIGINT, then drain; a second signal stops at once."""
-        run_until_signalled(self.worker(concurrency))
+        self.worker(concurrency).run_until_signalled()
 
     def backfill(
         self,
@@ -330,11 +347,11 @@ class Evervec:
         or template, or a cancelled job. It covers all tenants, as workers do. `dry_run`: only
         estimate; `progress` is called with the number of records checked."""
         check_given(kind=kind)
-        return self._background.backfiller.run(kind, dry_run=dry_run, progress=progress)
+        return self._backfiller.run(kind, dry_run=dry_run, progress=progress)
 
     def alerts(self) -> list[Episode]:
         """The raised alerts as of the last housekeeping of any process."""
-        return self._background.housekeeping.alerts.lasting()
+        return self._housekeeping.alerts.lasting()
 
     # tables of the application
     def attach(
@@ -390,6 +407,6 @@ class Evervec:
         number of records checked.
         """
         return verify(
-            self.store, self.index, self.tables, self._background.served.cutter_of,
+            self.store, self.index, self.tables, self.pipeline.served.cutter_of,
             None if all_tenants else self.tenant, repair=repair, quick=quick, progress=progress,
         )  # fmt: skip

@@ -80,9 +80,13 @@ def open_store(given: Any, settings: Settings) -> Store:
         return SqliteStore(path, settings, read_only=read_only, immutable=immutable)
     scheme, _, rest = url.partition("://")
     if scheme in ("postgresql", "postgres"):
-        return _postgres(f"postgresql://{rest}", settings)
+        with _extra("a PostgreSQL store", "postgres"):
+            from evervec.stores.postgres import PostgresStore
+        return PostgresStore(f"postgresql://{rest}", settings)
     if scheme == "duckdb" and rest.startswith("/"):
-        return _duckdb(Path(rest[1:]), settings)
+        with _extra("a DuckDB store", "duckdb"):
+            from evervec.stores.duckdb import DuckdbStore
+        return DuckdbStore(Path(rest[1:]), settings)
     raise SettingsError(
         f"unknown store URL {without_secrets(url)}: give a path, sqlite:///path, memory:, "
         "duckdb:///path or postgresql://user@host/database"
@@ -115,7 +119,7 @@ def leaving_no_empty_store(given: Any) -> Iterator[None]:
         yield
     except BaseException:
         if path is not None and new and path.exists():
-            from evervec.stores.sqlite.removal import remove_empty
+            from evervec.stores.sqlite.store import remove_empty
 
             remove_empty(path)
         raise
@@ -141,18 +145,6 @@ def plan_attachment(given: Any, wanted: Attachment, settings: Settings) -> tuple
     raise InvalidArgument(
         f"{without_secrets(_url(given))} cannot attach tables: use SQLite or PostgreSQL"
     )
-
-
-def _postgres(url: str, settings: Settings) -> Store:
-    with _extra("a PostgreSQL store", "postgres"):
-        from evervec.stores.postgres import PostgresStore
-    return PostgresStore(url, settings)
-
-
-def _duckdb(path: Path, settings: Settings) -> Store:
-    with _extra("a DuckDB store", "duckdb"):
-        from evervec.stores.duckdb import DuckdbStore
-    return DuckdbStore(path, settings)
 
 
 @contextmanager
@@ -194,7 +186,7 @@ def _own_index(store: Store, settings: Settings) -> Index:
     from evervec.stores.sqlite import SqliteStore
 
     if isinstance(store, SqliteStore):
-        return SqliteIndex(store.db, settings.clock, settings.cache_mb)
+        return SqliteIndex(store, settings.cache_mb)
     if store.url.startswith("postgresql:"):
         from evervec.indexes.pgvector import PgvectorIndex
         from evervec.stores.postgres import PostgresStore
@@ -206,7 +198,7 @@ def _own_index(store: Store, settings: Settings) -> Index:
         from evervec.stores.duckdb import DuckdbStore
 
         if isinstance(store, DuckdbStore):
-            return DuckdbIndex(store.db, settings.clock, settings.cache_mb)
+            return DuckdbIndex(store, settings.cache_mb)
     raise SettingsError(f"{store.url} cannot hold vectors itself: give an index with index=")
 
 
@@ -291,7 +283,8 @@ def _named(name: str, model: str, settings: Settings) -> Embedder:
     if name == "openai":
         from evervec.embedders.openai import OpenAIEmbedder
 
-        url, key = _openai_url(settings), _openai_key(settings)
+        url = settings.openai_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI
+        key = _openai_key(settings)
         if not key and url == _OPENAI:
             raise SettingsError("OpenAI needs a key: set OPENAI_API_KEY, or give openai_key=")
         return OpenAIEmbedder(model, url=url, key=key, **_remote(settings))
@@ -299,7 +292,7 @@ def _named(name: str, model: str, settings: Settings) -> Embedder:
         from evervec.embedders.hashing import HashingEmbedder
 
         return HashingEmbedder(int(model)) if model.isdecimal() else HashingEmbedder()
-    from evervec.embedders.noop import NoopEmbedder
+    from evervec.embedders.base import NoopEmbedder
 
     return NoopEmbedder()
 
@@ -316,10 +309,6 @@ def _remote(settings: Settings) -> dict[str, Any]:
 
 def _ollama_url(settings: Settings) -> str:
     return settings.ollama_url or os.environ.get("OLLAMA_HOST", "")
-
-
-def _openai_url(settings: Settings) -> str:
-    return settings.openai_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI
 
 
 def _openai_key(settings: Settings) -> str:

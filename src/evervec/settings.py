@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NoReturn
 
 from evervec.errors import SettingsError
 from evervec.telemetry.visible import without_secrets
@@ -150,6 +150,7 @@ class Settings:
         32, "how deep a record's metadata may be nested", least=1, most=100
     )
     filter_conditions: int = _setting(64, "conditions in a filter, at most", least=1, most=200)
+    filter_depth: int = _setting(8, "levels of and, or, not in a filter, at most", least=0, most=32)
     filter_values: int = _setting(
         1000, "values in a filter, all lists together, at most", least=1, most=10_000
     )
@@ -369,6 +370,9 @@ _NOUN = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
 def _check(name: str, value: Any, kind: str, meta: Mapping[str, Any]) -> None:
+    def refuse(what: str, shown: str = repr(value)) -> NoReturn:
+        raise SettingsError(f"{name} must be {what}, not {shown} ({meta['meaning']})")
+
     if name == "clock" and not callable(value):
         raise SettingsError(f"clock must be a function that returns seconds, not {value!r}")
     if name == "rng" and not isinstance(value, random.Random):
@@ -376,18 +380,16 @@ def _check(name: str, value: Any, kind: str, meta: Mapping[str, Any]) -> None:
     if name == "alert_url" and value and not str(value).startswith(("http://", "https://")):
         raise SettingsError("alert_url must begin with http:// or https://")
     if kind == "str" and not isinstance(value, str):
-        raise SettingsError(f"{name} must be text, not {type(value).__name__} ({meta['meaning']})")
-    if kind not in _NOUN:
-        return
-    if kind == "bool":
-        if not isinstance(value, bool):
-            raise SettingsError(f"{name} must be True or False, not {value!r} ({meta['meaning']})")
+        refuse("text", type(value).__name__)
+    if kind == "bool" and not isinstance(value, bool):
+        refuse("True or False")
+    if kind not in ("int", "float"):
         return
     accepted = (int,) if kind == "int" else (int, float)
     if isinstance(value, bool) or not isinstance(value, accepted) or not math.isfinite(value):
-        raise SettingsError(f"{name} must be {_NOUN[kind]}, not {value!r} ({meta['meaning']})")
+        refuse(_NOUN[kind])
     least, most = meta["least"], meta["most"]
     if least is not None and value < least:
-        raise SettingsError(f"{name} must be at least {least}, not {value!r} ({meta['meaning']})")
+        refuse(f"at least {least}")
     if most is not None and value > most:
-        raise SettingsError(f"{name} must be at most {most}, not {value!r} ({meta['meaning']})")
+        refuse(f"at most {most}")

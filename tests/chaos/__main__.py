@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -33,6 +34,7 @@ def main(args: list[str] | None = None) -> int:
     parser.add_argument("--pair", action="append", choices=PAIRS, help="only this one; repeat it")
     parser.add_argument("--seed", type=int, help="repeats the choices of an earlier run")
     parser.add_argument("--records", type=int, default=60, help="of each application and tenant")
+    parser.add_argument("--tell", action="store_true", help="each fault when it was injected")
     parser.add_argument("--keep", action="store_true", help="journals and logs of good runs too")
     parser.add_argument("--write", type=Path, help="a page to put the tables into")
     given = parser.parse_args(args)
@@ -88,7 +90,8 @@ def _weather(
     good = False
     try:
         with children(folder) as start:
-            storm = Storm(pair, start, seed, records=given.records)
+            tell = partial(print, flush=True) if given.tell else None
+            storm = Storm(pair, start, seed, records=given.records, tell=tell)
             storms.append(storm)
             storm.begin()
             for _ in range(laps):

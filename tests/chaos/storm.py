@@ -95,8 +95,18 @@ class Crew:
 class Storm:
     """Laps on one pair: faults and writes for a while, then calm, then a verdict."""
 
-    def __init__(self, pair: Pair, start: Start, seed: int, *, records: int = 60) -> None:
+    def __init__(
+        self,
+        pair: Pair,
+        start: Start,
+        seed: int,
+        *,
+        records: int = 60,
+        tell: Callable[[str], object] | None = None,
+    ) -> None:
+        """`tell` gets the name of each fault when it was injected."""
         self.pair = pair
+        self._tell = tell or str
         self.seed = seed
         self.injected: Counter[str] = Counter()
         self.told: list[str] = []
@@ -178,6 +188,7 @@ class Storm:
         self.injected[name] += 1
         self.recovery.over(name)
         self.told.append(f"{began:.3f} to {time.time():.3f} {name}")
+        self._tell(f"fault: {name}")
 
     def _strike_processes(self, chance: random.Random) -> None:
         fleet = self._fleet

@@ -299,7 +299,7 @@ def test_alerts_that_last_are_shown_by_status_and_doctor(run: Run, tmp_path: Pat
     with evervec.open(tmp_path / "evervec.db", embedder="hashing", alert_failed=1) as ev:
         ev.add("note", "alpha")
         ev.queue.fail(ev.queue.claim(1)[0], "bad", permanent=True)
-        ev._background.housekeeping.sweep()
+        ev._housekeeping.sweep()
     assert "alert      1 failed jobs  (for" in run("status").stdout
     (alert,) = json.loads(run("status", "--json").stdout)["alerts"]
     assert (alert["alert"], alert["text"]) == ("failed", "1 failed jobs")

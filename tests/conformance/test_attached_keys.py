@@ -45,7 +45,7 @@ def insert(app: App, *urls: str, team: str | None = None) -> None:
 
 def told(ev: Evervec, caplog: pytest.LogCaptureFixture) -> list[str]:
     """The alerts of this sweep, and of those since the last call."""
-    ev._background.housekeeping.alert()
+    ev._housekeeping.alert()
     lines = [line for line in caplog.messages if line.startswith(("[ALERT]", "[CLEAR]"))]
     caplog.clear()
     return lines

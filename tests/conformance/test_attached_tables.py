@@ -519,6 +519,19 @@ def test_a_row_that_cannot_be_a_record_fails_alone(app: App, ev: Evervec) -> Non
     assert "the row of articles is not a valid record" in str(job.error)
 
 
+def test_a_record_without_a_row_is_counted_once_while_a_version_is_built(
+    app: App, ev: Evervec
+) -> None:
+    attach(ev)
+    app.execute("insert into articles (id, body) values (1, 'one')")
+    assert len(texts(ev)) == 1
+    ev.migrate(ScriptedEmbedder(dimensions=32))
+    ev.process_all()
+    app.execute("drop table articles")
+    app.execute(ARTICLES)
+    assert ev.verify().orphaned == 1
+
+
 def test_a_broken_attachment_does_not_hold_up_another(app: App, ev: Evervec) -> None:
     app.execute("create table broken (id integer primary key, body text)")
     ev.attach("broken", kind="aa", text="body")

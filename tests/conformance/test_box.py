@@ -262,7 +262,7 @@ def test_purging_never_drops_a_boxed_dead_letter_unless_asked(world: World) -> N
     fail_for_good(world.ev, "2")
     world.clock.move(100 * DAY)
     assert world.ev.queue.purge_dead(timedelta(days=1)) == 1
-    world.ev._background.housekeeping.sweep()
+    world.ev._housekeeping.sweep()
     assert [j.job_id for j in world.ev.queue.failed()] == [job_id]
     world.ev.queue.retry(job_id)
     work(world.ev)

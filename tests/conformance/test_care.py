@@ -189,15 +189,49 @@ def test_purged_history_takes_attempts_and_traces_of_the_deleted(world: World) -
     work(world.ev)
     world.clock.move(DAY)
     world.ev.queue.purge_done(timedelta())
-    assert world.ev.store.jobs.purge_history(world.clock.now - 2 * DAY) == 0
+    jobs = world.ev.store.jobs
+    assert jobs.purge_ended(world.clock.now - 2 * DAY) == (0, 0)
+    assert jobs.purge_history(world.clock.now - 2 * DAY) == 0
     assert len(world.ev.queue.history(KIND, "1")) == 1
-    assert world.ev.store.jobs.purge_history(world.clock.now) >= 3
+    assert jobs.purge_ended(world.clock.now) == (0, 3)
     assert world.ev.queue.history(KIND, "1") == []
-    assert world.ev.store.jobs.purge_history(world.clock.now) == 0
+    assert jobs.purge_history(world.clock.now) >= 1
+    assert jobs.purge_ended(world.clock.now) == (0, 0)
+    assert jobs.purge_history(world.clock.now) == 0
     assert_in_step(world.ev, {"1": "beta"})
     assert world.ev.add(KIND, "alpha", id="0").is_new
     work(world.ev)
     assert_in_step(world.ev, {"0": "alpha", "1": "beta"})
+
+
+def test_what_ended_is_purged_by_its_age_and_nothing_else_is(world: World) -> None:
+    add_all(world.ev, KIND, *"abcdef")
+    jobs = world.ev.queue.claim(5)
+    world.ev.queue.finish_many(jobs[:2])
+    world.ev.queue.fail_many([(jobs[2], "no", True), (jobs[3], "not yet", False)])
+    world.clock.move(DAY)
+    world.ev.queue.finish(claim_one(world.ev))
+    purge = world.ev.store.jobs.purge_ended
+    assert purge(world.clock.now - DAY) == (0, 0)
+    assert purge(world.clock.now) == (2, 4)
+    assert purge(world.clock.now) == (0, 0)
+    stats = world.ev.queue.stats()
+    assert (stats.pending, stats.processing, stats.done, stats.failed) == (1, 1, 1, 1)
+    world.clock.move(1)
+    assert purge(world.clock.now) == (1, 1)
+
+
+def test_all_that_ended_is_purged_in_batches(world: World) -> None:
+    list(world.ev.add_many(KIND, ({"id": n, "text": "x"} for n in range(700))))
+    while jobs := world.ev.queue.claim(100):
+        world.ev.queue.finish_many(jobs)
+    world.clock.move(1)
+    purged = []
+    while any(some := world.ev.store.jobs.purge_ended(world.clock.now, 100)):
+        purged.append(some)
+    assert len(purged) > 1
+    assert [sum(counts) for counts in zip(*purged, strict=True)] == [700, 700]
+    assert world.ev.queue.stats().done == 0
 
 
 def test_purged_history_spares_what_a_job_still_needs(world: World) -> None:

@@ -38,7 +38,7 @@ def drop(world: World, ev: Evervec) -> Callable[[], None]:
 
 
 def _is_gone(ev: Evervec) -> bool:
-    ev._background.lifecycle.drop_retired()
+    ev._lifecycle.drop_retired()
     return len(ev.store.versions.collections()) == 1
 
 

@@ -139,7 +139,7 @@ def test_a_worker_that_slept_for_weeks_brings_no_forgotten_record_back(apart_wor
         ev.delete(KIND, "1")
         work(ev)
         world.clock.move(30 * DAY)
-        ev._background.housekeeping.sweep()
+        ev._housekeeping.sweep()
         assert ev.store.records.expected(None, version_of(world), 0, 10) == []
         return apply(changes, conn)
 

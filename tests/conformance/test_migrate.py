@@ -55,10 +55,10 @@ def drive(ev: Evervec) -> None:
     waits for a transaction which was there before it, were it only a NOTIFY."""
 
     def done() -> bool:
-        while ev._background.lifecycle.step() or work(ev).processed:
+        while ev._lifecycle.step() or work(ev).processed:
             pass
         building = [c for c in ev.store.versions.collections() if c.state == "building"]
-        return all(map(ev._background.lifecycle.is_filled, building))
+        return all(map(ev._lifecycle.is_filled, building))
 
     until(done, "versions to be built")
 
@@ -142,10 +142,10 @@ def test_a_retired_version_leaves_nothing_behind(filled: World) -> None:
     (old,) = [c.version for c in ev.store.versions.collections() if c.state == "standby"]
     migration.retire()
     assert states(ev)["hashing-64"] == "retired"
-    ev._background.lifecycle.step()
+    ev._lifecycle.step()
     assert ev.index.held(old, None, 0, None)  # a search may still be at it
     filled.clock.move(10)
-    ev._background.lifecycle.step()
+    ev._lifecycle.step()
     assert states(ev) == {"other-1": "serving"}
     assert not ev.index.held(old, None, 0, None)
     assert {job.embedding_version for job in ev.queue.jobs()} == {"other-1"}
@@ -159,7 +159,7 @@ def test_a_retired_version_leaves_nothing_behind(filled: World) -> None:
 def test_a_migration_can_be_cancelled_and_begun_again(filled: World) -> None:
     ev = filled.ev
     migration = ev.migrate(Other())
-    ev._background.lifecycle.step()
+    ev._lifecycle.step()
     ev.store.leases.claim(1, worker="elsewhere", lease=60)
     migration.cancel()
     again = ev.migrate(Other())
@@ -175,7 +175,7 @@ def test_a_migration_can_be_cancelled_and_begun_again(filled: World) -> None:
 def test_it_can_be_taken_up_from_anywhere(filled: World) -> None:
     ev = filled.ev
     ev.migrate(Other())
-    ev._background.lifecycle.step()
+    ev._lifecycle.step()
     second = filled.tenant("another")
     resumed = second.migrate(Other())
     assert resumed.version == "other-1"
@@ -192,7 +192,7 @@ def test_it_switches_by_itself_once_complete_and_checked(filled: World) -> None:
     ev = filled.ev
     migration = ev.migrate(Other(), switch=True)
     drive(ev)
-    ev._background.lifecycle.step()
+    ev._lifecycle.step()
     assert migration.wait(1).state == "switched"
     assert found(ev, "alpha") == ("other-1", ["0"])
 
@@ -202,7 +202,7 @@ def test_no_switch_before_it_lacks_nothing(filled: World) -> None:
     migration = ev.migrate(Other())
     with pytest.raises(InvalidTransition, match="still being built"):
         migration.switch()
-    while ev._background.lifecycle.step():
+    while ev._lifecycle.step():
         pass
     with pytest.raises(InvalidTransition, match="lacks 3 records"):
         migration.switch(timeout=0)
@@ -214,7 +214,7 @@ def test_no_switch_before_it_lacks_nothing(filled: World) -> None:
 def test_a_record_that_the_new_model_refuses_is_told(filled: World) -> None:
     ev = filled.ev
     migration = ev.migrate(Other())
-    while ev._background.lifecycle.step():
+    while ev._lifecycle.step():
         pass
     jobs = ev.queue.claim(10)
     ev.queue.fail(jobs[0], "too odd", permanent=True)
@@ -389,7 +389,7 @@ def test_an_embedder_that_is_away_holds_up_only_its_own_version(filled: World) -
 
     other.before = refuse
     migration = ev.migrate(other)
-    while ev._background.lifecycle.step():
+    while ev._lifecycle.step():
         pass
     work(ev)
     ev.add(KIND, "kappa text", id="8")
@@ -419,7 +419,7 @@ def test_a_ticket_follows_its_record_to_the_version_that_serves(filled: World) -
     migration.switch(force=True)
     migration.retire()
     filled.clock.move(10)
-    ev._background.lifecycle.step()
+    ev._lifecycle.step()
     assert states(ev) == {"other-1": "serving"}
     with pytest.raises(WaitTimeout, match="saved and waiting"):
         ev.wait(ticket, 0)
@@ -427,7 +427,7 @@ def test_a_ticket_follows_its_record_to_the_version_that_serves(filled: World) -
     job = ev.wait(ticket, 0)
     assert (job.embedding_version, job.status) == ("other-1", "done")
     filled.clock.move(100 * DAY)
-    ev._background.housekeeping.sweep()  # its job is purged
+    ev._housekeeping.sweep()  # its job is purged
     assert ev.store.jobs.settled([(ev.tenant, ticket)]) == ["done"]
 
 
@@ -472,7 +472,7 @@ def test_a_switch_passes_waiting_boxes_on(filled: World, retired: bool) -> None:
     if retired:
         migration.retire()
         filled.clock.move(10)
-        ev._background.lifecycle.step()
+        ev._lifecycle.step()
         assert states(ev) == {"other-1": "serving"}
     drive(ev)
     assert ev.store.jobs.settled([(ev.tenant, ticket) for ticket in tickets]) == ["done", "done"]
@@ -526,6 +526,29 @@ def test_a_box_of_a_version_that_serves_no_longer_is_opened_by_the_one_that_does
     assert found(ev, "later change") == ("hashing-64", ["0"])
 
 
+def test_a_change_takes_back_a_box_that_was_not_passed_on_yet(filled: World) -> None:
+    """Between a switch and the transactions that pass boxes on, or when a boxed add commits after
+    the switch."""
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    drive(ev)
+    now = ev.get(KIND, "0")
+    assert now is not None
+    ev.add(KIND, "box text", id="b", boxed=True)
+    ev.add(KIND, "boxed change", id="0", boxed=True)
+    with pytest.MonkeyPatch.context() as patch:
+        writer = ev.store.versions._writer  # type: ignore[attr-defined]
+        patch.setattr(writer, "pass_boxes_on", lambda: 0)
+        migration.switch()
+    assert ev.delete(KIND, "b").accepted
+    assert ev.add(KIND, now.text, id="0", metadata=now.metadata, weight=now.weight).enqueued
+    drive(ev)
+    assert ev.get(KIND, "b") is None
+    assert ev.get(KIND, "0").text == now.text  # type: ignore[union-attr]
+    assert not ev.delete(KIND, "b").accepted
+    assert ev.verify().clean
+
+
 def test_jobs_of_a_version_that_is_gone_are_listed_and_swept(filled: World) -> None:
     ev = filled.ev
     record = job_of(ev, "0").record
@@ -537,6 +560,6 @@ def test_jobs_of_a_version_that_is_gone_are_listed_and_swept(filled: World) -> N
     (claimed,) = ev.queue.claim(1)
     assert claimed.embedding_version == "987654"
     ev.queue.release(claimed)
-    ev._background.housekeeping.sweep()
+    ev._housekeeping.sweep()
     assert {job.embedding_version for job in ev.queue.jobs()} == {"hashing-64"}
     assert_in_step(ev, TEXTS)

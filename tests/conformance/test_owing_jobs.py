@@ -112,7 +112,7 @@ def test_a_version_being_built_gets_what_waits(owing: Owing, part: str, moment: 
     (new,) = [c.version for c in ev.store.versions.collections() if c.state == "building"]
     until(lambda: ev.store.versions.track_unaware(new, "building"), "older transactions to end")
     with before(getattr(ev.store, part), moment, lambda: change(owing, other)):
-        while ev._background.lifecycle.step():
+        while ev._lifecycle.step():
             pass
     ev.pipeline.served.refresh()
     while jobs := ev.queue.claim(256, versions=[new]):

@@ -75,7 +75,7 @@ def test_what_a_tenant_has_is_counted_with_every_change(world: World) -> None:
     work(ev)
     check()
     world.clock.move(30 * DAY)
-    ev._background.housekeeping.sweep()
+    ev._housekeeping.sweep()
     check()
     assert (ev.usage().kinds, other.usage().kinds) == (2, 1)
 

@@ -1,8 +1,11 @@
 """Listing records: by key, page by page, narrowed by kind, metadata and state."""
 
+from typing import Any
+
 import pytest
 
 from evervec import InvalidArgument
+from evervec.model.jobs import Ticket
 from support.world import World, add_all, work
 
 
@@ -49,6 +52,53 @@ def test_filters_narrow_the_list(world: World) -> None:
     assert ids(world, filter={"n": {"gte": 1}}, after=("a", "2"), limit=2) == [
         ("a", "3"), ("a", "4"),
     ]  # fmt: skip
+
+
+def test_records_are_counted_and_deleted_by_a_filter(world: World) -> None:
+    other = world.ev.of("another")
+    for n in range(6):
+        for ev in (world.ev, other):
+            ev.add("ab"[n % 2], "x", id=n, metadata={"n": n})
+    world.ev.add("a", "boxed", id="boxed", boxed=True, metadata={"n": 0})
+    wanted = {"or": [{"n": {"lt": 2}}, {"n": 4}]}
+    assert (world.ev.count(), world.ev.count("a"), world.ev.count("none")) == (6, 3, 0)
+    assert (world.ev.count(filter=wanted), world.ev.count("a", wanted)) == (3, 2)
+    assert world.ev.delete_where(wanted, "a", dry_run=True) == 2
+    assert world.ev.count() == 6
+    assert world.ev.delete_where(wanted, "a") == 2
+    assert ids(world) == [("a", "2"), ("b", "1"), ("b", "3"), ("b", "5")]
+    assert world.ev.delete_where(wanted) == 1
+    assert world.ev.delete_where(wanted) == 0
+    assert (world.ev.count(), other.count()) == (3, 6)
+    work(world.ev)
+    assert world.ev.verify(all_tenants=True).complete
+
+
+def test_a_record_that_changes_before_it_is_deleted_is_judged_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(3):
+        world.ev.add("a", "x", id=n, metadata={"old": True})
+    changes = world.ev.store.changes
+    delete = changes.delete
+
+    def meanwhile(*args: Any, **options: Any) -> list[Ticket]:
+        monkeypatch.setattr(changes, "delete", delete)
+        world.ev.add("a", "x", id=0, metadata={"old": False})
+        world.ev.add("a", "another", id=1, metadata={"old": True})
+        return delete(*args, **options)
+
+    monkeypatch.setattr(changes, "delete", meanwhile)
+    assert world.ev.delete_where({"old": True}) == 2
+    assert ids(world) == [("a", "0")]
+
+
+@pytest.mark.parametrize("nothing", [{}, None])
+def test_nothing_is_deleted_without_a_filter(world: World, nothing: Any) -> None:
+    world.ev.add("a", "x", id=1)
+    with pytest.raises(InvalidArgument, match="would delete every record"):
+        world.ev.delete_where(nothing)
+    assert world.ev.count() == 1
 
 
 def test_deleted_records_are_not_listed(world: World) -> None:

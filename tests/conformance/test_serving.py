@@ -36,10 +36,10 @@ def test_pages_of_jobs_meet_each_job_once(world: World) -> None:
 def test_a_delete_of_an_older_version_is_not_accepted(world: World) -> None:
     old = world.ev.add(KIND, "one", id="1")
     new = world.ev.add(KIND, "two", id="1")
-    (ticket,) = world.ev.store.changes.delete("default", KIND, ["1"], if_seq=old.seq)
+    (ticket,) = world.ev.store.changes.delete("default", KIND, ["1"], if_seq={"1": old.seq})
     assert not ticket.accepted
     assert world.ev.get(KIND, "1") is not None
-    (ticket,) = world.ev.store.changes.delete("default", KIND, ["1"], if_seq=new.seq)
+    (ticket,) = world.ev.store.changes.delete("default", KIND, ["1"], if_seq={"1": new.seq})
     assert ticket.accepted
     assert world.ev.get(KIND, "1") is None
 

@@ -4,6 +4,7 @@ import argparse
 import multiprocessing
 import os
 import random
+import resource
 import sys
 import tempfile
 import time
@@ -12,6 +13,10 @@ from math import inf
 from explorer.engines import ENGINES
 from explorer.exploring import Explorer, Tally
 from support import postgres, quick_disk
+
+_TELL_EVERY = 150.0
+"""seconds"""
+_clock = time.monotonic
 
 
 def main() -> int:
@@ -60,7 +65,26 @@ def _explore(work: tuple[argparse.Namespace, int, int]) -> Tally:
     args, seed, number = work
     most = 1 if args.stop_at_first else args.failures
     explorer = Explorer(seed, number, args.processes, most, args.changes, engines=args.engines)
-    return explorer.explore(60 * args.minutes, args.schedules / args.processes)
+    return explorer.explore(60 * args.minutes, args.schedules / args.processes, _Progress(number))
+
+
+class _Progress:
+    """Says now and then how far a process of a long run has come."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._next = _clock() + _TELL_EVERY
+
+    def __call__(self, tally: Tally) -> None:
+        if _clock() < self._next:
+            return
+        self._next = _clock() + _TELL_EVERY
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        print(
+            f"process {self._number}: {tally.tried:,} schedules, {tally.ended:,} to their end, "
+            f"{len(tally.failures)} failures, {most:,} MB at most",
+            flush=True,
+        )
 
 
 def _arguments() -> argparse.Namespace:

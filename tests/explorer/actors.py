@@ -52,8 +52,8 @@ def endure(do: Callable[[], T]) -> T:
 def work_once(ev: Evervec, limit: int = 8, *, suspects: bool = True) -> int:
     """One pass of a worker: take back, claim, read, embed, write; how many jobs it claimed."""
     pipeline = ev.pipeline
-    if ev._background.housekeeping.anything_lost():
-        ev._background.housekeeping.recover()
+    if ev._housekeeping.anything_lost():
+        ev._housekeeping.recover()
     if not pipeline.probe_providers():
         return 0
     jobs = pipeline.claim(limit, suspects=suspects)
@@ -216,9 +216,9 @@ def sweeper(judge: Judge, rounds: int) -> Script:
     """Housekeeping, and the slices that workers do between two claims."""
 
     def turn(p: Process) -> None:
-        p.ev._background.housekeeping.sweep()
-        p.ev._background.housekeeping.backfill_tables()
-        p.ev._background.lifecycle.step()
+        p.ev._housekeeping.sweep()
+        p.ev._housekeeping.backfill_tables()
+        p.ev._lifecycle.step()
 
     return _turns(turn, rounds)
 
@@ -228,8 +228,8 @@ def pusher(judge: Judge, rounds: int, limit: int = 4) -> Script:
 
     def turn(p: Process) -> None:
         dispatcher = p.ev.dispatcher
-        if p.ev._background.housekeeping.anything_lost():
-            p.ev._background.housekeeping.recover()
+        if p.ev._housekeeping.anything_lost():
+            p.ev._housekeeping.recover()
         if not p.ev.pipeline.probe_providers():
             return
         for job in dispatcher._claim(limit):
@@ -249,13 +249,13 @@ def migrator(judge: Judge, steps: int, retires: bool) -> Script:
     def turn(p: Process) -> None:
         ev, number = p.ev, p.state["turns"]
         try:
-            if number == 1 or ev._background.lifecycle.current() is None:
+            if number == 1 or ev._lifecycle.current() is None:
                 begin_migration(p, switch=True)
             elif number == steps and retires:
                 if (under_way := ev.migration()) and under_way.status().state == "switched":
                     under_way.retire()
             else:
-                ev._background.lifecycle.step()
+                ev._lifecycle.step()
         except (InvalidArgument, InvalidTransition):
             return  # there is nothing to change, or not yet
 
@@ -299,9 +299,7 @@ def drain(world: World) -> Evervec:
         world.clock.move(wait)
         _work_off(world, ev)
         for _ in range(_ENOUGH):
-            if not (
-                ev._background.housekeeping.backfill_tables() or ev._background.lifecycle.step()
-            ):
+            if not (ev._housekeeping.backfill_tables() or ev._lifecycle.step()):
                 break
             _work_off(world, ev)
         stats, versions = ev.store.jobs.stats(None), ev.store.versions.collections()

@@ -10,8 +10,11 @@ import os
 import sqlite3
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar, Protocol
 
 from evervec.errors import StoreError
@@ -20,11 +23,22 @@ from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.sqlite.connections import Connections, _Reader
 from evervec.stores.sqlite.schema import upgrade
-from explorer.steps import AWAY, EVERYTHING, LOST, STARTS, STORE, Access, Step
+from explorer.steps import (
+    AWAY,
+    EVERYTHING,
+    GO,
+    LOST,
+    NOTHING,
+    STARTS,
+    STORE,
+    Access,
+    Step,
+)  # fmt: skip
 
 INDEX_BIT = 1
 """stands for an index apart from the store, among the bits of tables"""
 _NOTHING = (0, 0)
+_ALL = Access(EVERYTHING, EVERYTHING)
 _WRITES = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
 _CHANGES_SCHEMA = ("create", "drop", "alter")
 _LOOKS_AT_NO_TABLE = ("savepoint", "release", "rollback", "pragma", "begin", "commit")
@@ -39,28 +53,69 @@ class Actor(Protocol):
     name: str
     pending: Step | None
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether it takes its next step without waiting for a turn."""
+        ...
+
     def ask(self, step: Step) -> str: ...
 
     def committed(self, what: str) -> None: ...
 
 
+@dataclass
+class _Known:
+    """What is known of the statements of one schema."""
+
+    bits: dict[str, int] = field(default_factory=dict)
+    """of tables"""
+    masks: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """the tables that a statement reads and writes"""
+
+
+_known: dict[int, _Known] = defaultdict(_Known)
+"""by the schema: to learn the statements again for each disk would take a twentieth of all time"""
+
+
 class _Watched(sqlite3.Connection):
-    """Notes which tables the statements of a step read and write."""
+    """Notes which tables the statements of a step read and write, and what they find."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.reads = self.writes = self.seen = 0
-        self.row_factory = self._row
-        self._masks: dict[str, tuple[int, int]] = {}
-        self._is_new_schema = False
-        self._bits: dict[str, int] = {}
+        self._is_new_schema = True
+        self._known = _Known()
+        self.watch(follows=False)
+
+    def watch(self, *, follows: bool) -> None:
+        """`follows`: note what is touched and seen from now on. Else all statements are the
+        driver's own, and only whether something was written is known."""
+        self.row_factory = self._row if follows else None
+        for name in ("execute", "executemany", "cursor"):
+            vars(self).pop(name, None)
+            if not follows:
+                vars(self)[name] = getattr(super(), name)
+        self._is_new_schema = True  # nobody saw what was done before
+        self.follows = follows
+        self.begin()
+
+    def begin(self) -> None:
+        """Note from here on."""
+        self.reads = self.writes = self.seen = 0
+        self._before = self.total_changes
+
+    def touched(self) -> Access:
+        """By the statements since `begin`."""
+        if self.follows:
+            return Access(self.reads, self.writes)
+        return NOTHING if self.total_changes == self._before else _ALL
 
     def _row(self, cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
         self.seen = hash((self.seen, row))
         return row
 
     def execute(self, sql: str, values: Any = (), /) -> sqlite3.Cursor:
-        reads, writes = self._masks.get(sql) or self._learn(sql, values)
+        reads, writes = self._known.masks.get(sql) or self._learn(sql, values)
         self.reads |= reads
         self.writes |= writes
         found = super().execute(sql, values)
@@ -70,7 +125,7 @@ class _Watched(sqlite3.Connection):
     def executemany(self, sql: str, rows: Any, /) -> sqlite3.Cursor:
         rows = list(rows)
         if rows:
-            reads, writes = self._masks.get(sql) or self._learn(sql, rows[0])
+            reads, writes = self._known.masks.get(sql) or self._learn(sql, rows[0])
             self.reads |= reads
             self.writes |= writes
         found = super().executemany(sql, rows)
@@ -82,8 +137,9 @@ class _Watched(sqlite3.Connection):
         return super().cursor(*args, **named)
 
     def _learn(self, sql: str, values: Any) -> tuple[int, int]:
-        if sql.lstrip().lower().startswith(_LOOKS_AT_NO_TABLE):
-            self._masks[sql] = _NOTHING
+        start = sql.lstrip().lower()
+        if start.startswith(_LOOKS_AT_NO_TABLE):
+            self._known.masks[sql] = _NOTHING
             return _NOTHING
         reads = writes = 0
 
@@ -100,25 +156,28 @@ class _Watched(sqlite3.Connection):
             super().execute(f"explain {sql}", values).fetchall()
         finally:
             self.set_authorizer(None)
-        if sql.lstrip().lower().startswith(_CHANGES_SCHEMA):
+        if start.startswith(_CHANGES_SCHEMA):
             self._is_new_schema = True
+            self._known = _Known(dict(self._known.bits))
             return EVERYTHING, EVERYTHING
-        self._masks[sql] = (reads, writes)
+        self._known.masks[sql] = (reads, writes)
         return reads, writes
 
     def learn_anew(self) -> None:
         """After a change of the schema: a statement may write more by triggers that are new."""
-        if self._is_new_schema:
-            self._masks.clear()
+        if self._is_new_schema and self.follows:
+            found = super().execute("select type, name, sql from sqlite_schema order by name")
+            self._known = _known[hash(tuple(found.fetchall()))]
             self._is_new_schema = False
 
     def _bit(self, table: str) -> int:
-        return self._bits.setdefault(table, 2 << len(self._bits))
+        bits = self._known.bits
+        return bits.setdefault(table, 2 << len(bits))
 
     def digests(self, written: int, known: dict[str, int]) -> dict[str, int]:
         """A hash of each table's content, made anew for those that were written."""
         made = dict(known)
-        for table, bit in self._bits.items():
+        for table, bit in self._known.bits.items():
             if written & bit or table not in made:
                 made[table] = self._digest(table)
         return made
@@ -148,11 +207,21 @@ class Disk:
         self.held_by: Actor | None = None
         """whose transaction has been left open: SQLite has one writer"""
         self.on_sync: Callable[[], None] = lambda: None
-        self._synced = 0
+        self.may_lose = True
+        """whether the power may be cut, so that it matters what is synced"""
         self.has_synced = False
         """since `begin`"""
-        upgrade(DiskConnections(self))
+        _new_store().backup(self.conn)
         self.keep()
+
+    @property
+    def follows(self) -> bool:
+        return self.conn.follows
+
+    def watch(self, *, follows: bool) -> None:
+        """`follows`: note from the next `reset` on what is touched and seen."""
+        if follows != self.conn.follows:
+            self.conn.watch(follows=follows)
 
     @property
     def seen(self) -> int:
@@ -161,7 +230,7 @@ class Disk:
 
     def open_store(self, process: Actor, settings: Settings) -> Store:
         """As one process has it."""
-        with opening(DiskConnections(self, process.ask, process.committed)):
+        with opening(DiskConnections(self, process)):
             return open_store("memory:", settings)
 
     def is_open_for(self, process: Actor) -> bool:
@@ -171,10 +240,11 @@ class Disk:
     def lets(self, process: Actor) -> bool:
         """Whether a process can take its next step: all that need the store wait for a transaction
         that was left open. Readers would see what was before; to wait is one of their orders."""
+        if self.held_by is None or self.held_by is process:
+            return True
         step = process.pending
         assert step is not None
-        free = self.held_by in (None, process)
-        return free or (step.resource != STORE and step.what != STARTS)
+        return step.resource != STORE and step.what != STARTS
 
     def unblock(self, waiting: Sequence[Actor]) -> bool:
         """Whether somebody can go on after all, where all wait."""
@@ -201,41 +271,47 @@ class Disk:
             self.conn.execute("commit")
         self.conn.learn_anew()
         self.conn.execute("savepoint kept")
-        self._sync()
+        self.conn.execute("savepoint synced")
 
     def reset(self) -> bool:
         """As it was at the last `keep`; False where that is no longer known."""
         self.conn.execute("rollback to kept")
         self.conn.learn_anew()
-        self._synced = 0
         self.is_open = False
         self.held_by = None
-        self._sync()
+        self.conn.execute("savepoint synced")
         return True
 
-    def _sync(self) -> None:
-        self._synced += 1
-        self.has_synced = True
-        self.conn.execute(f"savepoint synced_{self._synced}")
-
     def committed(self, *, durable: bool) -> None:
-        if durable:
-            self._sync()
+        if durable and self.may_lose:
+            self.has_synced = True
+            self.conn.execute("release synced")
+            self.conn.execute("savepoint synced")
             self.on_sync()
 
     def cut_power(self) -> None:
         """What was not synced is gone."""
         self.held_by = None
-        self.conn.execute(f"rollback to synced_{self._synced}")
+        self.conn.execute("rollback to synced")
 
     def begin(self) -> None:
         """Note from here on what is touched and seen."""
-        self.conn.reads = self.conn.writes = self.conn.seen = 0
+        self.conn.begin()
         self.has_synced = False
 
     def touched(self) -> Access:
         """By the statements since `begin`."""
-        return Access(self.conn.reads, self.conn.writes)
+        return self.conn.touched()
+
+
+@cache
+def _new_store() -> sqlite3.Connection:
+    """A store in which nothing is yet."""
+    made = Disk.__new__(Disk)
+    made.conn = sqlite3.connect(":memory:", isolation_level=None, factory=_Watched)
+    made.is_open, made.may_lose = False, False
+    upgrade(DiskConnections(made))
+    return made.conn
 
 
 class CallersTransaction:
@@ -290,13 +366,7 @@ def being_opened(*_: object) -> "DiskConnections":
 class DiskConnections(Connections):
     """The connections of one process, each transaction a step that the scheduler allows."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        ask: Ask = lambda step: "go",
-        tell: Callable[[str], None] = lambda what: None,
-    ) -> None:
-        """`tell`: called with the name of each method that has committed."""
+    def __init__(self, disk: Disk, process: Actor | None = None) -> None:
         self.path = None
         self.read_only = False
         self.name = "memory:"
@@ -306,15 +376,20 @@ class DiskConnections(Connections):
         self._writer = disk.conn
         self._own = _Reader(self, self._writer)
         self.disk = disk
-        self._ask = ask
-        self._tell = tell
+        self._process = process
 
     def reading(self) -> _Reader:
-        if not self.disk.is_open:
-            action = self._ask(Step(STORE, calling_method(), False))
+        process = self._process
+        if process is not None and not process.goes_on and not self.disk.is_open:
+            action = process.ask(Step(STORE, calling_method(), False))
             if action in (AWAY, LOST):
                 raise StoreError("the store cannot be reached")
-        return super().reading()
+        if self._closed:
+            self._check_open()
+        return self._own
+
+    def _give_back(self, reader: _Reader) -> None:
+        """One thread has all of it: there is nothing to wait for."""
 
     def close(self) -> None:
         self._closed = True
@@ -328,7 +403,8 @@ class DiskConnections(Connections):
         assert not self.disk.is_open, "a transaction inside a transaction"
         self._check_open()
         caller = calling_method()
-        action = self._ask(Step(STORE, caller, True))
+        process = self._process
+        action = GO if process is None else process.ask(Step(STORE, caller, True))
         if action == AWAY:
             raise StoreError("the store cannot be reached")
         with self._explained(), self.transaction(durable=durable, what=caller) as writer:
@@ -350,7 +426,8 @@ class DiskConnections(Connections):
         finally:
             conn.execute("release step")
             disk.is_open = False
-        self._tell(what)
+        if self._process is not None:
+            self._process.committed(what)
         disk.committed(durable=durable)
 
 

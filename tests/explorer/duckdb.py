@@ -31,6 +31,7 @@ class DuckdbDisk:
     """of the world's clock: whoever waits for a transaction looks again every 0.01"""
     is_open = False
     seen = 0
+    follows = may_lose = False
     held_by: Actor | None = None
 
     def __init__(self) -> None:
@@ -67,6 +68,9 @@ class DuckdbDisk:
         self._close()
 
     # during a run
+    def watch(self, *, follows: bool) -> None:
+        """Nothing is noted."""
+
     def begin(self) -> None:
         """What is touched is not noted."""
 

@@ -49,6 +49,8 @@ class Exhaustive:
         self._path: list[_Node] = []
         self._visited: dict[int, frozenset[Choice]] = {}
         """states, with what was left out from each"""
+        self._sleeps: dict[frozenset[Choice], frozenset[Choice]] = {}
+        """each once: millions of states have the same few"""
         self._may_cut_power = POWER in stage.scope.faults
 
     def results(self) -> Iterator[Result]:
@@ -120,7 +122,8 @@ class Exhaustive:
         before = self._visited.get(digest)
         if before is not None and before <= sleep:
             return True
-        self._visited[digest] = sleep if before is None else before & sleep
+        left_out = sleep if before is None else before & sleep
+        self._visited[digest] = self._sleeps.setdefault(left_out, left_out)
         return False
 
     def _enabled(self, world: World, waiting: list[Process]) -> list[Choice]:

@@ -116,8 +116,14 @@ class Explorer:
     def is_over(self) -> bool:
         return len(self.tally.failures) >= self._most
 
-    def explore(self, seconds: float, schedules: float = inf) -> Tally:
-        """Go on until the time is over, or so many schedules were tried."""
+    def explore(
+        self,
+        seconds: float,
+        schedules: float = inf,
+        tell: Callable[[Tally], None] = lambda tally: None,
+    ) -> Tally:
+        """Go on until the time is over, or so many schedules were tried; `tell`: called from time
+        to time."""
         end = _clock() + seconds
         memory = MEMORY in self._engines
         with _undisturbed():
@@ -135,6 +141,7 @@ class Explorer:
                     self._go_on(others, min(end, began + _ENGINE_SLICE), ways)
                     self.tally.seconds[engine] += _clock() - began
                     gc.collect()
+                tell(self.tally)
         return self.tally
 
     def explore_engine(self, engine: str, count: int) -> Tally:

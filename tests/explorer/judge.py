@@ -86,6 +86,8 @@ class Judge:
         finally:
             p.on_commit = None
         if wanted is None and not ticket.accepted and before:
+            if before[0] is not None and self.history[key][place - 1 : -1] == [before[0]]:
+                self.world.blame(f"{key}: it was there, and is said not to have been deleted")
             self.set(key, before[0])  # it found nothing: what others added meanwhile stays
         self.acknowledged(key, ticket, wanted, place)
         return ticket

@@ -228,7 +228,7 @@ def _switched(rng: random.Random) -> Scope:
     ids = "12" if rng.random() < 0.3 else "1"
     ops = tuple(_ops(rng, rng.randint(1, 3), ids))
     if rng.random() < 0.5:
-        ops = (("boxed", "2", rng.choice(TEXTS)), *ops[:1])
+        ops = (("boxed", "2", rng.choice(TEXTS)), rng.choice((ops[0], ("delete", "2"))))
     actors = {
         **{f"worker{n + 1}": ("worker", rng.randint(1, 3), rng.choice((1, 8))) for n in range(2)},
         "application": ("application", ops),

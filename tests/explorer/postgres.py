@@ -167,6 +167,7 @@ class PostgresDisk:
 
     is_open = False
     seen = 0
+    follows = may_lose = False
     held_by: Actor | None = None
 
     def __init__(self) -> None:
@@ -256,6 +257,9 @@ class PostgresDisk:
             self.admin.execute(sql.SQL("rollback prepared {}").format(name))
 
     # during a run
+    def watch(self, *, follows: bool) -> None:
+        """Nothing is noted."""
+
     def begin(self) -> None:
         """What is touched is not noted."""
 

@@ -91,7 +91,7 @@ class _Lock:
 
 
 class _Holder:
-    """Who holds the turn to write to an index: a process of the world, not of this machine."""
+    """Who holds the lock to write to an index: a process of the world, not of this machine."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -139,9 +139,11 @@ def ruled() -> Iterator[None]:
         mock.patch("evervec.embedding.provider.submit", _at_once),
         mock.patch("evervec.worker.threads.start", _never),
         mock.patch("evervec.stores.sqlite.store._open", being_opened),
-        mock.patch("evervec.indexes.turns.threading", SimpleNamespace(Event=_Event, RLock=_Lock)),
-        mock.patch("evervec.indexes.turns.repeating", return_value=nullcontext()),
-        mock.patch("evervec.indexes.turns.Holder", _Holder),
+        mock.patch(
+            "evervec.indexes.writer_lock.threading", SimpleNamespace(Event=_Event, RLock=_Lock)
+        ),
+        mock.patch("evervec.indexes.writer_lock.repeating", return_value=nullcontext()),
+        mock.patch("evervec.indexes.writer_lock.Holder", _Holder),
     ):
         yield
 

@@ -107,6 +107,7 @@ class Stage:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.disk = open_disk(scope.store)
+        self.disk.may_lose = POWER in scope.faults
         self.real = RealIndex(scope.index) if scope.index in REAL else None
         more = OPTIONS if self.real else {}
         self.settings = settings_of({**more, **self.disk.options, **scope.options})
@@ -127,7 +128,7 @@ class Stage:
             _settle(p)
             if scope.built and (scope.before or scope.table):
                 actors.begin_migration(p, switch=False)
-                p.ev._background.lifecycle.step()
+                p.ev._lifecycle.step()
                 _settle(p)
             for id, text in scope.damaged:
                 damage(p.ev, id, text)
@@ -142,11 +143,11 @@ class Stage:
         if self.real is not None:
             self.real.keep()
 
-    def run(
-        self, decide: Decide, is_known: Callable[[World], bool] = lambda world: False
-    ) -> "Result":
-        """One schedule, up to the verdict; `is_known`: the verdict of this end is known."""
+    def run(self, decide: Decide, is_known: Callable[[World], bool] | None = None) -> "Result":
+        """One schedule, up to the verdict; `is_known`, for a search that compares states: whether
+        the verdict of this end is known."""
         self._runs += 1
+        self.disk.watch(follows=is_known is not None)
         if not self.disk.reset():
             self._prepare()
         if self.real is not None:
@@ -164,7 +165,9 @@ class Stage:
             world.after_step = judge.watch
         with ruling(world):
             try:
-                if not world.run(self._scripts(judge), decide) or is_known(world):
+                if not world.run(self._scripts(judge), decide) or (
+                    is_known is not None and is_known(world)
+                ):
                     return Result(world, None)
                 return Result(world, self._verdict(world, judge))
             except AROUND as error:  # in a world without faults nothing is away, nor busy
@@ -193,7 +196,7 @@ class Stage:
 
 def _settle(p: Process) -> None:
     """Do all work that there is."""
-    while work_once(p.ev, 256) or p.ev._background.housekeeping.backfill_tables():
+    while work_once(p.ev, 256) or p.ev._housekeeping.backfill_tables():
         pass
 
 

@@ -97,11 +97,11 @@ def test_nobody_comes_between_a_look_and_a_write_in_an_engine_without_guards(
     monkeypatch: pytest.MonkeyPatch, scope: Scope, schedule: list[Line]
 ) -> None:
     assert replay(scope, schedule) == []
-    monkeypatch.setattr(EdgeEngine, "turn", lambda self: nullcontext())
-    assert replay(scope, schedule)  # the explorer sees that it happens without turns
+    monkeypatch.setattr(EdgeEngine, "writing", lambda self: nullcontext())
+    assert replay(scope, schedule)  # the explorer sees that it happens without the lock
 
 
-def test_who_waits_for_a_turn_does_not_keep_its_holder_from_going_on() -> None:
+def test_who_waits_for_the_lock_does_not_keep_its_holder_from_going_on() -> None:
     workers = {"worker1": ("worker", 1, 1), "worker2": ("worker", 1, 1)}
     waiting = (("add", "0", "B"), ("add", "1", "B"))
     scope = Scope("qdrant", workers, BEFORE, (), 0, waiting=waiting)

@@ -92,6 +92,8 @@ def test_a_write_to_a_table_does_not_commute_with_reading_its_changes() -> None:
     scope = Scope("model", {"table": ("table", (("row", "1", "B"),))}, table=(("1", "A"),))
     with ruled():
         disk = Stage(scope).disk
+        disk.watch(follows=True)
+        disk.reset()
         accesses = []
         for statement, values in ((WRITE_ROW, ("1", "x")), ("select * from evervec_changes", ())):
             disk.begin()

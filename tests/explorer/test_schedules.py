@@ -41,3 +41,21 @@ def test_a_search_outlasts_the_version_that_it_began_with() -> None:
     )
     schedule: list[Line] = [("changer", 16), ("worker1", 19), ("searcher", 3), ("changer", 1)]
     assert replay(scope, schedule) == []
+
+
+def test_a_boxed_record_can_be_deleted_between_a_switch_and_the_passing_on_of_its_box() -> None:
+    """The delete looked only at the job of the version that serves, said that there was nothing to
+    delete, and the record appeared afterwards."""
+    scope = Scope(
+        index="model",
+        actors={
+            "migrator": ("migrator", 2, False),
+            "application": ("application", (("boxed", "1", "A"), ("delete", "1"))),
+        },
+        before=(("add", "0", "C"),),
+        faults=(),
+        most_faults=0,
+        built=True,
+    )
+    schedule: list[Line] = [("application", 2), ("migrator", 27), ("application", 1)]
+    assert replay(scope, schedule) == []

@@ -79,7 +79,7 @@ def changer(judge: Judge, turns: Sequence[str]) -> Script:
             elif what == "wait":
                 p.sleep(_GRACE)
             elif what == "step":
-                p.ev._background.lifecycle.step()
+                p.ev._lifecycle.step()
             elif what == "work":
                 work_once(p.ev)
             elif under_way is not None:

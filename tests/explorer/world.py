@@ -125,6 +125,11 @@ class Process:
             self._ev = self.world.open(self)
         return self._ev
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether it takes its next step without waiting for a turn."""
+        return self.world.is_quiet and not self.is_dead
+
     def ask(self, step: Step) -> str:
         """Wait for a turn to take this step; what is to happen to it."""
         world = self.world
@@ -353,9 +358,11 @@ class World:
             self._crash(actor)
         else:
             actor.go(choice.action)
-        self.access = self._touched(choice)
-        told = state.digest() if state.reads else 0
-        actor.seen = hash((actor.seen, choice.action, step, self.disk.seen, told))
+        if self.disk.follows or self.after_step is not None:
+            self.access = self._touched(choice)
+        if self.disk.follows:
+            told = state.digest() if state.reads else 0
+            actor.seen = hash((actor.seen, choice.action, step, self.disk.seen, told))
         if self.after_step is not None:
             self.after_step(actor, step, self.access)
 

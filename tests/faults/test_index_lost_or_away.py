@@ -147,7 +147,7 @@ def test_28_two_workers_wait_for_an_index_that_is_down_and_one_of_them_tells(
         until(lambda: len(ev.store.workers.all()) == 2, "both to work")
         list(ev.add_many("note", ({"id": n, "text": text} for n, text in TEXTS.items())))
         until(lambda: webhook.told == [("index", "begun")], "the alert")
-        assert [alert.name for alert in ev._background.housekeeping.alerts.lasting()] == ["index"]
+        assert [alert.name for alert in ev._housekeeping.alerts.lasting()] == ["index"]
         vectors.unlink()
         away.rename(vectors)
         until(lambda: len(webhook.told) > 1, "the all-clear")

@@ -283,13 +283,13 @@ def test_22_an_alert_names_the_transaction_and_an_all_clear_follows(
     with open_store(path, alert_transaction_seconds=0.01) as ev, closing(_old(path, kind)) as old:
         until(lambda: ev.store.troubles(0.01), "the transaction to be old")
         for _ in range(3):
-            ev._background.housekeeping.sweep()
-        (alert,) = ev._background.housekeeping.alerts.lasting()
+            ev._housekeeping.sweep()
+        (alert,) = ev._housekeeping.alerts.lasting()
         assert alert.text.startswith("a transaction has been open for")
         assert ("(prepared as half)" if kind == "is prepared" else "forgetful") in alert.text
         old.tpc_rollback() if kind == "is prepared" else old.rollback()
-        ev._background.housekeeping.sweep()
-        ev._background.housekeeping.sweep()
+        ev._housekeeping.sweep()
+        ev._housekeeping.sweep()
         told = [m for m in caplog.messages if "transaction" in m]
         assert [m[:7] for m in told] == ["[ALERT]", "[CLEAR]"]
 

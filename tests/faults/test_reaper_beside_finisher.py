@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from evervec import Evervec, Status
 from support.fault_checks import assert_true_to, freeze, open_store, outcomes, settle
 from support.places import Place, contents, kind_of
@@ -57,11 +59,12 @@ def test_08_a_finisher_that_comes_second_has_lost_its_lease(
     assert outcomes(ev, "a") == ["crashed", "done"]
 
 
+@pytest.mark.parametrize("times", [1, pytest.param(5, marks=pytest.mark.long)])
 def test_08_reapers_and_finishers_at_full_tilt_never_reset_finished_work(
-    ev: Evervec, path: Place
+    ev: Evervec, path: Place, times: int
 ) -> None:
     """With leases that are always about to run out, each job is finished exactly once."""
-    count = 20 if kind_of(path) == "duckdb" else 100  # which takes its time for single jobs
+    count = times * (20 if kind_of(path) == "duckdb" else 100)  # it is slow at single jobs
     list(ev.add_many("note", ({"id": n, "text": f"note {n}"} for n in range(count))))
     done: list[int] = []
     over = threading.Event()

@@ -231,7 +231,7 @@ def grow_under_a_reader(ev: Evervec, path: Path) -> tuple[sqlite3.Connection, di
     for _ in range(3):
         list(ev.add_many("note", ({"id": id, "text": text} for id, text in notes.items())))
         ev.process_all()
-        ev._background.housekeeping.sweep()  # must neither wait for the reader nor fail
+        ev._housekeeping.sweep()  # must neither wait for the reader nor fail
         notes = {id: f"{text}, revised" for id, text in notes.items()}
     list(ev.add_many("note", ({"id": id, "text": text} for id, text in notes.items())))
     settle(ev)
@@ -246,7 +246,7 @@ def test_18_the_log_that_grew_under_a_long_reader_is_cut_back_after_it(path: Pat
         reader, notes = grow_under_a_reader(ev, path)
         reader.execute("rollback")
         reader.close()
-        ev._background.housekeeping.sweep()
+        ev._housekeeping.sweep()
         assert wal_size(path) < 1 << 20
         assert ev.verify().clean
         assert ev.verify().checked == len(notes)

@@ -1,4 +1,4 @@
-"""What only a LanceDB index has: turns of writers, tidying, names, an ANN index."""
+"""What only a LanceDB index has: the writer lock, tidying, names, an ANN index."""
 
 import threading
 from dataclasses import replace
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evervec.indexes.base import Query
-from evervec.indexes.lancedb import table_name
+from evervec.indexes.lancedb import table_name, writer
 from evervec.indexes.lancedb.filters import clause
 from evervec.model.filters import parse_filter
 from evervec.model.records import ModelSpec
@@ -51,7 +51,7 @@ def test_names_that_must_be_bent_stay_apart(kind: str, version: str, name: str) 
     assert (made == name) is not name.endswith("_")
 
 
-def test_writing_waits_its_turn_and_a_dead_holder_is_replaced(make: Make) -> None:
+def test_writing_waits_for_the_lock_and_a_dead_holder_is_replaced(make: Make) -> None:
     world = make("lancedb", writer_lock_seconds=60)
     store, index = world.ev.store, world.ev.index
     assert store.shared.lock(f"writer {index.url}", "somebody else", 60)
@@ -68,7 +68,7 @@ def test_writing_waits_its_turn_and_a_dead_holder_is_replaced(make: Make) -> Non
     world.clock.move(61)
     assert written.wait(20)
     thread.join()
-    assert store.shared.lock(f"writer {index.url}", "somebody else", 60), "the turn is given back"
+    assert store.shared.lock(f"writer {index.url}", "somebody else", 60), "the lock is given back"
 
 
 def test_many_small_writes_leave_few_files_and_a_reader_that_reads_on(make: Make) -> None:
@@ -95,15 +95,26 @@ def test_one_scalar_index_serves_filters_by_any_field(make: Make) -> None:
     assert asked.limit(100).to_arrow().num_rows == 21
 
 
-def test_large_tables_are_indexed(make: Make) -> None:
+def indexed(world: World) -> set[str]:
+    table = lancedb.connect(world.folder / "vectors").open_table("note_vectors_hashing_64")
+    return {index.columns[0] for index in table.list_indices()}
+
+
+def parts(world: World) -> int:
+    table = lancedb.connect(world.folder / "vectors").open_table("note_vectors_hashing_64")
+    return int(table.index_stats("vector_idx").num_indices)
+
+
+def test_large_tables_are_indexed_by_maintenance_and_not_within_a_batch(make: Make) -> None:
     world = make("lancedb", lancedb_ann_rows=2000)
     version, index = version_of(world), world.ev.index
+    columns = {"id", "record", "tenant", "terms", "removed_at"}
     many = [change(version, RECORD + n, SEQ, [f"word{n} and {n % 7}"]) for n in range(2100)]
     index.apply(many)
     index._tables[version].writer.tidy()  # type: ignore[attr-defined]
-    table = lancedb.connect(world.folder / "vectors").open_table("note_vectors_hashing_64")
-    have = {i.columns[0] for i in table.list_indices()}
-    assert have == {"id", "record", "tenant", "terms", "vector"}
+    assert indexed(world) == columns
+    index.tend(0)
+    assert indexed(world) == columns | {"vector"}
     for n in (5, 900, 2000):
         found = index.search(Query(version, "default", many[n].points[0].vector, 5))
         assert np.isclose(next(iter(found)).similarity, 1.0, atol=1e-3)
@@ -115,15 +126,45 @@ def test_large_tables_are_indexed(make: Make) -> None:
     )
 
 
+def test_new_rows_join_the_ann_index_in_parts_that_maintenance_merges(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_MOST_PARTS", 3)
+    world = make("lancedb", lancedb_ann_rows=300)
+    version, index = version_of(world), world.ev.index
+    index.apply([change(version, RECORD + n, SEQ, [f"word{n}"]) for n in range(300)])
+    index.tend(0)
+    table = index._tables[version]  # type: ignore[attr-defined]
+    for turn in range(1, 5):
+        first = RECORD + 300 * turn
+        index.apply([change(version, first + n, SEQ, [f"new{n}"]) for n in range(300)])
+        index.apply([change(version, first - n, SEQ + turn, [f"other{n}"]) for n in range(1, 50)])
+        index.apply([change(version, first + 200 + n, SEQ + turn) for n in range(10)])
+        expected = held(world)
+        table.writer.tidy()
+        assert held(world) == expected
+        found = index.search(Query(version, "default", vector("other7"), 1))
+        assert np.isclose(found.scores[0], 1.0, atol=1e-3)
+    assert parts(world) > 3
+    expected = held(world)
+    index.tend(0)
+    assert parts(world) == 1
+    assert held(world) == expected
+
+
+def held(world: World) -> dict[int, int]:
+    return {h.record: h.seq for h in world.ev.index.held(version_of(world), None, 0, None)}
+
+
 def test_tombstones_go_with_the_history_and_not_before(make: Make) -> None:
     world = make("lancedb")
     version, index = version_of(world), world.ev.index
     index.apply([change(version, RECORD, SEQ + 5)])
-    world.ev._background.housekeeping.sweep()
+    world.ev._housekeeping.sweep()
     index.apply([change(version, RECORD, SEQ, ["late"])])
     assert index.held(version, None, 0, None) == []
     world.clock.move(8 * DAY)
-    assert world.ev._background.housekeeping.sweep()
+    assert world.ev._housekeeping.sweep()
     table = lancedb.connect(world.folder / "vectors").open_table("note_vectors_hashing_64")
     assert table.count_rows() == 0
 

@@ -16,7 +16,8 @@ from evervec import Evervec, Kind, SettingsError, Status
 from evervec.chunking import hash_text
 from evervec.errors import IndexBusy, IndexUnavailable
 from evervec.indexes.base import Query, Stray, patience
-from evervec.runtime.breaker import Breaker
+from evervec.indexes.qdrant import edge_shard
+from evervec.runtime.backoff import Breaker
 from indexes.conftest import Make
 from indexes.test_races import RECORD, SEQ, version_of, words_in
 from support import qdrant_server
@@ -213,11 +214,11 @@ def test_tombstones_go_with_the_history_and_not_before(make: Make) -> None:
     world = make("qdrant")
     version, index = version_of(world), world.ev.index
     index.apply([change(version, RECORD, SEQ + 5)])
-    world.ev._background.housekeeping.sweep()
+    world.ev._housekeeping.sweep()
     index.apply([change(version, RECORD, SEQ, ["late"])])
     assert words_in(world) == set()
     world.clock.move(8 * DAY)
-    assert world.ev._background.housekeeping.sweep()
+    assert world.ev._housekeeping.sweep()
     assert server_of(world).collections.payloads("evervec_hashing-64") == []
 
 
@@ -291,7 +292,7 @@ def test_the_embedded_engine_keeps_what_was_written(make: Make) -> None:
     work(world.ev)
     other = world.open()
     assert [h.id for h in other.search("alpha", mode="semantic")] == ["1"]
-    world.ev._background.housekeeping.sweep()
+    world.ev._housekeeping.sweep()
     world.ev.close()
     other.close()
     again = world.open()
@@ -424,6 +425,8 @@ def test_a_full_disk_is_an_error_and_not_the_end_of_the_process(
 
 def test_a_compaction_needs_space_for_a_copy(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     world = make("qdrant-edge")
+    world.ev.index.tend(0)
+    monkeypatch.setattr(edge_shard, "_LEAST", 0)  # so that it is due
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=64 << 20))
     with pytest.raises(IndexUnavailable, match="64 MiB free"):

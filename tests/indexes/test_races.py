@@ -45,7 +45,7 @@ def lance_pause(world: World, meanwhile: Callable[[], None]) -> Iterator[None]:
 
     def held_up(self: Columns) -> Any:
         if once.acquire(blocking=False):
-            world.clock.move(400)  # its turn is over: whoever waits gets it
+            world.clock.move(400)  # its lock has expired: whoever waits gets it
             meanwhile()
         return as_table(self)
 
@@ -119,7 +119,7 @@ def test_older_servers_are_guarded_by_reading_back(make: Make, version: str) -> 
 
 
 @pytest.mark.parametrize("tidied", [False, True], ids=["written", "tidied"])
-def test_a_late_fence_takes_nothing_away(
+def test_a_late_barrier_takes_nothing_away(
     make: Make, monkeypatch: pytest.MonkeyPatch, tidied: bool
 ) -> None:
     """A writer sleeps when it knows what is there and is about to keep others from writing."""
@@ -130,7 +130,7 @@ def test_a_late_fence_takes_nothing_away(
 
     def held_up(self: LanceTable, *given: Any) -> None:
         if once.acquire(blocking=False):
-            world.clock.move(400)  # its turn is over
+            world.clock.move(400)  # its lock has expired
             other.index.apply([change(version, RECORD, SEQ + 9, ["new"])])
             if tidied:
                 other.index._tables[version].writer.tidy()  # type: ignore[attr-defined]
@@ -150,7 +150,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("then", ["a write", "care"])
-def test_a_late_fence_of_one_who_dies_is_undone_by_others(
+def test_a_late_barrier_of_one_who_dies_is_undone_by_others(
     make: Make, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     world = make("lancedb")
@@ -160,7 +160,7 @@ def test_a_late_fence_of_one_who_dies_is_undone_by_others(
 
     def held_up(self: LanceTable, *given: Any) -> None:
         monkeypatch.setattr(LanceTable, "restore", restore)
-        world.clock.move(400)  # its turn is over
+        world.clock.move(400)  # its lock has expired
         other.index.apply([change(version, RECORD, SEQ + 9, ["new"])])
         restore(self, *given)
         raise Killed
@@ -219,7 +219,7 @@ def test_a_reader_asks_the_store_only_after_a_write(make: Make) -> None:
     assert len(asked) == 3
 
 
-def test_tidying_takes_nothing_away_when_a_late_fence_hides_the_head(
+def test_tidying_takes_nothing_away_when_a_late_barrier_hides_the_head(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = make("lancedb")
@@ -239,7 +239,7 @@ def test_tidying_takes_nothing_away_when_a_late_fence_hides_the_head(
     monkeypatch.setattr(LanceTable, "optimize", held_up)
     index._tables[version].writer.tidy()  # type: ignore[attr-defined]
     assert [row["text"] for row in latest(world) if row["record"] == RECORD] == ["old"]
-    assert words_in(world) == {hash_text("new")}, "the fence came in between, and does not count"
+    assert words_in(world) == {hash_text("new")}, "the barrier came in between, and does not count"
     index.apply([change(version, RECORD + 1, SEQ + 5, ["next"])])
     assert words_in(world) == {hash_text("new")}
     index._tables[version].writer.tidy()  # type: ignore[attr-defined]

@@ -79,10 +79,9 @@ def test_a_search_is_right_whatever_happened(world: World, seed: int) -> None:
         act = draw.choice(("add", "add", "delete", "tend", "purge", "reopen", "search"))
         ev = world.ev
         if act == "add":
-            for id in map(str, draw.sample(range(60), 12)):
-                truth[id] = " ".join(draw.choices(WORDS, k=3))
-                ev.add(KIND, truth[id], id=id)
-            work(ev)
+            new = {str(n): " ".join(draw.choices(WORDS, k=3)) for n in draw.sample(range(60), 12)}
+            save(ev, new)
+            truth |= new
         elif act == "delete" and truth:
             gone = draw.sample(sorted(truth), min(5, len(truth)))
             for key in gone:
@@ -104,11 +103,14 @@ def test_a_search_is_right_whatever_happened(world: World, seed: int) -> None:
     assert written
 
 
+def save(ev: Evervec, texts: dict[str, str]) -> None:
+    list(ev.add_many(KIND, ({"id": id, "text": text} for id, text in texts.items())))
+    work(ev)
+
+
 def full(world: World) -> dict[str, str]:
     truth = {str(n): f"{WORDS[n % 8]} {WORDS[n // 8]}" for n in range(30)}
-    for id, text in truth.items():
-        world.ev.add(KIND, text, id=id)
-    work(world.ev)
+    save(world.ev, truth)
     world.ev.index.tend(0)
     assert parts_of(world) == 3
     return truth
@@ -127,9 +129,7 @@ def test_tenants_have_sketches_of_their_own(world: World) -> None:
     truth = full(world)
     other = world.tenant("other")
     theirs = {str(n): f"{WORDS[n % 8]} iota" for n in range(20)}
-    for id, text in theirs.items():
-        other.add(KIND, text, id=id)
-    work(other)
+    save(other, theirs)
     other.index.tend(0)
     assert parts_of(world) == 5
     check(reopened(world), truth)

@@ -132,7 +132,7 @@ def test_work_for_a_wrong_collection_is_given_back_and_not_claimed_again(
     ev.add(KIND, "alpha", id="1")
     work(ev)
     ev.migrate("hashing:32")
-    while ev._background.lifecycle.step():
+    while ev._lifecycle.step():
         pass
     make_wrong(world)
     result = ev.process_all()

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from evervec.embedders.encoder import LocalEmbedder
 from evervec.embedders.loading import folder_of
-from evervec.embedders.local import LocalEmbedder
+from evervec.embedders.minilm import MiniLM
 from local.files import write_json
 
 
 @pytest.fixture(scope="session")
 def minilm() -> LocalEmbedder:
-    return LocalEmbedder()
+    return MiniLM()
 
 
 @pytest.fixture(scope="session")

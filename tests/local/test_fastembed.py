@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from evervec.embedders.base import embed_query, spec_of
+from evervec.embedders.encoder import LocalEmbedder
 from evervec.embedders.fastembed import FastembedEmbedder
-from evervec.embedders.local import LocalEmbedder, local
+from evervec.embedders.local import local
 from evervec.errors import ProviderUnavailable, SettingsError
 from evervec.model.records import ModelSpec
 from local.files import write_json

@@ -13,7 +13,8 @@ from tokenizers import Tokenizer
 
 import evervec
 from evervec.embedders.base import embed, embed_query, spec_of
-from evervec.embedders.local import LocalEmbedder
+from evervec.embedders.encoder import LocalEmbedder
+from evervec.embedders.minilm import MiniLM
 from evervec.model.records import ModelSpec
 
 ODD = [
@@ -105,7 +106,7 @@ def test_a_question_is_embedded_like_a_text(minilm: LocalEmbedder) -> None:
 
 
 def test_threads_that_meet_at_the_first_call_get_the_vectors_of_one(minilm: LocalEmbedder) -> None:
-    fresh, together = LocalEmbedder(), Barrier(8)
+    fresh, together = MiniLM(), Barrier(8)
 
     def call(start: int) -> NDArray[np.float32]:
         together.wait()

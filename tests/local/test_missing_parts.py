@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from evervec.embedders.loading import read_checked
-from evervec.embedders.local import LocalEmbedder, local
+from evervec.embedders.local import local
+from evervec.embedders.minilm import MiniLM
 from evervec.errors import SettingsError
 
 
@@ -40,7 +41,7 @@ def test_a_file_that_is_not_the_known_one_is_refused(
     damaged[1000] ^= 1
     (tmp_path / "model.onnx").write_bytes(damaged)
     monkeypatch.setattr("evervec.embedders.minilm.folder_of", lambda package: tmp_path)
-    embedder = LocalEmbedder()
+    embedder = MiniLM()
     with pytest.raises(SettingsError) as told:
         embedder.embed(["text"])
     assert str(tmp_path / "model.onnx") in str(told.value)
@@ -55,7 +56,7 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
 def test_a_model_that_could_not_be_loaded_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    embedder = LocalEmbedder()
+    embedder = MiniLM()
     with monkeypatch.context() as broken:
         broken.setattr("evervec.embedders.minilm.folder_of", lambda package: tmp_path)
         with pytest.raises(SettingsError):

@@ -173,7 +173,7 @@ class Synced(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        self.ev._background.housekeeping.sweep()
+        self.ev._housekeeping.sweep()
 
     # what must hold all the while
 

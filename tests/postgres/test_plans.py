@@ -41,9 +41,9 @@ WRITES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "recovered": (SELECT_WRITTEN + SQL.jobs_by_id, (IDS,)),
     "settle_claims": (SQL.settle_claims, (1.0,)),
     "delete_records": (SQL.delete_records, (1.0, IDS, IDS)),
-    "purge_done": (SQL.purge_jobs, ("done", 1.0, None, True, 100)),
+    "purge_done": (SQL.purge_done, ("(0,0)", "(1,0)", 1.0, None, True, 100)),
     "purge_failed": (SQL.purge_jobs, ("failed", 1.0, None, True, 100)),
-    "purge_attempts": (SQL.purge_attempts, (1.0, 100)),
+    "purge_ended": (SQL.purge_ended, ("(0,0)", "(1,0)", 1.0)),
     "forgotten": (SQL.forgotten, (1.0, 100)),
 }
 READS: dict[str, tuple[str, tuple[Any, ...]]] = {
@@ -61,6 +61,7 @@ READS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "candidates": (SQL.candidates, (FEW, "default")),
     "found": (SQL.found, (FEW,)),
     "ledgers": (SQL.ledgers, (FEW, [1])),
+    "old_attempt": (SQL.old_attempt, ("(0,0)", "(1,0)", 1.0)),
     "failed_count": (SQL.failed_count, ()),
     "present": (INDEX.removed, (1, FEW)),
 }

@@ -1,5 +1,6 @@
 """Versions that come and go beside transactions which do not know of it."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ from support.world import KIND, World, assert_in_step, work
 def drive(ev: Evervec, times: int = 5) -> None:
     """What workers do, some rounds of it."""
     for _ in range(times):
-        while ev._background.lifecycle.step() or work(ev).processed:
+        while ev._lifecycle.step() or work(ev).processed:
             pass
 
 
@@ -31,7 +32,7 @@ def new_version(ev: Evervec) -> Collection:
 def built(ev: Evervec) -> None:
     def done() -> bool:
         drive(ev, 1)
-        return ev._background.lifecycle.is_filled(new_version(ev))
+        return ev._lifecycle.is_filled(new_version(ev))
 
     until(done, "the version to be built")
 
@@ -44,7 +45,7 @@ def test_a_version_is_not_filled_before_those_who_do_not_know_it_have_ended(worl
         ev.add(KIND, "late", id="late", conn=conn)
         migration = begun(world)
         drive(ev)
-        assert not ev._background.lifecycle.is_filled(new_version(ev))
+        assert not ev._lifecycle.is_filled(new_version(ev))
         conn.commit()
     built(ev)
     migration.switch()
@@ -70,7 +71,7 @@ def test_a_version_waits_for_prepared_transactions(silent: World) -> None:
         conn.tpc_prepare()
         migration = begun(silent)
         drive(ev)
-        filled = ev._background.lifecycle.is_filled(new_version(ev))
+        filled = ev._lifecycle.is_filled(new_version(ev))
         conn.tpc_commit()
     assert not filled
     built(ev)
@@ -89,7 +90,7 @@ def test_a_version_waits_for_what_is_prepared_while_it_waits(silent: World) -> N
         drive(ev)
         conn.tpc_prepare()
         drive(ev)
-        filled = ev._background.lifecycle.is_filled(new_version(ev))
+        filled = ev._lifecycle.is_filled(new_version(ev))
         conn.tpc_commit()
     assert not filled
     built(ev)
@@ -167,3 +168,24 @@ def test_nothing_is_left_of_what_a_version_waited_for(world: World, url: str) ->
         assert (
             conn.execute("select name from evervec.notes where name ~ 'unaware'").fetchall() == []
         )
+
+
+def test_a_kind_has_one_serving_version_however_many_begin_it(world: World) -> None:
+    """One caller begins it and a process gives it its model, while another waits to begin it."""
+    ev = world.ev
+    with closing(world.connect()) as conn:
+        conn.execute(ev.store.changes.sql.add_version.replace("$1", "%s"), (KIND, KIND))  # type: ignore[attr-defined]
+        conn.execute("update evervec.versions set name = 'named' where kind = %s", (KIND,))
+        other = threading.Thread(target=ev.add, args=(KIND, "alpha"), kwargs={"id": "1"})
+        other.start()
+        blocked = (
+            "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query ~ 'versions'"
+        )
+        with closing(world.connect()) as watch:
+            watch.autocommit = True
+            until(lambda: watch.execute(blocked).fetchone(), "the other to wait")
+        conn.commit()
+        other.join()
+        states = conn.execute("select state from evervec.versions where kind = %s", (KIND,))
+        assert states.fetchall() == [("serving",)]
+    assert ev.get(KIND, "1") is not None

@@ -146,7 +146,7 @@ def test_who_has_not_been_there_finds_the_gate_shut(
 
 def test_a_call_that_was_about_to_begin_finds_the_gate_shut(file_world: World) -> None:
     ready, other = file_world.ev.provider, file_world.open().provider
-    assert ready.ready()
+    assert ready.try_resume()
 
     def away(_: Sequence[str]) -> None:
         raise ProviderUnavailable("the provider is away")
@@ -179,7 +179,7 @@ def tries_too(
     """Whether the second asks the provider while a probe of the first is under way."""
     server.behave(slots=0)
     calls = server.seen().calls
-    one, other = (threading.Thread(target=ev.provider.ready) for ev in (first, second))
+    one, other = (threading.Thread(target=ev.provider.try_resume) for ev in (first, second))
     one.start()
     until(lambda: server.seen().calls == calls + 1)
     meanwhile()
@@ -292,7 +292,7 @@ def test_when_the_one_who_tried_is_gone_another_tries(
     server.behave(key="sk-other")
     work(first)
     clock.move(2)
-    assert not first.provider.ready()
+    assert not first.provider.try_resume()
     first.close()
     server.behave(key=None)
     clock.move(3)
@@ -504,11 +504,11 @@ def test_a_worker_comes_back_with_one_call_then_two_then_four(
     server.behave(key="sk-other")
     add_all(first, KIND, *(f"text {n}" for n in range(40)))
     first.process_all()
-    assert not second.provider.ready()
+    assert not second.provider.try_resume()
     server.behave(key=None, latency=0.02)
     back = first if who == "met the trouble" else second
     tries = second if who == "tried it again" else first
-    until(tries.provider.ready)
+    until(tries.provider.try_resume)
     server.forget()
     with back.worker(concurrency=16):
         until(lambda: back.queue.stats().done == 40)
@@ -551,7 +551,7 @@ def test_workers_come_back_one_after_the_other(
     back: dict[int, float] = {}
     for _ in range(41):
         for n, ev in enumerate(evs):
-            if n not in back and ev.provider.ready():
+            if n not in back and ev.provider.try_resume():
                 back[n] = clock.now
         clock.move(0.1)
     assert len(back) == 6

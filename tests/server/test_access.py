@@ -16,6 +16,7 @@ CHANGES: list[tuple[str, str, Any]] = [
     ("POST", "/v1/records", {"kind": "note", "id": "1", "text": "changed"}),
     ("POST", "/v1/records/batch", None),
     ("DELETE", "/v1/records/note/1", None),
+    ("POST", "/v1/records/delete", {"filter": {"a": None}}),
     ("POST", "/v1/jobs/{job}/retry", None),
     ("POST", "/v1/jobs/{job}/cancel", None),
     ("PATCH", "/v1/jobs/{job}", {"priority": 9}),

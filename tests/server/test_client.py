@@ -4,7 +4,7 @@ import itertools
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
@@ -130,6 +130,17 @@ def test_the_queue_can_be_cared_for(idle: Client, ev: Evervec) -> None:
     idle.queue.cancel(job)
     assert idle.queue.get(job) is None
     assert idle.queue.purge_done(timedelta(0)) == idle.queue.purge_dead(timedelta(0)) == 0
+
+
+def test_records_are_counted_and_deleted_by_a_filter(idle: Client, ev: Evervec) -> None:
+    for day in (date(2024, 3, 1), date(2024, 4, 1)):
+        idle.add("note", "x", id=str(day), metadata={"day": day.isoformat()})
+    spring = {"day": {"lt": date(2024, 4, 1)}}
+    assert (idle.count(), idle.count("note", spring), idle.count("none")) == (2, 1, 0)
+    assert (idle.delete_where(spring, dry_run=True), ev.count()) == (1, 2)
+    assert (idle.delete_where(spring, "note"), ev.count()) == (1, 1)
+    with pytest.raises(InvalidArgument, match="would delete every record"):
+        idle.delete_where({})
 
 
 def test_a_change_over_a_version_that_is_gone_is_refused(idle: Client) -> None:

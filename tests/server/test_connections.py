@@ -247,7 +247,7 @@ def test_a_client_that_does_not_read_an_endless_answer_is_cut(made: Make) -> Non
 
 
 def test_too_many_connections_of_a_client_are_refused_while_all_are_busy(made: Make) -> None:
-    served = made(server_client_connections=3)
+    served = made(server_client_connections=3, server_client_rate=1e6)
     head = b"POST /v1/records HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n"
     busy = [connect(served, head + b"Content-Type: application/json\r\n\r\n{") for _ in range(3)]
     until(lambda: _busy(served) == 3)

@@ -231,3 +231,48 @@ def test_kinds_of_the_program_are_checked_and_rendered(ev: Evervec, serve: Serve
     bad = http.post("/v1/records", json={**body, "data": {"outcme": "ship it"}})
     assert bad.status_code == 422
     assert "outcome" in bad.json()["detail"]
+
+
+def test_records_are_counted_and_deleted_by_a_filter(http: httpx.Client, served: Served) -> None:
+    for n in range(4):
+        http.post("/v1/records", json={**NOTE, "id": str(n), "metadata": {"n": n}})
+    few = {"filter": {"not": {"n": {"gte": 2}}}}
+    assert http.post("/v1/records/count", json={}).json() == {"count": 4}
+    assert http.post("/v1/records/count", json=few).json() == {"count": 2}
+    tried = http.post("/v1/records/delete", json={**few, "dry_run": True})
+    assert (tried.json(), http.post("/v1/records/count", json={}).json()["count"]) == (
+        {"count": 2}, 4,
+    )  # fmt: skip
+    reader = served.http(served.key(role="reader"))
+    assert reader.post("/v1/records/delete", json=few).status_code == 403
+    unfiltered: list[dict[str, object]] = [{}, {"filter": {}}, {"filter": None, "kind": "note"}]
+    for every in unfiltered:
+        assert http.post("/v1/records/delete", json=every).status_code == 422
+    assert http.post("/v1/records/delete", json=few).json() == {"count": 2}
+    assert [r["id"] for r in http.get("/v1/records").json()["records"]] == ["2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("path", "good"), [("/v1/records", NOTE), ("/v1/search", {"query": "tea"})]
+)
+def test_routes_without_fastapi_refuse_what_it_would(
+    http: httpx.Client, path: str, good: dict[str, str]
+) -> None:
+    def asked(**how: object) -> tuple[int, str]:
+        answered = http.post(path, **how)  # type: ignore[arg-type]
+        assert answered.is_success or answered.headers["content-type"] == "application/problem+json"
+        return answered.status_code, answered.text
+
+    assert asked(json=good)[0] in (200, 202)
+    status, text = asked(json=good, params={"tenat": "x"})
+    assert (status, "did you mean 'tenant'?" in text) == (422, True)
+    assert asked(json=good, params={"tenant": "another"})[0] == 403
+    assert asked(content=b"kind=note", headers={"Content-Type": "text/plain"})[0] == 415
+    assert asked(content=b"{", headers={"Content-Type": "application/json"})[0] == 400
+    assert asked(content=b"", headers={"Content-Type": "application/json"})[0] == 400
+    assert asked(json=[good])[0] == 422
+    status, text = asked(json={**good, "colour": "green"})
+    assert (status, "colour" in text) == (422, True)
+    deep = b'{"filter": ' + b'{"a": ' * 200 + b"1" + b"}" * 201
+    assert asked(content=deep, headers={"Content-Type": "application/json"})[0] in (400, 422)
+    assert http.put(path, json=good).status_code == 405

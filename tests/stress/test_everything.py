@@ -150,6 +150,6 @@ def come_to_rest(ev: Evervec, oracle: Oracle) -> None:
     ev.backfill()  # records that were rendered by the template before the last
     settle(ev, oracle)
     try:
-        ev._background.lifecycle.drop_retired()
+        ev._lifecycle.drop_retired()
     except StoreError as error:
         oracle.blame(None, f"retired versions could not be taken away: {error}")

@@ -17,11 +17,11 @@ import duckdb
 
 import evervec
 from evervec import Embedder
+from evervec.embedders.base import NoopEmbedder
 from evervec.embedders.hashing import HashingEmbedder
-from evervec.embedders.noop import NoopEmbedder
 from evervec.embedders.ollama import OllamaEmbedder
 from evervec.embedders.openai import OpenAIEmbedder
-from support import postgres, qdrant_server
+from support import postgres
 from support.provider import Behaviour, ProviderServer
 
 
@@ -86,6 +86,18 @@ def _give_back(folder: Path) -> None:
     postgres.DATABASES.give_back(_borrowed.pop(folder))
 
 
+def _qdrant(folder: Path) -> str:
+    from support import qdrant_server  # here: its import takes longer than that of all else
+
+    return qdrant_server.url_for(folder)
+
+
+def _leave_qdrant(folder: Path) -> None:
+    from support import qdrant_server
+
+    qdrant_server.leave(folder)
+
+
 STORES = {
     "sqlite": StoreEngine(
         lambda folder: str(_file(folder)),
@@ -114,9 +126,7 @@ INDEXES = {
     "sqlite": IndexEngine(lambda _: None, stores=("sqlite", "memory")),
     "duckdb": IndexEngine(lambda _: None, stores=("duckdb",)),
     "pgvector": IndexEngine(lambda _: None, stores=("postgres",)),
-    "qdrant": IndexEngine(
-        qdrant_server.url_for, stores=("sqlite", "postgres"), leave=qdrant_server.leave
-    ),
+    "qdrant": IndexEngine(_qdrant, stores=("sqlite", "postgres"), leave=_leave_qdrant),
     "qdrant-memory": IndexEngine(lambda _: "qdrant://:memory:", stores=("memory",)),
     "qdrant-edge": IndexEngine(
         lambda folder: f"qdrant-edge://{folder / 'edge'}", stores=("sqlite",)

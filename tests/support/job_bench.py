@@ -138,6 +138,7 @@ class Bench:
         """What the engine keeps beside its jobs agrees with them."""
         if self.is_postgres:
             postgres.assert_none_is_astray(self.url)
+            postgres.assert_counts_are_exact(self.url)
 
     def _table(self, name: str) -> str:
         return f"evervec.{name}" if self.is_postgres else f"evervec_{name}"
@@ -174,6 +175,8 @@ class Bench:
         if self.told:
             held = ", ".join(str(job_id) for job_id, _, _, state in jobs if state.held)
             conn.execute(f"delete from evervec.ready where job_id in ({held or 'null'})")
+        if self.is_postgres:
+            conn.execute("select evervec.recount_jobs()")
 
     def _insert_claim(
         self, conn: Any, token: str, jobs: Sequence[tuple[int, int, int, JobState]]

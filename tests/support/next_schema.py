@@ -32,4 +32,4 @@ class NextSchema(Schema):
 def next_schema(engine: str) -> NextSchema:
     """The engine's schema, and the made-up step."""
     now: Schema = importlib.import_module(f"evervec.stores.{engine}.schema").SCHEMA
-    return NextSchema(now.package, now.convert, now.files, now.latest + 1, PREFIXES[engine])
+    return NextSchema(**vars(now) | {"latest": now.latest + 1, "prefix": PREFIXES[engine]})

@@ -13,10 +13,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from evervec import Evervec, Job, Record, Status, Ticket
-from evervec.chunking import Chunker, chunk, parse_chunker
+from evervec import Evervec, Hits, Job, Record, Status, Ticket
+from evervec.chunking import chunk, parse_chunker
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.embedding.registry import chunker_for
 from evervec.indexes.base import Query
@@ -26,7 +27,7 @@ from evervec.stores.values import Collection
 T = TypeVar("T")
 SAME = 0.999
 """the least similarity of a text with itself"""
-_AT_ONCE = 500
+_AT_ONCE, _FEW = 500, 50
 
 
 class Key(NamedTuple):
@@ -250,7 +251,7 @@ class Oracle:
             for some in _slices(numbers)
             for number, found in ev.store.records.found(some).items()
         }
-        chunker, said = _chunker(ev, c), f"in version {c.spec.name if c.spec else '?'}"
+        said = f"in version {c.spec.name if c.spec else '?'}"
         points: dict[Key, Counter[bytes]] = defaultdict(Counter)
         for point in held:
             record = names.get(point.record)
@@ -267,8 +268,7 @@ class Oracle:
             what = f"{points[key].total()} points of what should not be there {said}"
             yield Problem(key, what, "resurrected")
         for key, want in wanted.items():
-            pieces, _ = chunk(chunker, want.title, want.text)
-            needed, there = {piece.hash for piece in pieces}, points[key]
+            needed, there = _cut(ev, c, want)[0], points[key]
             if missing := len(needed - there.keys()):
                 yield Problem(key, f"{missing} of its {len(needed)} points are missing {said}")
             if extra := len(there.keys() - needed):
@@ -283,24 +283,21 @@ class Oracle:
             if c.spec is None:
                 continue
             wanted = {key: w for key, w in self.wanted.items() if key.kind == c.kind}
-            cut = {key: _pieces(ev, c, want) for key, want in wanted.items()}
-            texts = [text for pieces in cut.values() for text in pieces]
-            if not texts:
-                continue
-            vectors = iter(HashingEmbedder(c.spec.dimensions).embed(texts))
-            limit = len(wanted) + 10
-            for key, pieces in cut.items():
-                for piece in pieces:
-                    yield from self._found(ev, c, key, piece, next(vectors), limit)
+            searches = _Searches(ev, c.kind, len(wanted) + 10)
+            for key, want in wanted.items():
+                for piece in _cut(ev, c, want)[1]:
+                    yield from self._found(searches, c, key, piece)
 
     def _found(
-        self, ev: Evervec, c: Collection, key: Key, piece: str, vector: Any, limit: int
+        self, searches: "_Searches", c: Collection, key: Key, piece: str
     ) -> Iterator[Problem]:
         where = dict(self.wanted[key].metadata) or None
         if c.state == "serving":
-            yield from self._hit(ev, key, piece, limit, where)
+            yield from self._hit(searches, key, piece, where)
             return
-        said = f"in version {c.spec.name if c.spec else '?'}"
+        assert c.spec is not None
+        ev, limit, said = searches.ev, searches.limit, f"in version {c.spec.name}"
+        vector = HashingEmbedder(c.spec.dimensions).embed([piece])[0]
         matches = ev.index.search(Query(c.version, key.tenant, vector, limit, parse_filter(where)))
         numbers = Counter(match.record for match in matches)
         names = ev.store.records.found(list(numbers))
@@ -312,9 +309,9 @@ class Oracle:
             yield Problem(key, f"a search finds a record more than once {said}", "doubled")
 
     def _hit(
-        self, ev: Evervec, key: Key, piece: str, limit: int, where: dict[str, Any] | None
+        self, searches: "_Searches", key: Key, piece: str, where: dict[str, Any] | None
     ) -> Iterator[Problem]:
-        hits = ev.of(key.tenant).search(piece, limit, kind=key.kind, mode="semantic", filter=where)
+        hits = searches.hits(key.tenant, piece, where)
         mine = [hit for hit in hits if hit.id == key.id]
         if len(mine) != 1 or (mine[0].similarity or 0) < SAME:
             seen = [(hit.id, hit.similarity) for hit in mine]
@@ -326,6 +323,27 @@ class Oracle:
                 yield Problem(
                     other, f"a search by {key.tenant} shows {shortened(hit.text)}", "stale"
                 )
+
+
+class _Searches:
+    """Searches of one kind while nothing changes: records with the same text have the same."""
+
+    def __init__(self, ev: Evervec, kind: str, limit: int) -> None:
+        self.ev = ev
+        self.limit = limit
+        self._kind = kind
+        self._found: dict[tuple[str, str, str], Hits] = {}
+
+    def hits(self, tenant: str, text: str, where: dict[str, Any] | None) -> Hits:
+        asked = (tenant, text, repr(where))
+        if (known := self._found.get(asked)) is not None:
+            return known
+        found = self.ev.of(tenant).search(
+            text, self.limit, kind=self._kind, mode="semantic", filter=where
+        )
+        if self.limit <= _FEW:  # many records rarely have the same text, and much would be kept
+            self._found[asked] = found
+        return found
 
 
 class Application:
@@ -355,17 +373,21 @@ def _in_use(ev: Evervec) -> list[Collection]:
     return [c for c in ev.store.versions.collections() if c.state != "retired"]
 
 
-def _chunker(ev: Evervec, c: Collection) -> Chunker:
+def _cut(ev: Evervec, c: Collection, want: Wanted) -> tuple[set[bytes], list[str]]:
+    """The hashes of a record's chunks, and the texts that are embedded of it, each once."""
     assert c.spec is not None
-    default = chunker_for(HashingEmbedder(c.spec.dimensions), ev.settings.chunk_tokens)
-    chunker = parse_chunker(c.chunker, default)
-    assert chunker is not None, f"only code can cut texts as {c.chunker}"
-    return chunker
+    tokens = ev.settings.chunk_tokens
+    return _cut_by(c.spec.dimensions, tokens, c.chunker, want.title, want.text)
 
 
-def _pieces(ev: Evervec, c: Collection, want: Wanted) -> list[str]:
-    """The texts that are embedded of a record, each once."""
-    return list(dict.fromkeys(chunk(_chunker(ev, c), want.title, want.text)[1]))
+@lru_cache(1000)
+def _cut_by(
+    dimensions: int, tokens: int, spec: str, title: str | None, text: str
+) -> tuple[set[bytes], list[str]]:
+    chunker = parse_chunker(spec, chunker_for(HashingEmbedder(dimensions), tokens))
+    assert chunker is not None, f"only code can cut texts as {spec}"
+    pieces, texts = chunk(chunker, title, text)
+    return {piece.hash for piece in pieces}, list(dict.fromkeys(texts))
 
 
 def _said(job: Job) -> str:

@@ -21,7 +21,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import evervec
-from evervec.embedders.noop import NoopEmbedder
+from evervec.embedders.base import NoopEmbedder
 
 GIVEN = "EVERVEC_TEST_POSTGRES"
 FOLDER = "EVERVEC_TEST_POSTGRES_FOLDER"
@@ -31,6 +31,7 @@ _TABLES = (
     "records", "jobs", "ready", "claims", "ledger", "attempts", "versions", "locks", "removals",
     "notes", "spend", "cache", "attached", "changes", "workers", "keys", "asked", "pauses", "audit",
     "tenants", "holds", "usage", "chunks", "usage_changes",
+    "job_counts", "job_changes",
 )  # fmt: skip
 
 
@@ -116,6 +117,22 @@ where case when j.status = 'pending' then (q.job_id is null) = (l.job_id is null
 def assert_none_is_astray(url: str) -> None:
     """Each job that waits can be claimed at its own place, or a claim holds it; no other can."""
     assert execute(url, _ASTRAY) == []
+
+
+_COUNTED = """
+select count(*) filter (where status = 'pending'), count(*) filter (where status = 'processing'),
+       count(*) filter (where status = 'done'), count(*) filter (where status = 'failed'),
+       count(distinct record) filter (where status in ('pending', 'processing'))
+from evervec.current_jobs where $1::text is null or tenant = $1
+"""
+_KEPT = "select pending, processing, done, failed, records from evervec.job_stats($1)"
+
+
+def assert_counts_are_exact(url: str) -> None:
+    """What is kept of the numbers of jobs is what counting them finds."""
+    tenants = execute(url, "select distinct tenant from evervec.jobs")
+    for owner in (None, "nobody", *(tenant for (tenant,) in tenants)):
+        assert execute(url, _KEPT, owner) == execute(url, _COUNTED, owner)
 
 
 def url_of(database: str) -> str:

@@ -239,8 +239,15 @@ def announce_writes(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
     if stage.pauses_at("loading"):
         store.leases.load = announced_load
     if stage.pauses_at("writing"):
-        for name in {"writing", "statement"} & set(dir(store.db)):
-            setattr(store.db, name, announced(getattr(store.db, name)))
+        store.db.writing = announced(store.db.writing)
+        if hasattr(store.leases, "_claim"):  # PostgreSQL claims in one statement
+            claim = store.leases._claim
+
+            def announced_claim(*given: Any) -> Any:
+                stage.reach("writing")
+                return claim(*given)
+
+            store.leases._claim = announced_claim
     if orders.index_apart:
         index.shares_store = False
     stop = evervec.Worker.stop

@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from support.forks import Fork
 from support.process_worker import Orders
 
 _PATIENCE = 60.0
+_T = TypeVar("_T")
 
 
 _SLOW = {"duckdb": "evervec.stores.duckdb", "lancedb": "lance_namespace",
@@ -179,11 +180,12 @@ def children(folder: Path) -> Iterator[Start]:
             child.close()
 
 
-def until(condition: Callable[[], object], what: str = "", seconds: float = _PATIENCE) -> None:
-    """Look again and again until the condition holds; fail when it does not in time."""
+def until(condition: Callable[[], _T], what: str = "", seconds: float = _PATIENCE) -> _T:
+    """Look again and again until the condition holds, and return what it gave; fail when it does
+    not hold in time."""
     pause = threading.Event()
     for _ in range(int(seconds * 100)):
-        if condition():
-            return
+        if found := condition():
+            return found
         pause.wait(0.01)
     raise AssertionError(f"{what or condition} did not come true within {seconds:g} s")

@@ -4,16 +4,10 @@ import json
 import uuid
 from typing import Any
 
-import lancedb
 import numpy as np
 from numpy.typing import NDArray
 
-from evervec.indexes.lancedb import LanceIndex
-from evervec.indexes.lancedb.head import Head
-from evervec.indexes.pgvector import PgvectorIndex
-from evervec.indexes.qdrant import QdrantIndex
 from evervec.indexes.qdrant.engine import NewPoint
-from evervec.indexes.rows import RowsIndex
 from support.world import World
 
 Fields = dict[str, Any]
@@ -135,6 +129,11 @@ class _Pgvector(_Sql):
 
 class _Lance(Saboteur):
     def __init__(self, world: World, version: int) -> None:
+        # here: the import takes a second, and few tests need it
+        import lancedb
+
+        from evervec.indexes.lancedb.head import Head
+
         super().__init__(world, version)
         self.db = lancedb.connect(world.folder / "vectors")
         self.head = Head(world.ev.store, f"{world.ev.index.url}/{self.name}")
@@ -223,14 +222,14 @@ class _Qdrant(Saboteur):
         self.copy(number, version=self.version + 1000)
 
 
+_BY_INDEX: dict[str, type[Saboteur]] = {
+    "sqlite": _Rows, "duckdb": _Rows, "pgvector": _Pgvector, "lancedb": _Lance, "qdrant": _Qdrant,
+    "qdrant-memory": _Qdrant, "qdrant-edge": _Qdrant,
+}  # fmt: skip
+
+
 def saboteur(world: World, version: int) -> Saboteur:
-    by_index = {
-        RowsIndex: _Rows, PgvectorIndex: _Pgvector, LanceIndex: _Lance, QdrantIndex: _Qdrant
-    }  # fmt: skip
-    for kind, made in by_index.items():
-        if isinstance(world.ev.index, kind):
-            return made(world, version)
-    raise AssertionError(f"nobody knows how to harm {world.index_name}")
+    return _BY_INDEX[world.index_name](world, version)
 
 
 def run_sql(world: World, sql: str, *values: Any, alone: bool = False) -> None:

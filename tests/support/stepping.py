@@ -106,9 +106,9 @@ def build(ev: Evervec) -> None:
     that began before it, were it only a NOTIFY."""
 
     def built() -> bool:
-        while ev._background.lifecycle.step() or work(ev).processed:
+        while ev._lifecycle.step() or work(ev).processed:
             pass
         building = [c for c in ev.store.versions.collections() if c.state == "building"]
-        return all(map(ev._background.lifecycle.is_filled, building))
+        return all(map(ev._lifecycle.is_filled, building))
 
     until(built, "the version to be built")

@@ -48,4 +48,5 @@ def traced() -> Iterator[Traces]:
     traces = Traces()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("opentelemetry.trace.get_tracer", traces.provider.get_tracer)
+        patch.setattr("opentelemetry.trace.get_tracer_provider", lambda: traces.provider)
         yield traces

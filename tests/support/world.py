@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 import evervec
 from evervec import ContentChunker, Evervec, Job, Ticket
 from evervec.chunking import chunk
+from evervec.embedders.base import NoopEmbedder
 from evervec.embedders.hashing import HashingEmbedder
-from evervec.embedders.noop import NoopEmbedder
 from evervec.worker.batch import Written
 from support.engines import INDEXES, STORES
 
@@ -128,7 +128,7 @@ def step(ev: Evervec, jobs: Sequence[Job]) -> Written:
 def work(ev: Evervec) -> Written:
     """Do all that is due, in this thread. An outage ends it."""
     total = Written()
-    while ev.provider.ready() and (jobs := ev.pipeline.claim(256)):
+    while ev.provider.try_resume() and (jobs := ev.pipeline.claim(256)):
         written = step(ev, jobs)
         total.add(written)
         if written.released:

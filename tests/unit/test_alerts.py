@@ -42,13 +42,13 @@ def fail(ev: Evervec, count: int) -> None:
 
 def test_failed_jobs(memory: World, caplog: pytest.LogCaptureFixture) -> None:
     fail(memory.ev, 11)
-    memory.ev._background.housekeeping.sweep()
+    memory.ev._housekeeping.sweep()
     (record,) = [r for r in caplog.records if "ALERT" in r.getMessage()]
     assert (record.getMessage(), record.__dict__["failed"]) == ("[ALERT] 11 failed jobs", 11)
     memory.clock.move(90)
     memory.ev.queue.retry_failed()
     caplog.clear()
-    memory.ev._background.housekeeping.sweep()
+    memory.ev._housekeeping.sweep()
     assert said(caplog) == ["[CLEAR] 11 failed jobs: over after 90 s"]
 
 
@@ -58,15 +58,15 @@ def test_lag_of_live_work_but_not_of_a_backfill(
     memory.ev.add(KIND, "behind all others", priority=memory.ev.settings.backfill_priority)
     memory.ev.add(KIND, "later", delay=1000)
     memory.clock.move(1500)
-    memory.ev._background.housekeeping.sweep()
+    memory.ev._housekeeping.sweep()
     assert said(caplog) == []
     memory.ev.queue.pause()
     memory.clock.move(200)
-    memory.ev._background.housekeeping.sweep()
+    memory.ev._housekeeping.sweep()
     assert said(caplog) == ["[ALERT] due work has waited for 700 s (the queue is paused)"]
     memory.ev.queue.resume()
     work(memory.ev)
-    memory.ev._background.housekeeping.sweep()
+    memory.ev._housekeeping.sweep()
     assert said(caplog) == [
         "[CLEAR] due work has waited for 700 s (the queue is paused): over after 700 s"
     ]
@@ -79,15 +79,15 @@ def test_a_provider_that_is_away(memory: World, caplog: pytest.LogCaptureFixture
     memory.embedder.before = away
     add_all(memory.ev, KIND, "alpha")
     work(memory.ev)
-    memory.ev._background.housekeeping.sweep()
+    memory.ev._housekeeping.sweep()
     assert said(caplog) == [], "it may be short"
     memory.clock.move(60)
-    memory.ev._background.housekeeping.sweep()
+    memory.ev._housekeeping.sweep()
     assert said(caplog) == ["[ALERT] the provider hashing is unavailable: nobody answers"]
     memory.embedder.before = None
     memory.clock.move(60)
     work(memory.ev)
-    memory.ev._background.housekeeping.sweep()
+    memory.ev._housekeeping.sweep()
     assert said(caplog) == [
         "[CLEAR] the provider hashing is unavailable: nobody answers: over after 120 s"
     ]
@@ -101,11 +101,11 @@ def test_an_index_that_is_away(
 
     with monkeypatch.context() as patched:
         patched.setattr(memory.ev.index, "tend", away)
-        memory.ev._background.housekeeping.sweep()
+        memory.ev._housekeeping.sweep()
         memory.clock.move(60)
-        memory.ev._background.housekeeping.sweep()
+        memory.ev._housekeeping.sweep()
         assert said(caplog) == ["[ALERT] the index is unavailable: no answer"]
-    memory.ev._background.housekeeping.sweep()
+    memory.ev._housekeeping.sweep()
     assert said(caplog) == ["[CLEAR] the index is unavailable: no answer: over after 60 s"]
 
 
@@ -114,8 +114,8 @@ def test_what_one_began_to_watch_another_goes_on_with(
 ) -> None:
     """A problem has to last for a while, whoever takes the lead meanwhile."""
     one, two = (
-        memory.ev._background.housekeeping.alerts,
-        memory.tenant("other")._background.housekeeping.alerts,
+        memory.ev._housekeeping.alerts,
+        memory.tenant("other")._housekeeping.alerts,
     )
     slow = Problem("index", "it is away", patience=100)
     one.update([slow])
@@ -135,8 +135,8 @@ def test_what_is_set_to_nothing_is_not_told(tmp_path: object) -> None:
     world = World(("memory", "sqlite"), tmp_path, **quiet)  # type: ignore[arg-type]
     world.ev.add(KIND, "alpha")
     world.clock.move(10_000)
-    world.ev._background.housekeeping.sweep()
-    assert world.ev._background.housekeeping.alerts.lasting() == []
+    world.ev._housekeeping.sweep()
+    assert world.ev._housekeeping.alerts.lasting() == []
     world.close()
 
 
@@ -159,17 +159,17 @@ def test_two_processes_tell_once(
     for _ in range(3):
         for ev in (one, two):  # each takes the lead in turn
             shared_world.clock.move(61)
-            assert ev._background.housekeeping.sweep()
-            ev._background.housekeeping.alerts.wait()
+            assert ev._housekeeping.sweep()
+            ev._housekeeping.alerts.wait()
     assert said(caplog) == ["[ALERT] 2 failed jobs"]
-    assert [alert.name for alert in two._background.housekeeping.alerts.lasting()] == ["failed"]
+    assert [alert.name for alert in two._housekeeping.alerts.lasting()] == ["failed"]
     two.queue.retry_failed()
     for ev in (one, two, one):
         shared_world.clock.move(61)
-        ev._background.housekeeping.sweep()
-        ev._background.housekeeping.alerts.wait()
+        ev._housekeeping.sweep()
+        ev._housekeeping.alerts.wait()
     assert [text.partition(":")[0] for text in said(caplog)] == ["[CLEAR] 2 failed jobs"]
-    assert one._background.housekeeping.alerts.lasting() == []
+    assert one._housekeeping.alerts.lasting() == []
     assert webhook.told == [("failed", "begun"), ("failed", "over")]
     begun, over = webhook.posted
     assert begun["text"] == "[ALERT] 2 failed jobs"
@@ -183,8 +183,8 @@ def test_of_two_that_notice_at_the_same_moment_one_tells(
     memory: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second comes between the first one's look at the note and its change."""
-    alerts, store = memory.ev._background.housekeeping.alerts, memory.ev.store
-    rival = memory.tenant("other")._background.housekeeping.alerts
+    alerts, store = memory.ev._housekeeping.alerts, memory.ev.store
+    rival = memory.tenant("other")._housekeeping.alerts
     read = store.shared.note
 
     def overtaken(name: str) -> Note | None:
@@ -202,7 +202,7 @@ def test_a_message_that_one_is_posting_is_not_posted_by_another(
     memory: World, webhook: Webhook
 ) -> None:
     ev = memory.open(alert_url=webhook.url)
-    alerts, rival = ev._background.housekeeping.alerts, Alerts(ev.store, ev.settings)
+    alerts, rival = ev._housekeeping.alerts, Alerts(ev.store, ev.settings)
     webhook.may_answer.clear()
     alerts.update([SLOW])
     alerts.post_soon()
@@ -224,7 +224,7 @@ def test_a_webhook_that_fails_is_logged_without_its_secret_and_tried_again(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     ev = memory.open(alert_url=webhook.url)
-    alerts = ev._background.housekeeping.alerts
+    alerts = ev._housekeeping.alerts
     alerts.update([SLOW])
     for status in (500, 302):
         webhook.status = status
@@ -247,7 +247,7 @@ def test_a_webhook_that_nobody_answers_at(
 ) -> None:
     url = webhook.url
     webhook.close()
-    alerts = memory.open(alert_url=url)._background.housekeeping.alerts
+    alerts = memory.open(alert_url=url)._housekeeping.alerts
     alerts.update([SLOW])
     alerts.post()
     assert "retried: ConnectionRefusedError" in caplog.text
@@ -263,7 +263,7 @@ def test_a_webhook_that_hangs_holds_up_nobody(
     webhook.may_answer.clear()
     ev = memory.open(alert_url=webhook.url, alert_failed=1)
     fail(ev, 1)
-    sweeping = threading.Thread(target=ev._background.housekeeping.sweep)
+    sweeping = threading.Thread(target=ev._housekeeping.sweep)
     sweeping.start()
     sweeping.join(60)
     assert not sweeping.is_alive()
@@ -281,7 +281,7 @@ def test_old_episodes_make_room_where_a_webhook_never_answers(
     memory: World, webhook: Webhook
 ) -> None:
     webhook.status = 500
-    alerts = memory.open(alert_url=webhook.url)._background.housekeeping.alerts
+    alerts = memory.open(alert_url=webhook.url)._housekeeping.alerts
     for n in range(120):
         alerts.update([Problem(f"problem {n}", "bad")])
     assert [e.name for e in alerts.lasting()] == ["problem 119"]

@@ -175,7 +175,7 @@ def bury(memory: World, ev: Evervec) -> None:
     """Make one record a dead letter, and purge it as the sweep does in time."""
     ev.queue.fail(claim_one(ev), "broken", permanent=True)
     memory.clock.move(100 * DAY)
-    ev._background.housekeeping.sweep()
+    ev._housekeeping.sweep()
     assert ev.queue.failed() == []
 
 

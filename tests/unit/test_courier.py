@@ -4,7 +4,7 @@ import pytest
 
 from evervec import Settings
 from evervec.errors import SettingsError
-from evervec.worker.courier import Courier
+from evervec.worker.push import Courier
 
 
 @pytest.mark.parametrize("url", ["", "ftp://host", "http://ann:s3cret@host:port"])

@@ -11,6 +11,7 @@ from evervec import InvalidArgument, InvalidRecord
 from evervec.model.bounds import BIGGEST, check_bound, check_limit, check_whole, shown
 from evervec.model.filters import (
     Condition,
+    Group,
     Wanted,
     comparable,
     matches,
@@ -33,7 +34,7 @@ from evervec.settings import Settings
 
 SETTINGS = Settings(
     text_chars=20, title_chars=10, metadata_bytes=40, metadata_values=5, metadata_depth=2,
-    filter_conditions=3, filter_values=4, filter_chars=12,
+    filter_conditions=3, filter_depth=1, filter_values=4, filter_chars=12,
 )  # fmt: skip
 
 
@@ -281,14 +282,32 @@ def test_a_filter_has_exactly_its_bounds() -> None:
     assert "has 13 characters" in refusal(read_filter, {"abcdef": "abcdefg"}, SETTINGS)
     assert "has 13 characters" in refusal(read_filter, {"a": ["abcdef", "abcdef"]}, SETTINGS)
     read_filter(None, SETTINGS)
+    read_filter({"or": [{"a": 1}, {"b": 2}]}, SETTINGS)  # the group counts as a condition too
+    many = {"or": [{"a": 1}, {"b": 2}, {"c": 3}]}
+    assert "has 4 conditions" in refusal(read_filter, many, SETTINGS)
+    assert "has 3,001 conditions" in refusal(read_filter, {"or": [{}] * 3000}, SETTINGS)
+    nested = {"not": {"not": {"a": 1}}}
+    assert "is nested 2 deep; at most 1 are allowed (filter_depth)" in refusal(
+        read_filter, nested, SETTINGS
+    )
+    listed = {"not": {"a": {"not_in": [1, 2, 3, 4, 5]}}}
+    assert "with 5 values" in refusal(read_filter, listed, SETTINGS)
+    assert "has 13 characters" in refusal(read_filter, {"not": {"abcdef": "abcdefg"}}, SETTINGS)
 
 
 def test_a_filter_is_read_into_conditions() -> None:
     assert parse_filter(None) == ()
     found = parse_filter({"a": 1, "b": [1, "x"], "c": {"ne": None, "in": (2,), "lte": 3}})
-    assert [(c.field, c.op, c.value) for c in found] == [
+    assert [(c.field, c.op, c.value) for c in found if isinstance(c, Condition)] == [
         ("a", "eq", 1), ("b", "in", (1, "x")), ("c", "ne", None), ("c", "in", (2,)), ("c", "lte", 3),
     ]  # fmt: skip
+    negated = parse_filter({"a": {"not_in": [1], "exists": True}, "or": [{"b": 1, "c": 2}, {}]})
+    assert negated == (
+        Group("not", (Condition("a", "in", (1,)),)),
+        Condition("a", "ne", None),
+        Group("or", (Group("and", (Condition("b", "eq", 1), Condition("c", "eq", 2))),
+                     Group("and", ()))),
+    )  # fmt: skip
     assert Condition("a", "in", (1, None, "x")).keys == {(float, 1), (str, "x")}
     assert Condition("a", "gt", 1).keys == frozenset()
     assert Condition("a", "eq", True).keys == {(bool, True)}
@@ -306,12 +325,19 @@ def test_a_filter_is_read_into_conditions() -> None:
         ({"a": {"in": ["\ud800"]}}, "filter: 'a' has an unpaired surrogate"),
         ({"a": ["\ud800"]}, "filter: 'a' has an unpaired surrogate"),
         ({"a": "\ud800"}, "filter: 'a' has an unpaired surrogate"),
-        ({"a": {"gt": None}}, "filter: 'a'.gt needs a number or text, not None"),
-        ({"a": {"lt": True}}, "filter: 'a'.lt needs a number or text, not True"),
-        ({"a": {"in": 5}}, "filter: 'a': unknown operator 'in'"),
+        ({"a": {"gt": None}}, "filter: 'a'.gt needs a number, a date or text, not None"),
+        ({"a": {"lt": True}}, "filter: 'a'.lt needs a number, a date or text, not True"),
+        ({"a": {"in": 5}}, "filter: 'a'.in needs a list of values, not 5"),
+        ({"a": {"not_in": "x"}}, "filter: 'a'.not_in needs a list of values, not 'x'"),
+        ({"a": {"exists": 1}}, "filter: 'a'.exists needs True or False, not 1"),
+        ({"a": {"contains": 1}}, "filter: 'a'.contains needs text, not 1"),
+        ({"or": {"a": 1}}, "filter: 'or' needs a list of filters, not {'a': 1}"),
+        ({"and": []}, "filter: 'and' needs a list of filters, not []"),
+        ({"not": [1]}, "filter: 'not' needs a filter, not [1]"),
+        ({"not": {"or": [{"a": {"lt": None}}]}}, "filter: 'a'.lt needs a number, a date or text"),
         (
             {"a": {"like": 5}},
-            "filter: 'a': unknown operator 'like'; choose one of eq, ne, in, gt, gte",
+            "filter: 'a': unknown operator 'like'; choose one of eq, ne, in, not_in, exists",
         ),
         ({"a": 1 << 63}, "filter: 'a' is compared with a number too large: 9223372036854775808"),
         ({"a": -(1 << 63) - 1}, "filter: 'a' is compared with a number too large"),
@@ -328,7 +354,7 @@ def test_equality_may_be_written_out() -> None:
 
 def test_the_largest_numbers_can_be_filtered_by() -> None:
     for value in (-(1 << 63), (1 << 63) - 1):
-        assert parse_filter({"a": value})[0].value == value
+        assert parse_filter({"a": value}) == (Condition("a", "eq", value),)
 
 
 def test_ranges_compare_numbers_with_numbers_and_text_with_text() -> None:

@@ -11,8 +11,8 @@ from evervec import StoreError
 from evervec.opening import leaving_no_empty_store, plan_attachment
 from evervec.settings import Settings
 from evervec.stores.sqlite.connections import Connections
-from evervec.stores.sqlite.removal import remove_empty
 from evervec.stores.sqlite.schema import upgrade
+from evervec.stores.sqlite.store import remove_empty
 from evervec.tables.base import attachment
 from support.next_schema import next_schema
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from evervec.indexes.base import Query
 from evervec.model.filters import matches as evervec_matches
 from evervec.model.filters import parse_filter
 from support.engines import INDEXES, apart
+from support.filters import matches
 from support.vectors import change, vector
 from support.world import World, work
 
@@ -29,77 +31,26 @@ VALUES = st.one_of(
     st.dictionaries(st.sampled_from(FIELDS), SCALARS, max_size=2),
 )
 METADATA = st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4)
-OPERATIONS = st.dictionaries(
-    st.sampled_from(["eq", "ne", "gt", "gte", "lt", "lte", "in"]), SCALARS, min_size=1, max_size=2
-).map(
-    lambda ops: {
-        op: [value]
-        if op == "in"
-        else (
-            1
-            if op in ("gt", "gte", "lt", "lte") and isinstance(value, (bool, type(None)))
-            else value
-        )
-        for op, value in ops.items()
-    }
-)
-FILTERS = st.dictionaries(
+RANGED = st.one_of(NUMBERS, WORDS)
+OPERATIONS = st.one_of(
+    st.fixed_dictionaries({}, optional={"eq": SCALARS, "ne": SCALARS, "exists": st.booleans()}),
+    st.fixed_dictionaries({}, optional=dict.fromkeys(("gt", "gte", "lt", "lte"), RANGED)),
+    st.fixed_dictionaries({}, optional=dict.fromkeys(("in", "not_in"), st.lists(SCALARS))),
+    st.fixed_dictionaries({}, optional={"contains": WORDS}),
+).filter(bool)
+PLAIN = st.dictionaries(
     st.sampled_from(FIELDS), st.one_of(SCALARS, st.lists(SCALARS, max_size=3), OPERATIONS),
     min_size=1, max_size=2,
 )  # fmt: skip
-
-
-def number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def same(value: Any, wanted: Any) -> bool:
-    if number(value) and number(wanted):
-        return bool(value == wanted)
-    return type(value) is type(wanted) and bool(value == wanted)
-
-
-def items(metadata: dict[str, Any], field: str) -> list[Any]:
-    """The field's own value and, where it is a list, its items; those that can be compared."""
-    value = metadata.get(field)
-    found = [value, *value] if isinstance(value, list) else [value]
-    return [v for v in found if not isinstance(v, (list, dict))]
-
-
-def equal(metadata: dict[str, Any], field: str, wanted: Any) -> bool:
-    if wanted is None:
-        return metadata.get(field) is None
-    return any(same(v, wanted) for v in items(metadata, field))
-
-
-def in_range(metadata: dict[str, Any], field: str, op: str, wanted: Any) -> bool:
-    def fits(value: Any) -> bool:
-        if number(value) != number(wanted) or isinstance(value, bool) or value is None:
-            return False
-        order = {
-            "gt": value > wanted, "gte": value >= wanted,
-            "lt": value < wanted, "lte": value <= wanted,
-        }  # fmt: skip
-        return bool(order[op])
-
-    return any(fits(v) for v in items(metadata, field))
-
-
-def matches(metadata: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """The documented meaning, in plain Python."""
-    for condition in parse_filter(wanted):
-        field, op, value = condition.field, condition.op, condition.value
-        if op == "eq":
-            good = equal(metadata, field, value)
-        elif op == "ne":
-            good = not equal(metadata, field, value)
-        elif op == "in":
-            good = any(equal(metadata, field, v) for v in value)
-        else:
-            good = in_range(metadata, field, op, value)
-        if not good:
-            return False
-    return True
+FILTERS = st.recursive(
+    PLAIN,
+    lambda inner: st.one_of(
+        st.fixed_dictionaries({"not": inner}),
+        st.fixed_dictionaries({"or": st.lists(inner, min_size=1, max_size=3)}),
+        st.fixed_dictionaries({"and": st.lists(inner, min_size=1, max_size=3)}),
+    ),
+    max_leaves=4,
+)
 
 
 @pytest.fixture(scope="module")
@@ -208,6 +159,30 @@ def test_every_text_is_equal_to_itself_and_to_nothing_shorter(ev: Evervec, value
         ({"a": 5}, {}, True),
         ({"a": {"b": 1}}, {"a": 1}, False),
         ({"a": {"b": 1}}, {"b": 1}, False),
+        ({"a": 1}, {"or": [{"a": 2}, {"a": 1}]}, True),
+        ({"a": 1}, {"or": [{"a": 2}, {"b": 1}]}, False),
+        ({"a": 1}, {"or": [{"a": 2}, {}]}, True),
+        ({"a": 1}, {"not": {"or": [{"a": 2}, {}]}}, False),
+        ({"a": 1, "b": 2}, {"and": [{"a": 1}, {"b": 3}]}, False),
+        ({"a": 1, "b": 2}, {"not": {"a": 1, "b": 3}}, True),
+        ({"a": 1, "b": 2}, {"not": {"a": 1, "b": 2}}, False),
+        ({"a": 1}, {"not": {"not": {"a": 1}}}, True),
+        ({}, {"not": {"a": {"gt": 1}}}, True),
+        ({"a": "x"}, {"not": {"a": {"gt": 1}}}, True),
+        ({"a": 1}, {"a": {"not_in": [1, 2]}}, False),
+        ({}, {"a": {"not_in": [1, 2]}}, True),
+        ({}, {"a": {"not_in": [None]}}, False),
+        ({"a": 0}, {"a": {"exists": True}}, True),
+        ({"a": None}, {"a": {"exists": True}}, False),
+        ({}, {"a": {"exists": False}}, True),
+        ({"a": "green tea"}, {"a": {"contains": "tea"}}, True),
+        ({"a": "green tea"}, {"a": {"contains": "Tea"}}, False),
+        ({"a": ["milk", "green tea"]}, {"a": {"contains": "tea"}}, True),
+        ({"a": 12}, {"a": {"contains": "1"}}, False),
+        ({"a": "50%"}, {"a": {"contains": "0%"}}, True),
+        ({"a": "50"}, {"a": {"contains": "0%"}}, False),
+        ({"a": "2024-03-01"}, {"a": {"gte": date(2024, 2, 29)}}, True),
+        ({"a": "2024-03-01"}, {"a": {"lt": date(2024, 3, 1)}}, False),
     ],
 )
 def test_the_meaning_by_example(
@@ -250,7 +225,9 @@ def test_every_engine_answers_what_the_meaning_says(
     [
         "a=1", ["a"], {"": 1}, {1: 1}, {"a": b"x"}, {"a": {"like": "x"}}, {"a": {"gt": None}},
         {"a": {"gt": True}}, {"a": {"gt": [1]}}, {"a": {"in": 5}}, {"a": [[1]]}, {"a": 2**63},
-        {"a": {"eq": {}}},
+        {"a": {"eq": {}}}, {"or": []}, {"or": {"a": 1}}, {"or": ["a"]}, {"and": 1}, {"not": {}},
+        {"not": [{"a": 1}]}, {"not": None}, {"or": [{"a": {"like": 1}}]}, {"a": {"exists": 1}},
+        {"a": {"not_in": "x"}}, {"a": {"contains": 1}}, {"a": {"contains": None}},
     ],
     ids=str,
 )  # fmt: skip

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from evervec.maintenance import housekeeping
 from support.vectors import change
 from support.world import DAY, KIND, World, add_all, assert_in_step, claim_one, fail_for_good, work
 
 
 def sweep(world: World) -> bool:
-    return world.ev._background.housekeeping.sweep()
+    return world.ev._housekeeping.sweep()
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -35,6 +36,56 @@ def test_done_jobs_stay_for_seven_days(memory: World, caplog: pytest.LogCaptureF
     assert memory.ev.queue.stats().done == 0
     assert memory.ev.queue.history(KIND, "0") == []
     assert_in_step(memory.ev, {"0": "alpha", "1": "beta"})
+
+
+def test_what_one_sweep_cannot_drop_follows_batch_by_batch(
+    memory: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, "evervec")
+    monkeypatch.setattr(housekeeping, "_BATCH", 2)
+    monkeypatch.setattr(housekeeping, "_ROUNDS", 3)
+    add_all(memory.ev, KIND, *"abcdefghijk")
+    work(memory.ev)
+    memory.clock.move(8 * DAY)
+    caplog.clear()
+    assert sweep(memory)
+    keeper = memory.ev._housekeeping
+    assert memory.ev.queue.stats().done == 5
+    assert messages(caplog) == ["Cleaned up 6 done jobs"]
+    done = []
+    while keeper.has_more_to_drop:
+        keeper.drop_more()
+        done.append(memory.ev.queue.stats().done)
+    assert done == [3, 1, 0, 0]
+    assert messages(caplog) == ["Cleaned up 5 done jobs"]
+    assert memory.ev.queue.history(KIND, "9") == []
+
+
+def test_a_worker_drops_the_rest_between_sweeps_and_rests_meanwhile(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "_BATCH", 2)
+    monkeypatch.setattr(housekeeping, "_ROUNDS", 1)
+    now = [100.0]
+    monkeypatch.setattr("evervec.maintenance.housekeeping.time.monotonic", lambda: now[0])
+    add_all(memory.ev, KIND, *"abcdef")
+    work(memory.ev)
+    memory.clock.move(8 * DAY)
+    keeper = memory.ev._housekeeping
+    drop = keeper.drop_more
+
+    def drop_slowly() -> None:
+        drop()
+        now[0] += 1.0
+
+    monkeypatch.setattr(keeper, "drop_more", drop_slowly)
+    worker = memory.ev._upkeep()
+    done = []
+    for _ in range(7):
+        worker.sweep()
+        done.append(memory.ev.queue.stats().done)
+        now[0] += 1.0
+    assert done == [4, 2, 2, 2, 2, 0, 0]
 
 
 def test_dead_letters_stay_for_seven_days_and_boxed_ones_for_good(
@@ -107,16 +158,16 @@ def test_one_process_at_a_time_sweeps(shared_world: World) -> None:
     other = shared_world.open()
     other.queue.worker = "another:1"
     assert sweep(shared_world)
-    assert not other._background.housekeeping.sweep()
+    assert not other._housekeeping.sweep()
     shared_world.clock.move(61)
-    assert other._background.housekeeping.sweep()
+    assert other._housekeeping.sweep()
 
 
 def test_recovery_is_a_part_of_it(memory: World) -> None:
     add_all(memory.ev, KIND, "alpha")
     claim_one(memory.ev)
     memory.clock.move(61)
-    assert memory.ev._background.housekeeping.recover() == 1
+    assert memory.ev._housekeeping.recover() == 1
 
 
 def test_more_than_a_sweep_may_do_at_once_is_left_for_the_next(memory: World) -> None:
@@ -136,14 +187,14 @@ def test_every_step_can_be_taken_by_itself(memory: World) -> None:
     add_all(memory.ev, KIND, "alpha")
     work(memory.ev)
     memory.clock.move(8 * DAY)
-    for step in memory.ev._background.housekeeping.steps:
+    for step in memory.ev._housekeeping.steps:
         step()
     assert memory.ev.queue.stats().done == 0
     assert not sweep(memory)
 
 
 def test_who_loses_the_lead_on_the_way_leaves_the_rest_to_his_follower(memory: World) -> None:
-    housekeeping, store = memory.ev._background.housekeeping, memory.ev.store
+    housekeeping, store = memory.ev._housekeeping, memory.ev.store
     taken: list[str] = []
 
     def slow() -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 import evervec
-from evervec.indexes.sqlite import SQL as INDEX
+from evervec.indexes.sqlite import SqliteIndex
 from evervec.stores.sqlite.engine import SQL as STORE
 from support.world import KIND, ScriptedEmbedder, fail_for_good, work
 
+INDEX = SqliteIndex.sql
 SELECT_JOBS = f"select {STORE.job_columns}\n"
 SELECT_RECORDS = f"select {STORE.record_columns}\n"
 NOW = 1e12
@@ -23,6 +24,8 @@ LARGE = (
     "evervec_attempts",
     "evervec_ledger",
     "evervec_cache",
+    "evervec_words",
+    "evervec_rewritten",
 )
 ALIASES = {
     "j": "evervec_jobs", "r": "evervec_records", "l": "evervec_ledger", "a": "evervec_attempts"
@@ -118,6 +121,20 @@ HOT: dict[str, Query] = CLAIM | {
     "text_totals": (lambda: STORE.text_totals, ()),
     "text_sizes": (lambda: STORE.text_sizes, ("alpha", 100)),
     "count_text": (lambda: STORE.count_text, ("alpha",)),
+    "words": (lambda: STORE.words, ("default", NUMBERS)),
+    "word_parts": (lambda: STORE.word_parts, ("default",)),
+    "last_words": (lambda: STORE.last_words, ("default",)),
+    "last_words_row": (lambda: STORE.last_words_row, ()),
+    "drop_words": (lambda: STORE.drop_words, ("default", 1)),
+    "note_rewritten": (lambda: STORE.note_rewritten, ("default", NUMBERS)),
+    "rewritten": (lambda: STORE.rewritten, ("default", 1, 1)),
+    "rewritten_texts": (lambda: STORE.rewritten_texts, ("default", 1)),
+    "drop_notes": (lambda: STORE.drop_notes, ("default", NUMBERS, 1)),
+    "tail": (lambda: STORE.tail, ("alpha", 1)),
+    "count_tail": (lambda: STORE.count_tail, ("alpha", 1, 100)),
+    "texts": (lambda: STORE.texts, (NUMBERS,)),
+    "changed_since": (lambda: INDEX.changed_since, ("default", 1)),
+    "filtered_since": (lambda: INDEX.filtered_since, ("default", 1, 1)),
     "score_text": (lambda: STORE.score_text, ("alpha",)),
     "score_text_most": (lambda: STORE.score_text_most, ("alpha",)),
     "score_text_among": (lambda: STORE.score_text_among, ("alpha", NUMBERS)),
@@ -128,8 +145,8 @@ HOT: dict[str, Query] = CLAIM | {
     "expected": (lambda: STORE.expected, (1, 0, None, 100)),
     "reopen": (lambda: STORE.reopen, (NUMBERS, 1)),
     "present": (lambda: INDEX.present, (NUMBERS, 1)),
-    "keep_point": (lambda: INDEX.keep_point, (1, 1, 1)),
-    "delete_point": (lambda: INDEX.delete_point, (1,)),
+    "keep_points": (lambda: INDEX.keep_points, (1, 1, 1)),
+    "delete_points": (lambda: INDEX.delete_points, (NUMBERS,)),
     "mark": (lambda: INDEX.mark, ()),
     "store_mark": (lambda: STORE.mark, ()),
     "feed": (lambda: INDEX.feed, (1, "default", 0)),
@@ -263,14 +280,15 @@ def test_the_job_of_a_record_is_found_by_the_records_key(ev: evervec.Evervec) ->
 def test_every_query_that_touches_a_large_table_is_tested_here() -> None:
     """A new query has to be added above."""
     parts = {"job_columns", "claim_columns", "record_columns", "contains_text", "purge_jobs",
-             "count_status", "insert_record", "index_text", "insert_stubs", "insert_loads", "add_attempts", "insert_point", "add_cached",
+             "count_status", "insert_record", "index_text", "insert_stubs", "insert_loads", "add_attempts", "insert_points", "add_cached",
              "versions"}  # fmt: skip
     # a migration looks at all of its kind, and only then
     parts |= {"to_appear", "stray_boxes", "progress", "version_jobs", "behind", "drop_version_jobs",
               "version_records", "drop_points", "drop_removals"}  # fmt: skip
     parts |= {"any_known", "delete_records"}  # other engines
-    parts.add("holdings")  # counts all that a tenant has
+    parts |= {"add_words", "count_idle_notes", "drop_idle_notes"}  # in maintenance
+    parts |= {"holdings", "count_records"}  # count all that a tenant has
     for queries in (STORE, INDEX):
-        for name, text in queries:
+        for name, text in vars(queries).items():
             if any(table in text for table in LARGE):
                 assert name in HOT or name in parts, name

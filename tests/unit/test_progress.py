@@ -8,7 +8,7 @@ import pytest
 
 import evervec.worker.worker
 from evervec import Evervec, IndexUnavailable, Job, Status
-from evervec.embedding.pace import SECONDS, Pace
+from evervec.embedding.provider import SECONDS, Pace
 from evervec.errors import IndexBusy
 from evervec.model.records import Change
 from support.world import (

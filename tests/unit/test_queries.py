@@ -23,9 +23,8 @@ from evervec.stores.sql import job_writer, jobs
 from evervec.stores.sql.job_rows import JobValues
 from evervec.stores.sql.record_rows import RecordValues, Row
 from evervec.stores.sql.service import Service
-from evervec.stores.sql.shared import Shared
+from evervec.stores.sql.shared import Shared, Workers
 from evervec.stores.sql.store import SqlStore
-from evervec.stores.sql.workers import Workers
 from evervec.stores.sqlite import SqliteStore
 from evervec.stores.sqlite import schema as sqlite_schema
 from evervec.stores.values import (
@@ -114,8 +113,10 @@ def _own(folder: str) -> list[tuple[str, str]]:
     """The queries in a folder: name, and text with its comments."""
     found = []
     for part in PARTS:
-        _, *parts = _NAME.split(files(folder).joinpath(f"{part}.sql").read_text("utf-8"))
-        found += list(zip(parts[::2], parts[1::2], strict=True))
+        file = files(folder).joinpath(f"{part}.sql")
+        if file.is_file():
+            _, *parts = _NAME.split(file.read_text("utf-8"))
+            found += list(zip(parts[::2], parts[1::2], strict=True))
     return found
 
 
@@ -269,7 +270,7 @@ def _statements(store: type[SqlStore]) -> dict[str, str]:
     """The queries that are whole statements, without what the code fills in."""
     return {
         name: re.sub(r"{\w+}", "", query)
-        for name, query in _queries(store)
+        for name, query in vars(_queries(store)).items()
         if re.match(r"(select|insert|update|delete|with|merge)\b", re.sub(r"--.*\n", "", query))
     }
 

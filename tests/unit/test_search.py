@@ -15,7 +15,7 @@ from evervec import (
     Rescore,
     WaitTimeout,
 )
-from evervec.search.ranking import fuse
+from evervec.search.search import fuse
 from support.vectors import vector
 from support.world import DAY, KIND, World, add_all, fail_for_good, paragraph, work
 

@@ -132,7 +132,7 @@ class FakeProvider:
     def gate(self) -> Any:
         return self.shut
 
-    def ready(self, stopping: Callable[[], bool]) -> bool:
+    def try_resume(self, stopping: Callable[[], bool]) -> bool:
         self.log.append(self.name)
         self.meanwhile(stopping)
         return bool(self.is_ready)

@@ -10,10 +10,10 @@ import click
 
 from evervec.cli.app import Where, command, write_audit
 from evervec.cli.jobs import read_time
-from evervec.cli.output import print_json, print_table, say, show, show_list
+from evervec.cli.output import facts, print_json, print_table, say, show, show_list
 from evervec.model.reports import MOST_WEIGHT, Limits
 from evervec.server.audit import Audit
-from evervec.server.keys import Key, Keys, NewKey
+from evervec.server.keys import Keys, NewKey
 from evervec.stores.values import AuditChoice
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,10 +50,7 @@ def list_keys(where: Where, as_json: bool) -> None:
     """List keys by their prefix; with --tenant, those of one tenant."""
     with where.opened() as ev:
         found = Keys(ev.store).list(where.tenant)
-    if as_json:
-        print_json([_facts(key) for key in found])
-        return
-    show_list(False, found, "no keys; create one with `evervec keys create`", {
+    show_list(as_json, found, "no keys; create one with `evervec keys create`", {
         "key": lambda key: f"{key.prefix}…", "tenant": "tenant", "agent": "agent", "role": "role",
         "created": "created_at", "last used": "last_used_at", "expires": "expires_at",
         "revoked": "revoked_at",
@@ -147,18 +144,13 @@ def limits(where: Where, reset: bool, as_json: bool, **given: Any) -> None:
 
 def _show_made(made: NewKey, as_json: bool) -> None:
     if as_json:
-        print_json({"key": made.key, **_facts(made.info)})
+        print_json({"key": made.key, **facts(made.info)})
         return
     say(made.key)
     say(
         f"role {made.info.role}, tenant {made.info.tenant}; save this key, it is shown only once",
         err=True,
     )
-
-
-def _facts(key: Key) -> dict[str, object]:
-    hidden = ("parent", "kinds")  # only tokens have these
-    return {name: getattr(key, name) for name in type(key).__slots__ if name not in hidden}
 
 
 for each in (create, list_keys, rotate, revoke):

@@ -214,19 +214,15 @@ def run() -> None:
         code = cli.main(prog_name="evervec", standalone_mode=False)
     except click.exceptions.Exit as exit:
         code = exit.exit_code
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         code = _complain("interrupted; saved records are kept", 130)
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(shown)
         click.echo(visible_text(shown.getvalue()), err=True, nl=False)
         code = error.exit_code
-    except InvalidArgument as error:
-        code = _complain(str(error), 2)
     except EvervecError as error:
-        code = _complain(str(error), 1)
-    except KeyboardInterrupt:
-        code = _complain("interrupted; saved records are kept", 130)
+        code = _complain(str(error), 2 if isinstance(error, InvalidArgument) else 1)
     except BrokenPipeError:  # the reader of our output has exited, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0

@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from evervec.cli.output import passage, progress, say, say_text, styled
@@ -175,7 +176,8 @@ def docstrings() -> Iterator[dict[str, str]]:
         except ImportError:
             continue  # some Pythons lack modules such as tkinter
         for id, thing in _public(module):
-            text = inspect.getdoc(thing) if _is_documented(thing) else None
+            documented = callable(thing) or isinstance(thing, ModuleType | property)
+            text = inspect.getdoc(thing) if documented else None
             if text and len(text) >= 60 and id not in seen and text not in seen:
                 seen.update((id, text))
                 yield {"id": id, "title": id, "text": text[:1500]}
@@ -194,12 +196,3 @@ def _public(module: Any) -> Iterator[tuple[str, Any]]:
             for member, value in sorted(vars(thing).items()):
                 if not member.startswith("_"):
                     yield f"{module.__name__}.{name}.{member}", value
-
-
-def _is_documented(thing: Any) -> bool:
-    return (
-        inspect.ismodule(thing)
-        or inspect.isclass(thing)
-        or callable(thing)
-        or isinstance(thing, property)
-    )

@@ -6,7 +6,7 @@ import platform
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,7 +39,10 @@ def examine(where: Where) -> list[Finding]:
     try:
         with where.opened() as ev:
             for check in (_store, _disk, _model, _index, _tables, _queue, _alerts, _clock):
-                findings += _safely(check, ev)
+                try:
+                    findings += check(ev)
+                except EvervecError as error:
+                    findings.append(Finding(check.__name__.strip("_"), "bad", str(error)))
     except VersionMismatch as error:
         mend = "open the store with the model that made its vectors"
         findings.append(Finding("versions", "bad", str(error), mend))
@@ -50,29 +53,17 @@ def examine(where: Where) -> list[Finding]:
     return findings
 
 
-def _safely(check: Callable[[Evervec], Iterator[Finding]], ev: Evervec) -> list[Finding]:
-    try:
-        return list(check(ev))
-    except EvervecError as error:
-        return [Finding(check.__name__.strip("_"), "bad", str(error))]
-
-
 def _store(ev: Evervec) -> Iterator[Finding]:
-    if "://" in ev.store.url:
-        trouble = ev.store.check()
-        yield Finding("store", "bad" if trouble else "ok", trouble or f"{ev.store.url}, sound")
-        return
-    path = Path(ev.store.url)
-    if not path.exists():
-        yield Finding("store", "ok", f"{ev.store.url}, in memory: lost when the process ends")
-        return
-    size = path.stat().st_size / 1e6
-    trouble = ev.store.check()
-    if trouble:
-        mend = "restore it from a backup, or add the records to a new store"
-        yield Finding("store", "bad", f"{path} is damaged: {trouble}", mend)
+    url, path = ev.store.url, Path(ev.store.url)
+    in_file = "://" not in url
+    if in_file and not path.exists():
+        yield Finding("store", "ok", f"{url}, in memory: lost when the process ends")
+    elif trouble := ev.store.check():
+        mend = "restore it from a backup, or add the records to a new store" if in_file else ""
+        yield Finding("store", "bad", f"{url} is damaged: {trouble}" if in_file else trouble, mend)
     else:
-        yield Finding("store", "ok", f"{path}, {size:.1f} MB, sound")
+        size = f", {path.stat().st_size / 1e6:.1f} MB" if in_file else ""
+        yield Finding("store", "ok", f"{url}{size}, sound")
 
 
 def _disk(ev: Evervec) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ import click
 
 from evervec.cli.app import Where, command, write_audit
 from evervec.cli.output import print_json, print_table, say, show, show_list
+from evervec.errors import EvervecError
 
 
 @command("jobs", "evervec jobs --status failed")
@@ -27,16 +28,15 @@ def jobs(where: Where, status: str | None, limit: int, as_json: bool) -> None:
 
 @command("job", "evervec job 42")
 @click.argument("job_id", type=int)
-def job(where: Where, job_id: int, as_json: bool) -> int:
+def job(where: Where, job_id: int, as_json: bool) -> None:
     """Show one job."""
     with where.opened() as ev:
         found = ev.queue.get(job_id)
     if found is None:
-        say(f"evervec: job {job_id} does not exist", err=True)
-        return 1
+        raise EvervecError(f"job {job_id} does not exist")
     if as_json:
         print_json(found)
-        return 0
+        return
     print_table(
         ("what", "value"),
         [
@@ -51,7 +51,6 @@ def job(where: Where, job_id: int, as_json: bool) -> int:
             ("error", found.error),
         ],
     )
-    return 0
 
 
 @command("history", "evervec history doc README.md")

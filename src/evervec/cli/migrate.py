@@ -8,6 +8,7 @@ import click
 
 from evervec.cli.app import Where, command, write_audit
 from evervec.cli.output import duration, print_json, progress, say, show, show_list
+from evervec.errors import EvervecError
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
@@ -92,10 +93,7 @@ def _build(ev: Evervec, migration: Migration, as_json: bool) -> MigrationStatus:
 def _take(ev: Evervec, step: str | None, as_json: bool) -> int:
     migration = ev.migration()
     if migration is None:
-        say(
-            "evervec: no migration in progress: start one with `evervec migrate EMBEDDER`", err=True
-        )
-        return 1
+        raise EvervecError("no migration in progress: start one with `evervec migrate EMBEDDER`")
     if step == "compare":
         compared = migration.compare()
         show(as_json, compared, *_comparison_lines(compared))

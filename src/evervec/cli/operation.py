@@ -21,12 +21,12 @@ from evervec.cli.output import (
     show,
     styled,
 )
+from evervec.errors import EvervecError
 from evervec.model.basics import as_datetime
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
     from evervec.model.reports import Usage
-    from evervec.stores.notes import Episode
     from evervec.tables.base import Attachment
 
 
@@ -55,7 +55,10 @@ def status(where: Where, watch: bool, as_json: bool) -> None:
                     "embedder": ev.embedder.name,
                     "workers": ev.store.workers.all(),
                     "tables": [_table_facts(ev, *attached) for attached in ev.tables.attached()],
-                    "alerts": [_alert_facts(alert) for alert in ev.alerts()],
+                    "alerts": [
+                        {"alert": a.name, "text": a.text, "since": as_datetime(a.since)}
+                        for a in ev.alerts()
+                    ],
                 }
             )
             return
@@ -132,10 +135,6 @@ def _show_quotas(used: Usage) -> None:
         say(styled(text, "yellow"))
 
 
-def _alert_facts(alert: Episode) -> dict[str, Any]:
-    return {"alert": alert.name, "text": alert.text, "since": as_datetime(alert.since)}
-
-
 @contextmanager
 def _metrics(ev: Evervec, host: str, port: int | None, names: tuple[str, ...]) -> Iterator[None]:
     """Serve metrics while the block runs, if a port is given."""
@@ -178,12 +177,8 @@ def worker(where: Where, drain: bool, concurrency: int | None, metrics_port: int
     settings = {} if concurrency is None else {"concurrency": concurrency}
     with where.opened(make=True, **settings) as ev:
         if ev.embedder.dimensions == 0:
-            say(
-                "evervec: no embedder, so nothing can be embedded: "
-                + embedder_advice(ev, "pip install 'evervec[local]', or give --embedder"),
-                err=True,
-            )
-            return 1
+            advice = embedder_advice(ev, "pip install 'evervec[local]', or give --embedder")
+            raise EvervecError(f"no embedder, so nothing can be embedded: {advice}")
         if not drain:
             say(f"working on {ev.store.url} with {ev.embedder.name}; stop with Ctrl-C", err=True)
             with _metrics(ev, metrics_host, metrics_port, metrics_name):
@@ -200,8 +195,6 @@ def worker(where: Where, drain: bool, concurrency: int | None, metrics_port: int
                 f"{stats.processing} are claimed by other workers; if those died, their leases "
                 "expire within a minute: then run `evervec worker --drain` again"
             )
-        for job_id, error in result.errors[:10]:
-            say(f"job {job_id}: {error}", err=True)
     return 1 if result.failed else 0
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -51,9 +51,14 @@ def print_json(value: Any) -> None:
     click.echo(_BEYOND_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
+def facts(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass that its `repr` shows."""
+    return {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.repr}
+
+
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.repr}
+        return facts(value)
     if isinstance(value, datetime):
         return value.isoformat()
     return str(value)
@@ -177,8 +182,8 @@ def embedder_advice(ev: Evervec, otherwise: str) -> str:
     )
 
 
-class Progress(Protocol):
-    """Shows the progress of a long task."""
+class Progress:
+    """The progress of a long task; this one shows nothing."""
 
     def advance(self, count: int = 1) -> None: ...
 
@@ -189,7 +194,7 @@ class Progress(Protocol):
 def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Progress]:
     """A bar with rate and remaining time on a terminal, otherwise a plain line every 5 s."""
     if quiet:
-        yield _Quiet()
+        yield Progress()
     elif sys.stderr.isatty():
         with _bar(what, total) as bar:
             yield bar
@@ -200,9 +205,12 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
 
 
 def process_all(ev: Evervec, *, quiet: bool) -> ProcessResult:
-    """Process all due jobs, with a progress bar."""
+    """Process all due jobs, with a progress bar, and print the first errors."""
     with progress("embedding", ev.queue.stats().pending, quiet=quiet) as bar:
-        return ev.process_all(progress=bar.advance)
+        result = ev.process_all(progress=bar.advance)
+    for job_id, error in result.errors[:10]:
+        say(f"job {job_id}: {error}", err=True)
+    return result
 
 
 def pace(per_second: float) -> str:
@@ -212,13 +220,7 @@ def pace(per_second: float) -> str:
     return f"{per_second:.1f}/s" if per_second >= 0.95 else f"{per_second * 60:.1f}/min"
 
 
-class _Quiet:
-    def advance(self, count: int = 1) -> None: ...
-
-    def expect(self, total: int) -> None: ...
-
-
-class _Lines:
+class _Lines(Progress):
     def __init__(self, what: str, total: int | None, every: float = 5.0) -> None:
         self._what, self._total, self._every = what, total, every
         self._count = 0
@@ -264,7 +266,7 @@ def _bar(what: str, total: int | None) -> Iterator[Progress]:
     with RichProgress(*columns, console=Console(stderr=True)) as shown:
         task = shown.add_task(what, total=total, rate="")
 
-        class Bar:
+        class Bar(Progress):
             def advance(self, count: int = 1) -> None:
                 known = shown.tasks[task]
                 if known.total is not None and known.completed + count > known.total:

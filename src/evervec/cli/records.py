@@ -23,7 +23,7 @@ from evervec.cli.output import (
     show,
     styled,
 )
-from evervec.errors import InvalidRecord
+from evervec.errors import EvervecError, InvalidRecord
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
@@ -133,12 +133,7 @@ def _lines(path: str) -> Iterator[Any]:
 
 
 def embed(ev: Evervec, *, quiet: bool) -> int:
-    if ev.embedder.dimensions == 0:
-        return 0
-    result = process_all(ev, quiet=quiet)
-    for job_id, error in result.errors[:10]:
-        say(f"job {job_id}: {error}", err=True)
-    return result.failed
+    return process_all(ev, quiet=quiet).failed if ev.embedder.dimensions else 0
 
 
 def _say_what_waits(ev: Evervec, waiting: int, failed: int) -> None:
@@ -161,24 +156,22 @@ def _say_what_waits(ev: Evervec, waiting: int, failed: int) -> None:
 @command("get", "evervec get doc README.md")
 @click.argument("kind")
 @click.argument("id")
-def get(where: Where, kind: str, id: str, as_json: bool) -> int:
+def get(where: Where, kind: str, id: str, as_json: bool) -> None:
     """Show a record."""
     with where.opened() as ev:
         record = ev.get(kind, id)
-        if record is None:
-            say(f"evervec: {kind} {id!r} does not exist", err=True)
-            return 1
-        if as_json:
-            print_json(record)
-            return 0
-        state = "embedded" if record.embedded else "not embedded yet"
-        say(styled(record.title or record.id, "bold"))
-        say(f"{record.kind} {record.id}, seq {record.seq}, weight {record.weight:g}, {state}")
-        if record.metadata:
-            say(json.dumps(record.metadata, ensure_ascii=False))
-        say()
-        say_text(record.text)
-        return 0
+    if record is None:
+        raise EvervecError(f"{kind} {id!r} does not exist")
+    if as_json:
+        print_json(record)
+        return
+    state = "embedded" if record.embedded else "not embedded yet"
+    say(styled(record.title or record.id, "bold"))
+    say(f"{record.kind} {record.id}, seq {record.seq}, weight {record.weight:g}, {state}")
+    if record.metadata:
+        say(json.dumps(record.metadata, ensure_ascii=False))
+    say()
+    say_text(record.text)
 
 
 @command("delete", "evervec delete doc README.md")

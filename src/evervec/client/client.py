@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any
 
 from evervec.client.connection import Connection, error_of, read, record_path, to_json
-from evervec.client.migration import RemoteMigration
-from evervec.client.queue import RemoteQueue, job_of
+from evervec.client.operations import RemoteMigration, RemoteQueue, job_of
 from evervec.errors import (
     EvervecError,
     InvalidArgument,
@@ -29,7 +29,7 @@ _LINES, _BYTES = 1000, 4 << 20
 _NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     """A client of a service, with the methods of `Evervec`.
 
     `tenant`: the tenant to use with a platform admin's key. Requests are retried up to `retries`
@@ -50,9 +50,6 @@ class Client:
 
     def __repr__(self) -> str:
         return f"Client({self._connection.url!r})"
-
-    def __enter__(self) -> Client:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -138,7 +135,26 @@ class Client:
             return Ticket(kind, str(id), 0, 0, accepted=False, is_new=False, enqueued=False)
         return _received(answered.json(), wait)
 
+    def delete_where(
+        self, filter: Mapping[str, Any], kind: str | None = None, *, dry_run: bool = False
+    ) -> int:
+        """Delete all records that fit a filter on metadata; returns how many. `dry_run`: only count
+        them."""
+        body = {"filter": filter, "kind": kind, "dry_run": dry_run}
+        found: int = self._connection.ask("POST", "/v1/records/delete", json_body=body).json()[
+            "count"
+        ]
+        return found
+
     # reading
+    def count(self, kind: str | None = None, filter: Mapping[str, Any] | None = None) -> int:
+        """The number of records, of a kind or that fit a filter."""
+        body = {"filter": filter, "kind": kind}
+        found: int = self._connection.ask("POST", "/v1/records/count", json_body=body).json()[
+            "count"
+        ]
+        return found
+
     def get(self, kind: str, id: str | int) -> Record | None:
         """The current record; None if it does not exist or is boxed."""
         found = self._connection.find("GET", record_path(kind, id))

@@ -27,6 +27,7 @@ from evervec.errors import (
 from evervec.model.records import ModelSpec
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 PROBE = "evervec probe"
@@ -115,7 +116,8 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Embedded:
             if len(places) == 1:
                 answer.errors[places[0]] = error
             else:
-                todo += _halves(places)
+                middle = len(places) // 2
+                todo += [places[middle:], places[:middle]]
         else:
             good = _usable(rows)
             if len(places) == len(texts) and good.all():  # nearly always: avoid the copy
@@ -146,11 +148,6 @@ def count_tokens(embedder: Embedder, text: str) -> int:
         with suppress(Exception):  # a text that it cannot count may still be embedded
             return int(count(text))
     return len(text) // 3 + 1 if text.isascii() else len(text.encode()) // 3 + 1
-
-
-def _halves(places: list[int]) -> list[list[int]]:
-    middle = len(places) // 2
-    return [places[middle:], places[:middle]]
 
 
 def embed_query(embedder: Embedder, text: str) -> NDArray[np.float32]:
@@ -231,3 +228,18 @@ def describe(error: BaseException) -> str:
     if isinstance(error, EvervecError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+class NoopEmbedder:
+    """Makes no vectors, not even zero vectors."""
+
+    name = "noop"
+    model = ""
+    dimensions = 0
+    max_batch = 1
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        raise ProviderUnavailable(
+            "this store was opened without an embedder, so nothing is embedded: "
+            "open it with embedder=…"
+        )

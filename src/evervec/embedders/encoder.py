@@ -1,4 +1,4 @@
-"""Runs a transformer on onnxruntime: tokens, batches, threads, one vector per text.
+"""Runs transformers on onnxruntime: tokens, batches, threads, one vector per text.
 
 Texts are ordered by length and packed into batches of few enough tokens to stay in the processor's
 caches. Each batch runs on one thread, and as many batches at once as there are processors.
@@ -9,6 +9,7 @@ tokens, and 1.6 s if two threads share every step of those.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -96,6 +97,36 @@ class Encoder:
                 answer = np.matmul(mask[:, None, :].astype(np.float32), answer)[:, 0, :]
         lengths = np.linalg.norm(answer, axis=1, keepdims=True)
         return np.asarray(answer / np.maximum(lengths, 1e-12), np.float32)
+
+
+class LocalEmbedder(ABC):
+    """A transformer on this machine. It is loaded on first use."""
+
+    name = "local"
+    max_batch = 64
+    model: str
+    version: str | None = None
+    dimensions: int
+    window: int
+    text_prompt = query_prompt = ""
+
+    def __init__(self) -> None:
+        self._encoder = Once(self.load)
+
+    @abstractmethod
+    def load(self) -> Encoder: ...
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        if not texts:
+            return np.empty((0, self.dimensions), np.float32)
+        return self._encoder().embed([self.text_prompt + text for text in texts])
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        row: NDArray[np.float32] = self._encoder().embed([self.query_prompt + text])[0]
+        return row
+
+    def count_tokens(self, text: str) -> int:
+        return self._encoder().count(text)
 
 
 def pack(lengths: Sequence[int]) -> list[list[int]]:

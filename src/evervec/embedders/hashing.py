@@ -33,17 +33,16 @@ class HashingEmbedder:
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         vectors = np.zeros((len(texts), self.dimensions))
         vectors[:, 0] = 0.01  # never all zero, not even for a text without words
-        found = [_hashes_of(text) for text in texts]
+        found = [
+            [code for word in _WORD.findall(text.lower()) for code in _hashes(word)]
+            for text in texts
+        ]
         codes = np.array([code for some in found for code in some], np.int64)
         shares = np.tile([1.0, 0.5], len(codes) // 2) * np.where(codes & 0x80000000, 1.0, -1.0)
         rows = np.repeat(np.arange(len(texts)), [len(some) for some in found])
         np.add.at(vectors, (rows, codes % self.dimensions), shares)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         return np.asarray(vectors / np.maximum(lengths, 1e-9), np.float32)
-
-
-def _hashes_of(text: str) -> list[int]:
-    return [code for word in _WORD.findall(text.lower()) for code in _hashes(word)]
 
 
 @lru_cache(maxsize=1 << 16)

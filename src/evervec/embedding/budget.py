@@ -1,4 +1,5 @@
-"""Limits the requests and tokens per minute that all workers of a store send to a provider.
+"""What all workers of a store may send to a provider: requests and tokens per minute, and cost per
+day.
 
 A note in the store records what was sent in the last minute, second by second, so that no window of
 60 seconds exceeds the budget. A call that needs more than a whole minute's budget is sent once
@@ -7,6 +8,12 @@ nothing else was sent for a minute.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from evervec.model.reports import Spend
+from evervec.settings import Settings
 from evervec.stores import notes
 from evervec.stores.base import Store
 from evervec.stores.notes import SentInSecond
@@ -85,3 +92,43 @@ class Budget:
             _, before_requests, before_tokens = entries.pop()
             requests, tokens = requests + before_requests, tokens + before_tokens
         return self._note.swap(self._store.shared, [*entries, (now, requests, tokens)], revision)
+
+
+@dataclass(eq=False, repr=False)
+class Spending:
+    """The cost of one model, in the store that all workers share."""
+
+    _store: Store
+    _model: str
+    _settings: Settings
+
+    def record(self, spent: Mapping[tuple[str, str], tuple[float, float]]) -> None:
+        """Add calls and tokens by tenant and kind."""
+        day = self._today()
+        self._store.shared.add_spend(
+            [
+                Spend(day, tenant, kind, self._model, calls, round(tokens), self.money(tokens))
+                for (tenant, kind), (calls, tokens) in spent.items()
+            ]
+        )
+
+    def money(self, tokens: float) -> float:
+        return tokens * self._settings.price_per_million / 1e6
+
+    def today(self, tenant: str | None) -> list[Spend]:
+        return self._store.shared.spend(tenant, self._today())
+
+    def capped(self) -> str | None:
+        """The message of the daily cap that is reached; None when work may continue."""
+        tokens, money = self._settings.daily_tokens, self._settings.daily_money
+        if not tokens and not money:
+            return None
+        spent = self.today(None)
+        if tokens and sum(s.tokens for s in spent) >= tokens:
+            return f"today's {tokens:,} tokens are used up (daily_tokens); resumes at midnight UTC"
+        if money and sum(s.money for s in spent) >= money:
+            return f"today's budget of {money:g} is used up (daily_money); resumes at midnight UTC"
+        return None
+
+    def _today(self) -> str:
+        return datetime.fromtimestamp(self._store.now(), UTC).date().isoformat()

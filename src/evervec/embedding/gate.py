@@ -41,11 +41,7 @@ class Gatekeeper:
     """One process's view of the gate of one provider."""
 
     def __init__(
-        self,
-        store: Store,
-        name: str,
-        settings: Settings,
-        on_shut: Callable[[], object] = lambda: None,
+        self, store: Store, name: str, settings: Settings, on_shut: Callable[[], object]
     ) -> None:
         self._store = store
         self._on_shut = on_shut
@@ -78,9 +74,9 @@ class Gatekeeper:
         """Seconds until this worker may resume."""
         return max(0.0, self._seen[1] - self._store.now())
 
-    def passes(self, probe: Callable[[], None]) -> bool:
-        """Whether work may begin. After a pause, one worker of all probes with a known good
-        text."""
+    def try_open(self, probe: Callable[[], None]) -> bool:
+        """Returns whether the gate is open. When its pause is over, one worker of all probes with a
+        known good text, and opens it or shuts it again."""
         gate = self.gate()
         if self.waits:
             return False

@@ -1,4 +1,9 @@
-"""An embedder as all workers of a store share it: its outages, limits, budget and cost."""
+"""An embedder as all workers of a store share it: its outages, limits, budget and cost.
+
+It learns from its calls how much text the embedder embeds in a few seconds. A worker that is killed
+loses the work in progress, so it takes only as much as it finishes soon: little on a slow machine,
+up to the memory limit with a fast provider.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +16,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from evervec.embedders.base import PROBE, Embedded, Embedder, count_tokens, embed, embed_query
-from evervec.embedding.budget import Budget
+from evervec.embedding.budget import Budget, Spending
 from evervec.embedding.gate import OUTAGES, Gatekeeper, Ramp, error_of
-from evervec.embedding.pace import Pace
-from evervec.embedding.spending import Spending
 from evervec.errors import (
     DeadlineExceeded,
     InvalidInput,
@@ -24,7 +27,7 @@ from evervec.errors import (
 )
 from evervec.model.deadlines import check, current, deadline, left
 from evervec.model.reports import Gate
-from evervec.runtime.breaker import Breaker
+from evervec.runtime.backoff import Breaker
 from evervec.runtime.threads import submit
 from evervec.settings import Settings
 from evervec.stores.base import Store
@@ -34,8 +37,47 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-
 log = logging.getLogger("evervec")
+
+SECONDS = 2.5
+"""target duration of one call, at most"""
+_FIRST, _MOST_AT_FIRST = 1 << 14, 1 << 16
+_LONG_TEXT = 2000
+"""characters: the first call may hold as many texts of this length as the provider accepts, up to
+`_MOST_AT_FIRST`"""
+_CHARACTERS = 125
+"""Minimum per text in a full call: an eighth of an ordinary chunk. A smaller call would mostly
+measure the provider's latency."""
+_GROWTH = 4
+_AT_FIRST = 3
+
+
+class Pace:
+    """The maximum characters of one call, adjusted after every call."""
+
+    def __init__(self, max_batch: int) -> None:
+        self._texts = max(1, max_batch)
+        self._least = _CHARACTERS * self._texts
+        usual = min(_LONG_TEXT * self._texts, _MOST_AT_FIRST)
+        self.characters = max(_FIRST, usual, 2 * self._least)
+        self.learnt = False
+
+    @property
+    def of_batch(self) -> int:
+        """The characters of a batch: one call's worth, or several before anything is learnt, so
+        that a short backlog is not cut into many small calls."""
+        return self.characters if self.learnt else _AT_FIRST * self.characters
+
+    def learn(self, texts: int, characters: int, seconds: float) -> None:
+        """Adjust to the duration of a call. A small and fast call says nothing about larger
+        ones."""
+        small = characters < self.characters / 4 and texts < self._texts
+        if small and seconds < SECONDS:
+            return
+        self.learnt = True
+        fitting = characters * SECONDS / max(seconds, 0.001)
+        bounded = min(max(fitting, self._least, self.characters / 2), _GROWTH * self.characters)
+        self.characters = round(bounded)
 
 
 class Provider:
@@ -57,12 +99,12 @@ class Provider:
         self._queries = Breaker(settings.backoff_seconds, settings.backoff_seconds)
 
     # for workers
-    def ready(self, stopping: Callable[[], bool] = lambda: False) -> bool:
-        """Whether jobs may be claimed for it now; a probe that hangs is abandoned when
-        `stopping`."""
+    def try_resume(self, stopping: Callable[[], bool] = lambda: False) -> bool:
+        """Probe the provider if its pause is over; returns whether jobs may be claimed for it now.
+        A probe that hangs is abandoned when `stopping`."""
         if self._gates.gate() is None and not self._gates.waits:
             return not self._is_capped()
-        trial = submit("evervec-probe", lambda: self._gates.passes(self._probe))
+        trial = submit("evervec-probe", lambda: self._gates.try_open(self._probe))
         while not trial.done() and not stopping():
             wait([trial], 0.05)
         return trial.done() and trial.result() and not self._is_capped()
@@ -159,16 +201,12 @@ class Provider:
             raise ProviderUnavailable(
                 f"{self.embedder.name} did not respond within half of the search's time"
             ) from None
-        except OUTAGES as error:
-            self._count_call("query", error)
-            self._share(self._gates.shut, error)
-            raise
-        except InvalidInput as error:
-            self._count_call("query", error)
-            raise
         except Exception as error:
             self._count_call("query", error)
-            self._queries.failed(str(error))
+            if isinstance(error, OUTAGES):
+                self._share(self._gates.shut, error)
+            elif not isinstance(error, InvalidInput):
+                self._queries.failed(str(error))
             raise
         self._count_call("query", None)
         return vector

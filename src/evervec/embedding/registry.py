@@ -10,14 +10,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from evervec.chunking import ContentChunker, Measure, Window
+import numpy as np
+from numpy.typing import NDArray
+
+from evervec.chunking import ContentChunker, Measure, Window, hash_text
 from evervec.embedders.base import Embedder, spec_of
 from evervec.embedding.provider import Provider
-from evervec.embedding.vector_cache import VectorCache
-from evervec.errors import EvervecError
+from evervec.errors import EvervecError, InvalidArgument
 from evervec.model.records import ModelSpec
 from evervec.settings import Settings
 from evervec.stores.base import Store
@@ -88,7 +90,8 @@ class EmbedderRegistry:
     def add(self, embedder: Embedder) -> Model:
         """Add an embedder, unless an equal one is known."""
         spec = spec_of(embedder)
-        assert spec is not None
+        if spec is None:
+            raise InvalidArgument("the noop embedder makes no vectors: choose another one")
         with self._lock:
             for model in self._known:
                 if model.makes(spec):
@@ -153,3 +156,33 @@ def window_of(embedder: Embedder) -> Window | None:
         return Window(characters, len)
     window, count = getattr(embedder, "window", None), getattr(embedder, "count_tokens", None)
     return Window(round(_TOKEN_SHARE * window), count) if window and count else None
+
+
+_ROW_BYTES = 100  # of a row, without its vector
+
+
+class VectorCache:
+    """The vectors of one model, by the hash of the whole embedded text, including its context."""
+
+    def __init__(self, store: Store, model: ModelSpec, megabytes: int) -> None:
+        self._store = store
+        self._model = f"{model.name}/{model.dimensions}"
+        self._most = max(1, (megabytes << 20) // (4 * model.dimensions + _ROW_BYTES))
+
+    @classmethod
+    def of(cls, store: Store, model: ModelSpec | None, megabytes: int) -> VectorCache | None:
+        return cls(store, model, megabytes) if model and megabytes else None
+
+    def find(self, texts: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+        """The cached vectors of some texts."""
+        hashes = {text: hash_text(text) for text in texts}
+        found = self._store.shared.cached(self._model, list(hashes.values()))
+        return {
+            text: np.frombuffer(found[hash], "<f4")
+            for text, hash in hashes.items()
+            if hash in found
+        }
+
+    def keep(self, vectors: Mapping[str, NDArray[np.float32]]) -> None:
+        packed = {hash_text(text): vector.tobytes() for text, vector in vectors.items()}
+        self._store.shared.cache(self._model, packed, self._most)

@@ -10,12 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evervec.model.deadlines import check, holding
 from evervec.stores.named import Queries
-from evervec.stores.sql.engine import Connection, Database
+from evervec.stores.sql.engine import Connection, Engine
 
 if TYPE_CHECKING:
     from evervec.indexes.matrix import Matrix
@@ -46,12 +45,10 @@ class _Block:
 class Blocks:
     """The blocks of an index, the least recently searched of which are evicted."""
 
-    def __init__(
-        self, db: Database, sql: Queries, listed: Callable[[Iterable[Any]], Any], most_bytes: int
-    ) -> None:
-        self._db = db
+    def __init__(self, engine: Engine, sql: Queries, most_bytes: int) -> None:
+        self._db = engine.db
         self._sql = sql
-        self._listed = listed
+        self._listed = engine.listed
         self._most_bytes = most_bytes
         self._blocks: OrderedDict[tuple[int, str], _Block] = OrderedDict()
         self._bytes = 0

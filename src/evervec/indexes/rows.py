@@ -7,64 +7,47 @@ added since, whichever process wrote it.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from evervec.indexes.base import Held, Index, Matches, Query, Stray, by_version
 from evervec.indexes.blocks import Blocks
-from evervec.model.filters import Conditions
 from evervec.model.records import Change
 from evervec.stores.named import Queries
-from evervec.stores.sql.engine import Connection, Database
+from evervec.stores.sql.engine import Connection, Values
+from evervec.stores.sql.store import SqlStore
 from evervec.stores.values import Applied, Collection
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from evervec.indexes.fitting import FittingCache
 
-Rows = list[tuple[Any, ...]]
 _TOMBSTONE = b""
 _AT_ONCE = 10_000
+_FITTING_SHARE = 16
+"""the results of filters may take one part in so many of the memory for vectors"""
 
 
-class RowsIndex(Index, ABC):
-    """Vectors in the store's own file; `apply` joins the store's transaction. An engine provides
-    the queries, and how to write many rows at once."""
+class RowsIndex(Index):
+    """Vectors in the store's own file; `apply` joins the store's transaction."""
 
     shares_store = True
-    sql: Queries
+    lists_changes: ClassVar[bool] = False
+    """whether the store lists the records that were changed (`fitting`)"""
+    sql: ClassVar[Queries]
+    """those of `points.sql`, in the engine's dialect"""
 
-    def __init__(self, db: Database, name: str, clock: Any, cache_mb: int) -> None:
-        self.url = name
-        self._db = db
-        self._clock = clock
-        self._blocks = Blocks(db, self.sql, self.listed, cache_mb << 20)
+    def __init__(self, store: SqlStore, cache_mb: int) -> None:
+        self.url = store.url
+        self.engine = store.engine
+        self._db = store.engine.db
+        self._blocks = Blocks(store.engine, self.sql, cache_mb << 20)
+        self._fitting: FittingCache | None = None
+        self._fitting_bytes = (cache_mb << 20) // _FITTING_SHARE
 
     def table(self, collection: Collection) -> str:
         return "evervec_points"
-
-    @abstractmethod
-    def take_numbers(self, db: Connection, wanted: int) -> range:
-        """New numbers of the store's counter."""
-
-    @abstractmethod
-    def write(self, db: Connection, query: str, rows: Rows) -> None:
-        """Execute a query for each row."""
-
-    @abstractmethod
-    def listed(self, values: Iterable[Any]) -> Any:
-        """Values as one parameter of a query."""
-
-    @abstractmethod
-    def filter_clause(self, conditions: Conditions, taken: int) -> tuple[str, list[Any]]:
-        """A clause to add to a query that has so many parameters, and its own."""
-
-    @abstractmethod
-    def mark(self) -> int:
-        """The store's mark."""
 
     def apply(self, changes: Sequence[Change], conn: Any = None) -> Applied:
         applied = Applied()
@@ -79,11 +62,11 @@ class RowsIndex(Index, ABC):
     ) -> Applied:
         """`guarded`: the caller has not checked that the changes are the latest."""
         present: dict[int, dict[bytes, tuple[int, int]]] = defaultdict(dict)
-        wanted = self.listed(change.record for change in changes)
+        wanted = self.engine.listed(change.record for change in changes)
         for record, hash, point, seq, _ in db.execute(self.sql.present, (wanted, version)):
             present[record][hash] = (point, seq)
-        inserts: Rows = []
-        kept: Rows = []
+        inserts: list[Values] = []
+        kept: list[Values] = []
         gone: list[tuple[str, int]] = []
         applied = Applied()
         for c in changes:
@@ -104,41 +87,39 @@ class RowsIndex(Index, ABC):
             if not c.points and not c.kept:
                 inserts.append((version, c.tenant, c.record, c.seq, 0, _TOMBSTONE, None))
         self._remove(db, version, gone)
-        if kept:
-            self.write(db, self.sql.keep_point, kept)
-        if inserts:
-            numbers = self.take_numbers(db, len(inserts))
-            numbered = [(n, *row) for n, row in zip(numbers, inserts, strict=True)]
-            self.write(db, self.sql.insert_point, numbered)
+        self.engine.each(db, self.sql.keep_points, kept)
+        numbers = self.engine.numbers(db, len(inserts))
+        numbered = [(n, *row) for n, row in zip(numbers, inserts, strict=True)]
+        self.engine.each(db, self.sql.insert_points, numbered)
         return applied
 
     def _remove(self, db: Connection, version: int, gone: Sequence[tuple[str, int]]) -> None:
         if not gone:
             return
-        numbers, now = self.take_numbers(db, len(gone)), self._clock()
-        self.write(db, self.sql.delete_point, [(point,) for _, point in gone])
+        numbers, now = self.engine.numbers(db, len(gone)), self.engine.now()
+        db.execute(self.sql.delete_points, (self.engine.listed(point for _, point in gone),))
         removals = [
             (n, version, tenant, point, now)
             for n, (tenant, point) in zip(numbers, gone, strict=True)
         ]
-        self.write(db, self.sql.add_removal, removals)
+        self.engine.each(db, self.sql.add_removals, removals)
 
     def search(self, query: Query) -> Matches:
-        mark = self.mark() if query.mark is None else query.mark
+        mark = self.engine.mark() if query.mark is None else query.mark
         matrix = self._blocks.fresh(query.version, query.tenant, mark)
         if matrix is None or not len(matrix):
             return Matches()
-        fitting = _Fitting(self, query) if query.conditions else None
+        fitting = self._fitting_cache().of(query) if query.conditions else None
         return matrix.nearest(query.vector, query.limit, fitting)
 
-    def filtered(self, query: str, values: list[Any], conditions: Conditions) -> Any:
-        """Records of a query that fit a filter, as an array."""
-        import numpy as np
+    def _fitting_cache(self) -> FittingCache:
+        if self._fitting is None:
+            from evervec.indexes.fitting import FittingCache
 
-        clause, more = self.filter_clause(conditions, len(values))
-        with self._db.reading() as conn:
-            rows = conn.execute(query + clause, [*values, *more]).fetchall()
-        return np.array([record for (record,) in rows], np.int64)
+            self._fitting = FittingCache(
+                self.engine, self.sql, self._fitting_bytes, lists_changes=self.lists_changes
+            )
+        return self._fitting
 
     # verify
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
@@ -152,7 +133,7 @@ class RowsIndex(Index, ABC):
 
     def remove(self, version: int, points: Sequence[Held]) -> int:
         with self._db.writing(durable=True) as db:
-            wanted = (self.listed({p.record for p in points}), version)
+            wanted = (self.engine.listed({p.record for p in points}), version)
             there = {
                 (point, record, tenant, hash, seq)
                 for record, hash, point, seq, tenant in db.execute(self.sql.present, wanted)
@@ -175,7 +156,7 @@ class RowsIndex(Index, ABC):
 
     def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
         with self._db.reading() as conn:
-            rows = conn.execute(self.sql.strays, (self.listed(known), tenant)).fetchall()
+            rows = conn.execute(self.sql.strays, (self.engine.listed(known), tenant)).fetchall()
         return [Stray(*row) for row in rows]
 
     def drop_strays(self, strays: Sequence[Stray]) -> None:
@@ -192,28 +173,8 @@ class RowsIndex(Index, ABC):
 
     def close(self) -> None:
         self._blocks.clear()
-
-
-class _Fitting:
-    """The records of one collection and tenant that fit a filter."""
-
-    def __init__(self, index: RowsIndex, query: Query) -> None:
-        self._index = index
-        self._collection = [query.tenant, query.version]
-        self._conditions = query.conditions
-
-    def all(self) -> NDArray[np.int64]:
-        found: NDArray[np.int64] = self._index.filtered(
-            self._index.sql.filtered, self._collection, self._conditions
-        )
-        return found
-
-    def among(self, records: NDArray[np.int64]) -> NDArray[np.int64]:
-        values = [self._index.listed(records.tolist()), *self._collection]
-        found: NDArray[np.int64] = self._index.filtered(
-            self._index.sql.filtered_among, values, self._conditions
-        )
-        return found
+        if self._fitting is not None:
+            self._fitting.clear()
 
 
 def _of_length_one(vectors: Sequence[bytes | None]) -> list[bool]:

@@ -1,13 +1,16 @@
-"""Periodic maintenance: recover lost jobs, purge old rows, tend store and index, raise alerts.
+"""What workers do beside their jobs: recover lost jobs, enqueue backfills, and sweep.
 
-One process at a time does it, in batches that never lock the store for long. Every step can be
-called by itself, and a simulator runs `steps` one by one.
+A sweep purges old rows, tends store and index, and raises alerts. One process at a time does it, in
+batches that never lock the store for long. Every step can be called by itself, and a simulator runs
+`steps` one by one.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from evervec.embedding.registry import EmbedderRegistry
@@ -19,43 +22,42 @@ from evervec.queue.queue import Queue
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.tables.tables import Tables
+from evervec.worker.batch import Batch
 
 log = logging.getLogger("evervec")
 
 _BATCH = 1000
 _DAY = 86400.0
 _ROUNDS = 20
+_DROP_REST = 4.0
+"""pause after a batch of purged rows, in multiples of the time that the batch took"""
 _KEEP_SPEND = 400 * _DAY
 """somewhat over a year, so that a month can be compared with the same month of last year"""
 
 
+@dataclass(eq=False, repr=False)
 class Housekeeping:
     """The sweep of one process over its store and index."""
 
-    def __init__(
-        self,
-        store: Store,
-        index: Index,
-        queue: Queue,
-        tables: Tables,
-        models: EmbedderRegistry,
-        settings: Settings,
-    ) -> None:
-        self._store = store
-        self._index = index
-        self._queue = queue
-        self._tables = tables
-        self._models = models
-        self._settings = settings
-        self._index_away: str | None = None
-        self.alerts = Alerts(store, settings)
+    _store: Store
+    _index: Index
+    _queue: Queue
+    _tables: Tables
+    _models: EmbedderRegistry
+    _settings: Settings
+    _index_away: str | None = field(default=None, init=False)
+    _unfinished: list[Callable[[], int]] = field(default_factory=list, init=False)
+    _dropped: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.alerts = Alerts(self._store, self._settings)
         self.steps: tuple[Callable[[], object], ...] = (
             self.recover,
             self.drop_old_jobs,
             self.drop_orphans,
             self.drop_history,
             self.forget_gone,
-            self.tend_store,
+            self._store.tend,
             self.tend_index,
             self.count,
             self.alert,
@@ -89,35 +91,57 @@ class Housekeeping:
         return self._queue.recover_stuck() if self.anything_lost() else 0
 
     def drop_old_jobs(self) -> None:
-        """Purge done jobs and dead letters that were kept long enough."""
-        done = self._purge(Status.DONE, self._settings.keep_done_days)
-        if done:
-            log.info("Cleaned up %d done jobs", done, extra={"count": done})
-        dead = self._purge(Status.FAILED, self._settings.keep_dead_days)
+        """Purge done jobs, their attempts and dead letters that were kept long enough."""
+        self._in_batches(self._drop_ended)
+        self._log_dropped()
+        dead = self._in_batches(self._drop_dead)
         if dead:
             log.warning("Cleaned up %d dead letters", dead, extra={"count": dead})
 
-    def _purge(self, status: Status, days: float) -> int:
-        before = self._store.now() - days * _DAY
-        return _in_batches(lambda: self._store.jobs.purge(status, before, limit=_BATCH))
+    def _drop_ended(self) -> int:
+        jobs, attempts = self._store.jobs.purge_ended(self._kept_since(), _BATCH)
+        self._dropped += jobs
+        return jobs + attempts
+
+    def _drop_dead(self) -> int:
+        before = self._store.now() - self._settings.keep_dead_days * _DAY
+        return self._store.jobs.purge(Status.FAILED, before, limit=_BATCH)
+
+    def _log_dropped(self) -> None:
+        if self._dropped:
+            log.info("Cleaned up %d done jobs", self._dropped, extra={"count": self._dropped})
+            self._dropped = 0
+
+    @property
+    def has_more_to_drop(self) -> bool:
+        """Whether the last sweep left old rows, because there were too many for one sweep."""
+        return bool(self._unfinished)
+
+    def drop_more(self) -> None:
+        """Purge one more batch of what the last sweep left."""
+        self._unfinished = [drop for drop in self._unfinished if drop() > 0]
+        if not self._unfinished:
+            self._log_dropped()
 
     def drop_orphans(self) -> None:
         """Drop jobs of versions that no longer exist: no worker can do them."""
-        if lost := _in_batches(lambda: self._store.jobs.purge_orphans(_BATCH)):
+        if lost := self._in_batches(self._drop_lost):
             log.warning("dropped %d jobs of deleted versions", lost, extra={"count": lost})
 
+    def _drop_lost(self) -> int:
+        return self._store.jobs.purge_orphans(_BATCH)
+
     def drop_history(self) -> None:
-        """Purge old attempts and removals, and the rows that deleted records left."""
-        before = self._kept_since()
-        _in_batches(lambda: self._store.jobs.purge_history(before, _BATCH))
+        """Purge old removals, and the rows that deleted records left."""
+        self._in_batches(self._drop_history)
+
+    def _drop_history(self) -> int:
+        return self._store.jobs.purge_history(self._kept_since(), _BATCH)
 
     def forget_gone(self) -> None:
         """Remove expired locks, workers that are no longer seen, and old spending."""
         day = datetime.fromtimestamp(self._store.now() - _KEEP_SPEND, UTC)
         self._store.forget_gone(day.date().isoformat())
-
-    def tend_store(self) -> None:
-        self._store.tend()
 
     def tend_index(self) -> None:
         """Compact the index; whether it answered is its known state until the next sweep."""
@@ -151,6 +175,20 @@ class Housekeeping:
         """Report problems that began or ended."""
         self.alerts.update(list(self._problems()))
         self.alerts.post_soon()
+
+    def _in_batches(self, drop: Callable[[], int]) -> int:
+        """Run `drop` until nothing is left, or up to the limit of one sweep: the rest follows
+        between the sweeps, batch by batch."""
+        if drop in self._unfinished:
+            self._unfinished.remove(drop)
+        total = 0
+        for _ in range(_ROUNDS):
+            count = drop()
+            total += count
+            if not count:
+                return total
+        self._unfinished.append(drop)
+        return total
 
     def _kept_since(self) -> float:
         return self._store.now() - self._settings.keep_done_days * _DAY
@@ -188,12 +226,70 @@ class Housekeeping:
                 yield Problem("transaction", found[0] + more)
 
 
-def _in_batches(drop: Callable[[], int]) -> int:
-    """Run `drop` repeatedly, up to the limit of one sweep."""
-    total = 0
-    for _ in range(_ROUNDS):
-        count = drop()
-        total += count
-        if count < _BATCH:
-            break
-    return total
+@dataclass(eq=False, repr=False)
+class Upkeep:
+    """The periodic tasks of one worker, or of the dispatcher where no worker runs."""
+
+    housekeeping: Housekeeping
+    _starting: Iterator[int]
+    """the backfill at a worker's start, one slice per step"""
+    _migrate: Callable[[], int]
+    """the next slice of work for versions that are being built or retired"""
+    _settings: Settings
+    _next_backfill: float = field(default=0.0, init=False)
+    _next_sweep: float = field(default=0.0, init=False)
+    _next_drop: float = field(default=0.0, init=False)
+    _backfilled: int = field(default=0, init=False)
+    _backfill_batches: int = field(default=0, init=False)
+
+    def recover(self, renew: Callable[[], object] = lambda: None) -> bool:
+        """Take back jobs whose leases have expired; returns whether there were any. `renew` renews
+        the worker's own leases first: a starved heartbeat is not a lost worker."""
+        if not self.housekeeping.anything_lost():
+            return False
+        renew()
+        return self.housekeeping.recover() > 0
+
+    def backfill(self, pause: float = 0.0) -> bool:
+        """Enqueue one slice of backfill work, behind live work: of the backfill at the start, of an
+        attached table, or of a migration. False when none is left; then nothing is checked for
+        `pause` seconds."""
+        if next(self._starting, None) is not None:
+            return True
+        now = time.monotonic()
+        if now < self._next_backfill:
+            return False
+        try:
+            filled = self.housekeeping.backfill_tables() or self._migrate()
+        except IndexBusy:
+            filled = 0
+        self._next_backfill = now if filled else now + pause
+        return filled > 0
+
+    def count_backfilled(self, batch: Batch, succeeded: int) -> None:
+        """Log the progress of a backfill, whose jobs have the lowest priority."""
+        low = self._settings.backfill_priority
+        count = min(succeeded, sum(item.job.priority == low for item in batch.items))
+        if count:
+            self._backfilled += count
+            self._backfill_batches += 1
+            fields = {"count": count, "batch": self._backfill_batches}
+            log.info("backfill: embedded records", extra=fields)
+
+    def log_backfilled(self) -> None:
+        """Log the end of a backfill, when no job is due."""
+        if self._backfilled:
+            log.info("embedding backfill complete", extra={"count": self._backfilled})
+            self._backfilled = self._backfill_batches = 0
+
+    def sweep(self) -> None:
+        """Run housekeeping, if it is due; between two sweeps, drop what the last one left, in a
+        part of the time so that jobs hardly wait."""
+        now = time.monotonic()
+        if now >= self._next_sweep:
+            self._next_sweep = now + self._settings.housekeeping_seconds
+            self.housekeeping.sweep()
+        elif now >= self._next_drop and self.housekeeping.has_more_to_drop:
+            self.housekeeping.drop_more()
+            ended = time.monotonic()
+            self._next_drop = ended + _DROP_REST * (ended - now)

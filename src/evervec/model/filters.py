@@ -1,7 +1,9 @@
 """Metadata filters: `{"field": value | [values] | {"gte": …, "lt": …, "ne": …}}`, ANDed.
 
-A field that holds a list matches when one of its items does. `ne` also matches where the field is
-absent; `None` means absent or null. Ranges compare only numbers with numbers and text with text.
+`{"and": [filters]}`, `{"or": [filters]}` and `{"not": filter}` combine filters. A field that holds a
+list matches when one of its items does. `ne` and `not_in` also match where the field is absent;
+`None` means absent or null, and `exists` the opposite. Ranges compare only numbers with numbers and
+text with text; `contains` finds a part of a text. Dates are compared as ISO text.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 from evervec.errors import InvalidArgument
@@ -25,7 +28,7 @@ Key = tuple[type, Scalar]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One test of one field; `op` is eq, ne, in or a range."""
+    """One test of one field; `op` is eq, ne, in, contains or a range."""
 
     field: str
     op: str
@@ -39,13 +42,22 @@ class Condition:
         return self.value if self.op == "in" else (self.value,)
 
     def __post_init__(self) -> None:
-        values = () if self.op in _COMPARE else self.values
+        values = self.values if self.op in ("eq", "ne", "in") else ()
         keys = frozenset(_key(value) for value in values if value is not None)
         object.__setattr__(self, "keys", keys)
 
 
-Conditions = tuple[Condition, ...]
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Filters that are combined; `op` is and, or, or not: the opposite of `and`."""
+
+    op: str
+    parts: Conditions
+
+
+Conditions = tuple[Condition | Group, ...]
 """a filter as stores and indexes take it: ANDed"""
+GROUPS = ("and", "or", "not")
 
 
 def read_filter(given: Mapping[Any, Any] | None, settings: Settings) -> Conditions:
@@ -55,28 +67,52 @@ def read_filter(given: Mapping[Any, Any] | None, settings: Settings) -> Conditio
     if isinstance(given, Mapping):
         _check_lengths(given, settings)
     conditions = parse_filter(given)
-    values = [v for c in conditions for v in c.values if isinstance(v, str)]
-    texts = [*(c.field for c in conditions), *values]
+    single = list(_single(conditions))
+    values = [v for c in single for v in c.values if isinstance(v, str)]
+    texts = [*(c.field for c in single), *values]
     check_bound(settings, "filter_chars", sum(map(len, texts)), "filter: has {} characters")
     return conditions
 
 
-def _check_lengths(given: Mapping[Any, Any], settings: Settings) -> None:
-    def check(conditions: int, values: int) -> None:
-        check_bound(settings, "filter_conditions", conditions, "filter: has {} conditions")
-        check_bound(settings, "filter_values", values, "filter: compares with {} values")
+def _single(conditions: Conditions) -> Iterator[Condition]:
+    for part in conditions:
+        if isinstance(part, Group):
+            yield from _single(part.parts)
+        else:
+            yield part
 
-    check(len(given), 0)
-    conditions = values = 0
-    for wanted in given.values():
-        tests = (
-            list(wanted.values())[: settings.filter_conditions + 1]
-            if isinstance(wanted, Mapping)
-            else [wanted]
-        )
-        conditions += len(wanted) if isinstance(wanted, Mapping) else 1
-        values += sum(len(t) if isinstance(t, (list, tuple, set, frozenset)) else 1 for t in tests)
-        check(conditions, values)
+
+def _check_lengths(given: Mapping[Any, Any], settings: Settings) -> None:
+    """Check the number of conditions and values, and the depth, level by level."""
+    conditions = values = depth = 0
+    level: list[Any] = [given]
+    while level:
+        check_bound(settings, "filter_depth", depth, "filter: is nested {} deep")
+        deeper: list[Any] = []
+        for part in level:
+            conditions += max(len(part), 1)
+            _check_counts(settings, conditions, values)
+            for name, wanted in part.items():
+                if name in GROUPS:
+                    parts = wanted if isinstance(wanted, (list, tuple)) else (wanted,)
+                    _check_counts(settings, conditions + len(parts), values)
+                    deeper += [one for one in parts if isinstance(one, Mapping)]
+                    continue
+                tests: Iterable[Any] = (wanted,)
+                if isinstance(wanted, Mapping):
+                    conditions += max(len(wanted) - 1, 0)
+                    _check_counts(settings, conditions, values)
+                    tests = wanted.values()
+                values += sum(
+                    len(t) if isinstance(t, (list, tuple, set, frozenset)) else 1 for t in tests
+                )
+                _check_counts(settings, conditions, values)
+        level, depth = deeper, depth + 1
+
+
+def _check_counts(settings: Settings, conditions: int, values: int) -> None:
+    check_bound(settings, "filter_conditions", conditions, "filter: has {} conditions")
+    check_bound(settings, "filter_values", values, "filter: compares with {} values")
 
 
 def parse_filter(given: Mapping[Any, Any] | None) -> Conditions:
@@ -85,8 +121,11 @@ def parse_filter(given: Mapping[Any, Any] | None) -> Conditions:
         return ()
     if not isinstance(given, Mapping):  # callers may have no type checker
         raise InvalidArgument(f"filter must be a dict of field to value, not {shown(given)}")
-    found = []
+    found: list[Condition | Group] = []
     for name, wanted in given.items():
+        if name in GROUPS:
+            found.append(_group(name, wanted))
+            continue
         if not isinstance(name, str) or not name:
             raise InvalidArgument(f"filter: field names must be text, not {shown(name)}")
         _scalar("a field's name", name)
@@ -99,24 +138,43 @@ def parse_filter(given: Mapping[Any, Any] | None) -> Conditions:
     return tuple(found)
 
 
-def _operation(name: str, op: Any, value: Any) -> Condition:
+def _group(op: str, given: Any) -> Group:
+    if op == "not" and isinstance(given, Mapping) and given:
+        return Group(op, parse_filter(given))
+    parts = given if op != "not" and isinstance(given, (list, tuple)) else ()
+    if not parts or not all(isinstance(part, Mapping) for part in parts):
+        needs = "a filter" if op == "not" else "a list of filters"
+        raise InvalidArgument(f"filter: {op!r} needs {needs}, not {shown(given)}")
+    parsed = [parse_filter(part) for part in parts]
+    return Group(op, tuple(p[0] if len(p) == 1 else Group("and", p) for p in parsed))
+
+
+def _operation(name: str, op: Any, value: Any) -> Condition | Group:
     if op in ("eq", "ne"):
         return Condition(name, op, _scalar(name, value))
-    if op == "in" and isinstance(value, (list, tuple, set, frozenset)):
-        return Condition(name, "in", tuple(_scalar(name, v) for v in value))
-    if op in RANGES:
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise InvalidArgument(
-                f"filter: {shown(name)}.{op} needs a number or text, not {shown(value)}"
-            )
-        return Condition(name, op, _scalar(name, value))
-    known = ", ".join(("eq", "ne", "in", *RANGES))
+    if op in ("in", "not_in") and isinstance(value, (list, tuple, set, frozenset)):
+        one_of = Condition(name, "in", tuple(_scalar(name, v) for v in value))
+        return one_of if op == "in" else Group("not", (one_of,))
+    if op == "exists" and isinstance(value, bool):
+        return Condition(name, "ne" if value else "eq", None)
+    if op in RANGES or op == "contains":
+        value = _scalar(name, value)
+        if value is None or isinstance(value, bool) or (op == "contains" and is_number(value)):
+            needs = "text" if op == "contains" else "a number, a date or text"
+            raise InvalidArgument(f"filter: {shown(name)}.{op} needs {needs}, not {shown(value)}")
+        return Condition(name, op, value)
+    if op in ("in", "not_in", "exists"):
+        needs = "True or False" if op == "exists" else "a list of values"
+        raise InvalidArgument(f"filter: {shown(name)}.{op} needs {needs}, not {shown(value)}")
+    known = ", ".join(("eq", "ne", "in", "not_in", "exists", "contains", *RANGES))
     raise InvalidArgument(
         f"filter: {shown(name)}: unknown operator {shown(op)}; choose one of {known}"
     )
 
 
 def _scalar(name: str, value: Any) -> Scalar:
+    if isinstance(value, date):
+        return value.isoformat()
     if isinstance(value, str):
         try:
             value.encode()
@@ -132,7 +190,7 @@ def _scalar(name: str, value: Any) -> Scalar:
         return value
     raise InvalidArgument(
         f"filter: {shown(name)} is compared with {shown(value)}; "
-        "use text, a number, a boolean or None"
+        "use text, a number, a date, a boolean or None"
     )
 
 
@@ -158,10 +216,18 @@ class Wanted:
         )
 
 
-def matches(metadata: Mapping[str, Any], conditions: Sequence[Condition]) -> bool:
+def matches(metadata: Mapping[str, Any], conditions: Iterable[Condition | Group]) -> bool:
     """Whether metadata passes all conditions: the reference implementation, for engines that cannot
     evaluate a condition themselves."""
-    return all(_passes(metadata.get(c.field), c) for c in conditions)
+    return all(_fits(metadata, part) for part in conditions)
+
+
+def _fits(metadata: Mapping[str, Any], part: Condition | Group) -> bool:
+    if isinstance(part, Condition):
+        return _passes(metadata.get(part.field), part)
+    if part.op == "or":
+        return any(_fits(metadata, one) for one in part.parts)
+    return matches(metadata, part.parts) is (part.op == "and")
 
 
 def _passes(value: Any, c: Condition) -> bool:
@@ -171,6 +237,8 @@ def _passes(value: Any, c: Condition) -> bool:
             for v in comparable(value)
             if v is not None and not isinstance(v, bool)
         )
+    if c.op == "contains":
+        return any(isinstance(v, str) and c.value in v for v in comparable(value))
     equal = any(_key(v) in c.keys for v in comparable(value))
     if value is None:
         equal = None in c.value if c.op == "in" else c.value is None

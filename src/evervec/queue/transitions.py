@@ -117,9 +117,10 @@ def put(job: JobState | None, ask: Ask) -> JobState:
 # What each request asks of each version. New content replaces a debt, because it is newer than what
 # the debt would read: an add asks every version to EMBED, a delete asks it to DELETE. A boxed add
 # asks the serving version to OPEN and the others for nothing: they get the record when the serving
-# version has opened it. An add of unchanged content asks for nothing, unless the job failed or has
-# a box that would replace the content. A delete of a record that does not exist and is not waiting
-# to be read asks for nothing.
+# version has opened it. An add of unchanged content asks for nothing, unless the job failed or some
+# version has a box that would replace the content: after a switch the box is passed on, but not in
+# the same transaction. A delete of a record that does not exist and is not waiting to be read, by
+# any version, asks for nothing.
 
 
 class Work(NamedTuple):
@@ -152,7 +153,10 @@ def to_enqueue(state: str, is_loaded: bool) -> Op:
 
 def to_reopen(state: str) -> Op:
     """The operation before debts. The record's points are in doubt, so a record that is not live
-    must have none."""
+    must have none. The job starts from zero attempts, also when a worker reopens it that lost its
+    lease between its write to an outside index and its finish: the work itself was done, so this
+    must not lead to a dead letter. Work that outlasts its lease before the write spends attempts
+    like a crash."""
     return Op.EMBED if state == "live" else Op.DELETE
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 from evervec.embedding.registry import EmbedderRegistry
@@ -16,14 +16,18 @@ from evervec.errors import (
     QuotaExceeded,
     ValueRefused,
 )
+from evervec.model.filters import Conditions, read_filter
 from evervec.model.jobs import Ticket
-from evervec.records.drafts import check_name, existing_id, make_draft, read_envelope
+from evervec.model.records import Record
+from evervec.records.drafts import check_given, check_name, existing_id, make_draft, read_envelope
 from evervec.records.kinds import Kind
 from evervec.settings import Settings
 from evervec.stores.base import Changes, Store
 from evervec.stores.values import Draft
 from evervec.tables.tables import Tables
 from evervec.telemetry.traces import current as current_trace
+
+_DELETED_AT_ONCE = 500
 
 
 def save_each(
@@ -95,6 +99,40 @@ class RecordWriter:
         check_name("kind", kind)
         self._tables.check_writable(kind)
         return self._store.changes.delete(self._tenant, kind, [existing_id(id)], conn)[0]
+
+    def delete_where(self, filter: Mapping[str, Any], kind: str | None, *, dry_run: bool) -> int:
+        """Delete the records that fit, or only count them. A record that changes between being read
+        and being deleted is read again."""
+        conditions = read_filter(filter, self._settings)
+        if not conditions:
+            raise InvalidArgument(
+                "delete_where needs a filter: an empty one would delete every record"
+            )
+        check_given(kind=kind)
+        if dry_run:
+            return self._store.records.count(self._tenant, kind, conditions)
+        deleted, after, changed = 0, None, True
+        while changed:
+            changed, after = False, None
+            while page := self._page(kind, conditions, after):
+                after = (page[-1].kind, page[-1].id)
+                for name, group in groupby(page, lambda record: record.kind):
+                    self._tables.check_writable(name)
+                    seqs = {record.id: record.seq for record in group}
+                    tickets = self._store.changes.delete(
+                        self._tenant, name, list(seqs), if_seq=seqs
+                    )
+                    accepted = sum(ticket.accepted for ticket in tickets)
+                    deleted += accepted
+                    changed = changed or accepted < len(seqs)
+        return deleted
+
+    def _page(
+        self, kind: str | None, conditions: Conditions, after: tuple[str, str] | None
+    ) -> list[Record]:
+        return self._store.records.page(
+            self._tenant, kind=kind, filter=conditions, after=after, limit=_DELETED_AT_ONCE
+        )
 
     def many(self, kind: str, records: Iterable[Any], conn: Any) -> Iterator[Ticket]:
         """Save records lazily, while the result is iterated."""

@@ -1,5 +1,5 @@
 """How evervec waits, retries, runs threads and makes HTTP requests.
 
-`http`, `backoff`, `breaker` and `threads` each exist once, for all other folders. They use nothing
+`http`, `backoff` (with the breaker) and `threads` each exist once, for all other folders. They use nothing
 else in evervec.
 """

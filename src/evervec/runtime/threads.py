@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from types import FrameType
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -30,6 +32,7 @@ def start(name: str, do: Callable[..., object], *args: object) -> threading.Thre
 def submit(name: str, do: Callable[[], R]) -> Future[R]:
     """Run a function in a new thread; the future has its result."""
     future: Future[R] = Future()
+    future.set_running_or_notify_cancel()  # a reader that gives up does not cancel it
 
     def work() -> None:
         try:
@@ -39,6 +42,17 @@ def submit(name: str, do: Callable[[], R]) -> Future[R]:
 
     start(name, work)
     return future
+
+
+@contextmanager
+def handling_signals(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Call the handler for SIGTERM and SIGINT while the block runs."""
+    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 @contextmanager

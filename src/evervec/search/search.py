@@ -17,7 +17,7 @@ from typing import Any
 from evervec.chunking import SizeChunker, parse_chunker
 from evervec.embedders.base import describe
 from evervec.embedding.registry import EmbedderRegistry, Model
-from evervec.errors import DeadlineExceeded, IndexUnavailable, InvalidArgument
+from evervec.errors import DeadlineExceeded, InvalidArgument
 from evervec.indexes.base import Index, Matches, Query
 from evervec.model.basics import quick_maker
 from evervec.model.bounds import check_bound, shown
@@ -27,7 +27,6 @@ from evervec.model.records import Hit, Hits
 from evervec.records.drafts import check_given, check_text
 from evervec.records.kinds import Kind
 from evervec.search.cache import Scope, SearchCache, Serving
-from evervec.search.ranking import fuse, share_of_best
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.ledger import find_chunk
@@ -62,12 +61,7 @@ class Search:
     _recall: SearchCache | None = field(default=None, init=False)
 
     def search(
-        self,
-        query: str,
-        k: int = 10,
-        kind: str | None = None,
-        mode: str = "hybrid",
-        filter: Mapping[str, Any] | None = None,
+        self, query: str, k: int, kind: str | None, mode: str, filter: Mapping[str, Any] | None
     ) -> Hits:
         """The best `k` records; the time is counted by how they were found."""
         _check(query, k, mode, self._settings)
@@ -150,9 +144,6 @@ class Search:
             ]
         except DeadlineExceeded:
             raise
-        except IndexUnavailable as error:
-            log.warning("search uses text only: %s", error)
-            return None
         except Exception as error:  # noqa: BLE001 - full text can answer instead
             log.warning("search uses text only: %s", describe(error))
             return None
@@ -272,3 +263,30 @@ def _check(query: Any, k: Any, mode: Any, settings: Settings) -> None:
     except ValueError as error:
         raise InvalidArgument(str(error)) from None
     check_bound(settings, "query_chars", len(query), "query: has {} characters")
+
+
+def fuse(near: Mapping[int, float], scores: Mapping[int, float]) -> dict[int, float]:
+    """The average of both scores, each scaled to 0..1 between the lowest and the highest found.
+
+    Cosine similarities of good and bad hits lie close together, text scores far apart; scaling
+    keeps either side from dominating. A record that one side did not find scores 0 there.
+    """
+    meaning, words = _scaled(near), _scaled(scores)
+    return {
+        record: 0.5 * meaning.get(record, 0.0) + 0.5 * words.get(record, 0.0)
+        for record in meaning.keys() | words.keys()
+    }
+
+
+def share_of_best(scores: Mapping[int, float]) -> dict[int, float]:
+    """Text scores alone, each as a fraction of the best."""
+    best = max(scores.values(), default=0.0)
+    return {record: score / best if best > 0 else 1.0 for record, score in scores.items()}
+
+
+def _scaled(scores: Mapping[int, float]) -> dict[int, float]:
+    best = max(scores.values(), default=0.0)
+    least = min(scores.values(), default=0.0)
+    if best <= least:
+        return dict.fromkeys(scores, 1.0)
+    return {record: (score - least) / (best - least) for record, score in scores.items()}

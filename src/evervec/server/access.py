@@ -27,7 +27,7 @@ from evervec.server.audit import EVERY_TENANT, LONGEST_TARGET
 from evervec.server.deadlines import current_call
 from evervec.server.keys import Key, Role
 from evervec.server.origin import is_local
-from evervec.server.problems import Problem, is_known, problem_of
+from evervec.server.problems import KNOWN_ERRORS, Problem, problem_of
 from evervec.server.rate_limits import Allowance, Limiter
 from evervec.server.requests import (
     PUSH_PATHS,
@@ -282,7 +282,8 @@ class View:
         try:
             yield
         except Exception as error:
-            status = problem_of(error, self.caller).status_code if is_known(error) else 500
+            known = isinstance(error, KNOWN_ERRORS)
+            status = problem_of(error, self.caller).status_code if known else 500
             if status < 500:
                 raise
             outcome = f"failed ({status})"

@@ -6,24 +6,22 @@ from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from pydantic import ValidationError
-from starlette.exceptions import HTTPException
+from pydantic import BaseModel
 
-from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.server.access import Access, has_own_access
 from evervec.server.admission import Admission, Clients
 from evervec.server.background import Background
 from evervec.server.deadlines import Deadlines
-from evervec.server.metrics import Counts
-from evervec.server.problems import ProblemDocument, answer_problem
+from evervec.server.problems import KNOWN_ERRORS, ProblemDocument, answer_problem
 from evervec.server.rate_limits import Limiter
 from evervec.server.readiness import Readiness
 from evervec.server.requests import Requests
+from evervec.server.router import SCHEMA_REFERENCE, DirectRoutes
 from evervec.server.routes import (
     batch,
+    chosen,
     docs,
     health,
     internal,
@@ -35,13 +33,15 @@ from evervec.server.routes import (
     tenants,
     versions,
 )
+from evervec.server.routes.health import Counts
 from evervec.server.service import Service
 
 _ROUTERS = (
-    batch, records, search, jobs, queue, tenants, versions, health, internal, keys,
+    batch, chosen, records, search, jobs, queue, tenants, versions, health, internal, keys,
     docs,
 )  # fmt: skip
 """in this order, so that `/v1/records/batch` is not taken for a record"""
+_DIRECT = (records.router, search.router)
 
 
 def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -> FastAPI:
@@ -62,18 +62,21 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
         docs_url=None,
         redoc_url=None,
         lifespan=background.lifespan,
+        # requests have spans already (`telemetry.traces`), and FastAPI's have the bodies in them
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service, app.state.counts, app.state.background = service, counts, background
     app.state.readiness = Readiness(ev, background)
     for module in _ROUTERS:
         app.include_router(module.router)
+    app.add_middleware(DirectRoutes, routes=[r for routes in _DIRECT for r in routes.direct])
     app.add_middleware(Admission, service=service)
     app.add_middleware(Access, service=service)
     app.add_middleware(Deadlines, settings=ev.settings, calls=service.calls)
     app.add_middleware(Clients, settings=ev.settings)
     most_bytes = int(ev.settings.server_body_mb * 1e6)
     app.add_middleware(Requests, start=background.start, most_bytes=most_bytes, count=counts)
-    for kind in (EvervecError, HTTPException, RequestValidationError, ValidationError):
+    for kind in KNOWN_ERRORS:
         app.add_exception_handler(kind, answer_problem)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
@@ -86,8 +89,11 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             title=app.title, version=app.version, summary=app.summary, routes=app.routes
         )
         parts = made["components"]
-        for shape in (ProblemDocument, records.RecordIn):
-            parts["schemas"][shape.__name__] = shape.model_json_schema()
+        shapes: list[type[BaseModel]] = [ProblemDocument]
+        shapes += [shape for routes in _DIRECT for shape in routes.reads]
+        for shape in shapes:
+            schema = shape.model_json_schema(ref_template=SCHEMA_REFERENCE)
+            parts["schemas"] |= schema.pop("$defs", {}) | {shape.__name__: schema}
         for unused in ("HTTPValidationError", "ValidationError"):
             parts["schemas"].pop(unused, None)
         parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}

@@ -10,11 +10,11 @@ import asyncio
 import atexit
 import logging
 import os
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
+from evervec.runtime.threads import start, submit
 from evervec.server.service import Service
 from evervec.worker.worker import Worker
 
@@ -69,17 +69,11 @@ class Background:
         for task in self._tasks:
             task.cancel()
         # in a daemon thread: if it hangs, the process can still exit
-        ended = asyncio.Event()
-        loop = asyncio.get_running_loop()
+        await asyncio.wrap_future(submit("evervec-close", self._end))
 
-        def close() -> None:
-            self._drain()
-            self._service.close()
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(ended.set)
-
-        threading.Thread(target=close, name="evervec-close", daemon=True).start()
-        await ended.wait()
+    def _end(self) -> None:
+        self._drain()
+        self._service.close()
 
     def stop(self, seconds: float) -> None:
         """Stop workers from claiming; they finish their jobs within `seconds`."""
@@ -131,8 +125,7 @@ class Drain:
         seconds, self._began = 0.0 if self._began else self._seconds, True
         loop = asyncio.get_running_loop()
         # in a thread: the handler may have interrupted code that holds a lock
-        args = (loop, seconds)
-        threading.Thread(target=self._run, args=args, name="evervec-drain", daemon=True).start()
+        start("evervec-drain", self._run, loop, seconds)
 
     def _run(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         began = time.monotonic()

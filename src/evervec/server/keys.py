@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 
 from evervec.errors import InvalidArgument
 from evervec.model.basics import as_datetime, as_seconds
@@ -60,9 +61,9 @@ class Key:
     expires_at: datetime | None
     last_used_at: datetime | None
     revoked_at: datetime | None
-    parent: str | None = None
+    parent: str | None = field(default=None, repr=False)
     """of a token: the id of its key"""
-    kinds: tuple[str, ...] | None = None
+    kinds: tuple[str, ...] | None = field(default=None, repr=False)
     """of a token: the kinds that it gives access to; None: all"""
 
     @property
@@ -253,6 +254,7 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
+@lru_cache(4096)
 def _public(stored: StoredKey) -> Key:
     return Key(
         stored.id, f"ev_{stored.id}", stored.tenant, stored.agent, Role(stored.role),

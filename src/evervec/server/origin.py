@@ -65,7 +65,7 @@ def is_local(scope: Scope) -> bool:
         return False
     if scope["mounted"] or scope["http_version"] == "1.0":  # 1.0: nginx's default
         return False
-    if any(_shows_a_proxy(name) for name in headers):
+    if any(name in _PROXY_HEADERS or name.startswith(_PROXY_PREFIXES) for name in headers):
         return False
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return False
@@ -107,10 +107,6 @@ def client_network(address: str) -> str:
     if found.version == 4:
         return str(found)
     return str(ipaddress.IPv6Network((int(found) >> 64 << 64, 64)))
-
-
-def _shows_a_proxy(name: str) -> bool:
-    return name in _PROXY_HEADERS or name.startswith(_PROXY_PREFIXES)
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -125,9 +125,8 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
-def is_known(error: Exception) -> bool:
-    """Whether `problem_of` handles an error."""
-    return isinstance(error, HTTPException | ValidationError | errors.EvervecError)
+KNOWN_ERRORS = (HTTPException, RequestValidationError, ValidationError, errors.EvervecError)
+"""what `problem_of` handles"""
 
 
 def problem_of(error: Exception, caller: Caller | None) -> Problem:

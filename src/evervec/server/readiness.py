@@ -11,9 +11,9 @@ import asyncio
 import logging
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.model.deadlines import deadline
+from evervec.runtime.threads import submit
 from evervec.server.background import Background
 
 log = logging.getLogger("evervec.server")
@@ -78,43 +79,20 @@ class Part:
         self.name = name
         self._check = check
         self._clock = clock
-        self._state = _GOOD
-        self._checked_at = float("-inf")
-        self._running: asyncio.Future[None] | None = None
+        self._checked_at = 0.0
+        self._last: Future[State] | None = None
 
     async def state(self, seconds: float = _SECONDS) -> State:
         """The state, at most about half a second old."""
-        if self._running is None:
-            if self._clock() - self._checked_at < _FRESH:
-                return self._state
-            self._start()
-        running = self._running
-        if running is not None:
-            await asyncio.wait({running}, timeout=seconds)
-            if not running.done():
-                return _bad("timeout")
-        return self._state
-
-    def _start(self) -> None:
-        loop = asyncio.get_running_loop()
-        running = self._running = loop.create_future()
-
-        def end(state: State) -> None:
-            self._state, self._checked_at, self._running = state, self._clock(), None
-            if not running.done():
-                running.set_result(None)
-
-        def run() -> None:
-            state = self._result()
+        last = self._last
+        if last is None or (last.done() and self._clock() - self._checked_at >= _FRESH):
             try:
-                loop.call_soon_threadsafe(end, state)
-            except RuntimeError:
-                log.debug("the event loop closed during the check of %s", self.name)
-
-        try:
-            threading.Thread(target=run, name=f"evervec-ready-{self.name}", daemon=True).start()
-        except RuntimeError:  # no thread can be started, so requests get none either
-            end(_bad("error"))
+                last = self._last = submit(f"evervec-ready-{self.name}", self._result)
+            except RuntimeError:  # no thread can be started, so requests get none either
+                return _bad("error")
+        checked = asyncio.wrap_future(last)
+        await asyncio.wait({checked}, timeout=seconds)
+        return checked.result() if checked.done() else _bad("timeout")
 
     def _result(self) -> State:
         try:
@@ -129,6 +107,8 @@ class Part:
         except Exception:
             log.exception("not ready: %s", self.name)
             return _bad("error")
+        finally:
+            self._checked_at = self._clock()
         return _GOOD
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from fastapi import FastAPI
 
 from evervec.errors import EvervecError, SettingsError
 from evervec.facade import Evervec
+from evervec.runtime.threads import handling_signals
 from evervec.server.app import make_app
 from evervec.server.background import Drain
 from evervec.server.connections import Connections, most_connections
@@ -94,17 +94,8 @@ def serve(
         who = "every client" if anyone else "every client on this machine, and no other,"
         say(f"no keys exist: {who} has full access")
     # Uvicorn raises the signal again after the drain: ignore it then.
-    before = {number: signal.signal(number, _ignore) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        with listening:
-            server.run(sockets=[listening])
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _ignore(number: int, frame: FrameType | None) -> None:
-    pass
+    with handling_signals(lambda number, frame: None), listening:
+        server.run(sockets=[listening])
 
 
 def _bind(host: str, port: int) -> socket.socket:

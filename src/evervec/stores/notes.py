@@ -11,7 +11,7 @@ import json
 import math
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from evervec.model.reports import Gate
@@ -30,7 +30,7 @@ class NoteKey(Generic[T]):
 
     def of(self, *parts: object) -> NoteKey[T]:
         """The note of one version, kind or provider."""
-        return replace(self, name=self.name.format(*parts))
+        return NoteKey(self.name.format(*parts), self.parse, self.write)
 
     def read(self, shared: Shared) -> tuple[T | None, int | None]:
         """The value and its revision, for `swap`; both None if there is no such note."""

@@ -6,7 +6,7 @@ The same for every engine, which adds how it finds a table, writes its triggers 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
@@ -43,14 +43,6 @@ class Table:
     def key(self) -> list[str]:
         """The columns of the key in SQL, of a row `t`."""
         return [f"t.{quoted(column)}" for column in self.attachment.key]
-
-
-def queries(engine: str, dialect: Callable[[str], str]) -> Queries:
-    """The shared queries in an engine's dialect, with the engine's own queries."""
-    shared = {
-        name: dialect(query) for name, query in Queries.read("evervec.tables", "attached.sql")
-    }
-    return Queries(shared | dict(Queries.read("evervec.tables", f"{engine}.sql")))
 
 
 class AttachedTables(ABC, Generic[Found]):
@@ -119,7 +111,7 @@ class AttachedTables(ABC, Generic[Found]):
 
     def attached(self) -> list[Attached]:
         with self._db.reading() as conn:
-            return _loaded(conn.execute(self.sql.attached))
+            return loaded(conn.execute(self.sql.attached))
 
     def trouble(self, attachment: Attachment) -> str | None:
         """What is no longer as it was attached, if anything."""
@@ -161,34 +153,10 @@ class AttachedTables(ABC, Generic[Found]):
             found = {id for (id,) in conn.execute(self.sql.logged, (kind,))}
         return set(ids) if None in found else found & set(ids)
 
-    def _any_changes(self) -> bool:
-        return self._exists(self.sql.any_changes)
-
-    def _any_unfinished(self) -> bool:
-        return self._exists(self.sql.any_unfinished)
-
     def _exists(self, query: str) -> bool:
         with self._db.reading() as conn:
             (exists,) = conn.execute(query).fetchone()
         return bool(exists)
-
-    def _take_changes(
-        self, conn: Connection, limit: int
-    ) -> list[tuple[str, str | None, str | None]]:
-        """Kind, tenant and id; without an id: the table was truncated."""
-        taken: list[tuple[str, str | None, str | None]] = conn.execute(
-            self.sql.take_changes, (limit,)
-        ).fetchall()
-        return taken
-
-    def _attached(self, conn: Connection) -> list[Attached]:
-        """The attachments; a detach then sees all jobs made from its log."""
-        return _loaded(conn.execute(self.sql.attached + self.to_share))
-
-    def _unfinished(self, conn: Connection) -> list[tuple[Attachment, str]]:
-        """Attachments that no other process is backfilling, each with its position."""
-        rows = conn.execute(self.sql.unfinished + self.to_own).fetchall()
-        return [(Attachment.load(text), position) for text, position in rows]
 
     def _set_position(self, conn: Connection, kind: str, position: str | None) -> None:
         conn.execute(self.sql.set_position, (position, kind))
@@ -297,5 +265,5 @@ class AttachedTables(ABC, Generic[Found]):
         last. `whole`: all columns, as the driver returns them."""
 
 
-def _loaded(rows: Iterable[tuple[str, Any]]) -> list[Attached]:
+def loaded(rows: Iterable[tuple[str, Any]]) -> list[Attached]:
     return [Attached(Attachment.load(text), bool(done)) for text, done in rows]

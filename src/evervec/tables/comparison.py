@@ -10,7 +10,7 @@ from evervec.errors import InvalidArgument, StoreError
 from evervec.model.reports import Findings
 from evervec.settings import Settings
 from evervec.stores.base import Store
-from evervec.stores.slices import expected_slices
+from evervec.stores.slices import records_of
 from evervec.stores.values import Draft, Expected
 from evervec.tables.base import UNFIT, Attachment, Row, TableChanged
 from evervec.tables.source import Source
@@ -100,18 +100,15 @@ class _Comparison:
 
     def _without_rows(self) -> Iterator[tuple[str, list[str]]]:
         """By tenant, the ids of live records whose rows are gone or have no text."""
-        for collection in self._store.versions.collections():
-            if collection.kind != self._kind:
-                continue
-            for found in expected_slices(self._store, collection.version, _AT_ONCE):
-                live = [record for record in found if record.live and not record.busy]
-                rows = self._source.rows(self._attachment, [r.id for r in live])
-                for tenant, ids in self._gone(live, rows).items():
-                    again = self._look_again(ids)
-                    suspects = [r for r in live if r.tenant == tenant and r.id in again]
-                    still = self._gone(suspects, again).get(tenant, [])
-                    known = self._store.records.digests(tenant, self._kind, still)
-                    yield tenant, [id for id in still if id in known and not known[id].busy]
+        for found in records_of(self._store, self._kind, _AT_ONCE):
+            live = [record for record in found if record.live and not record.busy]
+            rows = self._source.rows(self._attachment, [r.id for r in live])
+            for tenant, ids in self._gone(live, rows).items():
+                again = self._look_again(ids)
+                suspects = [r for r in live if r.tenant == tenant and r.id in again]
+                still = self._gone(suspects, again).get(tenant, [])
+                known = self._store.records.digests(tenant, self._kind, still)
+                yield tenant, [id for id in still if id in known and not known[id].busy]
 
     def _look_again(self, ids: Sequence[str]) -> dict[str, Row | None]:
         """Read the rows of some records again, without those that have a logged change with no job

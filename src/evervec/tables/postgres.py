@@ -12,10 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from evervec.errors import InvalidArgument
+from evervec.stores.named import Queries
 from evervec.stores.postgres.connections import Session
+from evervec.stores.postgres.engine import Engine
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.quoting import quoted
-from evervec.tables.attached import Columns, queries
+from evervec.tables.attached import Columns
 from evervec.tables.base import Attachment, Row, TableChanged, trigger_prefix
 from evervec.tables.postgres_triggers import (
     OUTPUT,
@@ -27,7 +29,7 @@ from evervec.tables.postgres_triggers import (
 )
 from evervec.tables.source import TableSource
 
-SQL = queries("postgres", lambda query: query.replace("evervec_", "evervec."))
+SQL = Queries.read("evervec.tables", "attached.sql", "postgres.sql", dialect=Engine.dialect)
 
 _PART = r"""(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)"""
 _SQL_NAME = re.compile(rf"{_PART}(?:\.{_PART})?")

@@ -16,11 +16,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from evervec.errors import InvalidArgument, InvalidRecord, ValueRefused
-from evervec.stores.slices import expected_slices
+from evervec.stores.slices import records_of
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.retries import retried_whole
 from evervec.stores.values import Expected
-from evervec.tables.attached import AttachedTables, Found
+from evervec.tables.attached import AttachedTables, Found, loaded
 from evervec.tables.base import Attachment, Row, TableChanged, Unfit
 
 log = logging.getLogger("evervec")
@@ -34,14 +34,16 @@ class TableSource(AttachedTables[Found]):
     def fold(self, limit: int) -> int:
         """Turn logged changes into jobs; returns how many log rows were processed. A row whose key
         or tenant cannot be a record's is set aside."""
-        if not self._any_changes():
+        if not self._exists(self.sql.any_changes):
             return 0
         changes = _Changes()
         emptied = set()
         with self._writing() as conn:
-            logged = self._take_changes(conn, limit)
-            known = {a.attachment.kind: a.attachment for a in self._attached(conn)}
-            for kind, tenant, id in logged:
+            logged = conn.execute(self.sql.take_changes, (limit,)).fetchall()
+            # a detach that waits for this lock then sees all jobs made from its log
+            attached = loaded(conn.execute(self.sql.attached + self.to_share))
+            known = {a.attachment.kind: a.attachment for a in attached}
+            for kind, tenant, id in logged:  # without an id: the table was truncated
                 attachment = known.get(kind)
                 if attachment is None:
                     continue
@@ -51,7 +53,7 @@ class TableSource(AttachedTables[Found]):
                     changes.add(attachment, tenant, id)
             self._enqueue(conn, changes, 0)
             for kind in sorted(emptied):
-                for records in self._records(kind):
+                for records in records_of(self._store, kind, _AT_ONCE):
                     # also records that a worker may be about to make visible
                     self._enqueue(conn, _by_owner(r for r in records if r.live or r.busy), 0)
             found = self._put_aside(conn, changes.unfit)
@@ -92,10 +94,13 @@ class TableSource(AttachedTables[Found]):
     def backfill(self, limit: int, priority: int) -> int:
         """Enqueue a slice of the rows that existed before, in order of their keys, and then of the
         records whose row no longer exists; returns how many were checked."""
-        if not self._any_unfinished():
+        if not self._exists(self.sql.any_unfinished):
             return 0
         with self._writing() as conn:
-            for attachment, position in self._unfinished(conn):
+            # those that no other process is backfilling
+            unfinished = conn.execute(self.sql.unfinished + self.to_own).fetchall()
+            for definition, position in unfinished:
+                attachment = Attachment.load(definition)
                 if self.trouble(attachment) is None:
                     place = json.loads(position)
                     count, found = self._go_on(conn, attachment, place, limit, priority)
@@ -129,7 +134,7 @@ class TableSource(AttachedTables[Found]):
     ) -> int:
         """Enqueue records whose rows are gone: deleted while no trigger existed, or of a table that
         the kind was attached to before."""
-        found = next(self._records(attachment.kind, after, limit), [])
+        found = next(records_of(self._store, attachment.kind, limit, after), [])
         live = [record for record in found if record.live]
         try:
             rows = self.rows(attachment, [record.id for record in live])
@@ -140,13 +145,6 @@ class TableSource(AttachedTables[Found]):
         more = json.dumps({"record": found[-1].record}) if len(found) == limit else None
         self._set_position(conn, attachment.kind, more)
         return len(found)
-
-    def _records(
-        self, kind: str, after: int = 0, limit: int = _AT_ONCE
-    ) -> Iterator[list[Expected]]:
-        for collection in self._store.versions.collections():
-            if collection.kind == kind and collection.state == "serving":
-                yield from expected_slices(self._store, collection.version, limit, after)
 
     def _enqueue(self, conn: Connection, changes: _Changes, priority: int) -> None:
         for (tenant, kind), ids in sorted(changes.ids.items()):

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.quoting import quoted
-from evervec.stores.sqlite.engine import listed
-from evervec.tables.attached import Columns, Table, queries
+from evervec.stores.sqlite.engine import Engine, listed
+from evervec.tables.attached import Columns, Table
 from evervec.tables.base import Attachment, Row, Unfit, trigger_prefix
 from evervec.tables.source import TableSource
 from evervec.tables.sqlite_triggers import (
@@ -24,7 +25,7 @@ from evervec.tables.sqlite_triggers import (
 )
 from evervec.tables.values import as_valid
 
-SQL = queries("sqlite", lambda query: query.replace("$", "?"))
+SQL = Queries.read("evervec.tables", "attached.sql", "sqlite.sql", dialect=Engine.dialect)
 
 
 class SqliteSource(TableSource[Table]):

@@ -11,12 +11,11 @@ from typing import Any
 
 from evervec.errors import InvalidArgument, StoreClosed, StoreError
 from evervec.model.jobs import Job
-from evervec.model.records import Hit
+from evervec.model.records import Hits
 from evervec.settings import Settings
 from evervec.stores import notes
 from evervec.stores.base import Store
-from evervec.stores.slices import expected_slices
-from evervec.stores.values import Expected
+from evervec.stores.slices import records_of
 from evervec.tables.base import Attached, Attachment, Row, TableChanged, Unfit
 from evervec.tables.source import Source
 
@@ -63,19 +62,12 @@ class Tables:
         if kind in self.by_kind():
             return
         kept = notes.KEPT.of(kind).get(self.store.shared) or 0
-        for found in self._records(kind, kept):
+        for found in records_of(self.store, kind, _FILLED_AT_ONCE, kept):
             if any(record.live for record in found):
                 raise InvalidArgument(
                     f"the kind {kind!r} has records that are not rows of a table, and attaching "
                     "one would delete them: choose another kind, or give replace=True (--replace)"
                 )
-
-    def _records(self, kind: str, after: int = 0) -> Iterator[list[Expected]]:
-        """The records of a kind, in each of its versions, slice by slice."""
-        for collection in self.store.versions.collections():
-            if collection.kind == kind:
-                version = collection.version
-                yield from expected_slices(self.store, version, _FILLED_AT_ONCE, after)
 
     def check_writable(self, kind: str) -> None:
         """Refuse a kind that follows a table, as far as this process knows: another one may have
@@ -114,7 +106,7 @@ class Tables:
         the records whose rows were still to be read. Returns how many were deleted, and the last
         record's number."""
         gone = last = 0
-        for found in self._records(kind):
+        for found in records_of(self.store, kind, _FILLED_AT_ONCE):
             last = max(last, found[-1].record)
             ids: dict[tuple[str, bool], list[str]] = defaultdict(list)
             for record in found:
@@ -216,7 +208,7 @@ class Tables:
     def by_kind(self) -> dict[str, Attachment]:
         return {attached.attachment.kind: attached.attachment for attached in self.attached()}
 
-    def with_rows(self, tenant: str, hits: Sequence[Hit]) -> list[Hit]:
+    def with_rows(self, tenant: str, hits: Hits) -> Hits:
         """Hits with their complete current rows. A hit is left out if its row is gone or belongs to
         another tenant now. A hit without an attached table, or whose row cannot be read, has no
         row."""
@@ -237,11 +229,12 @@ class Tables:
                     left_out.add((kind, id))
                 else:
                     found[kind, id] = row.values or None
-        return [
+        shown = (
             replace(hit, row=found.get((hit.kind, hit.id)))
             for hit in hits
             if (hit.kind, hit.id) not in left_out
-        ]
+        )
+        return Hits(shown, via=hits.via, version=hits.version)
 
     def _whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
         """The rows of some records with all columns; without values if they cannot be read."""

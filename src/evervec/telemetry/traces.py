@@ -18,8 +18,12 @@ Marks = Mapping[str, tuple[int, int]]
 
 
 def _api() -> Any:
-    """OpenTelemetry's API, if the program has loaded it."""
-    return sys.modules.get("opentelemetry.trace")
+    """OpenTelemetry's API, if the program has set it up. Other packages load it too, and then even
+    spans that nobody records take time."""
+    api = sys.modules.get("opentelemetry.trace")
+    if api is None or isinstance(api.get_tracer_provider(), api.ProxyTracerProvider):
+        return None
+    return api
 
 
 def current() -> str | None:

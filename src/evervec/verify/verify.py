@@ -17,6 +17,7 @@ from evervec.indexes.base import Index
 from evervec.model.jobs import Status
 from evervec.model.reports import QUICK, Findings, VerifyReport
 from evervec.stores.base import Store
+from evervec.stores.slices import expected_slices
 from evervec.stores.values import Collection, Expected
 from evervec.tables.comparison import compare_tables
 from evervec.tables.tables import Tables
@@ -221,11 +222,9 @@ def _bounded(expected: list[Expected]) -> list[Expected]:
 def _reread(store: Store, version: int, tenant: str | None, part: _Slice) -> dict[int, Expected]:
     """The records of a slice as they are now, including new ones."""
     now: dict[int, Expected] = {}
-    after = part.after
-    while found := store.records.expected(tenant, version, after, _SLICE):
-        after = found[-1].record
+    for found in expected_slices(store, version, _SLICE, part.after, tenant):
         now |= {r.record: r for r in found if part.upto is None or r.record <= part.upto}
-        if part.upto is not None and after >= part.upto:
+        if part.upto is not None and found[-1].record >= part.upto:
             break
     return now
 

@@ -21,6 +21,7 @@ from evervec.records.kinds import Kind
 from evervec.settings import Settings
 from evervec.stores import notes
 from evervec.stores.base import Store
+from evervec.stores.slices import expected_slices
 from evervec.stores.values import Collection, Draft, Expected, KindSpec, Typed
 from evervec.worker.pipeline import Pipeline
 
@@ -103,11 +104,9 @@ class Backfiller:
     def fill(self, collection: Collection, after: int) -> tuple[int, int | None]:
         """Enqueue the next slice of records after number `after` that the version lacks. Returns
         how many, and the last record checked: None at the end."""
-        while found := self._store.records.expected(None, collection.version, after, _SLICE):
-            after = found[-1].record
-            lacking = [e.record for e in found if _lacks(e, False)]
-            if lacking:
-                return self._enqueue(collection, lacking), after
+        for found in expected_slices(self._store, collection.version, _SLICE, after):
+            if lacking := [e.record for e in found if _lacks(e, False)]:
+                return self._enqueue(collection, lacking), found[-1].record
         return 0, None
 
     # parts
@@ -133,9 +132,8 @@ class Backfiller:
         self, collection: Collection, *, recut: bool, after: int = 0
     ) -> Iterator[tuple[int, list[int]]]:
         """Slices: the number of records checked, and those of them that lack current vectors."""
-        while found := self._store.records.expected(None, collection.version, after, _SLICE):
+        for found in expected_slices(self._store, collection.version, _SLICE, after):
             yield len(found), [e.record for e in found if _lacks(e, recut)]
-            after = found[-1].record
 
     def _enqueue(self, collection: Collection, records: list[int]) -> int:
         if not records:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from evervec.stores.base import Store
+from evervec.stores.slices import expected_slices
 from evervec.stores.values import Collection, Expected
 
 T = TypeVar("T")
@@ -19,9 +20,7 @@ def live_records(
 ) -> Iterator[list[Expected]]:
     """The live records of collections, slice by slice; `tenant`: only this tenant's."""
     for collection in collections:
-        after = 0
-        while found := store.records.expected(tenant, collection.version, after, _SLICE):
-            after = found[-1].record
+        for found in expected_slices(store, collection.version, _SLICE, tenant=tenant):
             yield [e for e in found if e.live]
 
 

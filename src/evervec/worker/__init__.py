@@ -4,5 +4,5 @@
 them through the stages, and `index_writer` writes points so that a stale write never replaces a
 newer one. `worker` overlaps the stages in threads (`claims`, `threads`), and `push` processes jobs
 that arrive as messages. The folder may touch the store, the index, embedders and attached tables.
-Periodic tasks beside the jobs are in `upkeep` and `evervec.maintenance`.
+Periodic tasks beside the jobs are in `evervec.maintenance`.
 """

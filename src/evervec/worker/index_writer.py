@@ -112,10 +112,9 @@ class IndexWriter:
         """The points were written, but the lease was lost by then: reopen the records. Where the
         store no longer has the record, it was deleted long ago and its tombstone purged: remove the
         points."""
-        for version, group in _by_version(finishes):
-            for f in group:
-                if not self._store.changes.reopen(version, [f.job.record], forget=False):
-                    self._remove(f)
+        for f in sorted(finishes, key=lambda f: f.job.version):
+            if not self._store.changes.reopen(f.job.version, [f.job.record], forget=False):
+                self._remove(f)
 
     def _remove(self, f: Finish) -> None:
         known = {c.version for c in self._store.versions.collections() if c.state != "retired"}

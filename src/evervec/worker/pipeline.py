@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import compress, groupby
 from operator import attrgetter
 
@@ -22,6 +22,7 @@ from evervec.indexes.base import Index
 from evervec.indexes.location import check_generation, generation
 from evervec.model.jobs import Job, Status
 from evervec.queue.queue import Queue
+from evervec.records.kinds import Kind
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Finish, Loaded, Unreadable
@@ -47,7 +48,7 @@ class Pipeline:
         store: Store,
         index: Index,
         models: EmbedderRegistry,
-        served: ServedVersions,
+        kinds: Mapping[str, Kind],
         queue: Queue,
         tables: Tables,
         reader: RecordReader,
@@ -55,7 +56,7 @@ class Pipeline:
     ) -> None:
         self.store = store
         self.models = models
-        self.served = served
+        self.served = ServedVersions(store, index, models, kinds)
         self.queue = queue
         self._tables = tables
         self._reader = reader
@@ -74,12 +75,12 @@ class Pipeline:
         models = list(self.models)
         if len(models) > 1:  # a provider that hangs must not delay the others
             models.sort(key=lambda model: model.provider.gate() is not None)
-        ready = [m for m in models[:1] if m.provider.ready(stopping)]
+        ready = [m for m in models[:1] if m.provider.try_resume(stopping)]
         deadline = time.monotonic() + (_PATIENCE if ready else math.inf)
         ready += [
             m
             for m in models[1:]
-            if m.provider.ready(lambda: stopping() or time.monotonic() > deadline)
+            if m.provider.try_resume(lambda: stopping() or time.monotonic() > deadline)
         ]
         self._unavailable = [m for m in models if m not in ready]
         return bool(ready)

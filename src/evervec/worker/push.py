@@ -10,28 +10,41 @@ the queue.
 from __future__ import annotations
 
 import hmac
+import json
 import logging
+import os
 import secrets
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
-from evervec.errors import EmbedderError, IndexUnavailable, ProviderUnavailable, StoreError
+from evervec.errors import (
+    EmbedderError,
+    IndexUnavailable,
+    ProviderUnavailable,
+    SettingsError,
+    StoreError,
+)
 from evervec.indexes.base import patience
+from evervec.maintenance.housekeeping import Upkeep
 from evervec.model.jobs import Job, Status
 from evervec.runtime.threads import Pool
 from evervec.settings import Settings
 from evervec.telemetry.counters import DELIVERIES, DISPATCHED
+from evervec.telemetry.visible import without_secrets
 from evervec.worker.pipeline import Pipeline
 from evervec.worker.threads import Heartbeat
-from evervec.worker.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from evervec.worker.courier import Courier
+    from evervec.runtime.http import Connections
 
 log = logging.getLogger("evervec")
 
+WORKER_PATH = "/internal/worker"
+_QSTASH = "https://qstash.upstash.io"
+_CONNECT_SECONDS = 10.0
 _PATIENCE = 10.0
 """seconds that a delivery waits for other writers of the index"""
 _UNAVAILABLE = (StoreError, IndexUnavailable, EmbedderError)
@@ -44,41 +57,36 @@ class Dispatched:
     claimed: int = 0
     published: int = 0
     released: int = 0
-    """given back at once, because the endpoint did not accept them"""
+    """released at once, because the endpoint did not accept them"""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The outcome of one message. `status` is None if there was nothing to do: the token is no
-    longer valid, or another delivery of the same message is being processed."""
+    """The outcome of one message."""
 
     status: Status | None = None
+    """None: nothing to do, because the token is no longer valid or the same delivery is in
+    progress; pending: the record failed, and will be retried"""
     error: str | None = None
+    """why the record failed, if it did"""
 
 
 class Dispatcher:
     """Both ends of push mode over one store."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        upkeep: Upkeep,
-        settings: Settings,
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, upkeep: Upkeep, settings: Settings) -> None:
         self._pipeline = pipeline
         self._store = pipeline.store
         self._queue = pipeline.queue
         self._upkeep = upkeep
         self._settings = settings
-        self._tending = threading.Lock()
+        self._upkeep_lock = threading.Lock()
 
     # sending
     def dispatch(self, limit: int, url: str) -> Dispatched:
         """Run one round: claim up to `limit` jobs and send each to the worker endpoint of the
         service at `url`. Nothing is claimed while the provider is unavailable."""
-        from evervec.worker.courier import Courier  # imported late: its HTTP client is slow to load
-
-        self._tend()
+        self._do_upkeep()
         if not self._pipeline.probe_providers():
             return Dispatched()
         with (
@@ -115,16 +123,16 @@ class Dispatcher:
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(self._queue.renew_many, self._settings.lease_seconds / 3)
 
-    def _tend(self) -> None:
+    def _do_upkeep(self) -> None:
         """The periodic tasks of a worker, because there may be no worker."""
-        if not self._tending.acquire(blocking=False):
+        if not self._upkeep_lock.acquire(blocking=False):
             return
         try:
             self._upkeep.recover()
             self._upkeep.backfill()
             self._upkeep.sweep()
         finally:
-            self._tending.release()
+            self._upkeep_lock.release()
 
     # receiving
     def deliver(self, job_id: int, token: str) -> Delivered:
@@ -186,3 +194,74 @@ class Dispatcher:
 
 def _same(kept: str | None, given: str) -> bool:
     return kept is not None and hmac.compare_digest(kept.encode(), given.encode("utf-8", "replace"))
+
+
+def configured(settings: Settings, name: str) -> str:
+    """A setting of push mode; falls back to the environment variable with its name in capitals."""
+    return getattr(settings, name) or os.environ.get(name.upper(), "")
+
+
+class Courier:
+    """Delivers jobs to the worker endpoint of one service."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        # a direct request is answered only when the job is done
+        self._seconds = settings.lease_seconds
+        worker_url = url.rstrip("/") + WORKER_PATH
+        secret = configured(settings, "worker_secret")
+        self._worker = _connections(worker_url, {"x-worker-secret": secret} if secret else {})
+        self._qstash = None
+        if token := configured(settings, "qstash_token"):
+            qstash = (configured(settings, "qstash_url") or _QSTASH).rstrip("/")
+            publish_url = f"{qstash}/v2/publish/{worker_url}"
+            self._qstash = _connections(publish_url, {"Authorization": f"Bearer {token}"})
+
+    def __enter__(self) -> Courier:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connections in (self._worker, self._qstash):
+            if connections is not None:
+                connections.close()
+
+    def hand_over(self, job: Job) -> bool:
+        """Whether the job was accepted, by QStash or by the worker endpoint."""
+        if self._qstash is not None:
+            once = quote(f"{job.kind}:{job.record_id}:{job.token}", safe=":/@+,=")
+            headers = {"Upstash-Deduplication-Id": once}
+            if self._accepts("QStash", self._qstash, job, headers, late=False):
+                return True
+        # if it does not answer in time, it may still be processing the job: the lease decides
+        return self._accepts("the worker endpoint", self._worker, job, {}, late=True)
+
+    def _accepts(
+        self, whom: str, at: Connections, job: Job, headers: dict[str, str], *, late: bool
+    ) -> bool:
+        """Whether a job was accepted; `late` if there was no answer in time."""
+        from evervec.runtime.http import HttpFailure
+
+        body = json.dumps({"job_id": job.job_id, "token": job.token}).encode()
+        try:
+            status = at.exchange("POST", "", body, self._seconds, headers).status
+        except (HttpFailure, TimeoutError) as error:
+            in_doubt = late and isinstance(error, TimeoutError)
+            return in_doubt or _log_undelivered(whom, job, type(error).__name__)
+        return 200 <= status < 300 or _log_undelivered(whom, job, f"status {status}")
+
+
+def _connections(url: str, headers: dict[str, str]) -> Connections:
+    from evervec.runtime.http import Connections  # imported late: it takes 70 ms to load
+
+    try:
+        return Connections(url, headers, _CONNECT_SECONDS)
+    except ValueError as error:
+        shown = without_secrets(url)
+        raise SettingsError(f"jobs cannot be sent to {shown}: {error}") from None
+
+
+def _log_undelivered(whom: str, job: Job, why: str) -> bool:
+    log.warning(
+        "job %d could not be sent to %s: %s", job.job_id, whom, why,
+        extra={"job_id": job.job_id},
+    )  # fmt: skip
+    return False

@@ -45,7 +45,7 @@ class Calls:
         while len(self._threads) < self._count:
             self._threads.append(start(f"evervec-call-{len(self._threads)}", self._work))
 
-    def tend(self) -> None:
+    def restart_dead(self) -> None:
         """Restart threads that died."""
         if not all(thread.is_alive() for thread in self._threads):
             self._threads = [thread for thread in self._threads if thread.is_alive()]
@@ -127,10 +127,10 @@ class Heartbeat:
             self._renew(jobs)
 
     def __enter__(self) -> Heartbeat:
-        self.tend()
+        self.ensure_running()
         return self
 
-    def tend(self) -> None:
+    def ensure_running(self) -> None:
         """Start the thread if it is not running: without it every lease would expire."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = start("evervec-lease", self._beat)

@@ -26,15 +26,16 @@ from evervec.embedders.base import describe
 from evervec.embedding.gate import OUTAGES
 from evervec.errors import IndexBusy, StoreClosed, StoreError
 from evervec.indexes.base import patience
+from evervec.maintenance.housekeeping import Upkeep
 from evervec.model.jobs import Job
 from evervec.model.reports import ProcessResult
+from evervec.runtime.threads import handling_signals, start
 from evervec.settings import Settings
 from evervec.worker.batch import Batch, Call, Written
 from evervec.worker.claims import Claims
 from evervec.worker.failures import AROUND, PASSING, Failures
 from evervec.worker.pipeline import Pipeline
 from evervec.worker.threads import Calls, Heartbeat
-from evervec.worker.upkeep import Upkeep
 
 log = logging.getLogger("evervec")
 
@@ -54,11 +55,7 @@ class Worker:
     """Processes a queue until stopped; `with` runs it in a thread and drains it on exit."""
 
     def __init__(
-        self,
-        pipeline: Pipeline,
-        upkeep: Upkeep,
-        settings: Settings,
-        concurrency: int | None = None,
+        self, pipeline: Pipeline, upkeep: Upkeep, settings: Settings, concurrency: int | None = None
     ) -> None:
         self._pipeline = pipeline
         self._store = pipeline.store
@@ -102,6 +99,18 @@ class Worker:
         """Process jobs until `stop`."""
         self._run(forever=True)
 
+    def run_until_signalled(self) -> None:
+        """Process jobs until SIGTERM or SIGINT, then drain; a second signal stops at once."""
+        signals: list[int] = []
+
+        def end(number: int, frame: object) -> None:
+            signals.append(number)
+            # in a thread: a signal handler may interrupt code that holds a lock, even another's
+            start("evervec-stop", self.stop, None if len(signals) == 1 else 0.0)
+
+        with handling_signals(end):
+            self.run()
+
     def stop(self, drain_seconds: float | None = None) -> None:
         """Stop claiming; finish claimed jobs within the deadline, and release the rest."""
         limit = self._settings.drain_seconds if drain_seconds is None else drain_seconds
@@ -125,10 +134,7 @@ class Worker:
         return self._stopping.is_set()
 
     def __enter__(self) -> Worker:
-        self._thread = threading.Thread(
-            target=self._run_in_thread, name="evervec-worker", daemon=True
-        )
-        self._thread.start()
+        self._thread = start("evervec-worker", self._run_in_thread)
         return self
 
     def join(self) -> bool:
@@ -213,7 +219,7 @@ class Worker:
 
     def _step(self) -> bool:
         """Make one step: housekeeping, start a batch, or finish one. False: nothing to do now."""
-        self._tend()
+        self._do_upkeep()
         enqueued = not self.stopping and self._upkeep.backfill(_BACKFILL_SECONDS)
         self._collect_ended_calls()  # embedded batches are written before new ones start
         if self._embedded and time.monotonic() >= self._write_at:
@@ -289,9 +295,8 @@ class Worker:
         return True
 
     def _collect_ended_calls(self) -> None:
-        with suppress(queue.Empty):
-            while True:
-                self._collect_call(self._calls.done.get_nowait())
+        while not self._calls.done.empty():  # only this thread takes calls
+            self._collect_call(self._calls.done.get_nowait())
 
     def _collect_call(self, ended: tuple[Batch, Call | None] | None) -> None:
         if ended is None:  # woken by `stop`
@@ -323,29 +328,27 @@ class Worker:
             raise
         del self._embedded[0]
         self._heartbeat.drop(batch.jobs)
-        self._count(batch, written)
-        if batch.outage is not None and not isinstance(batch.outage, OUTAGES):
-            if not self._forever:
-                raise batch.outage
-            self._pause(batch.outage)
-        return True
-
-    def _count(self, batch: Batch, written: Written) -> None:
         if self._forever:
             written.errors.clear()  # they are in the log and in the jobs' history
         self._total.add(written)
         if self._progress is not None:
             self._progress(written.processed)
         self._upkeep.count_backfilled(batch, written.succeeded)
+        if batch.outage is not None and not isinstance(batch.outage, OUTAGES):
+            if not self._forever:
+                raise batch.outage
+            self._pause(batch.outage)
+        return True
 
     # idling
-    def _tend(self) -> None:
+    def _do_upkeep(self) -> None:
         now = time.monotonic()
-        self._calls.tend()
-        self._heartbeat.tend()
+        self._calls.restart_dead()
+        self._heartbeat.ensure_running()
         if now >= self._next_recovery:
             self._next_recovery = now + min(1.0, self._settings.lease_seconds / 4)
             self._store.tenants.fold_usage()
+            self._store.jobs.fold_counts()
             self._claims.may_have_suspects |= self._upkeep.recover(self._heartbeat.beat)
         if self._forever and now >= self._next_beat:
             self._next_beat = now + _BEAT_SECONDS
@@ -360,9 +363,7 @@ class Worker:
 
     def _sleep(self, seen: int) -> None:
         """Sleep until woken, a job falls due, or the poll interval ends."""
-        pause = self._claims.debounce.left
-        if pause <= 0:
-            pause = min(self._pipeline.waits, 1.0)
+        pause = max(0.0, self._claims.debounce.left) or min(self._pipeline.waits, 1.0)
         if pause > 0:
             self._stopping.wait(pause)
             return

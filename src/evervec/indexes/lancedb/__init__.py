@@ -13,7 +13,7 @@ from evervec.indexes.lancedb.filters import numbers
 from evervec.indexes.lancedb.head import Head
 from evervec.indexes.lancedb.table import Table, table_names
 from evervec.indexes.separate import Collections
-from evervec.indexes.turns import Turns
+from evervec.indexes.writer_lock import WriterLock
 from evervec.model.records import Change, ModelSpec
 from evervec.settings import Settings
 from evervec.stores.base import Store
@@ -21,7 +21,7 @@ from evervec.stores.values import Applied, Collection
 
 
 class LanceIndex:
-    """Writers of all processes take turns; searches do not wait."""
+    """One writer of all processes at a time; searches do not wait."""
 
     shares_store = False
 
@@ -31,14 +31,14 @@ class LanceIndex:
         self._store = store
         self._ann_rows = settings.lancedb_ann_rows
         self._collections = Collections(store)
-        self._turns = Turns(store, self.url, settings.writer_lock_seconds)
+        self._writer_lock = WriterLock(store, self.url, settings.writer_lock_seconds)
         self._tables: dict[int, Table] = {}
 
     def apply(self, changes: Sequence[Change], conn: Any = None) -> Applied:
         applied = Applied()
         if not changes:
             return applied
-        with self._turns.turn():
+        with self._writer_lock.hold():
             now = self._store.now()
             for version, group in by_version(changes):
                 table = self._table(version)
@@ -66,20 +66,20 @@ class LanceIndex:
         table = self._table(version)
         if table is None or not points:
             return 0
-        with self._turns.turn():
+        with self._writer_lock.hold():
             return table.remove(points)
 
     def drop(self, version: int) -> None:
         table = self._table(version)
         if table is not None:
-            with self._turns.turn():
+            with self._writer_lock.hold():
                 table.writer.drop()
             self._tables.pop(version, None)
 
     def revive(self, version: int, records: Sequence[int]) -> None:
         table = self._table(version)
         if table is not None and records:
-            with self._turns.turn():
+            with self._writer_lock.hold():
                 table.delete(f"removed_at is not null and record in ({numbers(records)})")
 
     def strays(self, known: Set[int], tenant: str | None) -> list[Stray]:
@@ -95,17 +95,17 @@ class LanceIndex:
 
     def drop_strays(self, strays: Sequence[Stray]) -> None:
         for stray in strays:
-            with self._turns.turn():
+            with self._writer_lock.hold():
                 self._stray(stray.place).drop_tenant(stray.tenant)
 
     def tend(self, before: float) -> None:
         for collection in self._collections.all():
             table = self._table(collection.version)
             if table is not None:
-                with self._turns.turn():
+                with self._writer_lock.hold():
                     table.heal()
                     table.purge(before)
-                    table.writer.tidy_if_needed()
+                    table.writer.maintain()
 
     def close(self) -> None:
         self._tables.clear()

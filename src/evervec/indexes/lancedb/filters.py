@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from evervec.indexes.facts import is_exact, ordered, present, rank, term
-from evervec.model.filters import RANGES, Condition, Scalar
+from evervec.indexes.narrowing import narrowed
+from evervec.model.filters import RANGES, Condition, Conditions, Scalar
 from evervec.stores.sql.quoting import literal
 
 
@@ -17,37 +18,56 @@ def numbers(values: Iterable[int]) -> str:
     return ", ".join(map(str, values))
 
 
-def says_it_all(conditions: Sequence[Condition]) -> bool:
+def says_it_all(conditions: Conditions) -> bool:
     """Whether rows that pass the clause need no second check."""
     return all(
-        c.op in ("eq", "in") and all(v is not None and is_exact(v) for v in c.values)
+        isinstance(c, Condition)
+        and c.op in ("eq", "in")
+        and all(v is not None and is_exact(v) for v in c.values)
         for c in conditions
     )
 
 
-def leaves_out_tombstones(conditions: Sequence[Condition]) -> bool:
+def leaves_out_tombstones(conditions: Conditions) -> bool:
     """Whether the clause excludes rows without any facts."""
     return any(
-        c.op in RANGES or (c.op in ("eq", "in") and None not in c.values) for c in conditions
+        isinstance(c, Condition)
+        and (
+            c.op in RANGES or c.op == "contains" or (c.op in ("eq", "in") and None not in c.values)
+        )
+        for c in conditions
     )
 
 
-def clause(conditions: Sequence[Condition]) -> list[str]:
+def clause(conditions: Conditions) -> list[str]:
     """Clauses that rows must pass, ANDed; more rows may pass than fit the conditions, never
     fewer."""
-    made = [_condition(c) for c in conditions]
-    return [one for one in made if one]
+    return narrowed(conditions, _fits, _is_not, _joined_by_or)
 
 
-def _condition(c: Condition) -> str:
+def _fits(c: Condition) -> str | None:
     if c.op in ("eq", "in"):
         return _one_of(c.field, c.values)
     if c.op == "ne":
-        return f"not ({_one_of(c.field, c.values)})" if is_exact(c.value) else ""
+        return _is_not(Condition(c.field, "eq", c.value))
+    if c.op == "contains":
+        return f"array_has(terms, {literal(present(c.field))})"
     ends = "most" if c.op in ("gt", "gte") else "least"
     sign = ">=" if c.op in ("gt", "gte") else "<="
     place = f"cast(array_position(fields, {literal(ordered(c.field, c.value))}) as bigint)"
     return f"array_element({ends}, {place}) {sign} {literal(rank(c.value))}"
+
+
+def _is_not(c: Condition) -> str | None:
+    if c.op == "ne":
+        return _one_of(c.field, c.values)
+    if c.op in ("eq", "in") and all(map(is_exact, c.values)):
+        return f"not ({_one_of(c.field, c.values)})"
+    return None  # a range and its opposite may both have a fact in common
+
+
+def _joined_by_or(groups: Sequence[Sequence[str]]) -> str:
+    return f"({' or '.join(' and '.join(group) for group in groups) or 'false'})"
 
 
 def _one_of(field: str, values: Sequence[Scalar]) -> str:

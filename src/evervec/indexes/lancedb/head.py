@@ -8,14 +8,14 @@ from evervec.stores.base import Store
 
 
 class Overtaken(RuntimeError):
-    """Another writer has the turn by now."""
+    """Another writer has the writer lock by now."""
 
 
 class Head:
-    """The version committed by the last writer that held the turn.
+    """The version committed by the last writer that held the writer lock.
 
     It is moved by a compare-and-swap in the store, after the table's own commit. So the commit of a
-    writer that lost its turn, or that died before the move, has no effect: it was never reported as
+    writer that lost the lock, or that died before the move, has no effect: it was never reported as
     done, and the next writer goes back to the head.
     """
 

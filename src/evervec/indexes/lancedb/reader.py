@@ -1,6 +1,6 @@
 """Reads a table as of its head.
 
-The latest version of a table may be a late fence, or the write of a process that died before the
+The latest version of a table may be a late barrier, or the write of a process that died before the
 store's head was moved to it. Such a version has no effect, so readers never see it.
 """
 

@@ -128,7 +128,7 @@ class Table:
         )
 
     def write(self, changes: Sequence[Change], now: float) -> Applied:
-        """Bring records to the state in the changes, in one commit. The caller has the turn."""
+        """Bring records to the state in the changes, in one commit. The caller has the writer lock."""
         latest = folded(changes)
         return self.writer.commit(lambda table: self._merge(table, latest, now))
 

@@ -1,10 +1,10 @@
-"""Commits to one table: one writer at a time, behind a fence.
+"""Commits to one table: one writer at a time, behind a barrier.
 
-A writer that finds another writer's commit as the latest starts with a fence: a commit that
+A writer that finds another writer's commit as the latest starts with a barrier: a commit that
 restores the table's head and changes nothing. LanceDB refuses a commit that began before another
-writer's fence and comes after it. So no other writer comes between reading a record's rows and
-replacing them. A writer that was suspended in between (and lost its turn, its lease, or both) has
-its commit refused, whatever the store's lock says. A fence that itself comes late sets the latest
+writer's barrier and comes after it. So no other writer comes between reading a record's rows and
+replacing them. A writer that was suspended in between (and lost the lock, its lease, or both) has
+its commit refused, whatever the store's lock says. A barrier that itself comes late sets the latest
 version back, but the store's head stays: readers read the head, and the next writer returns to it.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from lancedb.index import Bitmap, BTree, IvfHnswSq, LabelList
+from lancedb.index import Bitmap, BTree, IvfSq, LabelList
 
 from evervec.indexes.lancedb.head import Head, Overtaken
 from evervec.indexes.lancedb.reader import ALL, TRIES, connect, explained, first_line, open_table
@@ -28,15 +28,25 @@ log = logging.getLogger("evervec")
 _HEAD = "head"
 _LEAST_COMMITS, _ROWS_FOR_ONE_MORE, _MOST_COMMITS = 10, 1000, 44
 """commits before the table is cleaned up: the larger a table is, the more that costs"""
+_ROWS_FOR_EACH, _MOST_WITHOUT_ANN = 2000, 256
+"""the same for a large table without an ANN index, whose cleanup rewrites all rows"""
 _INDEX_FROM = 2000
 """number of rows from which scalar indexes are faster than a full scan"""
-_SCALARS: dict[str, Any] = {"id": BTree, "record": BTree, "tenant": Bitmap, "terms": LabelList}
+_MOST_PARTS = 32
+"""parts of an ANN index, of which each cleanup adds one: 25 make a search take 2.5 times as long"""
+_SAMPLE = 64
+"""vectors from which each partition of an ANN index is learned: with LanceDB's 256, building takes
+3.4 times as long, and finds no more"""
+_SCALARS: dict[str, Any] = {
+    "id": BTree, "record": BTree, "tenant": Bitmap, "terms": LabelList, "removed_at": BTree,
+}  # fmt: skip
+"""every search leaves out tombstones: without an index of them it takes 1.7 times as long"""
 _EVERY_RECORD = 1 << 63
 _LARGE = 1_000_000
 
 
 class Writer:
-    """One table, for the thread that has the turn."""
+    """One table, for the thread that has the writer lock."""
 
     def __init__(self, folder: str, name: str, head: Head, dimensions: int, ann_rows: int) -> None:
         self._folder = folder
@@ -82,7 +92,7 @@ class Writer:
         return self._table
 
     def _go_to_head(self, table: Any) -> None:
-        """Start at the head of the last writer that held the turn, behind a fence if that was
+        """Start at the head of the last writer that held the lock, behind a barrier if that was
         another one."""
         table.checkout_latest()
         head, last = self._head.read(), table.version
@@ -93,44 +103,73 @@ class Writer:
             # no head is noted yet, or store and index were restored from different times
             head = last
         table.restore(head)
-        fence = table.version
-        self._head.move(fence)
-        if self._head.read() != fence:
+        barrier = table.version
+        self._head.move(barrier)
+        if self._head.read() != barrier:
             raise Overtaken("another writer wrote at the same time")
-        self._mine = fence
+        self._mine = barrier
         self.highest = _EVERY_RECORD if known else _highest(table)
 
     # maintenance
+    def maintain(self) -> None:
+        """Build the ANN index if the table lacks one, or if it has too many parts; otherwise clean
+        up when that is due. Batches only clean up."""
+        if self.commit(self._lacks_ann):
+            self._tidy(self._rebuild)
+        else:
+            self.tidy_if_needed()
+
     def tidy_if_needed(self) -> None:
         if self._mine - self._tidied >= self._patience:
             self.tidy()
 
     def tidy(self) -> None:
-        """Compact files, remove old versions, and update the indexes."""
-        self.commit(self._tend)
+        self._tidy(self._compact)
+
+    def _tidy(self, work: Callable[[Any], None]) -> None:
+        """Compact files, update the indexes, and remove old versions."""
+        self.commit(work)
         with explained(self._folder):
             self._clean()
 
-    def _tend(self, table: Any) -> None:
+    def _lacks_ann(self, table: Any) -> bool:
+        if not self._ann_rows or table.count_rows() < self._ann_rows:
+            return False
+        ann = _ann_index(table)
+        return ann is None or table.index_stats(ann.name).num_indices > _MOST_PARTS
+
+    def _compact(self, table: Any) -> None:
+        """With an ANN index, the cost depends on the number of new rows: LanceDB leaves files apart
+        that different parts of the index cover. Without one it rewrites all files, so the scalar
+        indexes are dropped before and built again: updating them along with the files costs
+        more."""
         rows = table.count_rows()
         self._patience = min(_LEAST_COMMITS + rows // _ROWS_FOR_ONE_MORE, _MOST_COMMITS)
-        indexes = table.list_indices()
-        has_ann = any(index.columns == ["vector"] for index in indexes)
-        # dropped here and built again below: updating them along with the files costs more
-        for index in indexes:
-            if index.columns != ["vector"]:
-                table.drop_index(index.name)
-        for _ in range(2 if has_ann else 1):
-            table.optimize()
+        if _ann_index(table):
+            for _ in range(2):  # what the first has indexed, the second may compact
+                table.optimize()
+        else:
+            most = min(rows // _ROWS_FOR_EACH, _MOST_WITHOUT_ANN)
+            self._patience = max(self._patience, most)
+            self._rewrite(table, rows)
+
+    def _rebuild(self, table: Any) -> None:
+        self._rewrite(table, table.count_rows())
+        # IVF_HNSW_SQ found no more, and took minutes to build and to update at 100,000 rows
+        table.create_index("vector", config=IvfSq(distance_type="cosine", sample_rate=_SAMPLE))
+        self._patience = _MOST_COMMITS
+
+    def _rewrite(self, table: Any, rows: int) -> None:
+        for index in table.list_indices():
+            table.drop_index(index.name)
+        table.optimize()
         if rows >= _INDEX_FROM:
             for column, kind in _SCALARS.items():
                 table.create_index(column, config=kind())
-        if self._ann_rows and rows >= self._ann_rows and not has_ann:
-            table.create_index("vector", config=IvfHnswSq(distance_type="cosine"))
 
     def _clean(self) -> None:
         """Remove all versions but the head, which is tagged: LanceDB removes nothing at all if a
-        tagged version would be removed. So if a late fence hides the head, the head stays."""
+        tagged version would be removed. So if a late barrier hides the head, the head stays."""
         table = self._table
         tag = table.tags.update if _HEAD in table.tags.list() else table.tags.create
         tag(_HEAD, self._mine)
@@ -145,6 +184,11 @@ class Writer:
         with explained(self._folder):
             connect(self._folder).drop_table(self._name, ignore_missing=True)
         self._head.forget()
+
+
+def _ann_index(table: Any) -> Any:
+    """None: there is none."""
+    return next((index for index in table.list_indices() if index.columns == ["vector"]), None)
 
 
 def _highest(table: Any) -> int:

@@ -210,15 +210,15 @@ class PgvectorIndex(Index):
         vector = query.vector
         asked = pack_vector(vector) if table.type.startswith("vector") else vector_text(vector)
         values = [asked, query.tenant, wanted, *given]
-        if not by_hnsw:
-            with self._db.reading() as conn:
-                return conn.execute(table.sql(nearest), values).fetchall()
-        with self._db.snapshot() as conn:
-            conn.execute(
-                "set local hnsw.iterative_scan = strict_order; set local enable_sort = off; "
-                f"set local hnsw.ef_search = {min(1000, max(100, wanted))}"
-            )
-            return conn.execute(table.sql(nearest), values).fetchall()
+        with self._db.snapshot() if by_hnsw else self._db.reading() as conn:
+            if by_hnsw:
+                conn.execute(
+                    "set local hnsw.iterative_scan = strict_order; set local enable_sort = off; "
+                    f"set local hnsw.ef_search = {min(1000, max(100, wanted))}"
+                )
+            rows: list[tuple[int, bytes, float]]
+            rows = conn.execute(table.sql(nearest), values).fetchall()
+        return rows
 
     def build_hnsw(self, version: int) -> bool:
         """Build the HNSW index of a collection, see `Hnsw.build`."""
@@ -278,8 +278,8 @@ class PgvectorIndex(Index):
             conn.execute(table.sql(SQL.drop_stray_points), (tenant,))
             (is_empty,) = conn.execute(table.sql(SQL.is_empty)).fetchone()
             if is_empty:
-                conn.execute(table.sql("drop table {points}"))
-                conn.execute(SQL.drop_stray_removals, (table.version,))
+                conn.execute(table.sql(SQL.drop_table))
+                conn.execute(SQL.drop_removals, (table.version,))
                 self._tables.pop(table.version, None)
 
     def tend(self, before: float) -> None:

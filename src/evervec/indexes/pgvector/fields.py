@@ -69,8 +69,8 @@ class FieldIndexes:
         """The records that pass all conditions, if an index finds them and they are few."""
         if time.monotonic() - self._looked > _LOOK_AGAIN:
             self._look()
-        found_by = (c for c in query.conditions if _can_be_found(c))
-        usable = [c for c in found_by if _name(kind, c.field) in self._valid]
+        single = (c for c in query.conditions if isinstance(c, Condition))
+        usable = [c for c in single if _can_be_found(c) and _name(kind, c.field) in self._valid]
         key = (kind, query.tenant, query.conditions)
         if not usable or time.monotonic() - self._many.get(key, -math.inf) < _LOOK_AGAIN:
             return None

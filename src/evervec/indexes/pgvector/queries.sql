@@ -105,9 +105,6 @@ delete from {points} where tenant = $1
 -- name: is_empty
 select not exists (select 1 from {points})
 
--- name: drop_stray_removals
-delete from evervec.removals where version = $1
-
 -- name: tenant_size
 select count(*) from (select 1 from {points} where tenant = $1 limit $2) as these
 

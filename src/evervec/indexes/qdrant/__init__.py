@@ -74,7 +74,7 @@ class QdrantIndex:
         def write(name: str) -> Applied:
             return self._writing.write(name, version, changes)
 
-        with self._engine.turn():
+        with self._engine.writing():
             return self._on(version, write, Applied(), make=True)
 
     def refuses(self, kind: str, spec: ModelSpec) -> str | None:
@@ -97,12 +97,10 @@ class QdrantIndex:
     # searching
     def search(self, query: Query) -> Matches:
         engine = self._engine
-        must, but = pushed_down(engine, query.conditions)
         where = engine.all(
             engine.equals("tenant", query.tenant),
             engine.any_of("version", [query.version]),
-            *must,
-            but=but,
+            *pushed_down(engine, query.conditions),
         )
         again = () if says_it_all(query.conditions) else query.conditions
         fields = ("record", "hash", *(["metadata"] if again else []))
@@ -148,14 +146,14 @@ class QdrantIndex:
 
         if not points:
             return 0
-        with engine.turn():
+        with engine.writing():
             return self._on(version, take_out, 0)
 
     def revive(self, version: int, records: Sequence[int]) -> None:
         engine = self._engine
         tombstones = [point_id(version, record, b"") for record in records]
         if records:
-            with engine.turn():
+            with engine.writing():
                 self._on(
                     version, lambda name: engine.update(name, [engine.delete(tombstones)]), None
                 )
@@ -190,7 +188,7 @@ class QdrantIndex:
     def drop_strays(self, strays: Sequence[Stray]) -> None:
         for stray in strays:
             name, where = stray.place
-            with self._engine.turn(), suppress(CollectionGone):
+            with self._engine.writing(), suppress(CollectionGone):
                 self._engine.update(name, [self._engine.delete_all(where)])
 
     def drop(self, version: int) -> None:
@@ -204,12 +202,12 @@ class QdrantIndex:
                 engine.drop(name)
                 self._ready.pop(name, None)
 
-        with engine.turn():
+        with engine.writing():
             self._on(version, take_out, None)
 
     def tend(self, before: float) -> None:
         for collection in self._collections.all():
-            with self._engine.turn():
+            with self._engine.writing():
                 self._on(collection.version, lambda name: self._tend(name, before), None)
 
     def _tend(self, name: str, before: float) -> None:

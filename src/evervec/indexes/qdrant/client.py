@@ -27,9 +27,9 @@ from evervec.indexes.qdrant.engine import (
     Shape,
     Stored,
 )
-from evervec.indexes.turns import ThreadTurns
+from evervec.indexes.writer_lock import ThreadLock
 from evervec.model.deadlines import check, current, exceeded
-from evervec.runtime.breaker import Breaker
+from evervec.runtime.backoff import Breaker
 from evervec.settings import Settings
 
 log = logging.getLogger("evervec")
@@ -104,13 +104,13 @@ class ClientEngine:
         self._seconds = seconds
         self.alone = alone
         self._client = client
-        self._turns = ThreadTurns(url) if alone else None
+        self._writer_lock = ThreadLock(url) if alone else None
         self._breaker = Breaker(*_BREAK_SECONDS)
         self._one = threading.RLock() if alone else None
         self._known: tuple[int, ...] = ()
 
-    def turn(self) -> AbstractContextManager[None]:
-        return self._turns.turn() if self._turns else nullcontext()
+    def writing(self) -> AbstractContextManager[None]:
+        return self._writer_lock.hold() if self._writer_lock else nullcontext()
 
     def _call(self, ask: Callable[[], T]) -> T:
         if self._one is not None:

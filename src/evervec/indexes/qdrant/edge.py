@@ -18,6 +18,7 @@ import qdrant_edge as edge
 from qdrant_edge import FieldCondition, UpdateOperation
 
 from evervec.errors import IndexUnavailable, SettingsError
+from evervec.indexes.qdrant.edge_shard import Shard, ShardClosed, was_replaced
 from evervec.indexes.qdrant.engine import (
     CollectionGone,
     Ends,
@@ -28,7 +29,8 @@ from evervec.indexes.qdrant.engine import (
     Shape,
     Stored,
 )
-from evervec.indexes.turns import ThreadTurns
+from evervec.indexes.qdrant.optimizing import Optimizer
+from evervec.indexes.writer_lock import ThreadLock
 from evervec.stores.paths import make_private_folder
 
 if TYPE_CHECKING:
@@ -73,6 +75,8 @@ def open_folder(folder: str, quantization: str) -> EdgeEngine:
 
 class _Update(NamedTuple):
     operation: Any
+    points: int = 0
+    """that it writes or deletes, as far as is known"""
     size: int = 0
     """bytes of its points"""
 
@@ -82,15 +86,16 @@ class EdgeEngine:
 
     def __init__(self, folder: Path) -> None:
         self.url = f"qdrant-edge://{folder}"
-        self._turns = ThreadTurns(self.url)
+        self._writer_lock = ThreadLock(self.url)
         self.alone = True
         self.users = 0
         self._folder = folder
-        self._shards: dict[str, Any] = {}
+        self._shards: dict[str, Shard] = {}
         self._making = threading.RLock()
+        self.optimizer = Optimizer(self.writing)
 
-    def turn(self) -> AbstractContextManager[None]:
-        return self._turns.turn()
+    def writing(self) -> AbstractContextManager[None]:
+        return self._writer_lock.hold()
 
     # collections
     def ensure(self, collection: str, shape: Shape) -> None:
@@ -106,22 +111,21 @@ class EdgeEngine:
                 hnsw_config=edge.HnswIndexConfig(m=16, ef_construct=128, full_scan_threshold=10000),
                 quantization_config=_QUANTIZATIONS[shape.quantization](),
             )
-            shard = self._call(lambda: edge.EdgeShard.create(str(path), config))
-            self._shards[collection] = shard
+            self._shards[collection] = self._call(lambda: Shard(path, config))
 
     def has(self, collection: str) -> bool:
         with self._making:
             if collection in self._shards:
                 return True
             path = self._path(collection)
-            if not path.exists() or not any(path.iterdir()):
+            if not was_replaced(path) and (not path.exists() or not any(path.iterdir())):
                 return False
             self._check_space(0)  # its log is replayed
-            self._shards[collection] = self._call(lambda: edge.EdgeShard.load(str(path)))
+            self._shards[collection] = self._call(lambda: Shard(path))
             return True
 
     def known(self, collection: str) -> Known:
-        info = self._call(self._shard(collection).info)
+        info = self._ask(collection, lambda shard: shard.info())
         try:
             config = json.loads((self._path(collection) / "edge_config.json").read_text())
             size: int | None = config["vectors"].get("", {"size": 0})["size"]
@@ -131,7 +135,7 @@ class EdgeEngine:
 
     def make_index(self, collection: str, field: str, schema: str) -> None:
         made = UpdateOperation.create_field_index(field, _SCHEMAS[schema])
-        self._call(lambda: self._shard(collection).update(made))
+        self.update(collection, [_Update(made)])
 
     def drop(self, collection: str) -> None:
         with self._making:
@@ -140,7 +144,11 @@ class EdgeEngine:
                 self._call(shard.close)
             shutil.rmtree(self._path(collection), ignore_errors=True)
 
-    def _shard(self, collection: str) -> Any:
+    def _ask(self, collection: str, ask: Callable[[Any], T]) -> T:
+        shard = self._shard(collection)
+        return self._call(lambda: shard.ask(ask))
+
+    def _shard(self, collection: str) -> Shard:
         shard = self._shards.get(collection)
         if shard is None:
             raise CollectionGone(f"{self.url} has no collection {collection}")
@@ -152,15 +160,19 @@ class EdgeEngine:
     def _call(self, ask: Callable[[], T]) -> T:
         try:
             return ask()
+        except ShardClosed as error:
+            raise CollectionGone(f"{self.url}: {error}") from error
         except Exception as error:  # it has no error classes of its own
             said = str(error).partition("\n")[0][:300]
             held = ": another process has it open" if "WouldBlock" in said else f": {said}"
             raise IndexUnavailable(f"{self.url} cannot be used{held}") from error
 
     def tend(self, collection: str) -> None:
+        """Optimise it beside the work, if that is due: in a copy, which the engine copies again."""
         shard = self._shard(collection)
-        self._check_space(self._call(lambda: _used(self._path(collection))))  # it makes a copy
-        self._call(shard.optimize)
+        if self._call(shard.is_due):
+            self._check_space(2 * self._call(lambda: _used(shard.folder)))
+            self.optimizer.start(shard)
 
     def _check_space(self, needed: int) -> None:
         free = self._call(lambda: shutil.disk_usage(self._folder).free)
@@ -207,14 +219,14 @@ class EdgeEngine:
             len(repr(payload).encode()) + (0 if vector is None else vector.nbytes)
             for _, vector, payload in points
         )
-        # no guard needed: turns are serialised, see `turn`
-        return _Update(UpdateOperation.upsert_points(made), size)
+        # no guard needed: writes are serialised, see `writing`
+        return _Update(UpdateOperation.upsert_points(made), len(made), size)
 
     def set_payload(self, payload: dict[str, Any], where: Any) -> Any:
         return _Update(UpdateOperation.set_payload_by_filter(where, payload))
 
     def delete(self, ids: Sequence[str], *guards: Any) -> Any:
-        return _Update(UpdateOperation.delete_points(list(ids)))
+        return _Update(UpdateOperation.delete_points(list(ids)), len(ids))
 
     def delete_all(self, where: Any) -> Any:
         return _Update(UpdateOperation.delete_points_by_filter(where))
@@ -224,18 +236,18 @@ class EdgeEngine:
         shard = self._shard(collection)
         for change in changes:
             self._check_space(_GROWTH * change.size)
-            self._call(lambda: shard.update(change.operation))  # noqa: B023 - called at once
+            self._call(lambda: shard.update(change.operation, change.points))  # noqa: B023 - called at once
 
     def scroll(
         self, collection: str, where: Any, fields: Sequence[str], limit: int | None = None
     ) -> list[Stored]:
         found: list[Stored] = []
-        offset, shard = None, self._shard(collection)
+        offset = None
         while True:
             request = edge.ScrollRequest(
                 offset=offset, limit=limit or _PAGE, filter=where, with_payload=list(fields)
             )
-            rows, offset = self._call(lambda: shard.scroll(request))  # noqa: B023 - the same
+            rows, offset = self._ask(collection, lambda shard: shard.scroll(request))  # noqa: B023 - the same
             found += [Stored(str(row.id), row.payload or {}) for row in rows]
             if offset is None or limit:
                 return found
@@ -245,8 +257,8 @@ class EdgeEngine:
             asked.limit, query=edge.Query.Nearest(_numbers(asked.vector)), filter=asked.where,
             with_payload=list(asked.fields),
         )  # fmt: skip
-        shard = self._shard(collection)
-        return self._call(lambda: shard.query(request))
+        found: Sequence[Found] = self._ask(collection, lambda shard: shard.query(request))
+        return found
 
     def close(self) -> None:
         """Release one use of the engine; the last one closes the folder."""
@@ -254,6 +266,7 @@ class EdgeEngine:
             self.users -= 1
             if self.users == 0:
                 _open.pop(self._folder, None)
+                self.optimizer.stop()
                 for shard in self._shards.values():
                     shard.close()
                 self._shards.clear()

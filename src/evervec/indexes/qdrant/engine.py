@@ -103,9 +103,10 @@ class Engine(Protocol):
     alone: bool
     """there are no other writers: all calls come from this process"""
 
-    def turn(self) -> AbstractContextManager[None]:
-        """Every write happens in a turn. If the engine is `alone`, turns are serialised, so that
-        reading and writing are one atomic step; otherwise they overlap, and changes have guards."""
+    def writing(self) -> AbstractContextManager[None]:
+        """Every write happens in this block. If the engine is `alone`, the blocks are serialised, so
+        that reading and writing are one atomic step; otherwise they overlap, and changes have
+        guards."""
         ...
 
     def ensure(self, collection: str, shape: Shape) -> None:

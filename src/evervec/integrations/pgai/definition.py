@@ -43,7 +43,6 @@ class Vectorizer:
     provider: str
     model: str
     dimensions: int
-    disabled: bool
 
     @property
     def template_columns(self) -> list[str]:
@@ -142,7 +141,6 @@ def _read(row: Mapping[str, Any]) -> Vectorizer:
         provider=embedding.get("implementation", ""),
         model=embedding.get("model", ""),
         dimensions=int(embedding.get("dimensions") or 0),
-        disabled=bool(row.get("disabled")),
     )
 
 

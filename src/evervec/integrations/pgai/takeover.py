@@ -18,7 +18,6 @@ import numpy as np
 
 from evervec.chunking import embedded_text, hash_text
 from evervec.embedders.base import spec_of
-from evervec.embedding.registry import Model
 from evervec.errors import InvalidArgument, ProviderUnavailable, RateLimited
 from evervec.facade import Evervec
 from evervec.integrations.pgai.definition import Stored, Vectorizer, vectorizers
@@ -217,11 +216,6 @@ def _pieces(chosen: Vectorizer, text: str, chunks: Sequence[Stored]) -> Pieces:
     return pieces
 
 
-def _main(ev: Evervec) -> Model:
-    assert ev.models.main is not None
-    return ev.models.main
-
-
 def _write(
     ev: Evervec,
     planned: Attachment,
@@ -233,7 +227,8 @@ def _write(
     jobs, there = _claimed(ev, planned, rows)
     loaded = ev.store.leases.load(jobs, 1 << 40)
     now = ev.tables.rows_of(jobs)  # read after the claim, so not older than the jobs' changes
-    batch, rest = Batch([], _main(ev)), []
+    assert ev.models.main is not None
+    batch, rest = Batch([], ev.models.main), []
     for job, found in zip(jobs, loaded, strict=True):
         row = now[job.job_id][1] if job.job_id in now else None
         draft = _draft(ev, planned, row) if isinstance(row, Row) else None

@@ -55,7 +55,7 @@ class KeyIn(Given):
     )
 
 
-@shows(Key, "parent", "kinds")
+@shows(Key)
 class KeyOut(Shown):
     """A key without its secret."""
 

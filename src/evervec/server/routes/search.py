@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Literal
 
 from pydantic import ConfigDict, Field
+from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec.model.jobs import Status, Ticket
 from evervec.model.records import Hit
 from evervec.queue.ticket_waiter import job_failed, timed_out
-from evervec.server.access import KindReaderView, View
+from evervec.server.access import TENANT, KindReaderView, View, view_of
 from evervec.server.answers import LONGEST_WAIT, MOST_AT_ONCE, Given, Json, Shown, answer, shows
 from evervec.server.problems import redacted
-from evervec.server.router import Routes
+from evervec.server.requests import check_media_type
+from evervec.server.router import CheckedRequest, Routes, described
 from evervec.server.routes.jobs import JobOut
 from evervec.server.routes.records import TicketIn
 
@@ -58,10 +60,16 @@ class WaitIn(Given):
     wait: float = Field(30.0, ge=0, le=LONGEST_WAIT)
 
 
-@router.on("POST /v1/search", "Search by meaning and by words", HitsOut, 409, 415)
-async def search(view: KindReaderView, body: SearchIn) -> Response:
+@router.on(
+    "POST /v1/search", "Search by meaning and by words", HitsOut, 409, 415,
+    reads=SearchIn, parameters=[described("tenant", "query", TENANT)],
+)  # fmt: skip
+async def search(request: Request) -> Response:
     """`via` says how the hits were found: without vectors, only text search is used. With `after`,
     the result includes that change, or the response is 409 after `wait` seconds."""
+    view = view_of(request, request.query_params.get("tenant"), by_kind=True)
+    check_media_type(request)
+    body = SearchIn.model_validate(await CheckedRequest(request.scope, request.receive).json())
     view.check_kind(body.kind)
     if body.after is not None:
         await _settled(view, body.after, body.wait)

@@ -5,6 +5,7 @@ Migrations concern the whole store, so they require a platform admin.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Literal
 
 from pydantic import ConfigDict, Field
@@ -63,16 +64,13 @@ async def verify(view: ReaderView, body: VerifyIn | None = None) -> Response:
     `waiting` records were not compared, because they have a job; `unchecked` lists what else was
     not checked."""
     asked = body or VerifyIn()
-    if not asked.repair:
-        return answer(VerifyOut, await view.run(_verify, view, asked))
-    view.caller.require(Role.WRITER)
-    async with view.audited("index.repair"):
-        repaired = await view.run(_verify, view, asked)
-    return answer(VerifyOut, repaired)
-
-
-def _verify(view: View, asked: VerifyIn) -> VerifyReport:
-    return view.ev.verify(repair=asked.repair, quick=asked.quick, all_tenants=view.everyone)
+    if asked.repair:
+        view.caller.require(Role.WRITER)
+    async with view.audited("index.repair") if asked.repair else nullcontext():
+        report = await view.run(
+            view.ev.verify, asked.repair, quick=asked.quick, all_tenants=view.everyone
+        )
+    return answer(VerifyOut, report)
 
 
 class MigrationIn(Given):

@@ -87,6 +87,10 @@ class Jobs(Protocol):
 
     def stats(self, tenant: str | None) -> Stats: ...
 
+    def fold_counts(self, limit: int = 10_000) -> int:
+        """Add logged changes of the counts of jobs to the totals, in engines that log each change;
+        returns how many changes were added."""
+
     def failed_count(self) -> int: ...
 
     def waiting_since(self, above: int) -> float | None:
@@ -128,10 +132,16 @@ class Jobs(Protocol):
         boxed: bool = False,
         limit: int = 1000,
     ) -> int:
-        """Purge at most `limit` jobs of a final status that completed before `before`."""
+        """Purge at most `limit` jobs of a final status that completed before `before`; returns how
+        many. When 0 is returned, none is left."""
+
+    def purge_ended(self, before: float, limit: int = 1000) -> tuple[int, int]:
+        """Purge done jobs that completed before `before`, and attempts from before, about `limit`
+        of each; returns how many jobs and attempts. When both are 0, none is left for now: a large
+        table may be searched in several sweeps."""
 
     def purge_orphans(self, limit: int = 1000) -> int:
         """Purge at most `limit` jobs of versions that do not exist."""
 
     def purge_history(self, before: float, limit: int = 1000) -> int:
-        """Purge attempts and the remaining rows of deleted records older than `before`."""
+        """Purge removals and the remaining rows of deleted records older than `before`."""

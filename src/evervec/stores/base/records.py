@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from evervec.model.filters import Conditions
@@ -28,10 +28,10 @@ class Changes(Protocol):
         kind: str,
         ids: Sequence[str],
         conn: Any = None,
-        if_seq: int | None = None,
+        if_seq: Mapping[str, int] | None = None,
     ) -> list[Ticket]:
         """Delete records immediately; a job deletes their points. An unknown id is not accepted,
-        nor a record whose seq is no longer `if_seq`."""
+        nor a record whose seq is no longer that of `if_seq`, which has one for each id."""
 
     def enqueue(
         self,
@@ -75,6 +75,10 @@ class Records(Protocol):
         after: tuple[str, str] | None = None,
         limit: int = 100,
     ) -> list[Record]: ...
+
+    def count(self, tenant: str, kind: str | None, filter: Conditions) -> int:
+        """The number of live records."""
+        ...
 
     def search_text(
         self,

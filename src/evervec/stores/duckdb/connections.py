@@ -22,9 +22,13 @@ from evervec.errors import EvervecError, InvalidArgument, StoreError, ValueRefus
 from evervec.model.deadlines import acquire, check, exceeded, interrupting, left
 from evervec.stores.duckdb.file import File, Raw
 from evervec.stores.paths import check_path
-from evervec.stores.usable import closed
+from evervec.stores.sql.connections import closed
 
 _LOOK_AGAIN = 0.01
+_PARSED: dict[str, duckdb.Statement] = {}
+"""The parsed statements of all stores. An execution copies its statement and binds the copy, so
+threads and connections can share it."""
+_MOST_PARSED = 1000
 _CALLS = "select coalesce(sum(calls), 0)::bigint from evervec_callers"
 
 
@@ -59,7 +63,19 @@ class Session:
         self.raw = raw
 
     def execute(self, query: str, values: Sequence[Any] = ()) -> Result:
-        return Result(self.raw.execute(query, values or None))
+        return Result(self.raw.execute(self._parsed(query), values or None))
+
+    def _parsed(self, query: str) -> duckdb.Statement | str:
+        """The statement, which is parsed only once: that takes a sixth of an `add`."""
+        parsed = _PARSED.get(query)
+        if parsed is None:
+            statements = self.raw.extract_statements(query)
+            if len(statements) > 1:
+                return query
+            (parsed,) = statements
+            if len(_PARSED) < _MOST_PARSED:
+                _PARSED[query] = parsed
+        return parsed
 
     def executemany(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
         for row in rows:
@@ -67,7 +83,7 @@ class Session:
 
 
 class Connections:
-    """The connections of one store."""
+    """The connections of one store: a `Database`."""
 
     def __init__(self, path: Path, busy_seconds: float) -> None:
         self.path = path
@@ -83,7 +99,6 @@ class Connections:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """A connection for queries; each statement sees what was committed before it began."""
         self._check_open()
         with self._explained():
             raw = self.file.borrow()
@@ -95,7 +110,6 @@ class Connections:
 
     @contextmanager
     def snapshot(self) -> Iterator[Session]:
-        """A connection for queries that all see the same snapshot."""
         with self.reading() as session:
             session.raw.execute("begin")
             try:
@@ -105,8 +119,7 @@ class Connections:
 
     @contextmanager
     def writing(self, *, durable: bool, conn: Any = None) -> Iterator[Session]:
-        """One atomic transaction. It is on disk when this returns, with or without `durable`. With
-        `conn` it joins the caller's transaction, which the caller commits."""
+        """It is on disk when this returns, with or without `durable`."""
         if conn is not None:
             with self._joined(conn) as session:
                 yield session

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from evervec.stores.duckdb.connections import Connections
+from evervec.stores.duckdb.filters import Filter
 from evervec.stores.duckdb.stems import Stems
-from evervec.stores.named import Column, Queries, expand_rows
+from evervec.stores.named import FOR_UPDATE, Column, Queries, expand_rows
 from evervec.stores.sql import engine
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.words import fold
@@ -21,6 +22,7 @@ def _rows(columns: Sequence[Column], name: str) -> str:
 def _dialect(query: str) -> str:
     """Lists as arrays."""
     text = expand_rows(query, _rows).replace("octets(", "strlen(")
+    text = FOR_UPDATE.sub("", text.replace("evervec_current_jobs", "evervec_jobs"))
     text = re.sub(r"cross (join \w+ as \w+ on)", r"\1", text)
     text = re.sub(r"in list\((\$\d+)\)", r"in (select unnest(\1::bigint[]))", text)
     return re.sub(r"in texts\((\$\d+)\)", r"in (select unnest(\1::varchar[]))", text)
@@ -30,6 +32,7 @@ class Engine(engine.Engine):
     """The connections, counter and stems of one store."""
 
     sql = Queries.of_store("evervec.stores.duckdb", _dialect)
+    filter = Filter
     dialect = staticmethod(_dialect)
     db: Connections
 

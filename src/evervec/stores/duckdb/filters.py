@@ -64,3 +64,6 @@ class Filter(filtering.Filter):
         return _NUMBER.format(
             whole=f"item::hugeint {op} {place}", real=f"item::double {op} {place}::double"
         )
+
+    def contains(self, value: str) -> str:
+        return _TEXT.format(test=f"contains(item ->> '$', {self.place(value)}::varchar)")

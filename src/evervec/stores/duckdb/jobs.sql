@@ -1,9 +1,5 @@
 -- Jobs: enqueue, finish, fail, and bulk operations.
 
--- name: loaded_kinds
--- no table can be attached
-select distinct kind from evervec_versions where kind in texts($1) and app = 1
-
 -- name: versions_stamp
 -- there are no triggers to change a number
 select coalesce(bit_xor(hash(
@@ -48,8 +44,3 @@ set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = 
     scheduled_for = $1
 where status = 'failed' and ($2::varchar is null or tenant = $2)
     and ($3::bigint is null or attempts < $3)
-
--- name: add_note
--- the table has no unique index
-insert into evervec_notes (name, value, revision)
-select $1, $2, $3 where $1 not in (select name from evervec_notes)

@@ -14,8 +14,6 @@ from evervec.stores.values import Finish
 
 
 class Leases(leases.Leases):
-    """The part of the store that workers use."""
-
     def _anything_due(self, conn: Connection, now: float, skipped: frozenset[str]) -> bool:
         return conn.execute(self.sql.due_any, (now, list(skipped))).fetchone() is not None
 
@@ -42,7 +40,3 @@ class Leases(leases.Leases):
         ]
         self.engine.each(conn, self.sql.add_done_attempts, sorted(attempts))
         return done
-
-    def _reveal(self, conn: Connection, finishes: Sequence[Finish], now: float) -> None:
-        self.engine.fresh_number(conn)  # changes `mark`, which invalidates caches of these records
-        super()._reveal(conn, finishes, now)

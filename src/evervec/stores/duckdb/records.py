@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from evervec.stores.duckdb.engine import Engine
-from evervec.stores.duckdb.filters import Filter
 from evervec.stores.sql import records
 from evervec.stores.sql.records import Scores, TextQuery
 
 
 class Records(records.Records):
-    """The part of the store that reads records."""
-
     engine: Engine
-    filter = Filter
 
     def _ranked(self, asked: TextQuery) -> Scores:
         stems = [stem for stem in dict.fromkeys(map(self.engine.stemmed, asked.words)) if stem]

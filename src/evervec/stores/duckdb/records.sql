@@ -67,16 +67,18 @@ from rows($1 {job_row}) as n
 where j.record = n.record and j.version = n.version
 returning j.record, j.version
 
--- name: held_usage
--- the usage of some records, as it is counted
-select r.tenant, r.kind, null, count(*), sum(
-    octets(r.text) + coalesce(octets(r.title), 0) + coalesce(octets(r.data), 0)
-    + case when r.metadata = '{}' then 0 else octets(r.metadata) end), 0
-from evervec_records as r
-where r.record in list($1) and r.state <> 'deleted'
-group by r.tenant, r.kind
-union all
-select r.tenant, null, l.version, 0, 0, sum(octet_length(l.chunks) // 24)
+-- name: held_records
+-- what some records count for
+select tenant, kind, count(*), sum(
+    octets(text) + coalesce(octets(title), 0) + coalesce(octets(data), 0)
+    + case when metadata = '{}' then 0 else octets(metadata) end)
+from evervec_records
+where record in list($1) and state <> 'deleted'
+group by tenant, kind
+
+-- name: held_chunks
+-- the chunks of some records
+select r.tenant, l.version, sum(octet_length(l.chunks) // 24)
 from evervec_ledger as l
 join evervec_records as r on r.record = l.record
 where l.record in list($1)
@@ -123,12 +125,4 @@ join live as r on r.record = f.record
 where ($2::varchar is null or r.kind = $2){filter}
 group by r.record
 order by score desc, r.record
-limit $3
-
--- name: contains_text
--- with DuckDB's `contains`
-select r.record, 1.0::double from evervec_records as r
-where r.tenant = $1 and r.state = 'live' and ($2::varchar is null or r.kind = $2)
-    and contains(lower(coalesce(r.title, '') || ' ' || r.text), lower($4)){filter}
-order by r.record desc
 limit $3

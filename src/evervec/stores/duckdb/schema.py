@@ -4,42 +4,36 @@ from __future__ import annotations
 
 import re
 
-from evervec.stores.duckdb.connections import Connections, Session
+from evervec.stores.duckdb.connections import Connections
 from evervec.stores.sql.schema import Schema
+
+_KEYED = re.compile(
+    r"create table evervec_(records|jobs|pauses|sketches|notes|locks|spend|workers|asked) "
+)
+"""the tables whose keys two transactions could else insert at the same time, and small ones"""
+
+_KEY = re.compile(r"^([^,\n]+),(.*)\n    (?:primary key|unique) \([^()]*\)", re.MULTILINE)
 
 
 def _convert(statement: str) -> str:
-    """Without keys and indexes: an index would slow every write, and columns are scanned fast."""
+    """Without other keys and indexes: an index would slow every write, and columns are scanned
+    fast."""
     if "create index" in statement:
         return ""
-    lines: list[str] = []
-    for line in re.sub(r" with \([^()]*\)", "", statement).splitlines():
-        if line.startswith(("    primary key (", "    unique (")):
-            lines[-1] = lines[-1].replace(",", "", 1)
-        else:
-            lines.append(line)
-    text = "\n".join(lines).replace(" primary key", " not null")
-    counts = r"(create table (\w+) \(\n    \w+) numbered"
+    text = re.sub(r" with \([^()]*\)", "", statement).replace(" prose", " text")
+    text = text.replace(" bigint primary key", " bigint not null")
+    if not _KEYED.search(text):
+        text = _KEY.sub(r"\1\2", text)
+        text = text.replace(" primary key", " not null")
+    counts = r"(create table (\w+) \(\n    \w+) (?:numbered|counted)"
     count = r"create sequence \2_numbers;\n\1 bigint not null default nextval('\2_numbers')"
     return re.sub(counts, count, text)
 
 
-SCHEMA = Schema("evervec.stores.duckdb", _convert)
+_EXISTS = "select 1 from duckdb_tables() where table_name = 'evervec_meta' and not internal"
+SCHEMA = Schema("evervec.stores.duckdb", _convert, _EXISTS)
 
 
 def upgrade(db: Connections) -> None:
     """Upgrade the file to the latest schema; reject one that a newer evervec made."""
-    with db.file.lock:
-        with db.reading() as conn:
-            found = _version(conn)
-        SCHEMA.check(found, db.name)
-        if found == SCHEMA.latest:
-            return
-        with db.writing(durable=True) as conn:
-            SCHEMA.upgrade(conn, found, db.name)
-            conn.execute("update evervec_meta set value = $1 where key = 'schema'", [SCHEMA.latest])
-
-
-def _version(conn: Session) -> int:
-    exists = "select 1 from duckdb_tables() where table_name = 'evervec_meta' and not internal"
-    return SCHEMA.found(conn, exists, "evervec_meta")
+    SCHEMA.upgrade(db)

@@ -8,14 +8,12 @@ from typing import Any
 import duckdb
 
 from evervec.settings import Settings
-from evervec.stores.duckdb.changes import Changes
+from evervec.stores.duckdb.changes import Changes, JobWriter, Tenants
 from evervec.stores.duckdb.connections import Connections
 from evervec.stores.duckdb.engine import Engine
-from evervec.stores.duckdb.job_writer import JobWriter
 from evervec.stores.duckdb.leases import Leases
 from evervec.stores.duckdb.records import Records
 from evervec.stores.duckdb.schema import upgrade
-from evervec.stores.duckdb.tenants import Tenants
 from evervec.stores.sql.store import Parts, SqlStore
 
 _TABLES = "select table_name from duckdb_tables() where table_name like 'evervec\\_%' escape '\\'"

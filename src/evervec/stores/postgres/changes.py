@@ -14,7 +14,7 @@ import psycopg
 from evervec.model.jobs import EnqueueResult
 from evervec.stores.postgres.connections import step
 from evervec.stores.postgres.engine import SQL
-from evervec.stores.sql import changes
+from evervec.stores.sql import changes, job_writer, tenants
 from evervec.stores.sql.changes import Enqueued
 from evervec.stores.sql.engine import Connection, columns
 from evervec.stores.sql.record_rows import RecordValues, Row
@@ -35,9 +35,36 @@ _ENQUEUE_ALL = _enqueue_new("", SQL.enqueued_all)
 _ENQUEUE_SOME = _enqueue_new("on conflict (tenant, kind, id) do nothing", SQL.enqueued_some)
 
 
-class Changes(changes.Changes):
-    """The part of the store that saves what callers write."""
+class JobWriter(job_writer.JobWriter):
+    def targets(self, db: Connection, kind: str) -> list[int]:
+        targets = self.versions_of(db, kind)
+        if targets:
+            return targets
+        with self.db.aside() as aside:
+            while not targets:
+                aside.execute(self.sql.add_version, (kind,))
+                targets = self.versions_of(aside, kind)
+        return targets
 
+    def lock_records(self, conn: Connection, records: Sequence[int]) -> None:
+        conn.execute(self.sql.lock_revealed, (list(records),))
+
+
+class Tenants(tenants.Tenants):
+    """Usage is logged by triggers, so that concurrent writers do not wait for each other."""
+
+    def lock_tenant(self, conn: Connection, tenant: str) -> None:
+        conn.execute(self.sql.lock_tenant, (tenant,))
+
+    def fold_usage(self, limit: int = 10_000) -> int:
+        if not self.read(self.sql.any_usage_changes):
+            return 0
+        with self.db.writing(durable=False) as conn:
+            (folded,) = conn.execute(self.sql.fold_usage, (limit,)).fetchone()
+        return int(folded)
+
+
+class Changes(changes.Changes):
     def _need_app(self, db: Connection, kind: str) -> None:
         """Uses a separate transaction, so that processes that create a kind do not wait for the
         caller's transaction."""

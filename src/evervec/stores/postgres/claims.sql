@@ -73,6 +73,11 @@ noted as (
            coalesce(($4::integer[])[place], 0), coalesce(($5::integer[])[place], 0),
            coalesce(($6::integer[])[place], 0), $2
     from done),
+counted as (
+    insert into evervec.job_changes (tenant, version, open, done, ended, seconds, last_done)
+    select tenant, version, -count(*), count(*), count(*), sum(completed_at - started_at),
+           max(completed_at)
+    from done group by tenant, version),
 ended as (select count(*) as count from done),
 rest as (
     select coalesce(array_agg(u.job_id order by u.job_id), '{}') as job_ids,

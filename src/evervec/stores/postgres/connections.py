@@ -31,11 +31,9 @@ from evervec.errors import (
 )
 from evervec.model.deadlines import current, exceeded, interrupting, left
 from evervec.settings import Settings
-from evervec.stores.callers import driver_connection
 from evervec.stores.postgres.packing import Packed, PackedDumper, pack
-from evervec.stores.sql.engine import Cursor
+from evervec.stores.sql.connections import check_usable, closed, driver_connection
 from evervec.stores.sql.retries import CallersConflict, Conflict
-from evervec.stores.usable import check_usable, closed
 
 _SAVEPOINT = "evervec_call"
 _CUT_AFTER = 100
@@ -63,7 +61,7 @@ class Session:
     def __init__(self, raw: Raw) -> None:
         self.raw = raw
 
-    def execute(self, query: str, values: Sequence[Any] = (), *, binary: bool = False) -> Cursor:
+    def execute(self, query: str, values: Sequence[Any] = (), *, binary: bool = False) -> Any:
         """`binary`: the server returns numbers in binary form, which saves converting to text."""
         cursor = psycopg.RawCursor(self.raw, row_factory=tuple_row)
         given = pack(query, values) if values else None
@@ -75,7 +73,7 @@ class Session:
 
 
 class Connections:
-    """The connections of one process to one store."""
+    """The connections of one process to one store: a `Database`."""
 
     def __init__(self, url: str, settings: Settings) -> None:
         self.url = url
@@ -126,7 +124,6 @@ class Connections:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """A connection for queries; each statement sees what was committed before it began."""
         self._check_open()
         with self.explained(), self.pool.connection(left(self._wait)) as raw:
             if current() is None:
@@ -137,7 +134,6 @@ class Connections:
 
     @contextmanager
     def snapshot(self) -> Iterator[Session]:
-        """A connection for queries that all see the same snapshot."""
         with self.reading() as session:
             session.execute("begin isolation level repeatable read, read only")
             try:
@@ -147,12 +143,6 @@ class Connections:
 
     @contextmanager
     def writing(self, *, durable: bool, conn: Any = None) -> Iterator[Session]:
-        """One atomic transaction.
-
-        `durable`: it is on disk when this returns. Without it a crash of the server may lose the
-        latest such transactions (never a part of one), which is acceptable for work that is then
-        repeated. With `conn` it joins the caller's transaction, which the caller commits.
-        """
         if conn is not None:
             try:
                 with self.explained(), _joined(conn) as joined:
@@ -161,12 +151,6 @@ class Connections:
                 raise CallersConflict(str(error)) from error
             return
         with self.reading() as session, self._transaction(session, durable):
-            yield session
-
-    @contextmanager
-    def statement(self) -> Iterator[Session]:
-        """A connection for statements that write: each commits by itself."""
-        with self.reading() as session:
             yield session
 
     @contextmanager
@@ -202,10 +186,6 @@ class Connections:
         self._closed = True
         if self._pid == os.getpid():
             self.pool.close()
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def _check_open(self) -> None:
         check_usable(self.name, self._closed, self._pid)

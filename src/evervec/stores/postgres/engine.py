@@ -9,6 +9,7 @@ from typing import Any
 
 from evervec.stores.named import Column, Queries, expand_rows
 from evervec.stores.postgres.connections import Connections, Session
+from evervec.stores.postgres.filters import Filter
 from evervec.stores.postgres.listener import NOTIFY, Listening
 from evervec.stores.sql import engine
 from evervec.stores.sql.engine import Connection
@@ -46,6 +47,7 @@ class Engine(engine.Engine):
     """The connections, clock and notifications of one store."""
 
     sql = SQL
+    filter = Filter
     dialect = staticmethod(_dialect)
     db: Connections
 
@@ -99,6 +101,9 @@ class Engine(engine.Engine):
     def numbers(self, conn: Connection, count: int) -> Iterator[int]:
         rows = conn.execute(SQL.take_numbers, (count,)).fetchall() if count else ()
         return (number for (number,) in rows)
+
+    def touch(self, conn: Connection) -> None:
+        """Nothing to do: every transaction that writes changes `mark`."""
 
     def raise_counter(self, conn: Connection, above: int) -> None:
         conn.execute(SQL.lock_counter)  # no other session takes a number until the commit

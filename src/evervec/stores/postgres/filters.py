@@ -53,3 +53,7 @@ class Filter(filtering.Filter):
 
     def compares_number(self, op: str, value: int | float) -> str:
         return _NUMBER.format(op=op, value=f"{self.place(repr(value))}::numeric")
+
+    def contains(self, value: str) -> str:
+        test = f"strpos(item #>> '{{}}', {self.place(value)}) > 0"
+        return f"case when jsonb_typeof(item) = 'string' then {test} end"

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from evervec.model.jobs import Job, Status
+from evervec.model.reports import Stats
+from evervec.stores.postgres.block_walk import BlockWalk, tids
 from evervec.stores.postgres.engine import SQL
 from evervec.stores.sql import jobs
-from evervec.stores.sql.engine import Connection
+from evervec.stores.sql.engine import Connection, Engine
+from evervec.stores.sql.job_writer import JobWriter
 from evervec.stores.sql.jobs import JobList, JobStats
+from evervec.stores.sql.tenants import Tenants
 
-_RECENTLY = 3600.0
-"""the pace is computed from jobs done within this many seconds, if there are any"""
+_MANY_CHANGES = 10_000
+"""so many changes of the counts are added to the totals when stats are read: no worker does it"""
+_JOB_BLOCKS = 64
+"""blocks of the jobs table that one statement purges"""
+_ATTEMPTS_IN_BLOCK = 60
+_FEW_BLOCKS = 4096
+_SWEEPS = 60
 _CLAIMED = "j.job_id = any (array(select unnest(written || job_ids) from evervec.claims))"
 
 
 class Jobs(jobs.Jobs):
-    """The part of the store that reads and manages jobs."""
+    _changes_seen = 0
+
+    def __init__(self, engine: Engine, tenants: Tenants, writer: JobWriter) -> None:
+        super().__init__(engine, tenants, writer)
+        self._walk = BlockWalk()
+        self._purged_upto: dict[tuple[float, str | None, bool], int] = {}
 
     def _job_list(self, status: Status | None, id: str | None, *, in_order: bool) -> JobList:
         """With a redundant condition for a status, so that an index without the status is used."""
@@ -34,18 +48,70 @@ class Jobs(jobs.Jobs):
         (count,) = self.read_one(SQL.failed_count)
         return int(count)
 
+    def stats(self, tenant: str | None) -> Stats:
+        found = super().stats(tenant)
+        while self._changes_seen >= _MANY_CHANGES:
+            self._changes_seen -= max(self.fold_counts(), _MANY_CHANGES)
+        return found
+
     def _job_stats(self, conn: Connection, tenant: str | None) -> JobStats:
-        values = (tenant, self.engine.moment(conn) - _RECENTLY)
-        return JobStats._make(conn.execute(SQL.job_stats, values).fetchone())
+        *found, self._changes_seen = conn.execute(SQL.job_stats, (tenant,)).fetchone()
+        return JobStats._make(found)
+
+    def fold_counts(self, limit: int = 10_000) -> int:
+        with self.db.writing(durable=False) as conn:
+            (folded,) = conn.execute(SQL.fold_job_changes, (limit,)).fetchone()
+        return int(folded)
 
     def _locked(self, conn: Connection, tenant: str | None, job_id: int) -> Job:
         conn.execute(SQL.lock_job, (job_id,))
         conn.execute(SQL.lock_place, (job_id,))
         return super()._locked(conn, tenant, job_id)
 
+    # purging
+    def purge(
+        self,
+        status: Status,
+        before: float,
+        *,
+        tenant: str | None = None,
+        boxed: bool = False,
+        limit: int = 1000,
+    ) -> int:
+        """No index finds done jobs: calls with the same arguments walk the table once, each from
+        where the last one ended."""
+        if status is not Status.DONE:
+            return super().purge(status, before, tenant=tenant, boxed=boxed, limit=limit)
+        (blocks,) = self.read_one(SQL.blocks, "evervec.jobs")
+        asked, gone = (before, tenant, boxed), 0
+        block = self._purged_upto.pop(asked, 0)
+        while block < blocks and gone < limit:
+            which = (*tids(block, block + _JOB_BLOCKS), *asked, limit - gone)
+            gone += self.write(SQL.purge_done, *which)
+            if gone < limit:
+                block += _JOB_BLOCKS
+        if gone:
+            self._purged_upto = {asked: block}
+        return gone
+
+    def purge_ended(self, before: float, limit: int = 1000) -> tuple[int, int]:
+        """Attempts and jobs end together, so old jobs are found by old attempts. A small table of
+        attempts is walked in one sweep, a large one in about an hour of sweeps."""
+        (blocks,) = self.read_one(SQL.blocks, "evervec.attempts")
+        for first, end in self._walk.pieces(blocks, max(blocks // _SWEEPS, _FEW_BLOCKS)):
+            found = self.read_one(SQL.old_attempt, *tids(first, end), before)
+            if found is not None:
+                (block,) = found
+                self._walk.place = block + max(1, limit // _ATTEMPTS_IN_BLOCK)
+                with self.db.writing(durable=False) as conn:
+                    which = (*tids(block, self._walk.place), before)
+                    jobs, attempts = conn.execute(SQL.purge_ended, which).fetchone()
+                return jobs, attempts
+        return 0, 0
+
     def purge_history(self, before: float, limit: int = 1000) -> int:
+        gone = 0
         with self.db.writing(durable=False) as conn:
-            gone: int = conn.execute(SQL.purge_attempts, (before, limit)).rowcount
             found = [record for (record,) in conn.execute(SQL.forgotten, (before, limit))]
             if found:  # a job may have been added just before the lock, but not after it
                 records = [record for (record,) in conn.execute(SQL.still_without_job, (found,))]

@@ -1,10 +1,5 @@
 -- Jobs: enqueue, finish, fail, and bulk operations.
 
--- name: try_write
--- the counter is a sequence
--- writes the same value, and is rolled back
-update evervec.meta set value = value where key = 'paused'
-
 -- name: now
 select evervec.now_seconds()
 
@@ -26,23 +21,6 @@ where version in (
     select version from evervec.versions
     where version = any ($2::bigint[]) and coalesce(last_sync_at, 0) < $1::double precision - 1
     for update skip locked)
-
--- name: job_columns
--- a lease may be only in the row of its claim
-j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.claimed_seq, j.status, j.priority,
-j.attempts, j.max_attempts, j.error, j.token, j.created_at, j.scheduled_for, j.started_at,
-j.completed_at, j.lease_expires_at, j.record, j.worker, j.crashes
-from evervec.current_jobs as j
-join evervec.records as r on r.record = j.record
-
--- name: standing
--- locks in the order of the keys, so that two bulk finishes cannot deadlock
-select job_id, status, op, seq, claimed_seq, finished_seq, token, attempts, max_attempts, crashes,
-       box is not null as boxed, priority, scheduled_for, error, completed_at, started_at, lease_expires_at
-from evervec.jobs
-where job_id = any ($1::bigint[])
-order by job_id
-for update
 
 -- name: finish_untouched
 -- finishes jobs that did not change since their claim, and adds their attempts. Returns the
@@ -67,6 +45,11 @@ noted as (
            coalesce(($4::integer[])[place], 0), coalesce(($5::integer[])[place], 0),
            coalesce(($6::integer[])[place], 0), $2
     from done),
+counted as (
+    insert into evervec.job_changes (tenant, version, open, done, ended, seconds, last_done)
+    select tenant, version, -count(*), count(*), count(*), sum(completed_at - started_at),
+           max(completed_at)
+    from done group by tenant, version),
 ended as (select count(*) as count from done),
 let_go as (
     update evervec.claims as c set held = c.held - ended.count::integer
@@ -76,13 +59,22 @@ gone as (
 select case when ended.count < cardinality($3::bigint[]) then array(select job_id from done) end
 from ended
 
--- name: put_ledger
--- one statement for the whole batch
-insert into evervec.ledger as l (record, version, seq, chunks, fence)
-select * from rows($1 record bigint, version bigint, seq bigint, chunks bytea, fence bigint) as n
-on conflict (record, version) do update
-    set seq = excluded.seq, chunks = excluded.chunks, fence = excluded.fence, doubt = null
-where excluded.seq >= l.seq
+-- name: finish
+-- counts the jobs that are done
+with ended as (
+    update evervec.jobs as j
+    set status = case when j.seq > n.seq then 'pending' else 'done' end,
+        attempts = case when j.seq > n.seq then 0 else j.attempts end,
+        box = case when j.seq > n.seq then j.box end,
+        finished_seq = n.seq, completed_at = n.now, lease_expires_at = null, error = null,
+        crashes = 0
+    from rows($1 now double, seq bigint, job_id bigint) as n
+    where j.job_id = n.job_id
+    returning j.tenant, j.version, j.status, j.started_at, j.completed_at)
+insert into evervec.job_changes (tenant, version, open, done, ended, seconds, last_done)
+select tenant, version, -count(*), count(*), count(*), sum(completed_at - started_at),
+       max(completed_at)
+from ended where status = 'done' group by tenant, version
 
 -- name: expired
 -- leases are found by their claims; skips what another process recovers
@@ -120,24 +112,61 @@ where j.job_id = $1
 for update of q
 
 -- name: purge_jobs
--- each status by its partial index; skips what another process purges
--- two branches, each with its own index
+-- failed jobs are found by the partial index on `failed_at`; skips what another process purges
 delete from evervec.jobs
 where job_id = any (array(
-    select job_id from (
-        select job_id from evervec.jobs
-        where $1 = 'done' and status = 'done' and completed_at < $2
-            and ($3::text is null or tenant = $3) and ($4::boolean or box is null)
-        limit $5
-        for update skip locked) as done
-    union all
-    select job_id from (
-        select job_id from evervec.jobs
-        where $1 = 'failed' and failed_at < $2
-            and ($3::text is null or tenant = $3) and ($4::boolean or box is null)
-        limit $5
-        for update skip locked) as failed))
+    select job_id from evervec.jobs
+    where $1 = 'failed' and failed_at < $2
+        and ($3::text is null or tenant = $3) and ($4::boolean or box is null)
+    limit $5
+    for update skip locked))
 returning record
+
+-- name: blocks
+select pg_relation_size($1::text::regclass) / current_setting('block_size')::bigint
+
+-- name: purge_done
+-- done jobs in a range of blocks; skips what another process has locked
+delete from evervec.jobs
+where job_id = any (array(
+    select job_id from evervec.jobs
+    where ctid >= $1::text::tid and ctid < $2::text::tid and status = 'done'
+        and completed_at < $3 and ($4::text is null or tenant = $4) and ($5::boolean or box is null)
+    limit $6
+    for update skip locked))
+
+-- name: old_attempt
+-- the first block of a range that has an old attempt
+select (ctid::text::point)[0]::bigint from evervec.attempts
+where ctid >= $1::text::tid and ctid < $2::text::tid and finished_at < $3
+limit 1
+
+-- name: purge_ended
+-- old attempts in a range of blocks, and the done jobs of their records. The attempts of a job that
+-- another transaction has locked stay, so that the job is found again.
+with old as materialized (
+    select ctid as place, record from evervec.attempts
+    where ctid >= $1::text::tid and ctid < $2::text::tid and finished_at < $3
+    for update skip locked),
+done as materialized (
+    select job_id, record from evervec.jobs
+    where record = any (array(select record from old)) and status = 'done' and box is null
+        and completed_at < $3),
+free as materialized (
+    select job_id from evervec.jobs
+    where job_id = any (array(select job_id from done)) and status = 'done' and completed_at < $3
+    order by job_id
+    for update skip locked),
+jobs as (
+    delete from evervec.jobs where job_id = any (array(select job_id from free)) returning 1),
+gone as (
+    delete from evervec.attempts
+    where ctid = any (array(
+        select place from old
+        where record not in (
+            select record from done where job_id not in (select job_id from free))))
+    returning 1)
+select (select count(*) from jobs), (select count(*) from gone)
 
 -- name: orphans
 -- pending jobs are in `ready`
@@ -149,21 +178,6 @@ select j.job_id from evervec.jobs as j
 where j.failed_at is not null
     and not exists (select 1 from evervec.versions as v where v.version = j.version)
 limit $1
-
--- name: purge_attempts
--- skips what another process purges
-delete from evervec.attempts
-where ctid = any (array(
-    select ctid from evervec.attempts where finished_at < $1 limit $2 for update skip locked))
-
--- name: forgotten
--- locks the records: a transaction that adds one of them again waits, and then finds no row
-select r.record from evervec.records as r
-where r.state = 'deleted' and r.updated_at < $1
-    and not exists (select 1 from evervec.jobs as j where j.record = r.record)
-order by r.updated_at
-limit $2
-for update of r skip locked
 
 -- name: still_without_job
 select r.record from evervec.records as r

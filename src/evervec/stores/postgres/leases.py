@@ -12,7 +12,7 @@ from evervec.model.jobs import Job
 from evervec.stores.postgres.connections import Session
 from evervec.stores.postgres.engine import SQL, Engine
 from evervec.stores.sql import leases
-from evervec.stores.sql.engine import Connection, columns
+from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.job_rows import JobRow, Lease, company, leased_jobs
 from evervec.stores.sql.retries import retried
 from evervec.stores.sql.turns import by_tenant, in_turns
@@ -42,8 +42,6 @@ class Due(NamedTuple):
 
 
 class Leases(leases.Leases):
-    """The part of the store that workers use."""
-
     engine: Engine
     _none_expired_before = 0.0
 
@@ -59,7 +57,7 @@ class Leases(leases.Leases):
     ) -> list[Job]:
         token = secrets.token_urlsafe(12)
         holder = (token, worker, lease)
-        with self.db.statement() as conn:
+        with self.db.reading() as conn:  # the statement commits by itself
             asked = (limit, self.barred(conn, versions), _ANY if suspects else 0)
             turn = self.turns.after
             due, rows = self._claim(conn, asked, turn, holder)
@@ -107,15 +105,20 @@ class Leases(leases.Leases):
     def _finish_claimed(self, conn: Connection, token: str, finishes: Sequence[Finish]) -> set[int]:
         """Finish first the jobs whose lease is only in the claim's row, then those whose lease is
         written in their own row."""
-        by_worker: dict[str, dict[int, tuple[int, ...]]] = defaultdict(dict)
+        by_worker: dict[str, list[Finish]] = defaultdict(list)
         for f in finishes:
-            by_worker[f.worker][f.job.job_id] = (f.embedded, f.reused, f.tokens)
+            by_worker[f.worker].append(f)
         done: set[int] = set()
-        for worker, work in sorted(by_worker.items()):
+        for worker, batch in sorted(by_worker.items()):
+            work = {f.job.job_id: f for f in batch}
             for query in (SQL.finish_claimed, SQL.finish_untouched):
                 if ids := sorted(work.keys() - done):
-                    told = columns([work[id] for id in ids])
-                    told = [n if any(n) else [] for n in told]  # all zero: send no list
+                    ended = [work[id] for id in ids]
+                    counts = (
+                        [f.embedded for f in ended], [f.reused for f in ended],
+                        [f.tokens for f in ended],
+                    )  # fmt: skip
+                    told = [n if any(n) else [] for n in counts]  # all zero: send no list
                     found = conn.execute(query, (token, worker, ids, *told)).fetchone()
                     if found is not None:
                         (some,) = found

@@ -2,20 +2,23 @@
 
 A notification is only a hint. The store's own transactions do not send it, because NOTIFY makes
 commits wait for each other; a thread sends one notification afterwards for all changes since the
-last. A process that misses it, or has no connection to listen on, sees the change at its next poll.
+last, if another process listens. Those that listen hold an advisory lock, by which the thread sees
+them. A process that misses a notification, or has no connection to listen on, sees the change at
+its next poll.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
 import psycopg
 
 from evervec.errors import EvervecError
-from evervec.stores.postgres.connections import Connections
+from evervec.stores.postgres.connections import Connections, Session
 
 log = logging.getLogger("evervec")
 
@@ -23,6 +26,21 @@ NOTIFY = "notify evervec"
 _TELL = f"begin; set local synchronous_commit = off; {NOTIFY}; commit"
 """A plain NOTIFY would be synced to disk at its commit, and every other commit with a NOTIFY would
 wait for that."""
+_LOCK = (0x65766572, 1)
+"""the advisory lock of those that listen ("ever")"""
+_MARK = "select pg_advisory_lock_shared(%s, %s)"
+_OTHERS = """
+select exists (
+    select 1 from pg_locks
+    where locktype = 'advisory' and (classid, objid, objsubid) = ($1::oid, $2::oid, 2) and granted
+        and database = (select oid from pg_database where datname = current_database())
+        and pid <> $3)
+"""
+_OTHERS_HOLD = 1.0
+"""seconds for which another process is believed to listen"""
+_ALONE = 0.2
+"""seconds between two looks whether another process listens, while none does. A process that begins
+to listen reads the store first, so no change is missed."""
 _REST = 0.01
 """seconds between two notifications of one process"""
 _RETRY = 1.0
@@ -39,6 +57,8 @@ class Listening:
         self._changed = threading.Event()
         self._lock = threading.Lock()
         self._threads: dict[str, threading.Thread] = {}
+        self._own_session = 0
+        self._ask_at = 0.0
 
     def tell(self) -> None:
         """Notify the other processes soon, from a thread."""
@@ -66,16 +86,28 @@ class Listening:
             self._changed.clear()
             try:
                 with self._db.reading() as conn:
-                    conn.execute(_TELL)
+                    heard = self._others_listen(conn)
+                    if heard:
+                        conn.execute(_TELL)
+                self._stop.wait(_REST if heard else _ALONE)
             except EvervecError as error:
                 log.debug("NOTIFY failed: %s", error)
                 self._stop.wait(_RETRY)
-            self._stop.wait(_REST)
+
+    def _others_listen(self, conn: Session) -> bool:
+        if time.monotonic() >= self._ask_at:
+            (others,) = conn.execute(_OTHERS, (*_LOCK, self._own_session)).fetchone()
+            if not others:  # asked again after the next change: see `_ALONE`
+                return False
+            self._ask_at = time.monotonic() + _OTHERS_HOLD
+        return True
 
     def _listen(self) -> None:
         while not self._stop.is_set():
             try:
                 with self._db.dedicated() as conn:
+                    self._own_session = conn.info.backend_pid
+                    conn.execute(_MARK, _LOCK)
                     conn.execute("listen evervec")
                     self._heard()  # changes may have been missed before LISTEN
                     while not self._stop.is_set():

@@ -28,6 +28,11 @@ begin
     select job_id, version, scheduled_for, -priority::bigint, crashes, tenant, op,
            scheduled_for > now
     from new_jobs where status = 'pending';
+    insert into evervec.job_changes (tenant, version, ready, open, done, failed)
+    select tenant, version, count(*) filter (where status = 'pending'),
+           count(*) filter (where status in ('pending', 'processing')),
+           count(*) filter (where status = 'done'), count(*) filter (where status = 'failed')
+    from new_jobs group by tenant, version;
     return null;
 end
 $$;
@@ -38,12 +43,18 @@ set enable_seqscan = off
 as $$
 declare
     is_later boolean := new.scheduled_for > evervec.now_seconds();
+    is_new integer;
+    was_done integer := (old.status = 'done')::integer;
+    was_failed integer := (old.status = 'failed')::integer;
 begin
     if old.status <> 'pending' then
         insert into evervec.ready (job_id, version, scheduled_for, rank, crashes, tenant, op, later)
         values (new.job_id, new.version, new.scheduled_for, -new.priority::bigint, new.crashes, new.tenant,
                 new.op, is_later)
         on conflict do nothing;
+        get diagnostics is_new = row_count;
+        insert into evervec.job_changes (tenant, version, ready, open, done, failed)
+        values (new.tenant, new.version, is_new, was_done + was_failed, -was_done, -was_failed);
     else  -- lock its row in `ready`, which a claimed job does not have
         perform 1 from evervec.ready as q
         where q.later in (false, true) and (q.tenant, q.rank, q.scheduled_for, q.job_id)
@@ -70,10 +81,32 @@ language plpgsql
 set enable_seqscan = off
 as $$
 begin
-    delete from evervec.ready as q using old_jobs as o
-    where o.status = 'pending' and q.later in (false, true)
-        and (q.tenant, q.rank, q.scheduled_for, q.job_id)
-        = (o.tenant, -o.priority::bigint, o.scheduled_for, o.job_id);
+    with gone as (
+        delete from evervec.ready as q using old_jobs as o
+        where o.status = 'pending' and q.later in (false, true)
+            and (q.tenant, q.rank, q.scheduled_for, q.job_id)
+            = (o.tenant, -o.priority::bigint, o.scheduled_for, o.job_id)
+        returning q.tenant, q.version)
+    insert into evervec.job_changes (tenant, version, ready, open, done, failed)
+    select tenant, version, -count(*) filter (where status is null),
+           -count(*) filter (where status in ('pending', 'processing')),
+           -count(*) filter (where status = 'done'), -count(*) filter (where status = 'failed')
+    from (
+        select tenant, version, status from old_jobs
+        union all
+        select tenant, version, null from gone) as o
+    group by tenant, version;
+    return null;
+end
+$$;
+
+create function evervec.count_failed_job() returns trigger
+language plpgsql
+as $$
+begin
+    insert into evervec.job_changes (tenant, version, open, done, failed)
+    values (new.tenant, new.version, case when old.status = 'done' then 0 else -1 end,
+            case when old.status = 'done' then -1 else 0 end, 1);
     return null;
 end
 $$;
@@ -84,6 +117,10 @@ for each statement execute function evervec.follow_new_jobs();
 
 create trigger follow_changed after update of status, scheduled_for, priority on evervec.jobs
 for each row when (new.status = 'pending') execute function evervec.follow_changed_job();
+
+create trigger count_failed after update of status on evervec.jobs
+for each row when (new.status = 'failed' and old.status <> 'failed')
+execute function evervec.count_failed_job();
 
 create trigger follow_dropped after delete on evervec.jobs
 referencing old table as old_jobs
@@ -315,7 +352,10 @@ begin
         with taken as (
             delete from evervec.ready as q
             where q.ctid = any (places) and (chosen is null or q.job_id = any (chosen))
-            returning q.job_id),
+            returning q.job_id, q.tenant, q.version),
+        counted as (
+            insert into evervec.job_changes (tenant, version, ready)
+            select t.tenant, t.version, -count(*) from taken as t group by t.tenant, t.version),
         held as (
             select j.job_id, j.tenant::text, r.kind::text, r.id::text, j.version, j.op::text, j.seq,
                    j.priority, j.attempts, j.max_attempts, j.error, j.created_at, j.scheduled_for,

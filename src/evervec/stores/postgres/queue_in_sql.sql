@@ -79,6 +79,10 @@ begin
         finished_seq = j.claimed_seq, completed_at = now, lease_expires_at = null, error = null,
         crashes = 0
     where j.job_id = job;
+    if held.seq = held.claimed_seq then
+        insert into evervec.job_changes (tenant, version, open, done, ended, seconds, last_done)
+        values (held.tenant, held.version, -1, 1, 1, now - held.started_at, now);
+    end if;
     insert into evervec.attempts
         (record, tenant, version, attempt, seq, started_at, finished_at, outcome, worker)
     values (held.record, held.tenant, held.version, held.attempts, held.claimed_seq,

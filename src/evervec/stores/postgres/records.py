@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from evervec.stores.postgres.filters import Filter
 from evervec.stores.sql import records
 from evervec.stores.sql.records import Scores, TextQuery
 from evervec.stores.sql.words import fold, owner_word
 
 
 class Records(records.Records):
-    """The part of the store that reads records."""
-
-    filter = Filter
-
     def _ranked(self, asked: TextQuery) -> Scores:
         owner = f"'{owner_word(asked.tenant)}'"
         head = [asked.tenant, asked.kind, asked.limit, owner, *map(fold, asked.words)]

@@ -146,25 +146,16 @@ select count(*) from gone
 select pg_advisory_xact_lock(hashtextextended('evervec tenant ' || $1, 0))
 
 -- name: failed_count
-select count(*) from evervec.jobs where failed_at is not null
+select coalesce((select sum(failed) from evervec.job_counts where tenant = ''), 0)
+    + coalesce((select sum(failed) from evervec.job_changes), 0)
 
 -- name: job_stats
--- in one scan of all jobs: no index covers done jobs
-with waiting as (
-    select count(*) as count, min(scheduled_for) as oldest from evervec.ready
-    where $1::text is null or tenant = $1)
-select (select count from waiting),
-       count(*) filter (where status in ('pending', 'processing')) - (select count from waiting),
-       count(*) filter (where status = 'done'),
-       count(*) filter (where status = 'failed'),
-       count(distinct record) filter (where status in ('pending', 'processing')),
-       (select oldest from waiting),
-       max(completed_at) filter (where status = 'done'),
-       coalesce(
-           avg(completed_at - started_at) filter (where status = 'done' and completed_at > $2),
-           avg(completed_at - started_at) filter (where status = 'done'))
-from evervec.jobs
-where $1::text is null or tenant = $1
+select s.pending, s.processing, s.done, s.failed, s.records, s.oldest, s.last_done, s.pace,
+       s.unfolded
+from evervec.job_stats($1) as s
+
+-- name: fold_job_changes
+select evervec.fold_job_changes($1)
 
 -- name: waiting_since
 -- pending jobs are in `ready`
@@ -194,16 +185,3 @@ where r.tenant = $1 and r.state = 'live' and ($2::text is null or r.kind = $2)
         ilike '%' || regexp_replace($4, '([\\%_])', '\\\1', 'g') || '%'{filter}
 order by r.record desc
 limit $3
-
--- name: expected
--- subselects, so that the planner walks the records by number
-select r.record, r.tenant, r.kind, r.id, r.state, r.seq, l.seq as ledger_seq,
-       coalesce(l.fence, l.seq) as points_seq, l.doubt is not null as doubtful, l.chunks,
-       (select v.cut_since from evervec.versions as v where v.version = $1) as cut_since, j.status
-from evervec.records as r
-left join evervec.ledger as l on l.record = r.record and l.version = $1
-left join evervec.jobs as j on j.record = r.record and j.version = $1
-where r.record > $2 and r.kind = (select v.kind from evervec.versions as v where v.version = $1)
-    and ($3::text is null or r.tenant = $3)
-order by r.record
-limit $4

@@ -1,7 +1,14 @@
--- All objects are in the schema `evervec`; `schema.py` creates its table `meta`. Names are compared
--- byte by byte, as everywhere in evervec, regardless of the database's locale.
+-- All objects are in the schema `evervec`. Names are compared byte by byte, as everywhere in evervec,
+-- regardless of the database's locale.
 -- `queue.sql` has the functions for claims, `queue_in_sql.sql` the queue for programs in other
 -- languages, and `usage.sql` the limits and usage of tenants.
+
+create table evervec.meta (
+    key text collate "C" primary key,
+    value bigint
+);
+
+insert into evervec.meta (key, value) values ('schema', 0);
 
 -- One sequence for seq, record and job numbers. It does not cache: a session with cached numbers
 -- would give a later change the smaller number.
@@ -12,28 +19,8 @@ create function evervec.now_seconds() returns double precision
 language sql volatile parallel safe
 return extract(epoch from clock_timestamp())::double precision;
 
-create table evervec.records (
-    record bigint primary key,
-    seq bigint not null,
-    born bigint not null,           -- the seq that made it live; another one after a delete
-    version bigint,                 -- the caller's record version
-    weight double precision not null,
-    created_at double precision not null,
-    updated_at double precision not null,
-    tenant text collate "C" not null,
-    kind text collate "C" not null,
-    id text collate "C" not null,
-    state text collate "C" not null,  -- live, hidden (boxed, or not loaded yet), deleted
-    hash bytea,                     -- of title and text
-    title text,
-    metadata text not null,         -- JSON; jsonb would not return it unchanged
-    data text,
-    text text not null,
-    words tsvector,                 -- for a live record: the words of title, text and tenant
-    unique (tenant, kind, id)
-) with (fillfactor = 85);
-
-create index records_gone on evervec.records (updated_at) where state = 'deleted';
+-- for a live record: the words of title, text and tenant
+alter table evervec.records add column words tsvector;
 create index records_words on evervec.records using gin (words) where state = 'live';
 
 -- stems words; it has no stop words, because a text may consist only of stop words
@@ -65,6 +52,10 @@ begin
 end
 $$;
 
+-- Two callers may begin a kind at once, and the name does not tell: the first one's version may get
+-- its model's name while the second waits.
+create unique index versions_serving on evervec.versions (kind) where state = 'serving';
+
 create trigger note_added_or_dropped after insert or delete on evervec.versions
 for each row execute function evervec.note_versions();
 
@@ -73,18 +64,7 @@ after update of state, name, provider, model, dimensions, chunker, app, cut_sinc
 on evervec.versions
 for each row execute function evervec.note_versions();
 
--- attached tables of the application, and the keys that their triggers log
-create table evervec.attached (
-    kind text collate "C" primary key,
-    definition text not null,
-    position text,                  -- the key up to which old rows are enqueued; null: all
-    -- A row whose key or tenant is not valid for a record is skipped: the id of one such row as an
-    -- example (null: none is known), and how many were skipped since the first.
-    unfit text,
-    times_unfit bigint not null default 0
-);
-
--- Rows are short-lived and never looked up one by one, so the table has no index.
+-- The keys that the triggers of attached tables log. Rows are short-lived and never looked up one by one, so the table has no index.
 create table evervec.changes (
     kind text collate "C" not null,
     tenant text collate "C",
@@ -94,49 +74,10 @@ create table evervec.changes (
 -- With a publication for all tables, PostgreSQL deletes only from tables with a replica identity.
 alter table evervec.changes replica identity full;
 
--- A row is updated twice. No index covers the columns that a worker writes, and the fill factor
--- leaves room on each page for the updated rows, so updates touch no index (HOT updates).
-create table evervec.jobs (
-    job_id bigint primary key,
-    record bigint not null,
-    version bigint not null,
-    seq bigint not null,
-    claimed_seq bigint,
-    finished_seq bigint,            -- the latest seq that was finished
-    scheduled_for double precision not null,
-    created_at double precision not null,
-    started_at double precision,
-    completed_at double precision,
-    lease_expires_at double precision,
-    priority integer not null,
-    attempts integer not null default 0,
-    crashes integer not null default 0,
-    max_attempts integer not null,
-    tenant text collate "C" not null,
-    op text collate "C" not null,
-    status text collate "C" not null,
-    token text collate "C",
-    worker text,
-    error text,
-    box text,
-    -- The seq of the add that filled the box. The record that is read from the box keeps this seq,
-    -- even if its job was enqueued again since. Null: the job's own seq.
-    box_seq bigint,
-    trace text,                     -- the caller's trace (W3C traceparent), continued by the worker
-    -- an indexed column that does not change when a claimed job is done
-    failed_at double precision
-        generated always as (case when status = 'failed' then completed_at end) stored,
-    unique (record, version)
-) with (
-    fillfactor = 40,
-    autovacuum_vacuum_scale_factor = 0.01,
-    autovacuum_vacuum_threshold = 5000,
-    autovacuum_vacuum_cost_delay = 0
-);
-
+-- an indexed column that does not change when a claimed job is done
+alter table evervec.jobs add column failed_at double precision
+    generated always as (case when status = 'failed' then completed_at end) stored;
 create index jobs_failed on evervec.jobs (failed_at, tenant) where failed_at is not null;
--- BRIN keeps only the minimum and maximum of a range of pages, which rarely change
-create index jobs_completed on evervec.jobs using brin (completed_at);
 
 -- The jobs that can be claimed, in a narrow table that triggers on `jobs` keep in step. They are
 -- ordered by tenant, and by priority within a tenant (`rank`: the lowest first). Jobs that are not
@@ -184,25 +125,6 @@ alter table evervec.claims
 
 create index claims_expire on evervec.claims (expires_at);
 
-create table evervec.attempts (
-    number bigint generated always as identity,
-    record bigint not null,
-    version bigint not null,
-    seq bigint not null,
-    started_at double precision,
-    finished_at double precision not null,
-    attempt integer not null,
-    chunks_embedded integer not null default 0,
-    chunks_reused integer not null default 0,
-    tokens integer not null default 0,
-    tenant text collate "C" not null,
-    outcome text collate "C" not null,
-    worker text not null,
-    error text
-);
-
-create index attempts_record on evervec.attempts (record);
-create index attempts_finished on evervec.attempts using brin (finished_at);
 alter table evervec.attempts replica identity full;  -- as for changes: the table has no key
 
 -- The store's own index has a table `points_<version>` for each collection, created with its first
@@ -212,9 +134,4 @@ create table evervec.removals (
     record bigint not null,
     seq bigint not null,
     primary key (version, record)
-);
-
--- Paused tenants, whose jobs are not claimed; the empty name stands for all tenants.
-create table evervec.pauses (
-    tenant text collate "C" primary key
 );

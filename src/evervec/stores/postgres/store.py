@@ -6,15 +6,13 @@ import time
 from collections.abc import Mapping
 
 from evervec.settings import Settings
-from evervec.stores.postgres.changes import Changes
+from evervec.stores.postgres.changes import Changes, JobWriter, Tenants
 from evervec.stores.postgres.connections import Connections
 from evervec.stores.postgres.engine import SQL, Engine
-from evervec.stores.postgres.job_writer import JobWriter
 from evervec.stores.postgres.jobs import Jobs
 from evervec.stores.postgres.leases import Leases
 from evervec.stores.postgres.records import Records
 from evervec.stores.postgres.schema import upgrade
-from evervec.stores.postgres.tenants import Tenants
 from evervec.stores.postgres.versions import Versions
 from evervec.stores.sql.store import Parts, SqlStore
 

@@ -9,8 +9,6 @@ from evervec.stores.sql.engine import Connection
 
 
 class Versions(versions.Versions):
-    """The part of the store that knows which model made which vectors."""
-
     def track_unaware(self, version: int, state: str = "building") -> bool:
         """The first call in a state saves a list of the open transactions; later transactions see
         the new state. A transaction that is prepared meanwhile gets a new identity. Therefore, when

@@ -16,10 +16,3 @@ where database = current_database()
 
 -- name: halt_finishes
 lock table evervec.ledger in share mode
-
--- name: held_version
--- a lease may be only in the row of its claim
--- whether a worker holds a job of a version
-select exists (
-    select 1 from evervec.current_jobs
-    where version = $1 and status = 'processing' and lease_expires_at > $2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from evervec.model.jobs import EnqueueResult, Op, Ticket
@@ -96,13 +96,16 @@ class Changes(Part):
         kind: str,
         ids: Sequence[str],
         conn: Any = None,
-        if_seq: int | None = None,
+        if_seq: Mapping[str, int] | None = None,
     ) -> list[Ticket]:
         with self.db.writing(durable=True, conn=conn) as db:
             now = self.engine.moment(db)
             targets = self._writer.versions_of(db, kind)
             rows = self._known(db, tenant, kind, set(ids), targets[0]) if targets else {}
-            gone = [r for r in rows.values() if r.can_be_deleted and if_seq in (None, r.seq)]
+            gone = [
+                row for row in rows.values()
+                if row.can_be_deleted and (if_seq is None or if_seq[row.id] == row.seq)
+            ]  # fmt: skip
             if gone:
                 numbers = self.engine.numbers(db, len(gone) * (1 + len(targets)))
                 for row in gone:
@@ -163,6 +166,7 @@ class Changes(Part):
 
     def _update_quietly(self, db: Connection, values: list[Values]) -> None:
         """Change what is neither searched nor embedded."""
+        self.engine.touch(db)
         self.engine.each(db, self.sql.update_quietly, values)
 
     def remove(self, db: Connection, tenant: str, gone: list[tuple[int, int]], now: float) -> None:
@@ -271,7 +275,7 @@ class Changes(Part):
                 self._writer.put_again(conn, tenant, kind, version, now, jobs)
             if forget:
                 reopened = [record for record, *_ in found]
-                with self._tenants.counting(conn, reopened):
+                with self._tenants.counting_chunks(conn, reopened):
                     entries = [(record, version, 1 << 62) for record in reopened]
                     self.engine.each(conn, self.sql.drop_ledger, entries)
         self.engine.wake()

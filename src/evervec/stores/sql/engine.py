@@ -11,20 +11,11 @@ from typing import Any, ClassVar, Protocol
 from evervec.model.jobs import Job
 from evervec.stores.named import Queries
 from evervec.stores.sql.catalogue import Catalogue
+from evervec.stores.sql.filters import Filter
 from evervec.stores.sql.job_rows import JobRow, make_jobs
 
 Values = tuple[Any, ...]
 """the parameters of a statement for one row"""
-
-
-class Cursor(Protocol):
-    """The result of a statement."""
-
-    @property
-    def rowcount(self) -> int: ...
-    def fetchone(self) -> Any: ...
-    def fetchall(self) -> list[Any]: ...
-    def __iter__(self) -> Iterator[Any]: ...
 
 
 class Connection(Protocol):
@@ -37,9 +28,17 @@ class Connection(Protocol):
 class Database(Protocol):
     """The connections of one process to one store."""
 
-    def reading(self) -> AbstractContextManager[Any]: ...
-    def snapshot(self) -> AbstractContextManager[Any]: ...
-    def writing(self, *, durable: bool, conn: Any = None) -> AbstractContextManager[Any]: ...
+    def reading(self) -> AbstractContextManager[Any]:
+        """A connection for queries; each statement sees what was committed before it began."""
+
+    def snapshot(self) -> AbstractContextManager[Any]:
+        """A connection for queries that all see the same snapshot."""
+
+    def writing(self, *, durable: bool, conn: Any = None) -> AbstractContextManager[Any]:
+        """One atomic transaction. `durable`: it is on disk when this returns. Without it a crash
+        may lose the latest such transactions (never a part of one), which is acceptable for work
+        that is then repeated. With `conn` it joins the caller's transaction, which the caller
+        commits."""
 
 
 class _Undone(Exception):
@@ -51,6 +50,8 @@ class Engine(ABC):
     a batch as arrays, one per column."""
 
     sql: ClassVar[Queries]
+    filter: ClassVar[type[Filter]]
+    """how it reads JSON"""
     db: Any
     """the engine's `Database`"""
 
@@ -83,6 +84,10 @@ class Engine(ABC):
 
     def fresh_number(self, conn: Connection) -> int:
         return next(self.numbers(conn, 1))
+
+    def touch(self, conn: Connection) -> None:
+        """Change `mark`: caches of records or versions are no longer valid."""
+        self.fresh_number(conn)
 
     @abstractmethod
     def raise_counter(self, conn: Connection, above: int) -> None:

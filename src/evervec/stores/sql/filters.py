@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from evervec.model.filters import Condition, Conditions, Scalar, Wanted, matches
+from evervec.model.filters import Condition, Conditions, Group, Scalar, Wanted, matches
 
 COMPARE = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
@@ -55,12 +55,22 @@ class Filter(ABC):
     @abstractmethod
     def compares_number(self, op: str, value: int | float) -> str: ...
 
-    def _clause(self, c: Condition) -> str:
+    @abstractmethod
+    def contains(self, value: str) -> str:
+        """Whether it is a text with this part."""
+
+    def _clause(self, c: Condition | Group) -> str:
+        """A test that is never null, so that it can be negated."""
+        if isinstance(c, Group):
+            parts = (" or " if c.op == "or" else " and ").join(map(self._clause, c.parts)) or "true"
+            return f"not ({parts})" if c.op == "not" else f"({parts})"
         if "\0" in c.field:  # no record has it, and not every engine accepts it in a query
             return "true" if matches({}, [c]) else "false"
         if c.op in ("eq", "ne", "in"):
             equal = self._equal(c.field, c.values)
             return f"not {equal}" if c.op == "ne" else equal
+        if c.op == "contains":
+            return self.items(c.field, self.contains(c.value)) if "\0" not in c.value else "false"
         return self.items(c.field, self._compared(COMPARE[c.op], c.value))
 
     def _equal(self, field: str, values: Sequence[Scalar]) -> str:

@@ -171,32 +171,35 @@ def check_read(jobs: Iterable[Job], loaded: Container[str]) -> None:
             )
 
 
-def done_row(f: Finish, now: float) -> tuple[Any, ...]:
-    """The row of the attempt for a finish."""
-    job = f.job
+def attempt_row(
+    job: Job,
+    outcome: Outcome,
+    worker: str,
+    error: str | None,
+    now: float,
+    done: Finish | None = None,
+) -> tuple[Any, ...]:
+    """The row of an attempt; `done`: the finish that ended it."""
+    seq = job.claimed_seq if done is None else done.seq
+    work = (0, 0, 0) if done is None else (done.embedded, done.reused, done.tokens)
+    began = job.started_at.timestamp() if job.started_at else None
     return (
-        job.record, job.tenant, job.version, job.attempts, f.seq, _began(job), now, "done",
-        f.embedded, f.reused, f.tokens, f.worker, None,
+        job.record, job.tenant, job.version, job.attempts, seq, began, now, outcome.value, *work,
+        worker, error and clean(error),
     )  # fmt: skip
 
 
-def attempt_row(
-    job: Job, outcome: Outcome, worker: str, error: str | None, now: float
-) -> tuple[Any, ...]:
-    """The row of the attempt for a failure or a crash."""
+def put_back_row(job: Job, end: JobState) -> tuple[Any, ...]:
+    """The values of `put_back`: a job that is not done, as it is after an attempt."""
     return (
-        job.record, job.tenant, job.version, job.attempts, job.claimed_seq, _began(job), now,
-        outcome.value, 0, 0, 0, worker, error and clean(error),
+        end.status.value, end.scheduled_for, end.attempts, end.crashes, clean(end.error or ""),
+        end.completed_at, job.job_id,
     )  # fmt: skip
 
 
 def clean(error: str) -> str:
     """An error's text without NUL, which not every engine accepts."""
     return error.replace("\0", " ")
-
-
-def _began(job: Job) -> float | None:
-    return job.started_at.timestamp() if job.started_at else None
 
 
 def loaded(row: tuple[Any, ...]) -> Loaded | Unreadable | None:

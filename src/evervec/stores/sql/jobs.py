@@ -139,6 +139,9 @@ class Jobs(Part):
         others = (sql.unique_records, sql.oldest_pending, sql.last_done, sql.recent_pace)
         return JobStats(*counts, *(one(query, tenant) for query in others))
 
+    def fold_counts(self, limit: int = 10_000) -> int:
+        return 0
+
     def failed_count(self) -> int:
         (count,) = self.read_one(self.sql.count_status, Status.FAILED.value, None)
         return int(count)
@@ -257,7 +260,7 @@ class Jobs(Part):
 
     def _forsake(self, conn: Connection, records: Sequence[int]) -> None:
         """Mark records as deleted that lost their job before they appeared."""
-        with self._tenants.counting(conn, records):
+        with self._tenants.counting_records(conn, records):
             conn.execute(self.sql.forsake, (self.engine.listed(records),))
 
     def _note_jobless(self, conn: Connection, records: Sequence[int]) -> None:
@@ -277,9 +280,16 @@ class Jobs(Part):
                     conn.execute(self.sql.set_note, (least, JOBLESS.name, revision)).rowcount == 1
                 )
 
-    def purge_history(self, before: float, limit: int = 1000) -> int:
+    def purge_ended(self, before: float, limit: int = 1000) -> tuple[int, int]:
         with self.db.writing(durable=False) as conn:
-            gone: int = conn.execute(self.sql.purge_attempts, (before, limit)).rowcount
+            which = (Status.DONE.value, before, None, False, limit)
+            jobs = len(conn.execute(self.sql.purge_jobs, which).fetchall())
+            attempts = conn.execute(self.sql.purge_attempts, (before, limit)).rowcount
+        return jobs, attempts
+
+    def purge_history(self, before: float, limit: int = 1000) -> int:
+        gone = 0
+        with self.db.writing(durable=False) as conn:
             removals = conn.execute(self.sql.purge_removed, (before, limit)).fetchall()
             if removals:
                 conn.execute(self.sql.removals_purged, max(removals))
@@ -288,7 +298,7 @@ class Jobs(Part):
             if records := [record for (record,) in found]:
                 listed = (self.engine.listed(records),)
                 conn.execute(self.sql.forget_points, listed)
-                with self._tenants.counting(conn, records):
+                with self._tenants.counting_chunks(conn, records):
                     conn.execute(self.sql.forget_ledger, listed)
                 gone += conn.execute(self.sql.forget_records, listed).rowcount
         return gone

@@ -88,6 +88,13 @@ select * from rows($1 record bigint, tenant text, version bigint, attempt intege
                    started_at double, finished_at double, outcome text, embedded integer,
                    reused integer, tokens integer, worker text, error text) as n
 
+-- name: put_ledger
+insert into evervec_ledger as l (record, version, seq, chunks, fence)
+select * from rows($1 record bigint, version bigint, seq bigint, chunks bytea, fence bigint) as n
+on conflict (record, version) do update
+    set seq = excluded.seq, chunks = excluded.chunks, fence = excluded.fence, doubt = null
+where excluded.seq >= l.seq
+
 -- name: drop_ledger
 delete from evervec_ledger as l
 using rows($1 record bigint, version bigint, seq bigint) as n
@@ -163,16 +170,19 @@ where status = 'failed' and version not in (select version from evervec_versions
 limit $1
 
 -- name: standing
+-- locks in the order of the keys, so that two bulk finishes cannot deadlock
 select job_id, status, op, seq, claimed_seq, finished_seq, token, attempts, max_attempts, crashes,
        box is not null as boxed, priority, scheduled_for, error, completed_at, started_at, lease_expires_at
 from evervec_jobs
 where job_id in list($1)
+order by job_id
+for update
 
 -- name: job_columns
 j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.claimed_seq, j.status, j.priority,
 j.attempts, j.max_attempts, j.error, j.token, j.created_at, j.scheduled_for, j.started_at,
 j.completed_at, j.lease_expires_at, j.record, j.worker, j.crashes
-from evervec_jobs as j
+from evervec_current_jobs as j
 cross join evervec_records as r on r.record = j.record
 
 -- name: touch_versions
@@ -180,7 +190,7 @@ update evervec_versions set last_sync_at = $1 where version in list($2)
 
 -- name: try_write
 -- writes the same value, and is rolled back
-update evervec_meta set value = value where key = 'counter'
+update evervec_meta set value = value where key = 'schema'
 
 -- name: forget_points
 delete from evervec_points where record in list($1)
@@ -205,11 +215,13 @@ update evervec_meta set value = case when value > $1 then value else $1 end
 where key = 'removals_purged'
 
 -- name: forgotten
+-- locks the records: a transaction that adds one of them again waits, and then finds no row
 select r.record from evervec_records as r
 where r.state = 'deleted' and r.updated_at < $1
     and not exists (select 1 from evervec_jobs as j where j.record = r.record)
 order by r.updated_at
 limit $2
+for update of r skip locked
 
 -- name: forsake
 -- records that never appeared and have no job that could make them appear

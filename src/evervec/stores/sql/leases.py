@@ -24,11 +24,11 @@ from evervec.stores.sql.job_rows import (
     attempt_row,
     check_read,
     clean,
-    done_row,
     holds,
     leased_jobs,
     loaded,
     must_last,
+    put_back_row,
     standing_of,
     together,
     unread,
@@ -235,7 +235,11 @@ class Leases(Part):
         good += [f for f in held if f.seq >= born.get(f.job.record, 0)]
         if held:
             self.engine.each(conn, self.sql.finish, [(now, f.seq, f.job.job_id) for f in held])
-            self.engine.each(conn, self.sql.add_attempts, [done_row(f, now) for f in held])
+            self.engine.each(
+                conn,
+                self.sql.add_attempts,
+                [attempt_row(f.job, Outcome.DONE, f.worker, None, now, f) for f in held],
+            )
         repeated = {f.job.job_id for f in finishes if was_finished(standing, f)}
         return repeated.union(f.job.job_id for f in held)
 
@@ -269,12 +273,13 @@ class Leases(Part):
                     kept.append((c.record, c.version, c.seq, pack_chunks(f.chunks), f.fence))
                 else:
                     dropped.append((c.record, c.version, c.seq))
-        with self._tenants.counting(conn, [change.record for change in changes]):
+        with self._tenants.counting_chunks(conn, [change.record for change in changes]):
             self.engine.each(conn, self.sql.put_ledger, sorted(kept))
             self.engine.each(conn, self.sql.drop_ledger, sorted(dropped))
 
     def _reveal(self, conn: Connection, finishes: Sequence[Finish], now: float) -> None:
         """Make boxed and loaded records appear, unless a newer change came first."""
+        self.engine.touch(conn)
         wanted = self.engine.listed(f.job.record for f in finishes)
         known = {
             record: Row("", record, state, seq, created_at=created, version=version, born=born,
@@ -311,7 +316,7 @@ class Leases(Part):
                     ends.append(None)
                     continue
                 end = fail(standing[f.job.job_id], f.error, f.retry_at, now)
-                back.append(_put_back_row(f.job, end))
+                back.append(put_back_row(f.job, end))
                 outcome = Outcome.FAILED if end.status is Status.FAILED else Outcome.RETRY
                 attempts.append(attempt_row(f.job, outcome, f.worker, f.error, now))
                 ends.append(end.status)
@@ -353,7 +358,7 @@ class Leases(Part):
             standing = self._written(conn, jobs)
             for job in jobs:
                 end = expire(standing[job.job_id], now)
-                back.append(_put_back_row(job, end))
+                back.append(put_back_row(job, end))
                 crashed = attempt_row(job, Outcome.CRASHED, job.worker or "", end.error, now)
                 attempts.append(crashed)
             self.engine.each(conn, self.sql.put_back, back)
@@ -390,10 +395,3 @@ class Leases(Part):
     def _written(self, conn: Connection, jobs: Sequence[Job]) -> dict[int, JobState]:
         wanted = self.engine.listed(job.job_id for job in jobs)
         return dict(map(standing_of, conn.execute(self.sql.standing, (wanted,)).fetchall()))
-
-
-def _put_back_row(job: Job, end: JobState) -> Values:
-    return (
-        end.status.value, end.scheduled_for, end.attempts, end.crashes, clean(end.error or ""),
-        end.completed_at, job.job_id,
-    )  # fmt: skip

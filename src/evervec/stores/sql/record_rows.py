@@ -35,6 +35,7 @@ class Row:
     job_status: str | None = None
     job_op: str | None = None
     boxed: bool = False
+    """a version has a box that would replace the content"""
     ledger_seq: int | None = None
     # what the batch does with it
     draft: Draft | None = None
@@ -85,7 +86,7 @@ class Row:
     def can_be_deleted(self) -> bool:
         """Whether it is live, or a job may still make it appear."""
         will_appear = self.job_op in (Op.OPEN, Op.LOAD) and self.job_status != Status.DONE
-        return self.state == "live" or will_appear
+        return self.state == "live" or self.boxed or will_appear
 
     def shown(self, draft: Draft, now: float, words: tuple[str, str]) -> RecordValues:
         """The record with this draft, visible; `words`: title and text in the form that is indexed

@@ -6,7 +6,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import starmap
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from evervec.model.basics import as_datetime
 from evervec.model.filters import Conditions
@@ -14,7 +14,6 @@ from evervec.model.jobs import Status
 from evervec.model.records import Record
 from evervec.stores.ledger import unpack_chunks
 from evervec.stores.sql.engine import Part
-from evervec.stores.sql.filters import Filter
 from evervec.stores.sql.words import part_of_text, terms
 from evervec.stores.values import Candidate, Digest, Expected, Found, Typed
 
@@ -35,9 +34,6 @@ class TextQuery(NamedTuple):
 
 class Records(Part):
     """The part of the store that reads records. Each engine has its own full-text search."""
-
-    filter: ClassVar[type[Filter]]
-    """how the engine reads JSON"""
 
     def get(self, tenant: str, kind: str, id: str) -> Record | None:
         query = f"select {self.sql.record_columns}\n{self.sql.record}"
@@ -61,13 +57,17 @@ class Records(Part):
         if after is not None:
             values += after
             tests.append(f"(r.kind, r.id) > (${len(values) - 1}, ${len(values)})")
-        given = self.filter(filter, len(values))
+        given = self.engine.filter(filter, len(values))
         shown = "true" if embedded is None else "embedded" if embedded else "not embedded"
         query = self.engine.dialect(
             f"select * from (select {self.sql.record_columns} where {' and '.join(tests)}"
             f"{given.clause}) as f where {shown} order by kind, id limit $2"
         )
         return list(map(_record, self.read(query, *values, *given.values)))
+
+    def count(self, tenant: str, kind: str | None, filter: Conditions) -> int:
+        ((count,),) = self._matching(self.sql.count_records, [tenant, kind], filter)
+        return int(count)
 
     # search
     def search_text(
@@ -90,9 +90,9 @@ class Records(Part):
     def _ranked(self, asked: TextQuery) -> Scores:
         """The live records that contain words or phrases, the best first."""
 
-    def _matching(self, query: str, head: list[Any], conditions: Conditions) -> Scores:
+    def _matching(self, query: str, head: list[Any], conditions: Conditions) -> list[Any]:
         """The rows of a query that is filtered by metadata; `head`: its other parameters."""
-        given = self.filter(conditions, len(head))
+        given = self.engine.filter(conditions, len(head))
         return self.read(query.replace("{filter}", given.clause), *head, *given.values)
 
     def candidates(self, tenant: str, records: Sequence[int]) -> dict[int, Candidate]:

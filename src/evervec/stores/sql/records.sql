@@ -45,6 +45,10 @@ where r.record > $1 and r.kind = $2 and r.state = 'live' and r.data is not null
 order by r.record
 limit $3
 
+-- name: count_records
+select count(*) from evervec_records as r
+where r.tenant = $1 and r.state = 'live' and ($2::text is null or r.kind = $2){filter}
+
 -- name: stray_boxes
 -- boxes whose version does not serve
 select j.job_id, j.record, j.tenant, coalesce(j.box_seq, j.seq) as seq, j.priority,
@@ -96,7 +100,7 @@ select r.tenant, r.kind, r.id, r.state, r.seq, r.born, j.status, j.finished_seq,
            as to_appear,
        exists (select 1 from evervec_jobs as o
                where o.record = r.record and o.status in ('pending', 'processing')) as waits
-from rows($1 tenant text, kind text, id text) as k
+from listed rows($1 tenant text, kind text, id text) as k
 cross join evervec_records as r on r.tenant = k.tenant and r.kind = k.kind and r.id = k.id
 left join evervec_versions as s on s.kind = r.kind and s.state = 'serving'
 left join evervec_jobs as j on j.record = r.record and j.version = s.version
@@ -108,9 +112,13 @@ from evervec_records as r
 where r.record in list($1)
 
 -- name: known_records
+-- a box may be with any version, until it is passed on to the serving one
 select r.id, r.record, r.state, r.seq, r.hash, r.weight, r.created_at, r.updated_at, r.version,
        r.metadata, r.data, r.born, j.job_id, j.status as job_status, j.op as job_op,
-       j.box is not null as boxed, l.seq as ledger_seq
+       exists (select 1 from evervec_jobs as o
+               where o.record = r.record and o.box is not null
+                   and coalesce(o.box_seq, o.seq) >= r.seq) as boxed,
+       l.seq as ledger_seq
 from evervec_records as r
 left join evervec_jobs as j on j.record = r.record and j.version = $3
 left join evervec_ledger as l on l.record = r.record and l.version = $3 and l.doubt is null
@@ -129,13 +137,15 @@ group by v.version, v.kind, v.name
 insert into evervec_versions (version, kind, state, created_at) values ($1, $2, 'serving', $3)
 
 -- name: expected
+-- subselects, so that planners walk the records by number
 select r.record, r.tenant, r.kind, r.id, r.state, r.seq, l.seq as ledger_seq,
-       coalesce(l.fence, l.seq) as points_seq, l.doubt is not null as doubtful, l.chunks, v.cut_since, j.status
-from evervec_versions as v
-cross join evervec_records as r on r.kind = v.kind
-left join evervec_ledger as l on l.record = r.record and l.version = v.version
-left join evervec_jobs as j on j.record = r.record and j.version = v.version
-where v.version = $1 and r.record > $2 and ($3::text is null or r.tenant = $3)
+       coalesce(l.fence, l.seq) as points_seq, l.doubt is not null as doubtful, l.chunks,
+       (select v.cut_since from evervec_versions as v where v.version = $1) as cut_since, j.status
+from evervec_records as r
+left join evervec_ledger as l on l.record = r.record and l.version = $1
+left join evervec_jobs as j on j.record = r.record and j.version = $1
+where r.record > $2 and r.kind = (select v.kind from evervec_versions as v where v.version = $1)
+    and ($3::text is null or r.tenant = $3)
 order by r.record
 limit $4
 
@@ -158,3 +168,10 @@ select r.record, l.chunks
 from evervec_records as r
 join evervec_ledger as l on l.record = r.record and l.version in list($2) and l.seq >= r.seq
 where r.record in list($1)
+
+-- name: contains_text
+select r.record, 1.0::double from evervec_records as r
+where r.tenant = $1 and r.state = 'live' and ($2::text is null or r.kind = $2)
+    and instr(lower(coalesce(r.title, '') || ' ' || r.text), lower($4)) > 0{filter}
+order by r.record desc
+limit $3

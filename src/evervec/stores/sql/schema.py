@@ -1,8 +1,11 @@
 """One runner for the schemas of all engines.
 
-`schema.sql` here has the tables that are alike in every engine. With the engine's own `schema.sql`,
-and any other files that it names, it creates a new store: schema 1. `upgrade_N.sql` upgrades a store from schema N-1 to N. All missing steps run in one transaction, under a lock that the engine takes: processes that open a store at the same time run them only once,
-and a process that is killed midway leaves the store unchanged.
+`schema.sql` here has the tables that are alike in every engine, and `points_schema.sql` those of an
+index in the store's own file. With the engine's own `schema.sql`, and any other files that it
+names, they create a new store: schema 1. `upgrade_N.sql` upgrades a store from schema N-1 to N. All
+missing steps run in one transaction, under a lock that the engine takes: processes that open a
+store at the same time run them only once, and a process that is killed midway leaves the store
+unchanged.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any
 
 from evervec.errors import StoreError
 from evervec.stores.sql.engine import Connection
@@ -23,40 +27,45 @@ class Schema:
     """where its files are"""
     convert: Callable[[str], str]
     """converts a statement of the shared schema to the engine's dialect"""
+    exists: str
+    """a query that finds a row once the store has its tables"""
     files: tuple[str, ...] = ("schema.sql",)
     latest: int = 1
+    shared: tuple[str, ...] = ("schema.sql", "points_schema.sql")
+    meta: str = "evervec_meta"
 
-    def upgrade(self, conn: Connection, found: int, store: str) -> None:
-        """Run the missing steps, within a transaction. Raises `StoreError` for a store of a newer
-        evervec."""
-        self.check(found, store)
-        for number in range(found + 1, self.latest + 1):
-            for statement in self.statements(number):
-                conn.execute(statement)
+    def upgrade(self, db: Any, prepare: Callable[[Any], object] = lambda conn: None) -> None:
+        """Run the missing steps in one transaction, after `prepare`. Raises `StoreError` for a
+        store of a newer evervec."""
+        with db.reading() as conn:
+            if self.found(conn) == self.latest:
+                return
+        with db.writing(durable=True) as conn:
+            prepare(conn)
+            found = self.found(conn)  # another process may have been faster
+            if found > self.latest:
+                raise StoreError(
+                    f"{db.name} was made by a newer evervec (its schema is {found}, this version "
+                    f"knows {self.latest}): upgrade evervec, or open another store"
+                )
+            for number in range(found + 1, self.latest + 1):
+                for statement in self.statements(number):
+                    conn.execute(statement)
+            conn.execute(f"update {self.meta} set value = {self.latest} where key = 'schema'")
 
-    @staticmethod
-    def found(conn: Connection, exists: str, meta: str) -> int:
-        """The schema of a store: 0 if `exists` finds no table `meta`."""
-        if conn.execute(exists).fetchone() is None:
+    def found(self, conn: Connection) -> int:
+        """The schema of a store; 0: it has none yet."""
+        if conn.execute(self.exists).fetchone() is None:
             return 0
-        query = f"select value from {meta} where key = 'schema'"
+        query = f"select value from {self.meta} where key = 'schema'"
         (value,) = conn.execute(query).fetchone() or (0,)
         return int(value)
-
-    def check(self, found: int, store: str) -> None:
-        """Reject a store that was created by a newer evervec."""
-        if found > self.latest:
-            raise StoreError(
-                f"{store} was made by a newer evervec (its schema is {found}, this version knows "
-                f"{self.latest}): upgrade evervec, or open another store"
-            )
 
     def statements(self, number: int) -> Iterator[str]:
         """The statements of one step."""
         names = self.files if number == 1 else (f"upgrade_{number}.sql",)
-        if number == 1:
-            shared = files("evervec.stores.sql").joinpath("schema.sql").read_text("utf-8")
-            for statement in split(shared):
+        for name in self.shared if number == 1 else ():
+            for statement in split(files("evervec.stores.sql").joinpath(name).read_text("utf-8")):
                 yield from split(self.convert(statement))
         for name in names:
             yield from split(files(self.package).joinpath(name).read_text("utf-8"))

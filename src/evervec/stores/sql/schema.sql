@@ -1,5 +1,101 @@
 -- The tables that are alike in every engine, in a neutral form that `schema.py` of each converts.
--- An engine's own `schema.sql` has the others. `numbered` is a key that counts up.
+-- An engine's own `schema.sql` has the others, and further columns. `numbered` is a key that counts
+-- up, `counted` a number that counts up and need not be a key; `prose` is text that is not compared.
+-- Small columns come before large ones, so that reading them never touches overflow pages.
+
+create table evervec_records (
+    record bigint primary key,
+    seq bigint not null,
+    born bigint not null,           -- the seq with which it last appeared
+    version bigint,                 -- the caller's record version
+    weight double not null,
+    created_at double not null,
+    updated_at double not null,
+    tenant text not null,
+    kind text not null,
+    id text not null,
+    state text not null,            -- live, hidden (boxed, or not loaded yet), deleted
+    hash bytea,                     -- of title and text
+    title prose,
+    metadata prose not null,        -- JSON, as it was given
+    data prose,
+    text prose not null,
+    unique (tenant, kind, id)
+) with (fillfactor = 85);
+
+create index evervec_records_gone on evervec_records (updated_at) where state = 'deleted';
+
+-- In PostgreSQL a row is updated twice. No index covers the columns that a worker writes, and the
+-- fill factor leaves room on each page for the updated rows, so updates touch no index (HOT updates).
+create table evervec_jobs (
+    job_id bigint primary key,
+    record bigint not null,
+    version bigint not null,
+    seq bigint not null,
+    claimed_seq bigint,
+    finished_seq bigint,            -- the latest seq that was finished
+    scheduled_for double not null,
+    created_at double not null,
+    started_at double,
+    completed_at double,
+    lease_expires_at double,
+    priority integer not null,
+    attempts integer not null default 0,
+    crashes integer not null default 0,
+    max_attempts integer not null,
+    tenant text not null,
+    op text not null,
+    status text not null,
+    token text,
+    worker prose,
+    error prose,
+    box prose,
+    -- The seq of the add that filled the box. The record that is read from the box keeps this seq,
+    -- even if its job was enqueued again since. Null: the job's own seq.
+    box_seq bigint,
+    trace prose,                    -- the caller's W3C traceparent; the worker continues it
+    unique (record, version)
+) with (
+    fillfactor = 40,
+    autovacuum_vacuum_scale_factor = 0.01,
+    autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+create table evervec_attempts (
+    number counted,
+    record bigint not null,
+    version bigint not null,
+    seq bigint not null,
+    started_at double,
+    finished_at double not null,
+    attempt integer not null,
+    chunks_embedded integer not null default 0,
+    chunks_reused integer not null default 0,
+    tokens integer not null default 0,
+    tenant text not null,
+    outcome text not null,
+    worker prose not null,
+    error prose
+);
+
+create index evervec_attempts_record on evervec_attempts (record);
+
+-- Tenants whose jobs are not claimed; the empty name means all tenants.
+create table evervec_pauses (
+    tenant text primary key
+);
+
+-- The application's attached tables. Triggers log the keys of their changed rows.
+create table evervec_attached (
+    kind text primary key,
+    definition prose not null,
+    position prose,                 -- the key up to which old rows are enqueued; null: all
+    -- A row whose key or tenant is not valid for a record is set aside. `unfit` is the id of one
+    -- such row (null: none is known), `times_unfit` how many were set aside since the first.
+    unfit prose,
+    times_unfit bigint not null default 0
+);
 
 create table evervec_versions (
     version bigint primary key,

@@ -1,4 +1,4 @@
-"""What the processes of a store share: notes, locks, spend, and cached vectors."""
+"""What the processes of a store share: notes, locks, spend, cached vectors, the list of workers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 
-from evervec.model.reports import Spend
+from evervec.model.basics import as_datetime
+from evervec.model.reports import Spend, WorkerState
 from evervec.stores.sql.engine import Part
 from evervec.stores.values import LockHolder, Note
+
+FORGOTTEN_AFTER = 3600.0
+"""seconds without a heartbeat after which a worker is no longer listed"""
 
 
 class Shared(Part):
@@ -64,3 +68,22 @@ class Shared(Part):
         with self.db.writing(durable=False) as conn:
             self.engine.each(conn, self.sql.add_cached, rows)
             conn.execute(self.sql.trim_cache, (most,))
+
+
+class Workers(Part):
+    """The list of workers: each sends heartbeats, and is removed from it when they stop."""
+
+    def beat(self, worker: str, *, version: str, held: int, done: int) -> None:
+        with self.db.writing(durable=False) as conn:
+            now = self.engine.moment(conn)
+            conn.execute(self.sql.beat, (worker, version, now, held, done))
+            conn.execute(self.sql.forget_workers, (now - FORGOTTEN_AFTER,))
+
+    def leave(self, worker: str) -> None:
+        self.write(self.sql.leave, worker)
+
+    def all(self) -> list[WorkerState]:
+        return [
+            WorkerState(name, version, as_datetime(began), as_datetime(seen), held, done)  # type: ignore[arg-type]
+            for name, version, began, seen, held, done in self.read(self.sql.workers)
+        ]

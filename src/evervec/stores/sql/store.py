@@ -17,10 +17,9 @@ from evervec.stores.sql.jobs import Jobs
 from evervec.stores.sql.leases import Leases
 from evervec.stores.sql.records import Records
 from evervec.stores.sql.service import Service
-from evervec.stores.sql.shared import Shared
+from evervec.stores.sql.shared import FORGOTTEN_AFTER, Shared, Workers
 from evervec.stores.sql.tenants import Tenants, default_limits
 from evervec.stores.sql.versions import Versions
-from evervec.stores.sql.workers import FORGOTTEN_AFTER, Workers
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,9 @@ class SqlStore(ABC):
         self.url = url
         self.engine = engine
         self.db = engine.db
+        self.now, self.mark = engine.now, engine.mark
+        self.wake, self.wait = engine.wake, engine.wait
+        self.try_write = engine.try_write
         make, shared = self.parts, Shared(engine)
         tenants = make.tenants(engine, default_limits(settings))
         writer = make.writer(engine)
@@ -62,21 +64,6 @@ class SqlStore(ABC):
         self.shared: base.Shared = shared
         self.workers: base.Workers = Workers(engine)
         self.service: base.Service = Service(engine)
-
-    def now(self) -> float:
-        return self.engine.now()
-
-    def mark(self) -> int:
-        return self.engine.mark()
-
-    def wake(self) -> None:
-        self.engine.wake()
-
-    def wait(self, seen: int, timeout: float) -> int:
-        return self.engine.wait(seen, timeout)
-
-    def try_write(self) -> None:
-        self.engine.try_write()
 
     def connection(self) -> Any:
         raise InvalidArgument(

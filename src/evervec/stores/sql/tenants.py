@@ -101,9 +101,16 @@ class Tenants(Part):
         summed up."""
         return 0
 
-    def counting(self, conn: Connection, records: Collection[int]) -> AbstractContextManager[None]:
-        """Context for a change of those records or their ledger entries: it updates usage where no
-        trigger does."""
+    def counting_records(
+        self, conn: Connection, records: Collection[int]
+    ) -> AbstractContextManager[None]:
+        """Context for a change of those records: it updates usage where no trigger does."""
+        return nullcontext()
+
+    def counting_chunks(
+        self, conn: Connection, records: Collection[int]
+    ) -> AbstractContextManager[None]:
+        """Context for a change of those records' ledger entries, likewise."""
         return nullcontext()
 
     def count_new(self, conn: Connection, tenant: str, kind: str, records: int, size: int) -> None:

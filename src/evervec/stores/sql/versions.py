@@ -54,7 +54,7 @@ class Versions(Part):
     def adopt(self, model: ModelSpec) -> None:
         with self.db.writing(durable=True) as conn:
             conn.execute(self.sql.adopt, _identity(model))
-            self.engine.fresh_number(conn)
+            self.engine.touch(conn)
 
     def describe(self, ways: Mapping[int, KindSpec]) -> None:
         with self.db.writing(durable=True) as conn:
@@ -120,7 +120,7 @@ class Versions(Part):
                 return behind
             conn.execute(self.sql.stand_by, (self.engine.listed(serve),))
             conn.execute(self.sql.serve, (self.engine.listed(serve),))
-            self.engine.fresh_number(conn)
+            self.engine.touch(conn)
         self._writer.pass_all_boxes_on()
         self.engine.wake()
         return behind
@@ -131,7 +131,7 @@ class Versions(Part):
     def retire(self, versions: Sequence[int]) -> None:
         with self.db.writing(durable=True) as conn:
             conn.execute(self.sql.retire, (self.engine.listed(versions),))
-            self.engine.fresh_number(conn)
+            self.engine.touch(conn)
 
     def drop(self, version: int, limit: int = 1000, *, even_held: bool = False) -> int | None:
         if passed_on := self._writer.pass_boxes_on(limit):
@@ -145,7 +145,7 @@ class Versions(Part):
             gone: int = conn.execute(self.sql.drop_version_jobs, (version, limit)).rowcount
             rows = conn.execute(self.sql.version_records, (version, limit)).fetchall()
             records = [record for (record,) in rows]
-            with self._tenants.counting(conn, records):
+            with self._tenants.counting_chunks(conn, records):
                 entries = (version, self.engine.listed(records))
                 gone += conn.execute(self.sql.drop_version_ledger, entries).rowcount
         return gone

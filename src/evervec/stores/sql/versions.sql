@@ -89,7 +89,7 @@ where version = $4
 -- name: held_version
 -- whether a worker holds a job of a version
 select exists (
-    select 1 from evervec_jobs
+    select 1 from evervec_current_jobs
     where version = $1 and status = 'processing' and lease_expires_at > $2)
 
 -- name: take_lock

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 
 from evervec.model.jobs import EnqueueResult
-from evervec.stores.sql import changes
+from evervec.stores.sql import changes, job_writer, tenants
 from evervec.stores.sql.changes import Enqueued
-from evervec.stores.sql.engine import Connection, Values
+from evervec.stores.sql.engine import Connection
+from evervec.stores.sql.job_rows import JobValues
 from evervec.stores.sql.record_rows import RecordValues
 from evervec.stores.sql.tenants import size_of
 from evervec.stores.sqlite.engine import SQL, listed
@@ -21,9 +22,26 @@ def scope(tenant: str) -> str:
     return "t" + tenant.encode().hex()
 
 
-class Changes(changes.Changes):
-    """The part of the store that saves what callers write."""
+class JobWriter(job_writer.JobWriter):
+    def targets(self, db: Connection, kind: str) -> list[int]:
+        targets = self.versions_of(db, kind)
+        if not targets:
+            targets = [self.engine.fresh_number(db)]
+            db.execute(SQL.add_version, (*targets, kind, self.engine.now()))
+        return targets
 
+    def write_jobs(self, db: Connection, tenant: str, now: float, jobs: list[JobValues]) -> None:
+        db.executemany(SQL.put_job, [(tenant, now, *job) for job in jobs])
+
+
+class Tenants(tenants.Tenants):
+    """Usage is counted by triggers, except for new records."""
+
+    def count_new(self, conn: Connection, tenant: str, kind: str, records: int, size: int) -> None:
+        conn.execute(SQL.count_new, (tenant, kind, records, size))
+
+
+class Changes(changes.Changes):
     def words(self, draft: Draft) -> tuple[str, str]:
         return draft.title or "", draft.text
 
@@ -40,10 +58,6 @@ class Changes(changes.Changes):
         db.executemany(SQL.update_record, [r.stored for r in records])
         self._index_text(db, tenant, records)
 
-    def _update_quietly(self, db: Connection, values: list[Values]) -> None:
-        self.engine.fresh_number(db)  # changes `mark`, which invalidates caches of these records
-        super()._update_quietly(db, values)
-
     def remove(self, db: Connection, tenant: str, gone: list[tuple[int, int]], now: float) -> None:
         self._unindex_text(db, tenant, [record for _, record in gone])
         db.executemany(SQL.delete_record, [(now, *which) for which in gone])
@@ -59,7 +73,9 @@ class Changes(changes.Changes):
 
     def _unindex_text(self, db: Connection, tenant: str, records: Iterable[int]) -> None:
         """Before the change: the index finds what to remove by the text as it is."""
-        db.execute(SQL.unindex_text, (scope(tenant), listed(records)))
+        numbers = listed(records)
+        db.execute(SQL.unindex_text, (scope(tenant), numbers))
+        db.execute(SQL.note_rewritten, (tenant, numbers))
 
     def _enqueue_new(
         self, db: Connection, batch: Enqueued, ids: Sequence[str]

@@ -26,9 +26,8 @@ from evervec.errors import (
     ValueRefused,
 )
 from evervec.model.deadlines import acquire, current, exceeded, holding, interrupting, left
-from evervec.stores.callers import driver_connection
 from evervec.stores.paths import check_path, check_readable, make_private_file
-from evervec.stores.usable import check_usable
+from evervec.stores.sql.connections import check_usable, driver_connection
 
 _SAVEPOINT = "evervec_call"
 
@@ -65,7 +64,7 @@ class _Reader:
 
 
 class Connections:
-    """The connections of one process to one store."""
+    """The connections of one process to one store: a `Database`."""
 
     def __init__(
         self,
@@ -137,8 +136,7 @@ class Connections:
         return conn
 
     def reading(self) -> _Reader:
-        """A connection for queries; each statement sees what is committed when it starts. The
-        connection counts as borrowed from this call on, so enter the block at once."""
+        """The connection counts as borrowed from this call on, so enter the block at once."""
         self._check_open()
         if self.path is None:
             acquire(self._lock)
@@ -158,8 +156,7 @@ class Connections:
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """A connection for queries that all see the same snapshot. Keep it short: while it is
-        open, the write-ahead log cannot be truncated."""
+        """Keep it short: while it is open, the write-ahead log cannot be truncated."""
         with self.reading() as conn:
             if conn.in_transaction:  # in memory, called from inside a write
                 yield conn
@@ -187,13 +184,6 @@ class Connections:
 
     @contextmanager
     def writing(self, *, durable: bool, conn: Any = None) -> Iterator[sqlite3.Connection]:
-        """One atomic transaction.
-
-        `durable`: it is on disk when the block ends. Without it a power cut may undo
-        the latest such transactions (never a part of one), which is acceptable for
-        work that is then done again. With `conn` it becomes a part of the caller's
-        transaction, which the caller commits.
-        """
         if conn is not None:
             with self._explained(), _joined(conn) as joined:
                 yield joined

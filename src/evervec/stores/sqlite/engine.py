@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import orjson
 
-from evervec.stores.named import Column, Queries, expand_rows
+from evervec.stores.named import FOR_UPDATE, Column, Queries, expand_rows
 from evervec.stores.sql import engine
 from evervec.stores.sql.engine import Connection, Values
 from evervec.stores.sqlite.connections import Connections
+from evervec.stores.sqlite.filters import Filter
 
 
 def _rows(columns: Sequence[Column], name: str) -> str:
@@ -19,10 +20,23 @@ def _rows(columns: Sequence[Column], name: str) -> str:
     return f"(select {given}) as {name}"
 
 
+def _listed_rows(columns: Sequence[Column], name: str) -> str:
+    """All rows, in one JSON list of lists."""
+    given = (f"json_extract(value, '$[{n}]') as {c.name}" for n, c in enumerate(columns))
+    return f"(select {', '.join(given)} from json_each({columns[0].parameter})) as {name}"
+
+
+def _values(row: re.Match[str]) -> str:
+    """Inserting values is a sixth faster than inserting from a query."""
+    return f"values ({re.sub(r' as [a-z_]+', '', row[1])})"
+
+
 def _dialect(query: str) -> str:
     """`?1` for `$1`, lists as JSON, no casts."""
-    text = re.sub(r"::(?:double precision|\w+)", "", expand_rows(query, _rows))
-    text = re.sub(r"\$(\d+)", r"?\1", text)
+    text = expand_rows(expand_rows(query, _listed_rows, "listed "), _rows)
+    text = FOR_UPDATE.sub("", re.sub(r"::(?:double precision|\w+)", "", text))
+    text = re.sub(r"select \* from \(select ([^()]+)\) as n(?: where true)?", _values, text)
+    text = re.sub(r"\$(\d+)", r"?\1", text).replace("evervec_current_jobs", "evervec_jobs")
     text = re.sub(r"octets\(([\w.]+)\)", r"length(cast(\1 as blob))", text)
     return re.sub(r"in (?:list|texts)\((\?\d+)\)", r"in (select value from json_each(\1))", text)
 
@@ -39,6 +53,7 @@ class Engine(engine.Engine):
     """The connections and counter of one store."""
 
     sql = SQL
+    filter = Filter
     dialect = staticmethod(_dialect)
     listed = staticmethod(listed)
     db: Connections

@@ -50,3 +50,6 @@ class Filter(filtering.Filter):
 
     def compares_number(self, op: str, value: int | float) -> str:
         return f"{{0}}.type in {_NUMBERS} and {{0}}.atom {op} {self.place(value)}"
+
+    def contains(self, value: str) -> str:
+        return f"{{0}}.type = 'text' and instr({{0}}.atom, {self.place(value)}) > 0"

@@ -8,8 +8,6 @@ from evervec.stores.sql.jobs import JobList
 
 
 class Jobs(jobs.Jobs):
-    """The part of the store that reads and manages jobs."""
-
     def _job_list(self, status: Status | None, id: str | None, *, in_order: bool) -> JobList:
         """With an id, start from the record; otherwise from the jobs of that status."""
         listed = super()._job_list(status, id, in_order=in_order)

@@ -86,13 +86,6 @@ select record, tenant, version, attempts, claimed_seq, started_at, completed_at,
 from evervec_jobs
 where job_id in (select value from json_each(?))
 
--- name: put_ledger
--- one row at a time
-insert into evervec_ledger (record, version, seq, chunks, fence) values (?, ?, ?, ?, ?)
-on conflict (record, version) do update
-    set seq = excluded.seq, chunks = excluded.chunks, fence = excluded.fence, doubt = null
-where excluded.seq >= seq
-
 -- name: drop_ledger
 -- SQLite has no `delete … using`
 delete from evervec_ledger where record = ? and version = ? and seq <= ?

@@ -20,8 +20,6 @@ from evervec.stores.values import Finish, Loaded, Unreadable
 
 
 class Leases(leases.Leases):
-    """The part of the store that workers use."""
-
     def _anything_due(self, conn: Connection, now: float, skipped: frozenset[str]) -> bool:
         if conn.execute(SQL.any_promoted, (now,)).fetchone():
             return True
@@ -89,10 +87,6 @@ class Leases(leases.Leases):
             conn.execute("rollback to evervec_finish")
         conn.execute("release evervec_finish")
         return set(ids) if done else set()
-
-    def _reveal(self, conn: Connection, finishes: Sequence[Finish], now: float) -> None:
-        self.engine.fresh_number(conn)  # changes `mark`, which invalidates caches of these records
-        super()._reveal(conn, finishes, now)
 
 
 def _records(conn: Any, jobs: Sequence[Job]) -> Iterator[Loaded | Unreadable | None]:

@@ -24,8 +24,8 @@ from evervec.stores.sqlite.engine import SQL, listed
 Passes = Callable[[Sequence[int]], set[int]]
 """Which of some records pass a filter."""
 
-_K1, _B = 1.2, 0.75  # the same as FTS5
-_MOST = _K1 + 1.0
+K1, B = 1.2, 0.75  # the same as FTS5
+MOST = K1 + 1.0
 """the upper bound of a term's score, per unit of its rarity"""
 _LEAST_RARITY = 1e-6
 _SAMPLE = 100
@@ -67,21 +67,22 @@ class Ranking:
     def __init__(self, conn: sqlite3.Connection, scope: str, counts: Counts) -> None:
         self._conn = conn
         self._scope = f"scope : {scope}"
+        self._counts = counts
         self._sizes = _Sizes()
-        packed = conn.execute(SQL.text_totals).fetchone()[0]
-        self._rows, words = _totals(packed)
-        self._mean = words / max(self._rows, 1)
-        state = (packed, conn.execute(SQL.mark).fetchone()[0])
-        self._own, self._usual = counts.of(state, scope, self._count_own)
+        self._packed = conn.execute(SQL.text_totals).fetchone()[0]
+        self.rows, words = _totals(self._packed)
+        """of all tenants"""
+        self._mean = words / max(self.rows, 1)
+        self._own, self._usual = 0, 0.0
 
     def _count_own(self) -> _Own:
-        sample = self._rows_of(SQL.text_sizes, self._scope, _SAMPLE)
-        usual = sum(map(self._sizes.__getitem__, sample)) / max(len(sample), 1)
-        return self._count(self._scope), usual
+        return self._count(self._scope), usual_size(self._conn, self._scope)
 
     def best(self, terms: Iterable[str], limit: int, passes: Passes | None) -> Scores:
         """The records with the best scores: those that contain more, and rarer, terms."""
-        matches = [f'{{title text}} : "{term}"' for term in dict.fromkeys(terms)]
+        matches = [_match(term) for term in dict.fromkeys(terms)]
+        state = (self._packed, self._conn.execute(SQL.mark).fetchone()[0])
+        self._own, self._usual = self._counts.of(state, self._scope, self._count_own)
         if not self._own:
             return []
         if passes is None:
@@ -93,10 +94,15 @@ class Ranking:
                 break
         return [(record, score) for record, score in found if record in good][:limit]
 
+    def occurrences(self, term: str) -> list[tuple[int, int, int]]:
+        """Of each of the tenant's records with a term: how often it occurs, and its number of
+        words."""
+        return self._occurrences(f"{self._scope} AND {_match(term)}")
+
     def _ranked(self, matches: list[str], limit: int) -> dict[int, float]:
         """The scores of at least the `limit` best records."""
         scores: dict[int, float] = {}
-        if self._own * 2 < self._rows:  # few of the rows: fetch the matches, then count them
+        if self._own * 2 < self.rows:  # few of the rows: fetch the matches, then count them
             found = [self._occurrences(f"{self._scope} AND {match}") for match in matches]
             for rarity, rows in sorted(
                 ((self._rarity(len(rows)), rows) for rows in found), key=lambda term: -term[0]
@@ -104,14 +110,14 @@ class Ranking:
                 self._add(scores, rarity, rows)
             return scores
         owned = matches
-        if self._own < self._rows:
+        if self._own < self.rows:
             owned = [f"{self._scope} AND {match}" for match in matches]
         counted = sorted(
             ((self._rarity(self._count(own)), own, match)
              for own, match in zip(owned, matches, strict=True)),
             key=lambda term: -term[0],
         )  # fmt: skip
-        left = sum(rarity for rarity, _, _ in counted) * _MOST
+        left = sum(rarity for rarity, _, _ in counted) * MOST
         closed = False
         for rarity, own, match in counted:
             if not closed and len(scores) >= limit:
@@ -119,16 +125,16 @@ class Ranking:
                 if left < last:  # no other record can reach this score any more
                     closed = True
                     scores = {r: score for r, score in scores.items() if score + left >= last}
-            shared = _shared_rarity(self._rows, self._count(match))
+            shared = _shared_rarity(self.rows, self._count(match))
             rows = self._occurrences(own, shared, scores if closed else None)
             self._add(scores, rarity, rows)
-            left -= rarity * _MOST
+            left -= rarity * MOST
         return scores
 
     def _add(
         self, scores: dict[int, float], rarity: float, rows: list[tuple[int, int, int]]
     ) -> None:
-        most, least, by_size = rarity * _MOST, _K1 * (1 - _B), _K1 * _B / self._usual
+        most, least, by_size = rarity * MOST, K1 * (1 - B), K1 * B / self._usual
         for record, times, size in rows:
             score = most * times / (times + least + by_size * size)
             scores[record] = scores.get(record, 0.0) + score
@@ -139,7 +145,7 @@ class Ranking:
         """Per record: how often a term occurs in it (an occurrence in the title counts twice), and
         its number of words. `shared`: the term's rarity in the whole table, if known."""
         check()
-        sizes, least, by_size = self._sizes, _K1 * (1 - _B), _K1 * _B / self._mean
+        sizes, least, by_size = self._sizes, K1 * (1 - B), K1 * B / self._mean
         if shared is None:
             return [
                 (record, round(score / (most - score) * (least + by_size * sizes[packed])),
@@ -150,7 +156,7 @@ class Ranking:
             rows = self._rows_of(SQL.score_text, match)
         else:
             rows = self._rows_of(SQL.score_text_among, match, listed(among))
-        most = shared * _MOST
+        most = shared * MOST
         return [
             (record, round(score / (most - score) * (least + by_size * sizes[packed])),
              sizes[packed])
@@ -158,9 +164,7 @@ class Ranking:
         ]  # fmt: skip
 
     def _rows_of(self, statement: str, *values: object) -> list[Any]:
-        """The rows of a statement that packs them into one JSON value."""
-        rows: list[Any] = json.loads(self._conn.execute(statement, values).fetchone()[0])
-        return rows
+        return _rows_of(self._conn, statement, *values)
 
     def _count(self, match: str) -> int:
         check()
@@ -168,8 +172,29 @@ class Ranking:
         return count
 
     def _rarity(self, having: int) -> float:
-        """The rarity of a term that `having` of the tenant's records contain."""
-        return math.log1p((self._own - having + 0.5) / (having + 0.5))
+        return rarity_of(self._own, having)
+
+
+def rarity_of(own: int, having: int) -> float:
+    """The rarity of a term that `having` of a tenant's `own` records contain."""
+    return math.log1p((own - having + 0.5) / (having + 0.5))
+
+
+def usual_size(conn: sqlite3.Connection, scope: str) -> float:
+    """The mean number of words of the latest records of a scope."""
+    sizes = _Sizes()
+    sample = _rows_of(conn, SQL.text_sizes, scope, _SAMPLE)
+    return sum(map(sizes.__getitem__, sample)) / max(len(sample), 1)
+
+
+def _match(term: str) -> str:
+    return f'{{title text}} : "{term}"'
+
+
+def _rows_of(conn: sqlite3.Connection, statement: str, *values: object) -> list[Any]:
+    """The rows of a statement that packs them into one JSON value."""
+    rows: list[Any] = json.loads(conn.execute(statement, values).fetchone()[0])
+    return rows
 
 
 def _first(scores: dict[int, float], limit: int) -> Scores:

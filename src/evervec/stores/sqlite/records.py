@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from evervec.stores.sql import records
 from evervec.stores.sql.engine import Engine
@@ -10,26 +12,77 @@ from evervec.stores.sql.records import Scores, TextQuery
 from evervec.stores.sqlite.changes import scope
 from evervec.stores.sqlite.engine import SQL, listed
 from evervec.stores.sqlite.filters import Filter
-from evervec.stores.sqlite.ranking import Counts, Ranking
+from evervec.stores.sqlite.ranking import Counts, Passes, Ranking
+
+if TYPE_CHECKING:
+    from evervec.stores.sqlite.word_blocks import View, WordBlocks
+
+MANY = 1 << 15
+"""Records of all tenants up to which FTS5 alone ranks. It counts all records with a word before the
+first score: above, that takes more than about 50 ms."""
+_WORDS_BYTES = 256 << 20
 
 
 class Records(records.Records):
-    """The part of the store that reads records."""
-
-    filter = Filter
-
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._counts = Counts()
+        self._blocks: WordBlocks | None = None
 
     def _ranked(self, asked: TextQuery) -> Scores:
-        given = Filter(asked.conditions, 2)
+        word = scope(asked.tenant)
         with self.db.snapshot() as conn:
+            ranking = Ranking(conn, word, self._counts)
+            if ranking.rows <= MANY:
+                return ranking.best(asked.words, asked.limit, _passes(conn, asked))
+        with self._word_blocks().snapshot(asked.tenant, f"scope : {word}") as (conn, view):
+            ranking = Ranking(conn, word, self._counts)
+            if view is None:
+                return ranking.best(asked.words, asked.limit, _passes(conn, asked))
+            return self._by_postings(conn, asked, view, ranking) if view.own else []
 
-            def passes(records: Sequence[int]) -> set[int]:
-                values = [listed(records), asked.kind, *given.values]
-                return {record for (record,) in conn.execute(SQL.passing + given.clause, values)}
+    def _by_postings(
+        self, conn: sqlite3.Connection, asked: TextQuery, view: View, ranking: Ranking
+    ) -> Scores:
+        from evervec.stores.sqlite.word_ranking import WordRanking
 
-            filtered = passes if asked.conditions or asked.kind is not None else None
-            ranking = Ranking(conn, scope(asked.tenant), self._counts)
-            return ranking.best(asked.words, asked.limit, filtered)
+        words: list[int] = []
+        phrases = []
+        for term in dict.fromkeys(asked.words):
+            found = self._word_blocks().tokens.of(term)
+            if len(found) == 1:
+                words += found
+            elif found:
+                phrases.append(term)
+        postings = WordRanking(conn, asked.tenant, view, ranking.occurrences)
+        return postings.best(words, phrases, asked.limit, _passes(conn, asked))
+
+    def tend(self) -> None:
+        """Write the words of large tenants, for searches of any process."""
+        from evervec.stores.sqlite.word_parts import WordParts
+
+        with self.db.snapshot() as conn:
+            rows = Ranking(conn, "", self._counts).rows
+        if rows > MANY:
+            WordParts(self.db, self._word_blocks().tokens).tend()
+
+    def _word_blocks(self) -> WordBlocks:
+        if self._blocks is None:
+            from evervec.stores.sqlite.tokens import Tokens
+            from evervec.stores.sqlite.word_blocks import WordBlocks
+
+            self._blocks = WordBlocks(self.db, Tokens(), _WORDS_BYTES)
+        return self._blocks
+
+
+def _passes(conn: sqlite3.Connection, asked: TextQuery) -> Passes | None:
+    """How to test a search's filter; None: it has none."""
+    if not asked.conditions and asked.kind is None:
+        return None
+    given = Filter(asked.conditions, 2)
+
+    def passes(records: Sequence[int]) -> set[int]:
+        values = [listed(records), asked.kind, *given.values]
+        return {record for (record,) in conn.execute(SQL.passing + given.clause, values)}
+
+    return passes

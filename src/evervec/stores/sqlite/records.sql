@@ -6,24 +6,6 @@ select 'delete', r.record, ?, coalesce(r.title, ''), r.text
 from evervec_records as r
 where r.record in (select value from json_each(?)) and r.state = 'live'
 
--- name: settled
--- the keys come as one JSON list
--- the state of records in the serving version, and their open jobs of any version
-select r.tenant, r.kind, r.id, r.state, r.seq, r.born, j.status, j.finished_seq, l.seq as ledger_seq,
-       (select max(case when o.op = 'load' then o.seq else coalesce(o.box_seq, o.seq) end)
-        from evervec_jobs as o
-        where o.record = r.record and (o.op = 'load' or o.op = 'open' and o.box is not null))
-           as to_appear,
-       exists (select 1 from evervec_jobs as o
-               where o.record = r.record and o.status in ('pending', 'processing')) as waits
-from (select json_extract(value, '$[0]') as tenant, json_extract(value, '$[1]') as kind,
-             json_extract(value, '$[2]') as id
-      from json_each(?1)) as k
-cross join evervec_records as r on r.tenant = k.tenant and r.kind = k.kind and r.id = k.id
-left join evervec_versions as s on s.kind = r.kind and s.state = 'serving'
-left join evervec_jobs as j on j.record = r.record and j.version = s.version
-left join evervec_ledger as l on l.record = r.record and l.version = s.version
-
 -- name: mark
 -- every change takes a number
 select value from evervec_meta where key = 'counter'
@@ -78,14 +60,6 @@ select json_group_array(json_array(record, score, hex(size))) from scored
 select r.record from evervec_records as r
 where r.record in (select value from json_each(?1)) and (?2 is null or r.kind = ?2)
 
--- name: contains_text
--- with SQLite's `instr`
-select r.record, 1.0 from evervec_records as r
-where r.tenant = ?1 and r.state = 'live' and (?2 is null or r.kind = ?2)
-    and instr(lower(coalesce(r.title, '') || ' ' || r.text), lower(?4)) > 0{filter}
-order by r.record desc
-limit ?3
-
 -- name: candidates
 -- joined with the list: `in` would sort it first, and searches are hot
 select r.record, r.kind, r.weight, r.updated_at
@@ -107,3 +81,92 @@ from json_each(?) as wanted
 cross join evervec_records as r on r.record = wanted.value
 cross join evervec_ledger as l
     on l.record = r.record and l.version in (select value from json_each(?)) and l.seq >= r.seq
+
+-- name: words_state
+select value, (select value from evervec_meta where key = 'words')
+from evervec_meta where key = 'counter'
+
+-- name: words_changed
+update evervec_meta set value = value + 1 where key = 'words'
+
+-- name: word_parts
+select part, last, data from evervec_word_parts where tenant = ?1 order by part
+
+-- name: last_words
+select coalesce(max(part), 0), coalesce(max(last), 0) from evervec_word_parts where tenant = ?1
+
+-- name: last_words_row
+select coalesce(max(number), 0) from evervec_words
+
+-- name: add_words
+insert into evervec_words (tenant, word, part, data) values (?1, ?2, ?3, ?4)
+
+-- name: add_word_part
+insert into evervec_word_parts (tenant, part, last, first_row, last_row, data)
+values (?1, ?2, ?3, ?4, ?5, ?6)
+
+-- name: drop_words
+delete from evervec_words
+where number > (select first_row from evervec_word_parts where tenant = ?1 and part = ?2)
+    and number <= (select last_row from evervec_word_parts where tenant = ?1 and part = ?2)
+
+-- name: drop_word_part
+delete from evervec_word_parts where tenant = ?1 and part = ?2
+
+-- name: words
+select word, part, data from evervec_words
+where tenant = ?1 and word in (select value from json_each(?2))
+
+-- name: large_tenants
+-- the tenants with at least so many records
+select tenant from evervec_usage group by tenant having sum(records) >= ?1
+
+-- name: note_rewritten
+-- The mark is above the counter of all snapshots that do not see the change.
+insert into evervec_rewritten (tenant, record, mark)
+select ?1, value, (select value + 1 from evervec_meta where key = 'counter') from json_each(?2)
+where true
+on conflict do update set mark = excluded.mark
+
+-- name: rewritten
+select record from evervec_rewritten where tenant = ?1 and mark > ?2 and record <= ?3
+
+-- name: rewritten_texts
+-- records of parts that were changed since; those that are not live without their text
+select n.record, iif(r.state = 'live', r.title, null), iif(r.state = 'live', r.text, null)
+from evervec_rewritten as n
+left join evervec_records as r on r.record = n.record
+where n.tenant = ?1 and n.record <= ?2
+
+-- name: drop_notes
+delete from evervec_rewritten
+where tenant = ?1 and record in (select value from json_each(?2)) and mark <= ?3
+
+-- name: count_idle_notes
+select count(*) from evervec_rewritten as n
+where not exists (select 1 from evervec_word_parts as p where p.tenant = n.tenant)
+    and not exists (select 1 from evervec_records as r where r.record = n.record)
+
+-- name: drop_idle_notes
+-- of records that were deleted and purged, in tenants without parts
+delete from evervec_rewritten
+where not exists (select 1 from evervec_word_parts as p where p.tenant = evervec_rewritten.tenant)
+    and not exists (select 1 from evervec_records as r where r.record = evervec_rewritten.record)
+
+-- name: count_tail
+select count(*) from (
+    select 1 from evervec_text where evervec_text match ?1 and rowid > ?2 limit ?3)
+
+-- name: tail
+-- the live records of a tenant above a number, in order
+select r.record, r.title, r.text
+from evervec_text as t
+cross join evervec_records as r on r.record = t.rowid
+where evervec_text match ?1 and t.rowid > ?2
+order by t.rowid
+
+-- name: texts
+select r.record, r.title, r.text
+from json_each(?1) as wanted
+cross join evervec_records as r on r.record = wanted.value
+where r.state = 'live'

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 
 from evervec.errors import StoreError
 from evervec.stores.sql.schema import Schema
 from evervec.stores.sqlite.connections import Connections
 
-_TYPES = {"bigint": "integer", "double": "real", "bytea": "blob", "numbered": "integer primary key"}
+_TYPES = {
+    "bigint": "integer", "double": "real", "bytea": "blob", "prose": "text",
+    "numbered": "integer primary key", "counted": "integer primary key",
+}  # fmt: skip
 
 
 def _convert(statement: str) -> str:
@@ -21,29 +23,20 @@ def _convert(statement: str) -> str:
     return text.replace("\n);", "\n) without rowid;") if keyed else text
 
 
-SCHEMA = Schema("evervec.stores.sqlite", _convert)
+_EXISTS = "select 1 from sqlite_schema where type = 'table' and name = 'evervec_meta'"
+SCHEMA = Schema("evervec.stores.sqlite", _convert, _EXISTS)
 
 
 def upgrade(db: Connections) -> None:
     """Upgrade the file to the latest schema; reject one that was created by a newer evervec."""
-    with db.reading() as conn:
-        found = _version(conn)
-    if found == SCHEMA.latest:
+    if not db.read_only:
+        SCHEMA.upgrade(db)
         return
-    if db.read_only:
+    with db.reading() as conn:
+        found = SCHEMA.found(conn)
+    if found != SCHEMA.latest:
         needs = f"has schema {found}, and this version needs {SCHEMA.latest}"
         raise StoreError(
             f"{db.name} {needs if found else 'is not a store'}, which cannot be changed while it "
             "is open read-only: open it once with write permission"
         )
-    with db.writing(durable=True) as conn:
-        SCHEMA.upgrade(conn, _version(conn), db.name)  # another process may have upgraded it
-        conn.execute(
-            "insert or replace into evervec_meta (key, value) values ('schema', ?)",
-            (SCHEMA.latest,),
-        )
-
-
-def _version(conn: sqlite3.Connection) -> int:
-    exists = "select 1 from sqlite_schema where type = 'table' and name = 'evervec_meta'"
-    return SCHEMA.found(conn, exists, "evervec_meta")

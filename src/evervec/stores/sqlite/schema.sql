@@ -1,5 +1,4 @@
 -- Names are prefixed, because the file may be the application's database.
--- Small columns come before large ones, so that reading them never touches overflow pages.
 
 create table evervec_meta (
     key text primary key,
@@ -8,64 +7,48 @@ create table evervec_meta (
 
 -- one counter for seq, record, job and point numbers: a later number is always larger
 insert into evervec_meta (key, value)
-values ('counter', 0), ('removals_purged', 0);
-
-create table evervec_records (
-    record integer primary key,
-    tenant text not null,
-    kind text not null,
-    id text not null,
-    state text not null,            -- live, hidden (boxed, or not loaded yet), deleted
-    seq integer not null,
-    born integer not null,          -- the seq with which it last appeared
-    hash blob,                      -- of title and text
-    weight real not null,
-    created_at real not null,
-    updated_at real not null,
-    version integer,                -- the caller's record version
-    title text,
-    metadata text not null,
-    data text,
-    text text not null,
-    unique (tenant, kind, id)
-);
-
-create index evervec_records_gone on evervec_records (updated_at) where state = 'deleted';
+values ('schema', 0), ('counter', 0), ('removals_purged', 0);
 
 create virtual table evervec_text using fts5 (
     scope, title, text, content = '', tokenize = 'porter unicode61 remove_diacritics 2'
 );
 
-create table evervec_jobs (
-    job_id integer primary key,
-    record integer not null,
-    version integer not null,
+-- Words of large tenants' records, in parts (see `stores.sqlite.postings`). A record's entry in a part
+-- replaces those in earlier parts.
+create table evervec_words (
+    number integer primary key,
     tenant text not null,
-    op text not null,
-    status text not null,
-    priority integer not null,
-    scheduled_for real not null,
-    seq integer not null,
-    claimed_seq integer,
-    finished_seq integer,           -- the latest seq that was finished
-    attempts integer not null default 0,
-    crashes integer not null default 0,
-    max_attempts integer not null,
-    created_at real not null,
-    started_at real,
-    completed_at real,
-    lease_expires_at real,
-    token text,
-    worker text,
-    error text,
-    box text,
-    -- The seq of the add that filled the box. The record gets this seq when it appears, however
-    -- often its job was enqueued again since. Null: the job's seq.
-    box_seq integer,
-    trace text,                     -- the caller's W3C traceparent; the worker continues it
-    later integer not null default 0,  -- 1: not known to be due yet; see the indexes
-    unique (record, version)
+    word integer not null,          -- a word, or a bucket of rare words
+    part integer not null,
+    data blob not null,
+    unique (tenant, word, part)
 );
+
+create table evervec_word_parts (
+    tenant text not null,
+    part integer not null,
+    last integer not null,          -- no later part has a record up to this number for the first time
+    first_row integer not null,     -- its rows of `evervec_words` are above this number
+    last_row integer not null,      -- up to this number
+    data blob not null,             -- its records
+    primary key (tenant, part)
+);
+
+-- a number that differs after each write of parts
+insert into evervec_meta (key, value) values ('words', 0);
+
+-- records that were changed or deleted after they were added, and since a part was written
+create table evervec_rewritten (
+    tenant text not null,
+    record integer not null,
+    mark integer not null,
+    primary key (tenant, record)
+) without rowid;
+
+create index evervec_rewritten_since on evervec_rewritten (tenant, mark);
+
+-- 1: not known to be due yet; see the indexes
+alter table evervec_jobs add column later integer not null default 0;
 
 -- Each status has its own index. The indexes contain the tenant, so that stats are computed from
 -- them alone; the one of leased jobs does not, because these are few. Tenants take turns. Jobs that
@@ -82,86 +65,13 @@ create index evervec_jobs_done on evervec_jobs
 create index evervec_jobs_failed on evervec_jobs
     (completed_at, tenant) where status = 'failed';
 
-create table evervec_attempts (
-    number integer primary key,
-    record integer not null,
-    tenant text not null,
-    version integer not null,
-    attempt integer not null,
-    seq integer not null,
-    started_at real,
-    finished_at real not null,
-    outcome text not null,
-    chunks_embedded integer not null default 0,
-    chunks_reused integer not null default 0,
-    tokens integer not null default 0,
-    worker text not null,
-    error text
-);
-
-create index evervec_attempts_record on evervec_attempts (record);
-
--- the store's own index: one row per chunk; a row without a vector is a tombstone
-create table evervec_points (
-    point integer primary key,
-    version integer not null,
-    tenant text not null,
-    record integer not null,
-    seq integer not null,
-    position integer not null,
-    hash blob not null,
-    vector blob,
-    unique (record, version, hash)
-);
-
-create index evervec_points_feed on evervec_points (version, tenant);
-
--- removed points, for processes that hold points in memory
-create table evervec_removed (
-    removal integer primary key,
-    version integer not null,
-    tenant text not null,
-    point integer not null,
-    removed_at real not null
-);
-
-create index evervec_removed_feed on evervec_removed (version, tenant);
-
--- sketches of the vectors of large collections, in parts (see `indexes.sketch_parts`)
-create table evervec_sketches (
-    version integer not null,
-    tenant text not null,
-    first integer not null,         -- the part has the points above this number
-    last integer not null,          -- up to this number
-    mark integer not null,          -- that existed at this mark
-    data blob not null,
-    primary key (version, tenant, last)
-);
-
--- What processes share: notes on providers, the cost of their calls, cached vectors.
-
--- the application's attached tables, and the keys that their triggers log
-create table evervec_attached (
-    kind text primary key,
-    definition text not null,
-    position text,                  -- the key up to which old rows are enqueued; null: all
-    -- A row whose key or tenant is not valid for a record is set aside. `unfit` is the id of one
-    -- such row (null: none is known), `times_unfit` how many were set aside since the first.
-    unfit text,
-    times_unfit integer not null default 0
-) without rowid;
-
+-- the keys that the triggers of attached tables log
 create table evervec_changes (
     number integer primary key,
     kind text not null,
     tenant text,
     id text
 );
-
--- Tenants whose jobs are not claimed; the empty name means all tenants.
-create table evervec_pauses (
-    tenant text primary key
-) without rowid;
 
 -- Triggers count usage, except for new records, which come by the thousand and are counted once
 -- per batch.

@@ -1,0 +1,150 @@
+"""The queue and the migration of a service, with the methods of `ev.queue` and `Migration`."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta
+from typing import Any
+
+from evervec.client.connection import Connection, read, record_path
+from evervec.errors import WaitTimeout
+from evervec.model.basics import as_seconds
+from evervec.model.jobs import Attempt, Job
+from evervec.model.reports import MigrationStatus, Stats
+
+
+def job_of(given: dict[str, Any]) -> Job:
+    """A job without its token, which stays in the service."""
+    return read(Job, {**given, "token": None})
+
+
+class RemoteQueue:
+    """The jobs that the key may see."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # reading
+    def stats(self) -> Stats:
+        return self._connection.get(Stats, "/v1/queue/stats")
+
+    def jobs(self, *, status: str | None = None, limit: int = 100) -> list[Job]:
+        """Ordered by job id."""
+        return self._jobs(limit, status=status)
+
+    def failed(self, limit: int = 100) -> list[Job]:
+        """Dead letters."""
+        return self._jobs(limit, status="failed")
+
+    def status(self, kind: str, id: str | int) -> Job | None:
+        """The record's job, or None if it has none."""
+        found = self._jobs(1, kind=kind, id=str(id))
+        return found[0] if found else None
+
+    def _jobs(self, limit: int, **which: Any) -> list[Job]:
+        return list(map(job_of, self._connection.items("/v1/jobs", "jobs", limit, **which)))
+
+    def get(self, job_id: int) -> Job | None:
+        found = self._connection.find("GET", f"/v1/jobs/{int(job_id)}")
+        return None if found is None else job_of(found.json())
+
+    def history(self, kind: str, id: str | int) -> list[Attempt]:
+        """The attempts of a record, oldest first."""
+        found = self._connection.find("GET", f"{record_path(kind, id)}/history")
+        if found is None:
+            return []
+        return read(list[Attempt], found.json()["attempts"])
+
+    # maintenance
+    def retry(self, job_id: int) -> None:
+        """Retry a failed job."""
+        self._connection.once("POST", f"/v1/jobs/{int(job_id)}/retry")
+
+    def cancel(self, job_id: int) -> None:
+        """Remove a pending or failed job."""
+        self._connection.once("POST", f"/v1/jobs/{int(job_id)}/cancel")
+
+    def set_priority(self, job_id: int, n: int) -> None:
+        self._connection.ask("PATCH", f"/v1/jobs/{int(job_id)}", json_body={"priority": n})
+
+    def retry_failed(self, max_retries: int | None = None) -> int:
+        return self._count("retry-failed", "retried", {"max_retries": max_retries})
+
+    def recover_stuck(self, threshold: float | timedelta | None = None) -> int:
+        """Recover jobs whose lease expired: the tenant's, or all for a platform admin."""
+        if isinstance(threshold, timedelta):
+            threshold = threshold.total_seconds()
+        found = self._connection.ask(
+            "POST", "/v1/queue/recover-stuck", json_body={"threshold": threshold}
+        )
+        return int(found.json()["recovered"])
+
+    def purge_done(self, older_than: timedelta | datetime) -> int:
+        body = {"status": "done", "older_than": _age(older_than)}
+        return self._count("purge", "purged", body)
+
+    def purge_dead(self, older_than: timedelta | datetime, boxed: bool = False) -> int:
+        body = {"status": "failed", "older_than": _age(older_than), "boxed": boxed}
+        return self._count("purge", "purged", body)
+
+    def _count(self, action: str, name: str, body: dict[str, Any]) -> int:
+        return int(self._connection.once("POST", f"/v1/queue/{action}", json_body=body)[name])
+
+    def pause(self) -> None:
+        """Stop claims of the tenant's jobs until `resume`; for a platform admin without `tenant`,
+        of all jobs."""
+        self._connection.ask("POST", "/v1/queue/pause")
+
+    def resume(self) -> None:
+        self._connection.ask("POST", "/v1/queue/resume")
+
+
+def _age(older_than: timedelta | datetime) -> float:
+    if isinstance(older_than, timedelta):
+        return older_than.total_seconds()
+    return max(0.0, time.time() - as_seconds(older_than))
+
+
+_PATH = "/v1/migrations"
+
+
+class RemoteMigration:
+    """The migration that is in progress or can be rolled back; needs a platform admin's key."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    def begin(cls, connection: Connection, **asked: Any) -> RemoteMigration:
+        connection.ask("POST", _PATH, json_body=asked)
+        return cls(connection)
+
+    def status(self) -> MigrationStatus:
+        return self._connection.get(MigrationStatus, _PATH)
+
+    def wait(self, timeout: float | None = None) -> MigrationStatus:
+        """Wait until the new version is complete except for failed records, and, if it switches
+        automatically, until the switch."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            status = self.status()
+            if status.over or (status.settled and not status.awaits_switch):
+                return status
+            if deadline is not None and time.monotonic() > deadline:
+                raise WaitTimeout(f"{status.version} is not complete after {timeout:g} s")
+            time.sleep(0.2)
+
+    def switch(self, *, force: bool = False) -> None:
+        self._take("switch", {"force": force})
+
+    def rollback(self) -> None:
+        self._take("rollback")
+
+    def retire(self) -> None:
+        self._take("retire")
+
+    def cancel(self) -> None:
+        self._take("cancel")
+
+    def _take(self, step: str, body: dict[str, Any] | None = None) -> None:
+        self._connection.ask("POST", f"{_PATH}/{step}", json_body=body or {})

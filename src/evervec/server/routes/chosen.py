@@ -1,0 +1,53 @@
+"""Records that are chosen by a filter: count and delete them."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+from pydantic import Field
+from starlette.responses import Response
+
+from evervec.server.access import KindReaderView, KindWriterView
+from evervec.server.answers import Given, Json, Shown, answer
+from evervec.server.router import Routes
+
+router = Routes("records")
+
+
+class ChosenIn(Given):
+    """Which records: all, those of a kind, or those that fit a filter."""
+
+    kind: str | None = Field(None, min_length=1)
+    filter: Json | None = Field(None, examples=[{"topic": "plants", "year": {"gte": 2020}}])
+
+
+class DeletedIn(ChosenIn):
+    """Which records to delete. The filter must not be empty."""
+
+    dry_run: bool = Field(False, description="only count them")
+
+
+class CountOut(Shown):
+    """A number of records."""
+
+    count: int
+
+
+@router.on("POST /v1/records/count", "Count records", CountOut, 415)
+async def count(view: KindReaderView, body: ChosenIn) -> Response:
+    """All records of the tenant, or those of a kind, or those that fit a filter."""
+    view.check_kind(body.kind)
+    return answer(CountOut, {"count": await view.run(view.ev.count, body.kind, body.filter)})
+
+
+@router.on("POST /v1/records/delete", "Delete the records that fit a filter", CountOut, 415)
+async def delete_where(view: KindWriterView, body: DeletedIn) -> Response:
+    """Returns how many. A request that was interrupted can be repeated."""
+    view.check_kind(body.kind)
+    do = partial(view.ev.delete_where, body.filter or {}, body.kind, dry_run=body.dry_run)
+    if body.dry_run:
+        return answer(CountOut, {"count": await view.run(do)})
+    async with view.audited("record.delete_where", json.dumps([body.kind, body.filter])):
+        deleted = await view.run(do)
+    return answer(CountOut, {"count": deleted})

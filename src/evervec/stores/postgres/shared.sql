@@ -1,1 +1,0 @@
--- State that processes share: notes, locks, spend, cached vectors, workers.

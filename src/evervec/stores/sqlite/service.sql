@@ -1,1 +1,0 @@
--- The service: keys, tokens, repeated requests, audit log, tenants' limits.

@@ -1,1 +1,0 @@
--- What processes share: notes, locks, spend, cached vectors, workers.

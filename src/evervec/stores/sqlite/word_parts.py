@@ -1,0 +1,107 @@
+"""Writes the words of large tenants in parts (`postings`), in the maintenance of the store.
+
+A part has records in the order in which they were added or changed: the first that no part has,
+and those that were changed since their part was written. An entry replaces those of earlier parts.
+Changes write the records' numbers in the same transaction (`evervec_rewritten`), so a part that is
+made while others write is right: whatever changed after its snapshot is still listed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from itertools import chain
+
+import numpy as np
+
+from evervec.stores.sqlite import postings
+from evervec.stores.sqlite.changes import scope
+from evervec.stores.sqlite.connections import Connections
+from evervec.stores.sqlite.engine import SQL, listed
+from evervec.stores.sqlite.postings import Directory, batches, index, is_full, pack
+from evervec.stores.sqlite.tokens import Tokens
+
+_MOST_DEAD = 2
+"""a part of whose entries more than one in so many were replaced is dropped"""
+_MOST_NOTES = 10_000
+"""of changed records that no longer exist, in tenants without parts"""
+
+
+class WordParts:
+    """The parts of all tenants of a store."""
+
+    def __init__(self, db: Connections, tokens: Tokens) -> None:
+        self._db = db
+        self._tokens = tokens
+
+    def tend(self) -> None:
+        """Write parts for records that are in none, and drop parts that are mostly replaced."""
+        with self._db.reading() as conn:
+            large = conn.execute(SQL.large_tenants, (postings.ROWS,)).fetchall()
+        for (tenant,) in large:
+            while self._add_part(tenant):
+                pass
+            while self._drop_replaced(tenant):
+                pass
+        with self._db.writing(durable=False) as conn:
+            if conn.execute(SQL.count_idle_notes).fetchone()[0] > _MOST_NOTES:
+                conn.execute(SQL.drop_idle_notes)
+                conn.execute(SQL.words_changed)
+
+    def _add_part(self, tenant: str) -> bool:
+        """Write the next part if there are records enough for it."""
+        with self._db.snapshot() as conn:
+            (mark, generation) = conn.execute(SQL.words_state).fetchone()
+            number, last = conn.execute(SQL.last_words, (tenant,)).fetchone()
+            changed = conn.execute(SQL.rewritten_texts, (tenant, last))
+            new = conn.execute(SQL.tail, (f"scope : {scope(tenant)}", last))
+            texts = next(batches(chain(changed, new), postings.ROWS), [])
+        if not is_full(texts):
+            return False
+        directory, found = index(texts, self._tokens)
+        last = max(last, int(directory.records.max()))
+        packed = list(pack(found))
+        with self._db.writing(durable=False) as conn:
+            if conn.execute(SQL.words_state).fetchone()[1] != generation:
+                return True  # another process wrote parts
+            part = number + 1
+            row = conn.execute(SQL.last_words_row).fetchone()[0]
+            conn.executemany(SQL.add_words, [(tenant, word, part, data) for word, data in packed])
+            end = conn.execute(SQL.last_words_row).fetchone()[0]
+            conn.execute(SQL.add_word_part, (tenant, part, last, row, end, directory.pack()))
+            records = listed(directory.records.tolist())
+            conn.execute(SQL.drop_notes, (tenant, records, mark))
+            conn.execute(SQL.words_changed)
+        return True
+
+    def _drop_replaced(self, tenant: str) -> bool:
+        """Drop the part with the most replaced entries if they are too many. Those of its records
+        that have no later entry are listed as changed, so that another part will have them."""
+        with self._db.writing(durable=False) as conn:
+            rows = conn.execute(SQL.word_parts, (tenant,)).fetchall()
+            parts = [(part, Directory.unpack(data)) for part, _, data in rows]
+            sound = [(part, directory) for part, directory in parts if directory is not None]
+            if len(sound) < len(parts):
+                for part, _ in parts:
+                    self._drop(conn, tenant, part)
+                return False
+            worst, most, seen = None, 0, np.empty(0, np.int64)
+            for part, directory in reversed(sound):
+                replaced = np.isin(directory.records, seen)
+                if (count := int(replaced.sum())) * _MOST_DEAD > len(replaced) and count > most:
+                    worst, most = (part, directory, replaced), count
+                seen = np.union1d(seen, directory.records)
+            if worst is None:
+                return False
+            part, directory, replaced = worst
+            # a record that is not live needs an entry only where an earlier part has it
+            earlier = [seen[:0], *(d.records for other, d in sound if other < part)]
+            needed = (directory.sizes > 0) | np.isin(directory.records, np.concatenate(earlier))
+            self._drop(conn, tenant, part)
+            left = listed(directory.records[needed & ~replaced].tolist())
+            conn.execute(SQL.note_rewritten, (tenant, left))
+        return True
+
+    def _drop(self, conn: sqlite3.Connection, tenant: str, part: int) -> None:
+        conn.execute(SQL.drop_words, (tenant, part))
+        conn.execute(SQL.drop_word_part, (tenant, part))
+        conn.execute(SQL.words_changed)
