@@ -19,6 +19,7 @@ from evervec.errors import (
     StoreError,
     WaitTimeout,
 )
+from evervec.model.basics import make_cursor
 from evervec.model.bounds import MOST_VECTORS
 from evervec.model.jobs import Job, Ticket
 from evervec.model.records import ChunkVector, Hit, Hits, Record, Version
@@ -167,13 +168,16 @@ class Client(AbstractContextManager["Client"]):
         *,
         embedded: bool | None = None,
         filter: Mapping[str, Any] | None = None,
+        after: Record | tuple[str, str] | None = None,
         limit: int = 100,
     ) -> list[Record]:
-        """Records ordered by kind and id."""
+        """Records ordered by kind and id, starting after `after` (a record, or its kind and id)."""
+        place = (after.kind, after.id) if isinstance(after, Record) else after
         found = self._connection.items(
             "/v1/records",
             "records",
             limit,
+            None if place is None else make_cursor(*place),
             kind=kind,
             embedded=None if embedded is None else str(embedded).lower(),
             filter=None if filter is None else to_json(filter).decode(),

@@ -107,12 +107,13 @@ class Connection:
         """A value of the service."""
         return read(shape, self.ask("GET", path).json())
 
-    def items(self, path: str, name: str, limit: int, **which: Any) -> list[dict[str, Any]]:
-        """The first items of a list, page by page."""
+    def items(
+        self, path: str, name: str, limit: int, cursor: str | None = None, **which: Any
+    ) -> list[dict[str, Any]]:
+        """The first items of a list, or those after a cursor, page by page."""
         if limit < 1:
             raise InvalidArgument(f"limit must be at least 1, not {limit}")
         found: list[dict[str, Any]] = []
-        cursor: str | None = None
         while len(found) < limit:
             size = min(limit - len(found), _LARGEST_PAGE)
             params = {**which, "limit": size, "cursor": cursor}
