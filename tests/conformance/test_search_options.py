@@ -292,7 +292,7 @@ def test_a_hit_has_only_the_fields_that_were_asked_for(memory: World) -> None:
     work(memory.ev)
     (hit,) = memory.ev.search("alpha", fields=["title"])
     assert (hit.title, hit.text, hit.metadata) == ("T", "", {})
-    (hit,) = memory.ev.search("alpha", fields="metadata", explain=True)  # type: ignore[arg-type]
+    (hit,) = memory.ev.search("alpha", fields="metadata", explain=True)
     assert (hit.title, hit.text, hit.metadata) == (None, "", {"a": 1})
     assert hit.explanation is not None
     assert [match.word for match in hit.explanation.matched] == ["alpha"]

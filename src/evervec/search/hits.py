@@ -135,22 +135,23 @@ class HitMaker:
                 position, start, end = chunk
                 yield Passage(text[start:end], start, position)
             else:
-                yield self._best_piece(text)
+                yield best_piece(self._request.query or "", text, 4 * self._settings.chunk_tokens)
 
-    def _best_piece(self, text: str) -> Passage:
-        """The piece that contains most of the query's full-text terms, which are few."""
-        words = {term.lower() for term in terms(self._request.query or "")}
-        best, most = Passage(""), -1
-        for start, end in SizeChunker(4 * self._settings.chunk_tokens).split(text):
-            check()
-            piece = text[start:end]
-            lowered = piece.lower()
-            count = sum(word in lowered for word in words)
-            if count > most:
-                best, most = Passage(piece, start), count
-            if most == len(words):
-                break
-        return best
+
+def best_piece(query: str, text: str, size: int) -> Passage:
+    """The piece that contains most of the query's full-text terms, which are few."""
+    words = {term.lower() for term in terms(query)}
+    best, most = Passage(""), -1
+    for start, end in SizeChunker(size).split(text):
+        check()
+        piece = text[start:end]
+        lowered = piece.lower()
+        count = sum(word in lowered for word in words)
+        if count > most:
+            best, most = Passage(piece, start), count
+        if most == len(words):
+            break
+    return best
 
 
 def group_of(metadata: dict[str, Any], name: str | None) -> Hashable:
