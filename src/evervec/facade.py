@@ -8,6 +8,7 @@ from copy import copy
 from typing import Any
 
 from evervec.embedders.base import Embedder
+from evervec.embedding.prepared import Vectors
 from evervec.embedding.provider import Provider
 from evervec.embedding.registry import EmbedderRegistry
 from evervec.errors import InvalidArgument
@@ -82,7 +83,7 @@ class Evervec(AbstractContextManager["Evervec"]):
         self._housekeeping = Housekeeping(store, index, self.queue, tables, models, settings)
         self.dispatcher = Dispatcher(self.pipeline, self._upkeep(), settings)
         self.pipeline.served.check_model()
-        self._waiter = TicketWaiter(store, settings)
+        self.waiter = TicketWaiter(store, settings)
 
     def _use_tenant(self, tenant: str) -> None:
         self.tenant = tenant
@@ -253,10 +254,15 @@ class Evervec(AbstractContextManager["Evervec"]):
         hits = self._search.search(query, k, kind, mode, filter)
         return self.tables.with_rows(self.tenant, hits) if rows else hits
 
+    def prepare(self, query: str, kind: str | None = None, mode: str = "hybrid") -> Vectors:
+        """The vectors that a search for a query will need, made in advance; see
+        `embedding.prepared`."""
+        return self._search.prepare(query, kind, mode)
+
     def wait(self, ticket: Ticket, timeout: float | None = None) -> Job:
         """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""
         seconds = self.settings.wait_seconds if timeout is None else timeout
-        return self._waiter.wait(self.tenant, ticket, seconds)
+        return self.waiter.wait(self.tenant, ticket, seconds)
 
     def versions(self, *, all_tenants: bool = False) -> list[Version]:
         """The embedding versions of the tenant's kinds, with counts of its records; `all_tenants`:

@@ -13,7 +13,7 @@ import pytest
 import evervec
 
 NAMES = {
-    "deadline", "DeadlineExceeded",
+    "aopen", "AsyncEvervec", "deadline", "DeadlineExceeded",
     "AccessDenied", "Answer", "Attachment", "Client", "Attempt", "Backfill", "Gate", "Spend", "Chunker", "Content", "Embedder", "EmbedderError", "EnqueueResult", "Evervec", "EvervecError",
     "Hit", "Hits", "IndexMismatch", "IndexUnavailable", "InvalidArgument", "InvalidInput", "InvalidRecord",
     "InvalidTransition", "Job", "JobFailed", "Kind", "LeaseLost", "Outcome", "ProcessResult",

@@ -12,10 +12,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evervec.chunking import SizeChunker, parse_chunker
 from evervec.embedders.base import describe
+from evervec.embedding.prepared import Vectors
 from evervec.embedding.registry import EmbedderRegistry, Model
 from evervec.errors import DeadlineExceeded, InvalidArgument
 from evervec.indexes.base import Index, Matches, Query
@@ -33,6 +34,10 @@ from evervec.stores.ledger import find_chunk
 from evervec.stores.sql.words import terms
 from evervec.stores.values import Collection, Found
 from evervec.telemetry.counters import SEARCHES
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 log = logging.getLogger("evervec")
 
@@ -80,6 +85,22 @@ class Search:
         hits = self._hits(query, recall, ranked, matches or Matches(), words, scope)
         SEARCHES.observe(time.perf_counter() - began, via)
         return Hits(hits, via=via, version=None if matches is None else scope.names)
+
+    def prepare(self, query: Any, kind: str | None, mode: str) -> Vectors:
+        """The vectors that `search` will need of a query, made in advance; see
+        `embedding.prepared`."""
+        _check(query, 1, mode, self._settings)
+        check_given(kind=kind)
+        made: dict[tuple[object, str], NDArray[np.float32] | Exception] = {}
+        models = () if mode == "text" else self._recalled().scope(kind).models
+        for provider in (model.provider for model in models):
+            try:
+                made[provider, query] = provider.embed_query(query)
+            except DeadlineExceeded:
+                raise
+            except Exception as error:  # noqa: BLE001 - raised where the vector is used
+                made[provider, query] = error
+        return made
 
     def _nearest(
         self, query: str, limit: int, kind: str | None, mode: str, conditions: Conditions
