@@ -38,9 +38,9 @@ from evervec.server.requests import read_json
 from evervec.server.routes import batch
 from evervec.settings import Settings
 from evervec.stores.duckdb.filters import Filter as DuckDBFilter
-from evervec.stores.duckdb.stems import Stems
 from evervec.stores.postgres.filters import Filter as PostgresFilter
 from evervec.stores.sql import words as folding
+from evervec.stores.sql.stems import Stems
 from evervec.stores.sql.words import part_of_text, terms
 from evervec.stores.sqlite.filters import Filter as SqliteFilter
 from support.steps import python_steps

@@ -142,13 +142,17 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
         after, wait = options.pop("after", None), options.pop("wait", _SEARCH["wait"])
         if after is not None:
             await self.wait(after, wait)
-        asked = {name: options.get(name, _SEARCH[name]) for name in ("kind", "mode")}
         do = partial(self._inner.search, query, *args, **options)
-        if query is not None and asked["mode"] != "text":
+        asked = {name: options.get(name, _SEARCH[name]) for name in ("kind", "mode")}
+        if query is not None and options.get("vector") is None and asked["mode"] != "text":
             prepare = partial(self._inner.prepare, query, **asked)
             vectors = await self._runner.run(self._runner.queries, self._tenant, prepare)
             do = partial(_using, vectors, do)
         return await self._runner.run(self._runner.calls, self._tenant, do)
+
+    similar = awaited(Evervec.similar)
+    vectors = awaited(Evervec.vectors)
+    kinds = awaited(Evervec.kinds)
 
     @like(Evervec.wait)
     async def wait(self, ticket: Ticket, timeout: float | None = None) -> Job:
