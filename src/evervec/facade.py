@@ -433,6 +433,7 @@ class Evervec(AbstractContextManager["Evervec"]):
         metadata: Iterable[str] = (),
         title: str | None = None,
         weight: str | None = None,
+        updated_at: str | None = None,
         tenant: str | None = None,
         replace: bool = False,
         dry_run: bool = False,
@@ -442,14 +443,15 @@ class Evervec(AbstractContextManager["Evervec"]):
 
         Triggers log every change in the transaction of the writer, whatever program that is;
         workers enqueue existing rows, behind live changes. `text`: a column, several columns, or a
-        template such as `"{title}: {body}"`. `tenant`: the column with the tenant. `dry_run`: only
-        return the SQL, as `.sql` of the result. Records of the kind that are not rows of the table
+        template such as `"{title}: {body}"`. `updated_at`: the column with the time of the last
+        change, from which the age of a record runs. `tenant`: the column with the tenant.
+        `dry_run`: only return the SQL, as `.sql` of the result. Records of the kind that are not rows of the table
         are deleted: a kind with records from other sources is rejected, unless `replace` is set.
         """
         check_name("kind", kind)
         planned = attachment(
             table, kind, id, text, metadata,
-            title=title, weight=weight, tenant=tenant, owner=self.tenant,
+            title=title, weight=weight, updated_at=updated_at, tenant=tenant, owner=self.tenant,
         )  # fmt: skip
         return self.tables.attach(planned, dry_run=dry_run, replace=replace)
 
