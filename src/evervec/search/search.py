@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from evervec.chunking import parse_chunker
 from evervec.embedders.base import describe
+from evervec.embedding.prepared import Vectors
 from evervec.embedding.registry import EmbedderRegistry, Model
 from evervec.errors import DeadlineExceeded, InvalidArgument
 from evervec.indexes.base import Index, Matches, Query
@@ -82,6 +83,21 @@ class Search:
         SEARCHES.observe(time.perf_counter() - began, via)
         version = None if look.asked is None else look.scope.names
         return Hits(hits, via=via, version=version)
+
+    def prepare(self, request: Request) -> Vectors:
+        """The vectors that `search` will need, made in advance; see `embedding.prepared`."""
+        made: dict[tuple[object, str], NDArray[np.float32] | Exception] = {}
+        if request.mode == "text" or request.query is None:
+            return made
+        for model in self._recalled().scope(request.kinds).models:
+            provider = model.provider
+            try:
+                made[provider, request.query] = provider.embed_query(request.query)
+            except DeadlineExceeded:
+                raise
+            except Exception as error:  # noqa: BLE001 - raised where the vector is used
+                made[provider, request.query] = error
+        return made
 
     def _depths(self, request: Request) -> list[int]:
         """How many records each side finds. Pages that need more double it; each depth adds hits
