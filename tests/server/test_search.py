@@ -87,6 +87,6 @@ def test_a_token_for_one_kind_searches_no_other(ev: Evervec, serve: Serve) -> No
         assert [hit.kind for hit in client.search("grows", kind=["page"])] == ["page"]
         for asked in ({"kind": ["page", "note"]}, {"kind": "note"}, {}):
             with pytest.raises(evervec.AccessDenied, match="kinds page only"):
-                client.search("grows", **asked)  # type: ignore[arg-type]
+                client.search("grows", **asked)
         with pytest.raises(evervec.AccessDenied):
             client.similar("note", "0")
