@@ -205,6 +205,16 @@ def test_groups_have_their_best_hits_and_the_best_group_is_first(world: World) -
     assert {hit.group for hit in ev.search("alpha", 1, group_by="tags")} == {"['x']", None}
 
 
+def test_a_group_is_found_behind_many_records_of_another(memory: World) -> None:
+    for n in range(200):
+        memory.ev.add(KIND, f"alpha {n}", id=str(n), metadata={"author": "a"})
+    memory.ev.add(KIND, "alpha beta gamma delta omega", id="last", metadata={"author": "b"})
+    work(memory.ev)
+    for mode in ("hybrid", "semantic", "text"):
+        hits = memory.ev.search("alpha", 1, mode=mode, group_by="author", groups=2)
+        assert [hit.group for hit in hits] == ["a", "b"]
+
+
 # diversity
 @pytest.mark.every_index
 def test_diverse_hits_differ_from_each_other(world: World) -> None:
