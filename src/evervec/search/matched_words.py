@@ -29,11 +29,9 @@ def query_stems(query: str) -> tuple[str, ...]:
 
 
 def coverage(query: str, *texts: str | None) -> float:
-    """The share of a query's words that texts which full text found contain together. A query
-    without words was found as a part of the text: 1."""
+    """The share of a query's words that texts which full text found contain together. If it is
+    none of them, the query was found as a part of the text: 1."""
     wanted = query_stems(query)
-    if len(wanted) <= 1:
-        return 1.0
     words = {
         word for text in texts if text for word in fold(text[:_MOST_CHARACTERS]).lower().split()
     }

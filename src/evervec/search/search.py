@@ -27,7 +27,7 @@ from evervec.records.kinds import Kind
 from evervec.search.cache import Scope, SearchCache, Serving
 from evervec.search.diversity import diversify
 from evervec.search.hits import HitMaker
-from evervec.search.matched_words import coverage
+from evervec.search.matched_words import coverage, query_stems
 from evervec.search.ranking import Evidence, Order, Ranked, rank
 from evervec.search.request import Request
 from evervec.settings import Settings
@@ -279,9 +279,11 @@ def _vectors(request: Request, scope: Scope) -> dict[Model, NDArray[np.float32]]
 
 
 def _share(recall: SearchCache, query: str | None, record: int) -> float:
-    """The share of the query's words that a record contains."""
+    """The share of the query's words that a record which words found contains."""
+    if not query or len(query_stems(query)) < 2:
+        return 1.0
     read = next(recall.read([record]))
-    return 1.0 if read is None or not query else coverage(query, read.title, read.found.text)
+    return 1.0 if read is None else coverage(query, read.title, read.found.text)
 
 
 def _still_fitting(recall: SearchCache, found: Matches, conditions: Conditions) -> Matches:
