@@ -32,7 +32,6 @@ from evervec.model.records import Record
 from evervec.model.reports import Stats
 
 _MOST_HITS, _MOST_LISTED, _MOST_KINDS = 50, 100, 200
-_LONGEST_QUERY = 10_000
 _LONGEST_WAIT = 60.0
 _FILTER = (
     'on metadata, such as {"topic": "plants"}, {"year": {"gte": 2020}}, {"tag": ["a", "b"]} (any '
@@ -47,7 +46,7 @@ class Asked(BaseModel):
 
 
 class SearchIn(Asked):
-    query: str = Field(min_length=1, max_length=_LONGEST_QUERY, description="a question or words")
+    query: str = Field(min_length=1, description="a question or words")
     k: int = Field(10, ge=1, le=_MOST_HITS, description="number of hits")
     kind: str | None = Field(None, description="only this kind")
     filter: dict[str, Any] | None = Field(None, description=_FILTER)
