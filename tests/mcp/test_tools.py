@@ -1,6 +1,7 @@
 """Tools, resources and the prompt, over a store in this process."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -279,14 +280,22 @@ def _quoted(id: str) -> str:
 
 
 def test_an_unexpected_error_is_logged_and_not_shown(
-    ev: Evervec, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ev: Evervec, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("password=hunter2")
 
     monkeypatch.setattr(ev, "search", fail)
-    with connected(server_of(ev)) as assistant:
-        said = assistant.complaint("search", query="tea")
-    assert "hunter2" not in said
-    assert "log of the evervec server" in said
+    monkeypatch.setattr(ev, "get", fail)
+    with connected(server_of(ev), mode) as assistant:
+        said = [assistant.complaint("search", query="tea")]
+        for ask in (
+            partial(assistant.prompt, "answer", question="tea"),
+            partial(assistant.resource, "evervec://note/tea"),
+        ):
+            with pytest.raises(MCPError) as met:
+                ask()
+            said.append(met.value.message)
+    assert "hunter2" not in str(said)
+    assert all("log of the evervec server" in text for text in said)
     assert "hunter2" in caplog.text

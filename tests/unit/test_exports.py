@@ -97,7 +97,7 @@ def test_values_have_their_documented_fields(cls: type) -> None:
 def test_importing_needs_no_adapter_and_no_heavy_library() -> None:
     code = (
         "import sys, evervec; "
-        "print([m for m in sys.modules if m.startswith(('evervec.stores.sqlite', 'pydantic'))])"
+        "print([m for m in sys.modules if m.startswith(('evervec.stores.sqlite', 'pydantic', 'mcp'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 import mcp_types as types
@@ -15,12 +15,22 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from evervec.errors import EvervecError, InvalidArgument
-from evervec.integrations.mcp.answers import HitOut
+from evervec.integrations.mcp.answers import HitOut, HitsOut
 from evervec.integrations.mcp.records import Access
-from evervec.integrations.mcp.tools import TOOLS, GetIn, SearchIn, StatusIn, get, search, status
+from evervec.integrations.mcp.tools import (
+    TOOLS,
+    GetIn,
+    SearchIn,
+    StatusIn,
+    get,
+    schema_of,
+    search,
+    status,
+)
 
 log = logging.getLogger("evervec.mcp")
 
+T = TypeVar("T")
 Context = ServerRequestContext[Any, Any]
 
 _STATUS = "evervec://status"
@@ -97,10 +107,7 @@ def make_server(
     async def read_resource(
         context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        try:
-            answer = await _resource(access_of(context), params.uri)
-        except (EvervecError, ValidationError) as error:
-            raise _protocol_error(error) from None
+        answer = await _guarded(_resource(access_of(context), params.uri))
         if answer is None:
             raise MCPError(types.INVALID_PARAMS, f"resource {params.uri[:200]!r} does not exist")
         content = types.TextResourceContents(
@@ -126,15 +133,10 @@ def make_server(
         if params.name != _PROMPT:
             raise MCPError(types.INVALID_PARAMS, f"there is no prompt {params.name[:80]!r}")
         given = params.arguments or {}
-        try:
-            asked = SearchIn.model_validate(
-                {"query": given.get("question", ""), "kind": given.get("kind")}
-            )
-            found = await search(access_of(context), asked)
-        except (EvervecError, ValidationError) as error:
-            raise _protocol_error(error) from None
+        question = given.get("question", "")
+        found = await _guarded(_search(access_of(context), question, given.get("kind")))
         records = "\n\n".join(map(_quoted, found.hits)) or "(no record fits)"
-        text = f"{_ANSWER}\n\nQuestion: {asked.query}\n\n{records}"
+        text = f"{_ANSWER}\n\nQuestion: {question}\n\n{records}"
         message = types.PromptMessage(
             role="user", content=types.TextContent(type="text", text=text)
         )
@@ -142,6 +144,7 @@ def make_server(
 
     return Server(
         "evervec", version=version("evervec"), instructions=_INSTRUCTIONS,
+        get_tool_input_schema=lambda name: schema_of(TOOLS[name].asks) if name in TOOLS else None,
         on_list_tools=list_tools, on_call_tool=call_tool, on_list_resources=list_resources,
         on_list_resource_templates=list_templates, on_read_resource=read_resource,
         on_list_prompts=list_prompts, on_get_prompt=get_prompt,
@@ -166,6 +169,22 @@ async def _resource(access: Access, uri: str) -> BaseModel | None:
         return None
     got = await get(access, GetIn(kind=unquote(kind), id=unquote(id), offset=0))
     return got if got.found else None
+
+
+async def _search(access: Access, question: str, kind: str | None) -> HitsOut:
+    return await search(access, SearchIn.model_validate({"query": question, "kind": kind}))
+
+
+async def _guarded(work: Awaitable[T]) -> T:
+    """The result, or a protocol error in plain words. The SDK would show the text of an unexpected
+    error."""
+    try:
+        return await work
+    except (EvervecError, ValidationError) as error:
+        raise _protocol_error(error) from None
+    except Exception:
+        log.exception("a resource or prompt failed")
+        raise MCPError(types.INTERNAL_ERROR, _INTERNAL) from None
 
 
 def _quoted(hit: HitOut) -> str:
