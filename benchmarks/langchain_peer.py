@@ -53,7 +53,7 @@ class LangChain:
     def load(self, documents: Sequence[Document]) -> Mapping[str, object]:
         """How many were added and skipped. Its documentation asks for another hash than the
         default; blake2b is the fastest of those that it offers."""
-        counts = index(
+        return index(
             documents,
             self._known,
             self._store,
@@ -62,7 +62,6 @@ class LangChain:
             source_id_key="source",
             key_encoder="blake2b",
         )
-        return counts
 
 
 def documents(texts: Sequence[str]) -> list[Document]:
