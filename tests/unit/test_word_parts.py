@@ -320,7 +320,7 @@ def test_a_deleted_record_stays_so_when_the_part_that_says_it_is_dropped(
 def test_maintenance_of_unchanged_parts_reads_and_writes_nothing(
     reopen: Callable[[], Evervec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It runs beside every first claim, and examining the parts of a million records takes long."""
+    """It runs in every `process_all`, and the parts of many records take long to examine."""
     ev, truth, draw = reopen(), Truth(), random.Random(1)
     for id in range(8 + 7):
         add(ev, truth, str(id), drawn(draw))
