@@ -77,8 +77,8 @@ def test_the_inspector_remembers_reads_and_searches(
     }[way]
 
     def ask(method: str, *options: str) -> Any:
-        command = [node / "mcp-inspector", "--cli", *target, "--method", method, *options]
-        return json.loads(said_by(*command))
+        inspector = node / "mcp-inspector"
+        return json.loads(said_by(inspector, "--cli", *target, "--method", method, *options))
 
     assert len(ask("tools/list")["tools"]) == 6
     saved = ask("tools/call", "--tool-name", "remember", "--tool-arg", "text=green tea", "id=tea")
