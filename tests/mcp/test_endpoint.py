@@ -220,7 +220,8 @@ def test_without_keys_only_clients_on_this_machine_are_served(served: Served) ->
 def test_messages_are_counted_as_a_route(served: Served) -> None:
     http = served.http()
     http.post("/mcp", json=called("status"), headers=HEADERS)
-    assert 'route="/mcp"' in http.get("/metrics").text
+    # a response is counted after it was sent
+    until(lambda: 'route="/mcp"' in http.get("/metrics").text, "the message to be counted")
 
 
 def test_a_mounted_service_serves_it_without_a_lifespan(ev: Evervec) -> None:
