@@ -222,12 +222,15 @@ def empty(url: str) -> None:
 
 
 _LEFT = f"""
-select 'drop table {{}}', schemaname, tablename from pg_tables
+select 'drop table {{}} cascade', schemaname, tablename from pg_tables
 where schemaname = 'evervec' and tablename like 'points%'
 or schemaname = 'public' and tablename <> 'test_clock'
 union all
 select 'drop index {{}}', schemaname, indexname from pg_indexes
 where schemaname = 'evervec' and indexname like 'records\\_field\\_%'
+union all
+select 'drop function {{}} cascade', 'evervec', proname from pg_proc
+where pronamespace = 'evervec'::regnamespace and proname like 'attached\\_%'
 union all
 select 'truncate {{}}', 'evervec', relname from pg_class
 where relnamespace = 'evervec'::regnamespace and relname in {_TABLES}
