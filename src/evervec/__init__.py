@@ -44,6 +44,7 @@ if _typing.TYPE_CHECKING:
     from evervec.model.jobs import Outcome as Outcome
     from evervec.model.jobs import Status as Status
     from evervec.model.jobs import Ticket as Ticket
+    from evervec.model.records import ChunkVector as ChunkVector
     from evervec.model.records import Content as Content
     from evervec.model.records import Hit as Hit
     from evervec.model.records import Hits as Hits
@@ -82,7 +83,7 @@ _HOMES = {
     "facade": "Evervec",
     "model.deadlines": "deadline",
     "model.jobs": "Attempt EnqueueResult Job Outcome Status Ticket",
-    "model.records": "Content Hit Hits Record Version",
+    "model.records": "ChunkVector Content Hit Hits Record Version",
     "model.reports": "Backfill Comparison Estimate Gate Limits MigrationStatus ProcessResult "
     "Spend Stats Usage VerifyReport",
     "opening": "open",

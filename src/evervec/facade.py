@@ -17,15 +17,16 @@ from evervec.maintenance.housekeeping import Housekeeping, Upkeep
 from evervec.model.bounds import check_limit
 from evervec.model.filters import read_filter
 from evervec.model.jobs import Job, Ticket
-from evervec.model.records import Hits, Record, Version
+from evervec.model.records import ChunkVector, Hits, Record, Version
 from evervec.model.reports import Backfill, Estimate, Limits, ProcessResult, Usage, VerifyReport
 from evervec.opening import open_embedder, open_model, open_source
 from evervec.queue.queue import Queue
 from evervec.queue.ticket_waiter import TicketWaiter, check_wait
-from evervec.records.drafts import LONGEST_ID, check_given, check_name, existing_id
+from evervec.records.drafts import LONGEST_ID, check_given, check_name, existing_id, existing_ids
 from evervec.records.kinds import Kind
 from evervec.records.writer import RecordWriter
 from evervec.search.search import Search
+from evervec.search.vectors import VectorReader
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.notes import Episode
@@ -93,6 +94,7 @@ class Evervec(AbstractContextManager["Evervec"]):
         self._search = Search(
             self.store, self.index, self.models, self._kinds, self.settings, tenant
         )
+        self._vectors = VectorReader(self.store, self.index, tenant)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -252,6 +254,14 @@ class Evervec(AbstractContextManager["Evervec"]):
             self.wait(after, wait)
         hits = self._search.search(query, k, kind, mode, filter)
         return self.tables.with_rows(self.tenant, hits) if rows else hits
+
+    def vectors(self, kind: str, ids: Iterable[str | int]) -> dict[str, list[ChunkVector]]:
+        """The vectors of records, by id and in the order of their chunks, in the version that
+        serves searches. They are those that searches use: of the last embedded text, which may be
+        older than the record's current one (then `start` and `end` are None). Records that do not
+        exist, are boxed, or were never embedded are left out."""
+        check_name("kind", kind)
+        return self._vectors.read(kind, existing_ids(ids))
 
     def wait(self, ticket: Ticket, timeout: float | None = None) -> Job:
         """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""

@@ -19,10 +19,11 @@ from evervec.errors import (
     StoreError,
     WaitTimeout,
 )
+from evervec.model.bounds import MOST_VECTORS
 from evervec.model.jobs import Job, Ticket
-from evervec.model.records import Hit, Hits, Record, Version
+from evervec.model.records import ChunkVector, Hit, Hits, Record, Version
 from evervec.model.reports import Usage, VerifyReport
-from evervec.records.drafts import read_envelope, record_id
+from evervec.records.drafts import existing_ids, read_envelope, record_id
 
 _LINES, _BYTES = 1000, 4 << 20
 """maximum lines and bytes in one request of `add_many`"""
@@ -198,6 +199,23 @@ class Client(AbstractContextManager["Client"]):
         found = self._connection.ask("POST", "/v1/search", json_body=body, waits=wait).json()
         hits = read(list[Hit], found["hits"])
         return Hits(hits, via=found["via"], version=found["version"])
+
+    def vectors(self, kind: str, ids: Iterable[str | int]) -> dict[str, list[ChunkVector]]:
+        """The vectors of records by id, as `Evervec.vectors` returns them."""
+        import numpy as np
+
+        found: dict[str, list[ChunkVector]] = {}
+        wanted = list(dict.fromkeys(existing_ids(ids)))
+        while wanted:
+            body = {"kind": kind, "ids": wanted[:MOST_VECTORS]}
+            answered = self._connection.ask("POST", "/v1/vectors", json_body=body).json()
+            for id, chunks in answered["vectors"].items():
+                found[id] = [
+                    ChunkVector(**{**c, "vector": np.array(c["vector"], np.float32)})
+                    for c in chunks
+                ]
+            wanted = answered["left"] + wanted[MOST_VECTORS:]
+        return found
 
     def wait(self, ticket: Ticket, timeout: float = 30.0) -> Job:
         """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""

@@ -50,6 +50,19 @@ class Chunk(NamedTuple):
     end: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkVector:
+    """A chunk of a record and its vector, as `vectors` returns it."""
+
+    position: int
+    """of the chunk in the record, from 0"""
+    start: int | None
+    """where the chunk starts in the record's text; None if the record changed since"""
+    end: int | None
+    vector: NDArray[np.float32]
+    """of length one"""
+
+
 class Point(NamedTuple):
     """A chunk's vector to be written to an index."""
 

@@ -167,6 +167,16 @@ class Found:
     """JSON"""
 
 
+class LedgerEntry(NamedTuple):
+    """The chunks of a live record that the index holds."""
+
+    record: int
+    id: str
+    chunks: tuple[Chunk, ...]
+    current: bool
+    """they are of the record's latest change"""
+
+
 class Digest(NamedTuple):
     """The values of a record that are compared with a row of an attached table."""
 

@@ -169,6 +169,12 @@ from evervec_records as r
 join evervec_ledger as l on l.record = r.record and l.version in list($2) and l.seq >= r.seq
 where r.record in list($1)
 
+-- name: entries
+select r.record, r.id, l.chunks, l.seq >= r.seq as current
+from evervec_records as r
+join evervec_ledger as l on l.record = r.record and l.version = $4
+where r.tenant = $1 and r.kind = $2 and r.id in texts($3) and r.state = 'live'
+
 -- name: contains_text
 select r.record, 1.0::double from evervec_records as r
 where r.tenant = $1 and r.state = 'live' and ($2::text is null or r.kind = $2)
