@@ -3,7 +3,6 @@
 from typing import Any
 
 import psycopg
-import pytest
 
 import evervec
 from evervec import Evervec
