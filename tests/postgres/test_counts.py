@@ -12,6 +12,7 @@ from evervec.embedders.hashing import HashingEmbedder
 from evervec.stores.postgres import jobs as postgres_jobs
 from support import postgres
 from support.postgres import assert_counts_are_exact
+from support.seeds import some_of
 from support.world import DAY, KIND, World, add_all, claim_one, work
 
 LEASE = 60.0
@@ -169,7 +170,7 @@ class History:
             postgres.execute(self._url, "select pg_terminate_backend($1)", pid)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", some_of(range(8), first=4))
 def test_counts_are_exact_after_a_random_history(world: World, url: str, seed: int) -> None:
     postgres.execute(url, "create table notes (id int primary key, body text)")
     postgres.execute(url, "insert into notes select n, n::text from generate_series(1, 9) as n")
