@@ -12,11 +12,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar, Unpack
 from urllib.parse import urlsplit
 
-from qdrant_client import models
+from qdrant_client import QdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
-from qdrant_client.local.qdrant_local import QdrantLocal
-from qdrant_client.qdrant_remote import QdrantRemote
 
 from evervec.errors import IndexUnavailable, SettingsError
 from evervec.indexes.qdrant.engine import (
@@ -69,7 +67,7 @@ def connect(url: str, settings: Settings, key: str) -> ClientEngine:
             f"empty, not {settings.qdrant_quantization!r}"
         )
     if url == "qdrant://:memory:":
-        return ClientEngine(url, QdrantLocal(":memory:"), alone=True)
+        return ClientEngine(url, QdrantClient(":memory:"), alone=True)
     parts = urlsplit(url)
     try:
         port = parts.port or 6333
@@ -84,8 +82,7 @@ def connect(url: str, settings: Settings, key: str) -> ClientEngine:
         log.warning("the API key of %s is sent unencrypted: use qdrants://", parts.hostname)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the client warns about the same
-        # not `QdrantClient`, which looks in every point for texts to embed, and takes 16 ms to make
-        client = QdrantRemote(
+        client = QdrantClient(
             host=parts.hostname,
             port=port,
             https=safe,
@@ -102,12 +99,7 @@ class ClientEngine:
     """The local mode is not thread-safe, so its calls are serialised."""
 
     def __init__(
-        self,
-        url: str,
-        client: QdrantLocal | QdrantRemote,
-        *,
-        alone: bool,
-        seconds: float = math.inf,
+        self, url: str, client: QdrantClient, *, alone: bool, seconds: float = math.inf
     ) -> None:
         self.url = url
         self._seconds = seconds
@@ -290,7 +282,7 @@ class ClientEngine:
         answer = self._call(
             lambda: self._client.query_points(
                 collection,
-                query=models.NearestQuery(nearest=asked.vector.tolist()),
+                query=asked.vector.tolist(),
                 query_filter=asked.where,
                 limit=asked.limit,
                 with_payload=list(asked.fields),
