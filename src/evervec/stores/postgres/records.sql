@@ -49,6 +49,17 @@ select record, id, null from new
 union all
 select record, null, job_id from jobs where version = ($5::bigint[])[1]
 
+-- name: history
+-- the last attempt of a done job is in the job's row, and has no number. `offset 0` keeps the
+-- planner from joining after it has read all attempts.
+select a.attempt, a.seq, a.worker, a.started_at, a.finished_at, a.outcome, a.error,
+       a.chunks_embedded, a.chunks_reused, a.tokens
+from evervec.records as r
+cross join lateral (
+    select * from evervec.current_attempts as c where c.record = r.record offset 0) as a
+where r.tenant = $1 and r.kind = $2 and r.id = $3
+order by a.finished_at, a.number
+
 -- name: insert_records
 -- words are a tsvector; another transaction may insert the same id
 insert into evervec.records
