@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from typing import Any, NamedTuple
 
 from evervec.model.jobs import Job, Outcome, Status
@@ -187,11 +187,9 @@ class Leases(Part):
             if len(done) < len(finishes):
                 rest = [f for f in finishes if f.job.job_id not in done]
                 good = [f for f in finishes if f.job.job_id in done]
-            if rest or any(f.change or f.reveal for f in good):
-                now = self.engine.moment(conn)
-                if rest:
-                    done |= self._finish_rest(conn, rest, good, now)
-                self._write_results(conn, good, apply, now)
+            if rest:
+                done |= self._finish_rest(conn, rest, good, self.engine.moment(conn))
+            self._write_results(conn, good, apply)
         if rest:
             self.engine.wake()
         else:
@@ -243,18 +241,21 @@ class Leases(Part):
         repeated = {f.job.job_id for f in finishes if was_finished(standing, f)}
         return repeated.union(f.job.job_id for f in held)
 
-    def _write_results(
-        self, conn: Connection, held: Sequence[Finish], apply: Apply | None, now: float
-    ) -> None:
+    def _write_results(self, conn: Connection, held: Sequence[Finish], apply: Apply | None) -> None:
         """Write points, ledger and records of held jobs."""
         if changes := [f.change for f in held if f.change]:
             self._write_points(conn, held, changes, apply)
         reveals = [f for f in held if f.reveal is not None or f.gone]
         if reveals:  # after the ledger, which a switch of versions locks
+            now = self.engine.moment(conn)
             self._reveal(conn, self._writer.appearing(conn, reveals, now), now)
         if changes:
-            versions = self.engine.listed({f.job.version for f in held})
-            conn.execute(self.sql.touch_versions, (now, versions))
+            self.touch_versions(conn, {f.job.version for f in held})
+
+    def touch_versions(self, conn: Connection, versions: Set[int]) -> None:
+        """Note when the versions were last written to."""
+        moment = self.engine.moment(conn)
+        conn.execute(self.sql.touch_versions, (moment, self.engine.listed(versions)))
 
     def _write_points(
         self,
