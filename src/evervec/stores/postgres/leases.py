@@ -8,7 +8,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Sequence, Set
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from evervec.model.jobs import Job
 from evervec.stores.postgres.connections import Session
@@ -136,6 +136,12 @@ class Leases(leases.Leases):
                         (some,) = found
                         done.update(ids if some is None else some)
         return done
+
+    def _rows_to_load(self, *wanted: Any) -> list[tuple[Any, ...]]:
+        """In binary form: numbers need not be converted to text and back."""
+        with self.db.reading() as conn:
+            rows: list[tuple[Any, ...]] = conn.execute(SQL.load, wanted, binary=True).fetchall()
+        return rows
 
     def touch_versions(self, conn: Connection, versions: Set[int]) -> None:
         """At most once a second: it takes two statements."""
