@@ -63,6 +63,7 @@ READS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "found": (SQL.found, (FEW,)),
     "ledgers": (SQL.ledgers, (FEW, [1])),
     "old_job": (SQL.old_job, ("(0,0)", "(1,0)", 1.0)),
+    "entries": (SQL.entries, ("default", KIND, ["1", "2"], 1)),
     "old_attempt": (SQL.old_attempt, ("(0,0)", "(1,0)", 1.0)),
     "failed_count": (SQL.failed_count, ()),
     "present": (INDEX.removed, (1, FEW)),
