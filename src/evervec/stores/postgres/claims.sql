@@ -21,17 +21,8 @@ left join evervec.take_jobs(
 ) with ordinality as t on true
 
 -- name: load
--- reads each table once by a list of keys: without statistics the planner would scan whole tables
--- for a join
-with wanted as materialized (
-    select job_id, record, version, op, seq, box, trace, box_seq
-    from evervec.jobs where job_id = any ($1::bigint[])),
-content as materialized (
-    select record, state, title, text, metadata, weight, updated_at
-    from evervec.records where record = any (array(select record from wanted))),
-entry as materialized (
-    select record, version, chunks
-    from evervec.ledger where record = any (array(select record from wanted)) and doubt is null)
+-- reads each table once by a list of keys, behind `offset 0`: without statistics the planner would
+-- scan whole tables for a join
 select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq
 from (
     select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
@@ -39,9 +30,19 @@ from (
            sum(coalesce(length(r.text), 0) + coalesce(length(j.box), 0))
                over (order by w.place) as upto
     from unnest($1::bigint[], $2::bigint[]) as w (job_id, place)
-    left join wanted as j on j.job_id = w.job_id
-    left join content as r on r.record = j.record
-    left join entry as l on l.record = j.record and l.version = j.version) as f
+    left join (
+        select * from evervec.jobs where job_id = any ($1::bigint[]) offset 0) as j
+        on j.job_id = w.job_id
+    left join (
+        select * from evervec.records
+        where record = any (array(
+            select record from evervec.jobs where job_id = any ($1::bigint[]))) offset 0) as r
+        on r.record = j.record
+    left join (
+        select * from evervec.ledger
+        where doubt is null and record = any (array(
+            select record from evervec.jobs where job_id = any ($1::bigint[]))) offset 0) as l
+        on l.record = j.record and l.version = j.version) as f
 where place = 1 or upto <= $3::bigint
 order by place
 

@@ -85,7 +85,7 @@ set state = n.state, seq = n.seq, born = n.born, hash = n.hash, weight = n.weigh
 from rows($2 {record_row}) as n
 where r.record = n.record
 
--- name: insert_jobs
+-- name: insert_first_jobs
 -- jobs of records that have none
 insert into evervec.jobs
     (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
