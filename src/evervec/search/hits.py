@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from evervec.chunking import SizeChunker
@@ -34,8 +34,6 @@ class Passage(NamedTuple):
 
 
 class _Shown(NamedTuple):
-    place: int
-    """in the order"""
     ranked: Ranked
     read: Read
     group: Any = None
@@ -50,11 +48,29 @@ class HitMaker:
     _scope: Scope
     _request: Request
     _settings: Settings
+    _cut: dict[int, Passage] = field(default_factory=dict)
+    """passages that were read before, by record"""
+
+    def texts(self, ranked: Sequence[Ranked], evidence: Evidence) -> dict[int, str]:
+        """What the hits of these records would show, with the title; by record, in their order."""
+        read = self._recall.read([record for _, record, _ in ranked])
+        alive = [
+            _Shown(entry, known)
+            for entry, known in zip(ranked, read, strict=True)
+            if known is not None
+        ]
+        for entry, passage in zip(alive, self._passages(alive, evidence), strict=True):
+            self._cut[entry.ranked[1]] = passage
+        return {
+            entry.ranked[1]: f"{entry.read.title or ''}\n{self._cut[entry.ranked[1]].text}".strip()
+            for entry in alive
+        }
 
     def make(self, order: Order, evidence: Evidence) -> list[Hit]:
         """The hits of the requested page or groups, each with its best chunk."""
         shown = list(self._grouped(order) if self._request.group_by else self._page(order))
-        passages = self._passages(shown, evidence)
+        is_text_wanted = "text" in self._request.fields or self._request.explain
+        passages = self._passages(shown, evidence) if is_text_wanted else [Passage("")] * len(shown)
         words = evidence.text_scores
         explainer = None
         if self._request.explain:
@@ -70,7 +86,7 @@ class HitMaker:
                 _metadata(read), way, None, None, entry.group,
             )  # fmt: skip
             if explainer is not None:
-                hit = explainer.explained(hit, entry.place, passage, read)
+                hit = explainer.explained(hit, passage, read)
             hits.append(hit if fields is FIELDS else _reduced(hit, fields))
         return hits
 
@@ -80,17 +96,17 @@ class HitMaker:
         start, end = self._request.offset, self._request.end
         chosen = order.ranked[start:end]
         read = self._recall.read([record for _, record, _ in chosen])
-        for place, (ranked, known) in enumerate(zip(chosen, read, strict=True), start):
+        for ranked, known in zip(chosen, read, strict=True):
             if known is not None:
                 check()
-                yield _Shown(place, ranked, known)
+                yield _Shown(ranked, known)
 
     def _grouped(self, order: Order) -> Iterator[_Shown]:
         """The best records of each group, the groups with the best records first."""
         groups: dict[Hashable, list[_Shown]] = {}
         full = 0
         read = self._recall.read([record for _, record, _ in order.ranked])
-        for place, (ranked, known) in enumerate(zip(order.ranked, read, strict=True)):
+        for ranked, known in zip(order.ranked, read, strict=True):
             if known is None:
                 continue
             check()
@@ -99,7 +115,7 @@ class HitMaker:
                 continue
             group = groups.setdefault(name, [])
             if len(group) < self._request.k:
-                group.append(_Shown(place, ranked, known, name))
+                group.append(_Shown(ranked, known, name))
                 full += len(group) == self._request.k
                 if full == self._request.groups:
                     break
@@ -110,9 +126,6 @@ class HitMaker:
     def _passages(self, shown: Sequence[_Shown], evidence: Evidence) -> Iterator[Passage]:
         """The chunk that vectors found. For a record that was found by words, or whose text changed
         after its vector was made, the piece with most of the query's words."""
-        if "text" not in self._request.fields and not self._request.explain:
-            yield from [Passage("")] * len(shown)
-            return
         ledgers: dict[int, bytes] = {}
         looked = 0
         versions = [s.version for s in self._scope.serving]
@@ -120,6 +133,9 @@ class HitMaker:
             check()
             whole, text = entry.read.whole, entry.read.found.text
             _, record, similarity = entry.ranked
+            if record in self._cut:
+                yield self._cut[record]
+                continue
             if whole is not None:
                 start = len(text) - len(text.lstrip())
                 yield Passage(whole, start, None if similarity is None else 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,8 +27,9 @@ from evervec.search.cache import Scope, SearchCache, Serving
 from evervec.search.diversity import diversify
 from evervec.search.hits import HitMaker
 from evervec.search.matched_words import coverage
-from evervec.search.ranking import Evidence, Order, Ranked, rank
+from evervec.search.ranking import Evidence, Order, Ranked, Rerank, rank
 from evervec.search.request import Request
+from evervec.search.reranker import NotReranked, RerankerRegistry, SharedReranker
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Collection
@@ -68,28 +69,47 @@ class Search:
     _kinds: Mapping[str, Kind]
     _settings: Settings
     _tenant: str
+    _rerankers: RerankerRegistry
     _recall: SearchCache | None = field(default=None, init=False)
 
     def search(self, request: Request) -> Hits:
         """The best records; the time is counted by how they were found."""
-        began, depths = time.perf_counter(), self._depths(request)
-        look = self._look(request, depths[-1])
-        order = self._order(request, look, depths)
-        hits = HitMaker(self._store, look.recall, look.scope, request, self._settings).make(
-            order, look.evidence
-        )
-        via = look.evidence.via
+        began, reranker = time.perf_counter(), self._rerankers.of(request.rerank)
+        depths = self._depths(request, request.end)
+        deep = depths if reranker is None else self._depths(request, self._candidates(request))
+        look = self._look(request, max(depths[-1], deep[-1]))
+        maker = HitMaker(self._store, look.recall, look.scope, request, self._settings)
+        order, error = None, None
+        if reranker is not None:
+            try:
+                order = self._reranked(request, look, deep, maker, reranker)
+            except NotReranked as failure:
+                error = str(failure)
+        is_reranked = order is not None
+        if order is None:
+            order = self._order(request, look, depths)
+        hits, via = maker.make(order, look.evidence), look.evidence.via
         SEARCHES.observe(time.perf_counter() - began, via)
         version = None if look.asked is None else look.scope.names
-        return Hits(hits, via=via, version=version)
+        return Hits(hits, via=via, version=version, reranked=is_reranked, rerank_error=error)
 
-    def _depths(self, request: Request) -> list[int]:
+    def _depths(self, request: Request, end: int) -> list[int]:
         """How many records each side finds. Pages that need more double it; each depth adds hits
         behind those of the previous one, so that pages do not overlap."""
         depths = [request.width * self._settings.overfetch]
-        while depths[-1] < request.end:
+        while depths[-1] < end:
             depths.append(2 * depths[-1])
         return depths
+
+    def _block(self, request: Request) -> int:
+        """How many candidates a reranker orders among themselves."""
+        return max(self._settings.rerank_candidates, request.width)
+
+    def _candidates(self, request: Request) -> int:
+        """How many candidates are reranked: whole blocks. A further page adds hits behind those of
+        the previous blocks, so that pages do not overlap."""
+        block = self._block(request)
+        return -(-request.end // block) * block
 
     def forget(self) -> None:
         """Clear the cache: a kind was registered, which may change its chunks."""
@@ -194,11 +214,40 @@ class Search:
             found = rank(scores, look.recall, order.now)
             if order.ranked:
                 found = [entry for entry in found if entry[1] not in order]
-            if request.min_relevance is not None:
-                found = [entry for entry in found if -entry[0] >= request.min_relevance]
+            found = _relevant(request, found)
             if request.compares_vectors:
                 found = self._compared(request, look, found)
             order.add(found, scores)
+        return order
+
+    def _reranked(
+        self,
+        request: Request,
+        look: _Look,
+        depths: Sequence[int],
+        maker: HitMaker,
+        reranker: SharedReranker,
+    ) -> Order:
+        """The best records in the order that the reranker gives them, and of them those that are
+        relevant enough. Raises `NotReranked`."""
+        order = self._order(replace(request, min_relevance=None, diversity=None), look, depths)
+        ranked = order.ranked[: self._candidates(request)]
+        texts: dict[int, str] = {}
+
+        def read() -> list[str]:
+            texts.update(maker.texts(ranked, look.evidence))
+            return list(texts.values())
+
+        scores = reranker.score(request.query or "", read)
+        order.rerank = Rerank(reranker.name, dict(zip(texts, scores, strict=True)))
+        order.ranked = []
+        size = self._block(request)
+        for start in range(0, len(ranked), size):
+            block = order.rerank.rank(ranked[start : start + size], look.recall, order.now)
+            block = _relevant(request, block)
+            if request.diversity:
+                block = self._compared(replace(request, min_similarity=None), look, block)
+            order.ranked += block
         return order
 
     def _compared(self, request: Request, look: _Look, ranked: list[Ranked]) -> list[Ranked]:
@@ -233,6 +282,11 @@ class Search:
                 best = max(range(len(chunks)), key=cosines.__getitem__)
                 found[record] = (cosines[best], chunks[best].vector)
         return found
+
+
+def _relevant(request: Request, ranked: list[Ranked]) -> list[Ranked]:
+    least = request.min_relevance
+    return ranked if least is None else [entry for entry in ranked if -entry[0] >= least]
 
 
 def _vectors(request: Request, scope: Scope) -> dict[Model, NDArray[np.float32]]:
