@@ -10,6 +10,8 @@ import importlib as _importlib
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
+    from evervec.aio import AsyncEvervec as AsyncEvervec
+    from evervec.aio import aopen as aopen
     from evervec.chunking import Chunker as Chunker
     from evervec.chunking import ContentChunker as ContentChunker
     from evervec.chunking import Measure as Measure
@@ -77,6 +79,7 @@ if _typing.TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "aio": "AsyncEvervec aopen",
     "chunking": "Chunker ContentChunker Measure SizeChunker",
     "client": "Client",
     "embedders.base": "Answer Embedder",

@@ -8,6 +8,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from evervec.embedders.base import Embedder
+from evervec.embedding.prepared import Vectors
 from evervec.embedding.provider import Provider
 from evervec.embedding.registry import EmbedderRegistry
 from evervec.errors import InvalidArgument
@@ -91,7 +92,7 @@ class Evervec(AbstractContextManager["Evervec"]):
         self._housekeeping = Housekeeping(store, index, self.queue, tables, models, settings)
         self.dispatcher = Dispatcher(self.pipeline, self._upkeep(), settings)
         self.pipeline.served.check_model()
-        self._waiter = TicketWaiter(store, settings)
+        self.waiter = TicketWaiter(store, settings)
 
     def _use_tenant(self, tenant: str) -> None:
         self.tenant = tenant
@@ -320,10 +321,15 @@ class Evervec(AbstractContextManager["Evervec"]):
         check_name("kind", kind)
         return self._vectors.read(kind, existing_ids(ids))
 
+    def prepare(self, query: Any, *, kind: Any = None, mode: Any = "hybrid") -> Vectors:
+        """The vectors that a search for a query will need, made in advance; see
+        `embedding.prepared`."""
+        return self._search.prepare(read_request(self.settings, query, 1, kind=kind, mode=mode))
+
     def wait(self, ticket: Ticket, timeout: float | None = None) -> Job:
         """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""
         seconds = self.settings.wait_seconds if timeout is None else timeout
-        return self._waiter.wait(self.tenant, ticket, seconds)
+        return self.waiter.wait(self.tenant, ticket, seconds)
 
     def kinds(self) -> dict[str, Rescore]:
         """The kinds of the tenant's records, and how weight and age change their relevance."""
@@ -436,6 +442,7 @@ class Evervec(AbstractContextManager["Evervec"]):
         metadata: Iterable[str] = (),
         title: str | None = None,
         weight: str | None = None,
+        updated_at: str | None = None,
         tenant: str | None = None,
         replace: bool = False,
         dry_run: bool = False,
@@ -445,14 +452,15 @@ class Evervec(AbstractContextManager["Evervec"]):
 
         Triggers log every change in the transaction of the writer, whatever program that is;
         workers enqueue existing rows, behind live changes. `text`: a column, several columns, or a
-        template such as `"{title}: {body}"`. `tenant`: the column with the tenant. `dry_run`: only
-        return the SQL, as `.sql` of the result. Records of the kind that are not rows of the table
+        template such as `"{title}: {body}"`. `updated_at`: the column with the time of the last
+        change, from which the age of a record runs. `tenant`: the column with the tenant.
+        `dry_run`: only return the SQL, as `.sql` of the result. Records of the kind that are not rows of the table
         are deleted: a kind with records from other sources is rejected, unless `replace` is set.
         """
         check_name("kind", kind)
         planned = attachment(
             table, kind, id, text, metadata,
-            title=title, weight=weight, tenant=tenant, owner=self.tenant,
+            title=title, weight=weight, updated_at=updated_at, tenant=tenant, owner=self.tenant,
         )  # fmt: skip
         return self.tables.attach(planned, dry_run=dry_run, replace=replace)
 

@@ -111,11 +111,16 @@ def test_the_reranked_passage_is_the_chunk_that_the_hit_shows(memory: World) -> 
     text = "\n\n".join([paragraph("alpha"), paragraph("beta"), f"{paragraph('gamma')} 3"])
     memory.ev.add(KIND, text, id="1", title="Guide")
     work(memory.ev)
-    reranker = LastFirst()
-    reranker.rerank = lambda query, texts: seen.extend(texts) or [0.5]  # type: ignore[method-assign,func-returns-value]
-    seen: list[str] = []
+
+    class Listening(LastFirst):
+        def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
+            self.calls.append((query, list(texts)))
+            return [0.5]
+
+    reranker = Listening()
     (hit,) = memory.ev.search(paragraph("beta"), rerank=reranker)
-    assert seen == [f"Guide\n{hit.text}"]
+    assert reranker.calls == [(paragraph("beta"), [f"Guide\n{hit.text}"])]
+    assert hit.text.startswith("beta")
 
 
 def test_an_explanation_adds_up_and_keeps_what_was_before(memory: World) -> None:
@@ -199,8 +204,8 @@ def test_a_failure_leaves_the_order_and_every_option(
     add_all(ev, KIND, "alpha beta", "alpha", "beta gamma")
     work(ev)
     for options in ({}, {"min_relevance": 0.5}, {"diversity": 0.7}, {"explain": True}, {"k": 1}):
-        plain = ev.search("alpha beta", rerank=False, **options)  # type: ignore[arg-type]
-        hits = ev.search("alpha beta", rerank=Failing(what), **options)  # type: ignore[arg-type]
+        plain = ev.search("alpha beta", rerank=False, **options)
+        hits = ev.search("alpha beta", rerank=Failing(what), **options)
         assert list(hits) == list(plain)
         assert (hits.reranked, hits.rerank_error) == (False, why)
     assert "sk-1" not in caplog.text or isinstance(

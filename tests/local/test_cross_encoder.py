@@ -27,9 +27,9 @@ def folder(tmp_path: Path) -> Path:
     made = tmp_path / "my-judge"
     made.mkdir()
     tokenizer = Tokenizer(WordLevel(WORDS, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = Whitespace()  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = Whitespace()
     special = [("[CLS]", 2), ("[SEP]", 3)]
-    tokenizer.post_processor = TemplateProcessing(  # type: ignore[assignment]
+    tokenizer.post_processor = TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=special
     )
     tokenizer.save(str(made / "tokenizer.json"))

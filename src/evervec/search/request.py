@@ -110,7 +110,7 @@ def read_request(
         FIELDS if fields is None else _fields(fields),
         _rerank(rerank, query),
     )
-    check_bound(settings, "most_hits", request.end, "the search requests {} hits")
+    check_bound(settings, "most_hits", request.end, "k: requests {} hits")
     return request
 
 

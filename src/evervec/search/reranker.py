@@ -49,15 +49,15 @@ class SharedReranker:
         self._logits = bool(getattr(reranker, "logits", False))
         self._late: set[Future[list[float]]] = set()
 
-    def score(self, query: str, texts: Callable[[], Sequence[str]]) -> list[float]:
-        """How well each text answers the query, from 0 to 1. Raises `NotReranked`."""
+    def check(self) -> None:
+        """Raise `NotReranked` at once if it is left alone now."""
         if len(self._late) >= _MOST_LATE:
             raise NotReranked(f"{self.name} is still busy with earlier searches")
         self._breaker.check(NotReranked)
-        given = texts()
-        if not given:
-            return []
-        scores = self._called(query, given)
+
+    def score(self, query: str, texts: Sequence[str]) -> list[float]:
+        """How well each text answers the query, from 0 to 1. Raises `NotReranked`."""
+        scores = self._called(query, texts) if texts else []
         # a server that returns logits does not say so
         self._logits = self._logits or any(not 0.0 <= score <= 1.0 for score in scores)
         return [sigmoid(score) for score in scores] if self._logits else scores

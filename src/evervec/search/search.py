@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from evervec.chunking import parse_chunker
 from evervec.embedders.base import describe
+from evervec.embedding.prepared import Vectors
 from evervec.embedding.registry import EmbedderRegistry, Model
 from evervec.errors import DeadlineExceeded, InvalidArgument
 from evervec.indexes.base import Index, Matches, Query
 from evervec.model.filters import Conditions
-from evervec.model.records import Hits
+from evervec.model.records import Hit, Hits
 from evervec.records.kinds import Kind
 from evervec.search.cache import Scope, SearchCache, Serving
 from evervec.search.diversity import diversify
 from evervec.search.hits import HitMaker
-from evervec.search.matched_words import coverage
+from evervec.search.matched_words import coverage, query_stems
 from evervec.search.ranking import Evidence, Order, Ranked, Rerank, rank
 from evervec.search.request import Request
 from evervec.search.reranker import NotReranked, RerankerRegistry, SharedReranker
@@ -45,6 +46,10 @@ _QUICK = 1.0
 """seconds below which no searched version can have been dropped: a retired version is kept for
 longer (see `versions.lifecycle`)"""
 
+
+_DEEPER = 4
+_DEEPEST = 10
+"""how many times `most_hits` records are looked at for groups"""
 
 _Asked = Mapping[Model, "NDArray[np.float32]"]
 
@@ -75,23 +80,55 @@ class Search:
     def search(self, request: Request) -> Hits:
         """The best records; the time is counted by how they were found."""
         began, reranker = time.perf_counter(), self._rerankers.of(request.rerank)
-        depths = self._depths(request, request.end)
-        deep = depths if reranker is None else self._depths(request, self._candidates(request))
-        look = self._look(request, max(depths[-1], deep[-1]))
-        maker = HitMaker(self._store, look.recall, look.scope, request, self._settings)
-        order, error = None, None
+        look, hits, error = None, None, None
         if reranker is not None:
             try:
-                order = self._reranked(request, look, deep, maker, reranker)
+                reranker.check()
+                look = self._look(request, self._depths(request, self._candidates(request))[-1])
+                hits = self._reranked(request, look, reranker)
             except NotReranked as failure:
                 error = str(failure)
-        is_reranked = order is not None
-        if order is None:
-            order = self._order(request, look, depths)
-        hits, via = maker.make(order, look.evidence), look.evidence.via
+        is_reranked = hits is not None
+        if look is None or hits is None:
+            look, hits = self._plain(request, look)
+        via = look.evidence.via
         SEARCHES.observe(time.perf_counter() - began, via)
         version = None if look.asked is None else look.scope.names
         return Hits(hits, via=via, version=version, reranked=is_reranked, rerank_error=error)
+
+    def _plain(self, request: Request, look: _Look | None) -> tuple[_Look, list[Hit]]:
+        """The hits without a reranker; `look`: what a deeper search has found already."""
+        depths = self._depths(request, request.end)
+        while True:
+            look = look or self._look(request, depths[-1])
+            order = self._order(request, look, depths)
+            hits = HitMaker(self._store, look.recall, look.scope, request, self._settings).make(
+                order, look.evidence
+            )
+            # few groups may have most of the best records: the others are further down
+            if request.group_by is None or len(hits) == request.width or self._is_all(look, depths):
+                return look, hits
+            look, depths = None, [_DEEPER * depths[-1]]
+
+    def _is_all(self, look: _Look, depths: Sequence[int]) -> bool:
+        """Whether a deeper search would find nothing more, or is too deep."""
+        found = max(len(look.evidence.near), len(look.evidence.texts))
+        return found < depths[-1] or depths[-1] >= _DEEPEST * self._settings.most_hits
+
+    def prepare(self, request: Request) -> Vectors:
+        """The vectors that `search` will need, made in advance; see `embedding.prepared`."""
+        made: dict[tuple[object, str], NDArray[np.float32] | Exception] = {}
+        if request.mode == "text" or request.query is None:
+            return made
+        for model in self._recalled().scope(request.kinds).models:
+            provider = model.provider
+            try:
+                made[provider, request.query] = provider.embed_query(request.query)
+            except DeadlineExceeded:
+                raise
+            except Exception as error:  # noqa: BLE001 - raised where the vector is used
+                made[provider, request.query] = error
+        return made
 
     def _depths(self, request: Request, end: int) -> list[int]:
         """How many records each side finds. Pages that need more double it; each depth adds hits
@@ -220,35 +257,24 @@ class Search:
             order.add(found, scores)
         return order
 
-    def _reranked(
-        self,
-        request: Request,
-        look: _Look,
-        depths: Sequence[int],
-        maker: HitMaker,
-        reranker: SharedReranker,
-    ) -> Order:
+    def _reranked(self, request: Request, look: _Look, reranker: SharedReranker) -> list[Hit]:
         """The best records in the order that the reranker gives them, and of them those that are
         relevant enough. Raises `NotReranked`."""
-        order = self._order(replace(request, min_relevance=None, diversity=None), look, depths)
-        ranked = order.ranked[: self._candidates(request)]
-        texts: dict[int, str] = {}
-
-        def read() -> list[str]:
-            texts.update(maker.texts(ranked, look.evidence))
-            return list(texts.values())
-
-        scores = reranker.score(request.query or "", read)
+        count, size = self._candidates(request), self._block(request)
+        plain = replace(request, min_relevance=None, diversity=None)
+        order = self._order(plain, look, self._depths(request, count))
+        ranked, order.ranked = order.ranked[:count], []
+        maker = HitMaker(self._store, look.recall, look.scope, request, self._settings)
+        texts = maker.texts(ranked, look.evidence)
+        scores = reranker.score(request.query or "", list(texts.values()))
         order.rerank = Rerank(reranker.name, dict(zip(texts, scores, strict=True)))
-        order.ranked = []
-        size = self._block(request)
         for start in range(0, len(ranked), size):
             block = order.rerank.rank(ranked[start : start + size], look.recall, order.now)
             block = _relevant(request, block)
             if request.diversity:
                 block = self._compared(replace(request, min_similarity=None), look, block)
             order.ranked += block
-        return order
+        return maker.make(order, look.evidence)
 
     def _compared(self, request: Request, look: _Look, ranked: list[Ranked]) -> list[Ranked]:
         """The records that are similar enough, in an order in which they differ as requested. None
@@ -303,9 +329,11 @@ def _vectors(request: Request, scope: Scope) -> dict[Model, NDArray[np.float32]]
 
 
 def _share(recall: SearchCache, query: str | None, record: int) -> float:
-    """The share of the query's words that a record contains."""
+    """The share of the query's words that a record which words found contains."""
+    if not query or len(query_stems(query)) < 2:
+        return 1.0
     read = next(recall.read([record]))
-    return 1.0 if read is None or not query else coverage(query, read.title, read.found.text)
+    return 1.0 if read is None else coverage(query, read.title, read.found.text)
 
 
 def _still_fitting(recall: SearchCache, found: Matches, conditions: Conditions) -> Matches:

@@ -187,6 +187,7 @@ class Digest(NamedTuple):
     hash: bytes | None
     metadata: str
     weight: float
+    updated_at: float
     busy: bool
     """an open job will bring it up to date"""
 
