@@ -17,6 +17,7 @@ from evervec.model.filters import parse_filter
 from evervec.stores.sqlite import postings, records, word_blocks
 from evervec.stores.sqlite.ranking import K1, MOST, B, rarity_of
 from evervec.stores.sqlite.tokens import Tokens, number_of
+from support.seeds import some_of
 from support.world import DAY, Clock
 
 WORDS = [f"{a}{b}" for a in "bvfgk" for b in "aou"] + ["zu"]
@@ -148,7 +149,7 @@ class History:
                 compare(ev, truth, query, limit, {"third": True})
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", some_of(range(6), first=3))
 def test_a_search_is_right_whatever_happened(reopen: Callable[[], Evervec], seed: int) -> None:
     history = History(reopen, seed)
     for _ in range(80):
