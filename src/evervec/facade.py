@@ -185,12 +185,21 @@ class Evervec(AbstractContextManager["Evervec"]):
         return self._writer.many(kind, records, conn)
 
     def delete(
-        self, kind: str, id: str | int, *, wait: float | None = None, conn: Any = None
+        self,
+        kind: str,
+        id: str | int,
+        *,
+        version: int | None = None,
+        wait: float | None = None,
+        if_seq: int | None = None,
+        conn: Any = None,
     ) -> Ticket:
         """Delete a record: searches no longer return it, and its vectors are removed soon after.
-        If it did not exist, the ticket is not `accepted`."""
+        If it did not exist, the ticket is not `accepted`. `version`: delete it only if its version
+        is older; an `add` that is not newer is then refused, for as long as deletes are kept.
+        `if_seq`: only if the record still has that seq."""
         check_wait(wait, conn)
-        ticket = self._writer.delete(kind, id, conn)
+        ticket = self._writer.delete(kind, id, conn, version=version, if_seq=if_seq)
         if wait is not None and ticket.accepted:
             self.wait(ticket, wait)
         return ticket

@@ -125,13 +125,20 @@ class Client(AbstractContextManager["Client"]):
             )
 
     def delete(
-        self, kind: str, id: str | int, *, wait: float | None = None, if_seq: int | None = None
+        self,
+        kind: str,
+        id: str | int,
+        *,
+        version: int | None = None,
+        wait: float | None = None,
+        if_seq: int | None = None,
     ) -> Ticket:
         """Delete a record: searches no longer return it. If it did not exist, the ticket is not
-        `accepted`."""
+        `accepted`. `version`: only if the record's version is older."""
         answered = self._connection.find(
-            "DELETE", record_path(kind, id), headers=_headers(wait, if_seq), waits=wait or 0.0
-        )
+            "DELETE", record_path(kind, id), params={"version": version},
+            headers=_headers(wait, if_seq), waits=wait or 0.0,
+        )  # fmt: skip
         if answered is None:
             return Ticket(kind, str(id), 0, 0, accepted=False, is_new=False, enqueued=False)
         return _received(answered.json(), wait)

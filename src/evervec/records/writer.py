@@ -19,7 +19,14 @@ from evervec.errors import (
 from evervec.model.filters import Conditions, read_filter
 from evervec.model.jobs import Ticket
 from evervec.model.records import Record
-from evervec.records.drafts import check_given, check_name, existing_id, make_draft, read_envelope
+from evervec.records.drafts import (
+    check_given,
+    check_name,
+    check_version,
+    existing_id,
+    make_draft,
+    read_envelope,
+)
 from evervec.records.kinds import Kind
 from evervec.settings import Settings
 from evervec.stores.base import Changes, Store
@@ -95,10 +102,16 @@ class RecordWriter:
         self._tables.check_writable(kind)
         return self._store.changes.save(self._tenant, kind, [draft], conn)[0]
 
-    def delete(self, kind: str, id: Any, conn: Any) -> Ticket:
+    def delete(
+        self, kind: str, id: Any, conn: Any = None, *, version: Any = None, if_seq: Any = None
+    ) -> Ticket:
+        """Delete a record, only if `version` is newer than its own and `if_seq` is its seq."""
         check_name("kind", kind)
+        id = existing_id(id)
+        newer = None if version is None else {id: check_version(version)}
+        only = None if if_seq is None else {id: if_seq}
         self._tables.check_writable(kind)
-        return self._store.changes.delete(self._tenant, kind, [existing_id(id)], conn)[0]
+        return self._store.changes.delete(self._tenant, kind, [id], conn, only, newer)[0]
 
     def delete_where(self, filter: Mapping[str, Any], kind: str | None, *, dry_run: bool) -> int:
         """Delete the records that fit, or only count them. A record that changes between being read

@@ -284,22 +284,30 @@ async def get(
     },
 )  # fmt: skip
 async def delete(
-    view: KindWriterView, kind: Kind, id: Id, prefer: Prefer = None, if_match: IfMatch = None
-) -> Response:
-    """Searches no longer find it; its vectors are deleted soon after."""
+    view: KindWriterView,
+    kind: Kind,
+    id: Id,
+    prefer: Prefer = None,
+    if_match: IfMatch = None,
+    version: Annotated[
+        int | None,
+        Query(
+            ge=-(1 << 63), lt=1 << 63,
+            description="Only if the record's version is older. If it is not, or there is no such "
+            "record, the ticket is not `accepted`.",
+        ),
+    ] = None,
+) -> Response:  # fmt: skip
+    """Searches no longer find it; its vectors are deleted soon after. The service keeps `version`
+    for a while and refuses records that are not newer."""
     view.check_kind(kind)
     if_seq = asked_seq(if_match)
-    ev = view.service.ev
-
-    def delete_it() -> Ticket:
-        ev.tables.check_writable(kind)
-        only = None if if_seq is None else {id: if_seq}
-        return ev.store.changes.delete(view.tenant, kind, [id], if_seq=only)[0]
-
     async with view.audited("record.delete", f"{kind}/{id}"):
-        ticket = await view.run(delete_it)
-        if not ticket.accepted:
-            raise _absent(kind, id) if if_match is None else _changed(ticket)
+        ticket = await view.run(partial(view.ev.delete, kind, id, version=version, if_seq=if_seq))
+        if not ticket.accepted and if_match is not None:
+            raise _changed(ticket)
+        if not ticket.accepted and version is None:
+            raise _absent(kind, id)
     return await _receipt(view, ticket, prefer, 200, {})
 
 

@@ -37,9 +37,12 @@ class Changes(Protocol):
         ids: Sequence[str],
         conn: Any = None,
         if_seq: Mapping[str, int] | None = None,
+        versions: Mapping[str, int] | None = None,
     ) -> list[Ticket]:
         """Delete records immediately; a job deletes their points. An unknown id is not accepted,
-        nor a record whose seq is no longer that of `if_seq`, which has one for each id."""
+        nor a record whose seq is no longer that of `if_seq`, nor one whose version is not older
+        than that of `versions`; each has one for each id. The store keeps the versions, also those
+        of unknown ids, and refuses later saves that are not newer, until it purges old deletes."""
 
     def enqueue(
         self,

@@ -107,6 +107,10 @@ class Row:
             None, "{}", None, "", None, None,
         )  # fmt: skip
 
+    def deleted(self, now: float) -> RecordValues:
+        """The record after its deletion: only its version counts."""
+        return self.hidden(now)._replace(state="deleted")
+
     def times(self, draft: Draft, now: float) -> tuple[float, float]:
         """The record's creation and update times, if it is saved or boxed now."""
         created, updated = draft.created_at, draft.updated_at
@@ -231,6 +235,41 @@ class Writes:
                 writes.jobs.append((row, Op.EMBED, None))
                 (writes.updates if row.was_stored else writes.inserts).append((row, draft))
         return writes
+
+
+@dataclass(slots=True)
+class Deletes:
+    """The writes of a batch of deletes."""
+
+    gone: list[Row] = field(default_factory=list)
+    quiet: list[tuple[Any, ...]] = field(default_factory=list)
+    """parameters of `update_quietly`"""
+
+    @classmethod
+    def of(
+        cls,
+        rows: Iterable[Row],
+        if_seq: Mapping[str, int] | None,
+        versions: Mapping[str, int] | None,
+        now: float,
+    ) -> Deletes:
+        """What becomes of stored rows. A row is left alone if its seq is not that of `if_seq`, or
+        its version is not older than that of `versions`. A row that is deleted already only takes
+        the newer version."""
+        deletes = cls()
+        for row in rows:
+            if if_seq is not None and if_seq[row.id] != row.seq:
+                continue
+            if versions is not None:
+                if row.version is not None and versions[row.id] <= row.version:
+                    continue
+                row.version = versions[row.id]
+                if not row.can_be_deleted:
+                    row.updated_at = now  # a deleted row is purged at some time after this
+                deletes.quiet.append(row.quiet_values)
+            if row.can_be_deleted:
+                deletes.gone.append(row)
+        return deletes
 
 
 def tickets_of_deletes(
