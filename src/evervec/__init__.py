@@ -49,6 +49,7 @@ if _typing.TYPE_CHECKING:
     from evervec.model.records import Hit as Hit
     from evervec.model.records import Hits as Hits
     from evervec.model.records import Record as Record
+    from evervec.model.records import Vectors as Vectors
     from evervec.model.records import Version as Version
     from evervec.model.reports import Backfill as Backfill
     from evervec.model.reports import Comparison as Comparison
@@ -83,7 +84,7 @@ _HOMES = {
     "facade": "Evervec",
     "model.deadlines": "deadline",
     "model.jobs": "Attempt EnqueueResult Job Outcome Status Ticket",
-    "model.records": "ChunkVector Content Hit Hits Record Version",
+    "model.records": "ChunkVector Content Hit Hits Record Vectors Version",
     "model.reports": "Backfill Comparison Estimate Gate Limits MigrationStatus ProcessResult "
     "Spend Stats Usage VerifyReport",
     "opening": "open",

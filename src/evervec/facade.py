@@ -17,7 +17,7 @@ from evervec.maintenance.housekeeping import Housekeeping, Upkeep
 from evervec.model.bounds import check_limit
 from evervec.model.filters import read_filter
 from evervec.model.jobs import Job, Ticket
-from evervec.model.records import ChunkVector, Hits, Record, Version
+from evervec.model.records import ChunkVector, Hits, Record, Vectors, Version
 from evervec.model.reports import Backfill, Estimate, Limits, ProcessResult, Usage, VerifyReport
 from evervec.opening import open_embedder, open_model, open_source
 from evervec.queue.queue import Queue
@@ -89,8 +89,9 @@ class Evervec(AbstractContextManager["Evervec"]):
         self.tenant = tenant
         self.queue = self.queue_of(tenant)
         self._writer = RecordWriter(
-            self.store, self.settings, tenant, self._kinds, self.models, self.tables
-        )
+            self.store, self.settings, tenant, self._kinds, self.models, self.tables,
+            lambda kind: self.pipeline.served.target_of(kind),  # noqa: PLW0108 - it is made later
+        )  # fmt: skip
         self._search = Search(
             self.store, self.index, self.models, self._kinds, self.settings, tenant
         )
@@ -155,17 +156,19 @@ class Evervec(AbstractContextManager["Evervec"]):
         created_at: Any = None,
         updated_at: Any = None,
         boxed: bool = False,
+        vectors: Vectors | Mapping[str, Any] | None = None,
         wait: float | None = None,
         conn: Any = None,
     ) -> Ticket:
         """Save a record and enqueue its embedding job, in one transaction. When `add` returns, both
-        are durable. `boxed`: the record stays hidden until it is embedded. `wait`: seconds to wait
-        until it is embedded. `conn`: your own open transaction, which you commit."""
+        are durable. `boxed`: the record stays hidden until it is embedded. `vectors`: your own, one
+        for each chunk, so that nothing is embedded. `wait`: seconds to wait until it is embedded.
+        `conn`: your own open transaction, which you commit."""
         options = {
             "id": id, "title": title, "metadata": metadata, "weight": weight,
             "priority": priority, "delay": delay, "max_attempts": max_attempts,
             "version": version, "created_at": created_at, "updated_at": updated_at,
-            "boxed": boxed,
+            "boxed": boxed, "vectors": vectors,
         }  # fmt: skip
         check_wait(wait, conn)
         ticket = self._writer.save(kind, self.draft(kind, data, options), conn)
@@ -177,6 +180,11 @@ class Evervec(AbstractContextManager["Evervec"]):
         """A record as `add` would save it, checked and rendered; `options`: the other arguments of
         `add`."""
         return self._writer.draft(kind, data, options)
+
+    def chunks(self, kind: str, data: Any, *, title: str | None = None) -> list[str]:
+        """The texts that would be embedded for a record, one for each chunk, for those who make
+        the vectors themselves. Each includes the title."""
+        return self._writer.chunks(kind, data, {"title": title})
 
     def add_many(self, kind: str, records: Iterable[Any], *, conn: Any = None) -> Iterator[Ticket]:
         """Save many records as a stream: yields tickets in order, and saves one batch per

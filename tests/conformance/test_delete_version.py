@@ -3,6 +3,7 @@
 import random
 from contextlib import closing
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -136,6 +137,7 @@ def test_the_version_is_kept_as_long_as_the_delete_is(world: World) -> None:
 
 
 def test_a_bad_version_is_refused(world: World) -> None:
+    bad: Any
     for bad in ("5", 1.5, True, 1 << 63):
         with pytest.raises(InvalidRecord, match="version: must be a whole number"):
             world.ev.delete(KIND, "1", version=bad)

@@ -36,7 +36,7 @@ _encode = json.JSONEncoder(
 OPTIONS = frozenset(
     {
         "id", "title", "metadata", "weight", "priority", "delay", "max_attempts", "version",
-        "created_at", "updated_at", "boxed",
+        "created_at", "updated_at", "boxed", "vectors",
     }
 )  # fmt: skip
 _COMMON = frozenset({"id", "title", "metadata", "weight"})

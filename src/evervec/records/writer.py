@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any
@@ -28,6 +28,7 @@ from evervec.records.drafts import (
     read_envelope,
 )
 from evervec.records.kinds import Kind
+from evervec.records.vectors import Target, fit_vectors, read_vectors
 from evervec.settings import Settings
 from evervec.stores.base import Changes, Store
 from evervec.stores.values import Draft
@@ -92,11 +93,19 @@ class RecordWriter:
     _kinds: Mapping[str, Kind]
     _models: EmbedderRegistry
     _tables: Tables
+    _target: Callable[[str], Target]
+    """what vectors of a kind must fit"""
 
     def draft(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
         """A checked and rendered draft; `options`: the record's other parts by name."""
         check_name("kind", kind)
-        return self._draft(self._kinds.get(kind), data, options)
+        return self._draft(kind, data, options)
+
+    def chunks(self, kind: str, data: Any, options: Mapping[str, Any]) -> list[str]:
+        """The texts that are embedded for a record, in order."""
+        draft = self.draft(kind, data, options)
+        _, texts = self._target(kind).cutter.cut(draft.title, draft.text)
+        return texts
 
     def save(self, kind: str, draft: Draft, conn: Any) -> Ticket:
         self._tables.check_writable(kind)
@@ -187,14 +196,17 @@ class RecordWriter:
     def _one_of_many(self, kind: str, item: Any) -> Draft:
         known = self._kinds.get(kind)
         if known is not None and (known.model is not None or known.text is not None):
-            return self._draft(known, item, {})
-        return self._draft(known, *read_envelope(item))
+            return self._draft(kind, item, {})
+        return self._draft(kind, *read_envelope(item))
 
-    def _draft(self, kind: Kind | None, data: Any, options: Mapping[str, Any]) -> Draft:
-        if kind is None:
+    def _draft(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
+        known, vectors = self._kinds.get(kind), options.get("vectors")
+        if known is None:
             draft = make_draft(data, options, self._settings)
         else:
-            draft = kind.draft(data, options, self._settings)
+            draft = known.draft(data, options, self._settings)
+        if vectors is not None:
+            draft.given = fit_vectors(read_vectors(vectors), draft, self._target(kind))
         draft.trace = current_trace()
         if draft.boxed and self._models.main is None:
             raise InvalidArgument(

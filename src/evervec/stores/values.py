@@ -10,6 +10,15 @@ from evervec.model.jobs import Job, Op, Status
 from evervec.model.records import Change, Chunk, ModelSpec
 
 
+class GivenVectors(NamedTuple):
+    """Vectors that came with a record."""
+
+    model: str
+    """the key of the model that made them"""
+    packed: bytes
+    """the hash of each chunk, then its vector"""
+
+
 @dataclass(slots=True)
 class Draft:
     """A record that was validated and rendered, ready to be saved."""
@@ -36,6 +45,7 @@ class Draft:
     """the caller's trace"""
     box_seq: int = 0
     """the seq of the add that filled the box from which the draft was read"""
+    given: GivenVectors | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.model.jobs import Attempt, Status, Ticket
-from evervec.model.records import Record
+from evervec.model.records import Record, Vectors
 from evervec.records.drafts import HIGHEST_PRIORITY, LONGEST_ID, LONGEST_NAME, OPTIONS, check_name
 from evervec.server.access import TENANT, KindReaderView, KindWriterView, View, view_of
 from evervec.server.answers import (
@@ -57,6 +57,15 @@ _FIRST_PORTION = 16
 router = Routes("records")
 
 
+class RecordVectorsIn(Given):
+    """Vectors that the caller made: one for each chunk of the record."""
+
+    model: str = Field(min_length=1, description="must be the model that serves searches")
+    vectors: list[list[float] | str] = Field(
+        min_length=1, description="each as numbers, or as base64 of little-endian 32-bit floats"
+    )
+
+
 class RecordIn(Given):
     """A record to add: its text, or the object of a typed kind as `data`."""
 
@@ -87,6 +96,7 @@ class RecordIn(Given):
     created_at: datetime | None = None
     updated_at: datetime | None = None
     boxed: bool = Field(False, description="hidden until it is embedded")
+    vectors: RecordVectorsIn | None = Field(None, description="so that nothing is embedded")
 
 
 class TicketIn(Given):
@@ -167,6 +177,8 @@ def read_record(shape: type[R], source: bytes, settings: Settings) -> R:
 def draft_of(ev: Evervec, given: RecordIn) -> Draft:
     """The draft of a record, as `add` would save it."""
     options = {name: getattr(given, name) for name in given.model_fields_set & OPTIONS}
+    if given.vectors is not None:
+        options["vectors"] = Vectors(given.vectors.model, given.vectors.vectors)
     if (given.text is None) is (given.data is None):
         raise Problem(422, "give either text, or data for a kind with a model")
     return ev.draft(given.kind, given.data if given.text is None else given.text, options)

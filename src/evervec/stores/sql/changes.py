@@ -88,7 +88,16 @@ class Changes(Part):
         steps = compare(drafts, rows)
         count = sum(verdict == "changed" for _, _, verdict in steps) * (1 + len(targets))
         tickets = number(kind, steps, self.engine.numbers(db, count), len(targets))
-        return tickets, self._write(db, tenant, kind, rows.values(), targets, now)
+        lost = self._write(db, tenant, kind, rows.values(), targets, now)
+        self._keep_given(db, [row for id, row in rows.items() if row.given and id not in lost])
+        return tickets, lost
+
+    def _keep_given(self, db: Connection, rows: Sequence[Row]) -> None:
+        """Keep the vectors that came with records, for the workers that will write them."""
+        if known := [row.record for row in rows if row.was_stored]:
+            db.execute(self.sql.replace_given, (self.engine.listed(known),))
+        values = [(row.record, row.seq, *row.given) for row in rows if row.given]
+        self.engine.each(db, self.sql.put_given, values)
 
     @retried
     def delete(

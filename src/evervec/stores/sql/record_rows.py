@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from evervec.model.basics import quick_maker
 from evervec.model.jobs import Op, Status, Ticket
-from evervec.stores.values import Draft
+from evervec.stores.values import Draft, GivenVectors
 
 _make_ticket = quick_maker(Ticket)
 
@@ -39,6 +39,8 @@ class Row:
     ledger_seq: int | None = None
     # what the batch does with it
     draft: Draft | None = None
+    given: GivenVectors | None = None
+    """vectors that a worker will need"""
     quiet: bool = False
     was_stored: bool = False
     was_live: bool = False
@@ -168,8 +170,10 @@ def judge(row: Row, draft: Draft) -> str:
             row.updated_at, row.quiet = updated, True
         if draft.data != row.data:
             row.data, row.quiet = draft.data, True
+        if row.job_status in (Status.PENDING, Status.PROCESSING):
+            row.given = draft.given
         return "unchanged"
-    row.draft = draft
+    row.draft, row.given = draft, draft.given
     return "changed"
 
 
