@@ -54,7 +54,9 @@ if _typing.TYPE_CHECKING:
     from evervec.model.reports import Backfill as Backfill
     from evervec.model.reports import Comparison as Comparison
     from evervec.model.reports import Estimate as Estimate
+    from evervec.model.reports import Exported as Exported
     from evervec.model.reports import Gate as Gate
+    from evervec.model.reports import Imported as Imported
     from evervec.model.reports import Limits as Limits
     from evervec.model.reports import MigrationStatus as MigrationStatus
     from evervec.model.reports import ProcessResult as ProcessResult
@@ -85,7 +87,7 @@ _HOMES = {
     "model.deadlines": "deadline",
     "model.jobs": "Attempt EnqueueResult Job Outcome Status Ticket",
     "model.records": "ChunkVector Content Hit Hits Record Vectors Version",
-    "model.reports": "Backfill Comparison Estimate Gate Limits MigrationStatus ProcessResult "
+    "model.reports": "Backfill Comparison Estimate Exported Gate Imported Limits MigrationStatus ProcessResult "
     "Spend Stats Usage VerifyReport",
     "opening": "open",
     "queue.queue": "Queue",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from copy import copy
+from os import PathLike
 from typing import Any
 
 from evervec.embedders.base import Embedder
@@ -18,7 +19,16 @@ from evervec.model.bounds import check_limit
 from evervec.model.filters import read_filter
 from evervec.model.jobs import Job, Ticket
 from evervec.model.records import ChunkVector, Hits, Record, Vectors, Version
-from evervec.model.reports import Backfill, Estimate, Limits, ProcessResult, Usage, VerifyReport
+from evervec.model.reports import (
+    Backfill,
+    Estimate,
+    Exported,
+    Imported,
+    Limits,
+    ProcessResult,
+    Usage,
+    VerifyReport,
+)
 from evervec.opening import open_embedder, open_model, open_source
 from evervec.queue.queue import Queue
 from evervec.queue.ticket_waiter import TicketWaiter, check_wait
@@ -34,6 +44,8 @@ from evervec.stores.values import Draft
 from evervec.tables.base import Attachment, attachment
 from evervec.tables.tables import Tables
 from evervec.telemetry.visible import guard_logs
+from evervec.transfer.export import Exporter
+from evervec.transfer.loader import Loader
 from evervec.verify.verify import verify
 from evervec.versions.backfill import Backfiller
 from evervec.versions.estimate import estimate
@@ -289,6 +301,37 @@ class Evervec(AbstractContextManager["Evervec"]):
         """The embedding versions of the tenant's kinds, with counts of its records; `all_tenants`:
         of all kinds, with counts of the whole store."""
         return self._lifecycle.list_versions(None if all_tenants else self.tenant)
+
+    # files
+    def export(
+        self,
+        path: str | PathLike[str],
+        kind: str | None = None,
+        vectors: bool = True,
+        *,
+        progress: Callable[[int], object] | None = None,
+    ) -> Exported:
+        """Write the tenant's records, with the vectors of those that are embedded, to a Parquet
+        file. It appears under its name when it is complete. Boxed records are left out."""
+        check_given(kind=kind)
+        exporter = Exporter(self.store, self.index, self.tenant)
+        return exporter.export(path, kind, vectors=vectors, progress=progress)
+
+    def import_(
+        self,
+        path: str | PathLike[str],
+        *,
+        overwrite: bool = False,
+        progress: Callable[[int], object] | None = None,
+    ) -> Imported:
+        """Save the records of an exported file. Vectors of this store's model are taken over, other
+        records are embedded. A record that is newer here, or was deleted since, is skipped, unless
+        `overwrite` is set. An import that was interrupted can be repeated."""
+        loader = Loader(
+            self.store, self.settings, self.tenant, self.models, self.tables,
+            self.pipeline.served.target_of,
+        )  # fmt: skip
+        return loader.load(path, overwrite=overwrite, progress=progress)
 
     # usage and limits
     def usage(self) -> Usage:

@@ -13,6 +13,7 @@ from evervec.stores.values import (
     Digest,
     Draft,
     Expected,
+    ExportedRecord,
     Found,
     LedgerEntry,
     Typed,
@@ -114,6 +115,11 @@ class Records(Protocol):
         self, tenant: str, kind: str, ids: Sequence[str], version: int
     ) -> list[LedgerEntry]:
         """The ledger entries in one version of those records that are live."""
+
+    def exported(
+        self, tenant: str, kind: str, version: int, after: str, limit: int
+    ) -> list[ExportedRecord]:
+        """Live records in order of their ids, above `after`, with their chunks in one version."""
 
     def digests(self, tenant: str, kind: str, ids: Sequence[str]) -> dict[str, Digest]:
         """Digests of those records that are live or have an open job."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from evervec.model.basics import quick_maker
 from evervec.model.jobs import Op, Status, Ticket
-from evervec.stores.values import Draft, GivenVectors
+from evervec.stores.values import Draft, GivenVectors, Merge
 
 _make_ticket = quick_maker(Ticket)
 
@@ -157,11 +157,16 @@ def judge(row: Row, draft: Draft) -> str:
     """Whether a draft is stale, unchanged or changed, compared with the row. Updates the row."""
     if draft.if_seq is not None and row.seq != draft.if_seq:
         return "stale"
+    overwrites = draft.merge is Merge.OVERWRITE
+    if draft.merge is Merge.NEWER and not _is_older(row, draft):
+        return "stale"
     if draft.version is not None:
         if row.version is not None and draft.version <= row.version:
-            return "stale"
-        row.version = draft.version
-        row.quiet = True
+            if draft.merge is Merge.REPLACE or not (overwrites or row.same_as(draft)):
+                return "stale"
+        else:
+            row.version = draft.version
+            row.quiet = True
     if row.draft is None and row.same_as(draft):
         created, updated = draft.created_at, draft.updated_at
         if created is not None and created != row.created_at:
@@ -175,6 +180,20 @@ def judge(row: Row, draft: Draft) -> str:
         return "unchanged"
     row.draft, row.given = draft, draft.given
     return "changed"
+
+
+_ROUNDING = 1e-6
+"""seconds: exported times are rounded to these"""
+
+
+def _is_older(row: Row, draft: Draft) -> bool:
+    """Whether a row may be replaced by a draft that has to be newer. One that is the same may be,
+    too."""
+    if not row.was_stored or row.same_as(draft):
+        return True
+    if row.version is not None and draft.version is not None:
+        return True  # versions decide
+    return draft.updated_at is None or row.updated_at + _ROUNDING < draft.updated_at
 
 
 def compare(drafts: Iterable[Draft], rows: dict[str, Row]) -> list[tuple[Draft, Row, str]]:
