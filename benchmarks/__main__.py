@@ -25,6 +25,7 @@ SLOW_NAMES = (
     "retrieval",
     "transfer",
     "growth",
+    "asyncio",
 )
 NAMES = (*QUICK_NAMES, *SLOW_NAMES)
 """Those behind the quick ones take minutes, for a server, an engine or a real model, and run only

@@ -157,8 +157,9 @@ class Matches:
         """By record."""
         return dict(zip(self.records, self.scores, strict=True))
 
-    def hash_of(self, record: int) -> bytes:
-        return self.hashes[self.records.index(record)]
+    def hash_of(self, record: int) -> bytes | None:
+        """Of the record's chunk; None if the index did not find it."""
+        return self.hashes[self.records.index(record)] if record in self.records else None
 
     def __iter__(self) -> Iterator[Match]:
         for record, hash, score in zip(self.records, self.hashes, self.scores, strict=True):

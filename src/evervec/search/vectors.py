@@ -7,12 +7,20 @@ may replace points between the two reads: a record of which a vector is missing 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from evervec.errors import InvalidArgument
 from evervec.indexes.base import Index, StoredVector
+from evervec.model.bounds import shown
 from evervec.model.deadlines import check
 from evervec.model.records import ChunkVector
+from evervec.records.drafts import check_name
 from evervec.stores.base import Store
 from evervec.stores.values import LedgerEntry
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _AT_ONCE = 256
 _TRIES = 3
@@ -34,6 +42,16 @@ class VectorReader:
             check()
             found |= self._portion(kind, wanted[start : start + _AT_ONCE])
         return {id: found[id] for id in wanted if id in found}
+
+    def mean(self, kind: str, id: str) -> NDArray[np.float32]:
+        """The mean of a record's vectors."""
+        check_name("kind", kind)
+        if not (chunks := self.read(kind, [id]).get(id)):
+            raise InvalidArgument(f"{kind} {shown(id)} does not exist or is not embedded yet")
+        import numpy as np
+
+        mean: NDArray[np.float32] = np.mean([chunk.vector for chunk in chunks], axis=0)
+        return mean
 
     def _portion(self, kind: str, ids: Sequence[str]) -> dict[str, list[ChunkVector]]:
         found: dict[str, list[ChunkVector]] = {}

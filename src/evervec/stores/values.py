@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from evervec.model.jobs import Job, Op, Status
+from evervec.model.ranking import PLAIN, Rescore
 from evervec.model.records import Change, Chunk, ModelSpec
 
 
@@ -85,6 +86,8 @@ class Collection:
     cut_since: int
     """the value of the store's counter when `chunker` last changed"""
     spec: ModelSpec | None
+    rescore: Rescore = PLAIN
+    """of its kind"""
 
 
 @dataclass(slots=True)
@@ -188,6 +191,7 @@ class Found:
     text: str
     metadata: str
     """JSON"""
+    seq: int = 0
 
 
 class ExportedRecord(NamedTuple):
@@ -225,6 +229,7 @@ class Digest(NamedTuple):
     hash: bytes | None
     metadata: str
     weight: float
+    updated_at: float
     busy: bool
     """an open job will bring it up to date"""
 

@@ -134,8 +134,8 @@ class Records(Part):
     def digests(self, tenant: str, kind: str, ids: Sequence[str]) -> dict[str, Digest]:
         rows = self.read(self.sql.digests, tenant, kind, self.engine.listed(ids))
         return {
-            id: Digest(hash, metadata, weight, bool(busy))
-            for id, state, hash, metadata, weight, busy in rows
+            id: Digest(hash, metadata, weight, updated_at, bool(busy))
+            for id, state, hash, metadata, weight, updated_at, busy in rows
             if state == "live" or busy
         }
 

@@ -159,7 +159,7 @@ from evervec_records as r
 where r.record in list($1) and r.tenant = $2 and r.state = 'live'
 
 -- name: found
-select r.record, r.kind, r.id, r.title, r.text, r.metadata
+select r.record, r.kind, r.id, r.title, r.text, r.metadata, r.seq
 from evervec_records as r
 where r.record in list($1) and r.state = 'live'
 
