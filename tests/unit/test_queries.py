@@ -195,7 +195,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "record", "tenant", "kind", "id", "state", "seq", "ledger_seq", "points_seq", "doubtful",
         "chunks", "cut_since", "status",
     ),
-    "digests": ("id", "state", "hash", "metadata", "weight", "busy"),
+    "digests": ("id", "state", "hash", "metadata", "weight", "updated_at", "busy"),
     "reveal_state": ("record", "state", "seq", "created_at", "version", "born"),
     "owed": ("record", "op", "box", "box_seq"),
     "reopen": ("record", "tenant", "kind", "state"),
