@@ -23,6 +23,7 @@ SLOW_NAMES = (
     "indexes",
     "local",
     "retrieval",
+    "transfer",
     "growth",
     "asyncio",
 )
@@ -39,7 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="smaller numbers, within a minute")
     growth = parser.add_argument_group("growth", "the benchmark of that name takes hours in whole")
     growth.add_argument("--sizes", default="", help="such as 10k,100k; default 10k,100k,1M")
-    growth.add_argument("--only", default="", help="contenders, such as sqlite,chroma")
+    growth.add_argument(
+        "--only",
+        default="",
+        help="contenders, such as sqlite,chroma; pairs of transfer, such as sqlite-postgres",
+    )
     growth.add_argument("--large", action="store_true", help="5M too")
     growth.add_argument(
         "--draw", action="store_true", help="only the table and plot of kept results"
@@ -61,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if name == "growth":
             options = {"sizes": given.sizes, "only": given.only, "large": given.large}
             options["draw_only"] = given.draw
+        if name == "transfer":
+            options = {"only": given.only}
         found = module.run(quick=given.quick, **options)
         heading = (module.__doc__ or name).splitlines()[0]
         show(f"{name} · {heading} ({time.perf_counter() - start:.0f} s)", found)

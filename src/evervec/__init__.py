@@ -55,11 +55,14 @@ if _typing.TYPE_CHECKING:
     from evervec.model.records import Hit as Hit
     from evervec.model.records import Hits as Hits
     from evervec.model.records import Record as Record
+    from evervec.model.records import Vectors as Vectors
     from evervec.model.records import Version as Version
     from evervec.model.reports import Backfill as Backfill
     from evervec.model.reports import Comparison as Comparison
     from evervec.model.reports import Estimate as Estimate
+    from evervec.model.reports import Exported as Exported
     from evervec.model.reports import Gate as Gate
+    from evervec.model.reports import Imported as Imported
     from evervec.model.reports import Limits as Limits
     from evervec.model.reports import MigrationStatus as MigrationStatus
     from evervec.model.reports import ProcessResult as ProcessResult
@@ -92,8 +95,9 @@ _HOMES = {
     "model.explanations": "Explanation MatchedWord Reranked",
     "model.jobs": "Attempt EnqueueResult Job Outcome Status Ticket",
     "model.ranking": "Rescore",
-    "model.records": "ChunkVector Content Hit Hits Record Version",
-    "model.reports": "Backfill Comparison Estimate Gate Limits MigrationStatus ProcessResult "
+    "model.records": "ChunkVector Content Hit Hits Record Vectors Version",
+    "model.reports": "Backfill Comparison Estimate Exported Gate Imported Limits "
+    "MigrationStatus ProcessResult "
     "Spend Stats Usage VerifyReport",
     "opening": "open",
     "queue.queue": "Queue",

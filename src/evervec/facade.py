@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from evervec.embedders.base import Embedder
-from evervec.embedding.prepared import Vectors
+from evervec.embedding.prepared import Vectors as PreparedVectors
 from evervec.embedding.provider import Provider
 from evervec.embedding.registry import EmbedderRegistry
 from evervec.errors import InvalidArgument
@@ -19,8 +20,17 @@ from evervec.model.bounds import check_limit
 from evervec.model.filters import read_filter
 from evervec.model.jobs import Job, Ticket
 from evervec.model.ranking import Rescore
-from evervec.model.records import ChunkVector, Hits, Record, Version
-from evervec.model.reports import Backfill, Estimate, Limits, ProcessResult, Usage, VerifyReport
+from evervec.model.records import ChunkVector, Hits, Record, Vectors, Version
+from evervec.model.reports import (
+    Backfill,
+    Estimate,
+    Exported,
+    Imported,
+    Limits,
+    ProcessResult,
+    Usage,
+    VerifyReport,
+)
 from evervec.opening import open_embedder, open_model, open_reranker, open_source
 from evervec.queue.queue import Queue
 from evervec.queue.ticket_waiter import TicketWaiter, check_wait
@@ -39,6 +49,8 @@ from evervec.stores.values import Draft
 from evervec.tables.base import Attachment, attachment
 from evervec.tables.tables import Tables
 from evervec.telemetry.visible import guard_logs
+from evervec.transfer.export import Exporter
+from evervec.transfer.loader import Loader
 from evervec.verify.verify import verify
 from evervec.versions.backfill import Backfiller
 from evervec.versions.estimate import estimate
@@ -98,8 +110,9 @@ class Evervec(AbstractContextManager["Evervec"]):
         self.tenant = tenant
         self.queue = self.queue_of(tenant)
         self._writer = RecordWriter(
-            self.store, self.settings, tenant, self._kinds, self.models, self.tables
-        )
+            self.store, self.settings, tenant, self._kinds, self.models, self.tables,
+            lambda kind: self.pipeline.served.target_of(kind),  # noqa: PLW0108 - it is made later
+        )  # fmt: skip
         self._search = Search(
             self.store, self.index, self.models, self._kinds, self.settings, tenant,
             self._rerankers,
@@ -169,17 +182,19 @@ class Evervec(AbstractContextManager["Evervec"]):
         created_at: Any = None,
         updated_at: Any = None,
         boxed: bool = False,
+        vectors: Vectors | Mapping[str, Any] | None = None,
         wait: float | None = None,
         conn: Any = None,
     ) -> Ticket:
         """Save a record and enqueue its embedding job, in one transaction. When `add` returns, both
-        are durable. `boxed`: the record stays hidden until it is embedded. `wait`: seconds to wait
-        until it is embedded. `conn`: your own open transaction, which you commit."""
+        are durable. `boxed`: the record stays hidden until it is embedded. `vectors`: your own, one
+        for each chunk, so that nothing is embedded. `wait`: seconds to wait until it is embedded.
+        `conn`: your own open transaction, which you commit."""
         options = {
             "id": id, "title": title, "metadata": metadata, "weight": weight,
             "priority": priority, "delay": delay, "max_attempts": max_attempts,
             "version": version, "created_at": created_at, "updated_at": updated_at,
-            "boxed": boxed,
+            "boxed": boxed, "vectors": vectors,
         }  # fmt: skip
         check_wait(wait, conn)
         ticket = self._writer.save(kind, self.draft(kind, data, options), conn)
@@ -192,6 +207,11 @@ class Evervec(AbstractContextManager["Evervec"]):
         `add`."""
         return self._writer.draft(kind, data, options)
 
+    def chunks(self, kind: str, data: Any, *, title: str | None = None) -> list[str]:
+        """The texts that would be embedded for a record, one for each chunk, for those who make
+        the vectors themselves. Each includes the title."""
+        return self._writer.chunks(kind, data, {"title": title})
+
     def add_many(self, kind: str, records: Iterable[Any], *, conn: Any = None) -> Iterator[Ticket]:
         """Save many records as a stream: yields tickets in order, and saves one batch per
         transaction. An invalid record raises `InvalidRecord` with its position, after all records
@@ -199,12 +219,21 @@ class Evervec(AbstractContextManager["Evervec"]):
         return self._writer.many(kind, records, conn)
 
     def delete(
-        self, kind: str, id: str | int, *, wait: float | None = None, conn: Any = None
+        self,
+        kind: str,
+        id: str | int,
+        *,
+        version: int | None = None,
+        wait: float | None = None,
+        if_seq: int | None = None,
+        conn: Any = None,
     ) -> Ticket:
         """Delete a record: searches no longer return it, and its vectors are removed soon after.
-        If it did not exist, the ticket is not `accepted`."""
+        If it did not exist, the ticket is not `accepted`. `version`: delete it only if its version
+        is older; an `add` that is not newer is then refused, for as long as deletes are kept.
+        `if_seq`: only if the record still has that seq."""
         check_wait(wait, conn)
-        ticket = self._writer.delete(kind, id, conn)
+        ticket = self._writer.delete(kind, id, conn, version=version, if_seq=if_seq)
         if wait is not None and ticket.accepted:
             self.wait(ticket, wait)
         return ticket
@@ -321,7 +350,7 @@ class Evervec(AbstractContextManager["Evervec"]):
         check_name("kind", kind)
         return self._vectors.read(kind, existing_ids(ids))
 
-    def prepare(self, query: Any, *, kind: Any = None, mode: Any = "hybrid") -> Vectors:
+    def prepare(self, query: Any, *, kind: Any = None, mode: Any = "hybrid") -> PreparedVectors:
         """The vectors that a search for a query will need, made in advance; see
         `embedding.prepared`."""
         return self._search.prepare(read_request(self.settings, query, 1, kind=kind, mode=mode))
@@ -340,6 +369,37 @@ class Evervec(AbstractContextManager["Evervec"]):
         """The embedding versions of the tenant's kinds, with counts of its records; `all_tenants`:
         of all kinds, with counts of the whole store."""
         return self._lifecycle.list_versions(None if all_tenants else self.tenant)
+
+    # files
+    def export(
+        self,
+        path: str | PathLike[str],
+        kind: str | None = None,
+        vectors: bool = True,
+        *,
+        progress: Callable[[int], object] | None = None,
+    ) -> Exported:
+        """Write the tenant's records, with the vectors of those that are embedded, to a Parquet
+        file. It appears under its name when it is complete. Boxed records are left out."""
+        check_given(kind=kind)
+        exporter = Exporter(self.store, self.index, self.tenant)
+        return exporter.export(path, kind, vectors=vectors, progress=progress)
+
+    def import_(
+        self,
+        path: str | PathLike[str],
+        *,
+        overwrite: bool = False,
+        progress: Callable[[int], object] | None = None,
+    ) -> Imported:
+        """Save the records of an exported file. Vectors of this store's model are taken over, other
+        records are embedded. A record that is newer here, or was deleted since, is skipped, unless
+        `overwrite` is set. An import that was interrupted can be repeated."""
+        loader = Loader(
+            self.store, self.settings, self.tenant, self.models, self.tables,
+            self.pipeline.served.target_of,
+        )  # fmt: skip
+        return loader.load(path, overwrite=overwrite, progress=progress)
 
     # usage and limits
     def usage(self) -> Usage:

@@ -624,3 +624,20 @@ def test_a_search_may_be_reranked(run: Run) -> None:
         assert "tea tea tea" in away.stdout
         assert "(not reranked: judge is unavailable)" in away.stderr
     assert "no reranker is set" in run("search", "tea", "--rerank", code=2).stderr
+
+
+def test_records_are_exported_and_imported_with_their_vectors(
+    run: Run, notes: Path, tmp_path: Path
+) -> None:
+    run("add", "note", "notes")
+    assert "3 exported, 3 with vectors" in run("export", "notes.parquet").stdout
+    other = ("--store", str(tmp_path / "other.db"))
+    assert "3 saved, 0 unchanged, 0 skipped; 3 came with vectors" in (
+        run(*other, "import", "notes.parquet").stdout
+    )
+    assert "All about tea" in run(*other, "search", "where is tea grown").stdout
+    (attempt,) = json.loads(run(*other, "history", "note", "notes/tea.md", "--json").stdout)
+    assert attempt["chunks_embedded"] == 0
+    again = json.loads(run(*other, "import", "notes.parquet", "--overwrite", "--json").stdout)
+    assert (again["unchanged"], again["saved"]) == (3, 0)
+    run("import", "nothing.parquet", code=2)

@@ -66,7 +66,7 @@ PASSED = Scope(
     waiting=(("add", "1", "B"),),
 )
 PASSED_SCHEDULE: list[Line] = [
-    ("worker2", 19), ("world", "pause"), ("application", 2), ("worker1", 24), ("worker2", 1),
+    ("worker2", 20), ("world", "pause"), ("application", 2), ("worker1", 25), ("worker2", 1),
     ("worker2", "crash"), ("worker1", 1),
 ]  # fmt: skip
 """A worker has looked at the points, is passed by another one, writes and dies."""
@@ -85,7 +85,7 @@ REPAIRED = Scope(
     verifies=False,
 )
 REPAIRED_SCHEDULE: list[Line] = [
-    ("repairer", 19), ("application", 2), ("worker1", 19), ("repairer", 1), ("worker1", 9),
+    ("repairer", 19), ("application", 2), ("worker1", 20), ("repairer", 1), ("worker1", 9),
 ]  # fmt: skip
 """A repair is to take out one of two equal points, of which a worker is about to keep one."""
 

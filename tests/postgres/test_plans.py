@@ -65,6 +65,7 @@ READS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "ledgers": (SQL.ledgers, (FEW, [1])),
     "old_job": (SQL.old_job, ("(0,0)", "(1,0)", 1.0)),
     "entries": (SQL.entries, ("default", KIND, ["1", "2"], 1)),
+    "exported": (SQL.exported, ("default", KIND, 1, "1", 100)),
     "old_attempt": (SQL.old_attempt, ("(0,0)", "(1,0)", 1.0)),
     "failed_count": (SQL.failed_count, ()),
     "present": (INDEX.removed, (1, FEW)),

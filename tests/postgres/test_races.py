@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from evervec import InvalidTransition, Status
+from evervec import InvalidTransition, Status, Ticket
 from support.places import somebody_waits
 from support.processes import until
 from support.world import DAY, KIND, World, assert_in_step, job_of, work
@@ -133,3 +133,23 @@ def test_a_later_change_of_a_record_has_the_larger_seq(world: World, url: str) -
     assert second.seq > first.seq  # type: ignore[attr-defined]
     work(ev)
     assert_in_step(ev, {"1": "gamma"})
+
+
+def test_a_delete_of_an_unknown_record_waits_for_its_insert_and_compares(
+    world: World, url: str
+) -> None:
+    """Whichever of the two inserts the row, the newer version stays."""
+    ev = world.ev
+    ev.add(KIND, "another", id="0")
+    with closing(world.connect()) as conn:
+        ev.add(KIND, "two", id="1", version=2, conn=conn)
+        (deleted,) = while_waiting(url, lambda: ev.delete(KIND, "1", version=3), conn.commit)
+    with closing(world.connect()) as conn:
+        ev.delete(KIND, "2", version=3, conn=conn)
+        (added,) = while_waiting(url, lambda: ev.add(KIND, "two", id="2", version=2), conn.commit)
+    assert isinstance(deleted, Ticket)
+    assert deleted.accepted
+    assert isinstance(added, Ticket)
+    assert not added.accepted
+    work(ev)
+    assert_in_step(ev, {"0": "another"})

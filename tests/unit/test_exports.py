@@ -18,7 +18,7 @@ NAMES = {
     "Hit", "Hits", "IndexMismatch", "IndexUnavailable", "InvalidArgument", "InvalidInput", "InvalidRecord",
     "InvalidTransition", "Job", "JobFailed", "Kind", "LeaseLost", "Outcome", "ProcessResult",
     "ProviderUnavailable", "Queue", "RateLimited", "Record", "Reranked", "Reranker", "Rescore", "Settings",
-    "SettingsError", "SizeChunker", "ContentChunker", "Measure", "Stats", "Status", "StoreError", "Ticket", "VerifyReport",
+    "SettingsError", "SizeChunker", "ContentChunker", "Measure", "Stats", "Status", "StoreError", "Ticket", "Vectors", "Exported", "Imported", "VerifyReport",
     "Version", "VersionMismatch", "WaitTimeout", "Worker", "open", "Comparison", "Estimate",
     "Migration", "MigrationStatus", "Limits", "QuotaExceeded", "Usage",
 }  # fmt: skip

@@ -22,6 +22,7 @@ LARGE = (
     "evervec_records",
     "evervec_points",
     "evervec_attempts",
+    "evervec_given",
     "evervec_ledger",
     "evervec_cache",
     "evervec_words",
@@ -143,6 +144,11 @@ HOT: dict[str, Query] = CLAIM | {
     "forsake": (lambda: STORE.forsake, (NUMBERS,)),
     "ledgers": (lambda: STORE.ledgers, (NUMBERS, NUMBERS)),
     "entries": (lambda: STORE.entries, ("default", KIND, IDS, 1)),
+    "exported": (lambda: STORE.exported, ("default", KIND, 1, "1", 100)),
+    "given": (lambda: STORE.given, ("model", NUMBERS)),
+    "replace_given": (lambda: STORE.replace_given, (NUMBERS,)),
+    "drop_given": (lambda: STORE.drop_given, (1, 1)),
+    "all_given": (lambda: STORE.all_given, (1, 100)),
     "vectors": (lambda: INDEX.vectors, (NUMBERS, 1)),
     "expected": (lambda: STORE.expected, (1, 0, None, 100)),
     "reopen": (lambda: STORE.reopen, (NUMBERS, 1)),
@@ -282,7 +288,7 @@ def test_the_job_of_a_record_is_found_by_the_records_key(ev: evervec.Evervec) ->
 def test_every_query_that_touches_a_large_table_is_tested_here() -> None:
     """A new query has to be added above."""
     parts = {"job_columns", "claim_columns", "record_columns", "contains_text", "purge_jobs",
-             "count_status", "insert_record", "index_text", "insert_stubs", "insert_loads", "add_attempts", "insert_points", "add_cached",
+             "count_status", "insert_record", "index_text", "insert_stubs", "insert_loads", "add_attempts", "insert_points", "add_cached", "put_given",
              "versions"}  # fmt: skip
     # a migration looks at all of its kind, and only then
     parts |= {"to_appear", "stray_boxes", "progress", "version_jobs", "behind", "drop_version_jobs",

@@ -34,6 +34,9 @@ LOCAL = {
     "alerts": "/metrics",
     "attach": "`evervec attach`, by the owner of the database",
     "detach": "`evervec detach`, by the owner of the database",
+    "export": "`evervec export`, beside the store: files are of a machine",
+    "import_": "`evervec import`, beside the store: files are of a machine",
+    "chunks": "the chunkers of kinds are Python objects of a process",
 }
 QUEUE_LOCAL = {
     "enqueue": "for rows that a process loads",

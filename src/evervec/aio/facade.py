@@ -99,6 +99,7 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
         return ticket
 
     draft = awaited(Evervec.draft)
+    chunks = awaited(Evervec.chunks)
 
     def add_many(
         self, kind: str, records: Iterable[Any] | AsyncIterable[Any], *, conn: Any = None
@@ -161,6 +162,8 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
         seconds = self.settings.wait_seconds if timeout is None else timeout
         return await self._runner.wait(self._tenant, ticket, seconds)
 
+    export = operated(Evervec.export)
+    import_ = operated(Evervec.import_)
     versions = awaited(Evervec.versions)
     usage = awaited(Evervec.usage)
     limits = awaited(Evervec.limits)

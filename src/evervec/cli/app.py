@@ -6,6 +6,7 @@ import difflib
 import getpass
 import importlib
 import io
+import keyword
 import logging
 import os
 import sys
@@ -29,6 +30,7 @@ _COMMANDS = {
     "records": ("add", "get", "delete"),
     "search": ("search", "similar", "kinds"),
     "tables": ("attach", "detach", "import-pgai", "sync"),
+    "transfer": ("export", "import"),
     "jobs": ("jobs", "job", "history", "retry", "recover", "purge", "cancel", "pause", "resume"),
     "migrate": ("migrate", "versions"),
     "index": ("verify", "backfill", "reindex"),
@@ -135,9 +137,8 @@ class Commands(click.Group):
         home = _HOMES.get(cmd_name)
         if home is None:
             return None
-        found: click.Command = getattr(
-            importlib.import_module(f"evervec.cli.{home}"), cmd_name.replace("-", "_")
-        )
+        attribute = cmd_name.replace("-", "_") + "_" * keyword.iskeyword(cmd_name)
+        found: click.Command = getattr(importlib.import_module(f"evervec.cli.{home}"), attribute)
         return found
 
     def resolve_command(

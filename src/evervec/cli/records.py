@@ -176,10 +176,13 @@ def get(where: Where, kind: str, id: str, as_json: bool) -> None:
 @command("delete", "evervec delete doc README.md")
 @click.argument("kind")
 @click.argument("ids", nargs=-1, required=True)
-def delete(where: Where, kind: str, ids: tuple[str, ...], as_json: bool) -> int:
+@click.option("--version", type=int, help="Only records whose own version is older.")
+def delete(
+    where: Where, kind: str, ids: tuple[str, ...], version: int | None, as_json: bool
+) -> int:
     """Delete records; searches no longer return them."""
     with where.opened() as ev:
-        tickets = [ev.delete(kind, id) for id in ids]
+        tickets = [ev.delete(kind, id, version=version) for id in ids]
         for ticket in tickets:
             if ticket.accepted:
                 write_audit(ev, "record.delete", f"{kind}/{ticket.id}")
@@ -187,5 +190,6 @@ def delete(where: Where, kind: str, ids: tuple[str, ...], as_json: bool) -> int:
     missing = [ticket.id for ticket in tickets if not ticket.accepted]
     show(as_json, tickets, f"deleted {len(tickets) - len(missing)}")
     for id in missing:
-        say(f"evervec: {kind} {id!r} does not exist", err=True)
+        newer = "" if version is None else f", or its version is not older than {version}"
+        say(f"evervec: {kind} {id!r} does not exist{newer}", err=True)
     return 1 if missing else 0

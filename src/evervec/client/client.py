@@ -22,7 +22,7 @@ from evervec.errors import (
 from evervec.model.basics import make_cursor
 from evervec.model.bounds import MOST_VECTORS
 from evervec.model.jobs import Job, Ticket
-from evervec.model.records import ChunkVector, Hit, Hits, Record, Version
+from evervec.model.records import ChunkVector, Hit, Hits, Record, Vectors, Version
 from evervec.model.reports import Usage, VerifyReport
 from evervec.records.drafts import existing_ids, read_envelope, record_id
 
@@ -76,16 +76,17 @@ class Client(AbstractContextManager["Client"]):
         created_at: Any = None,
         updated_at: Any = None,
         boxed: bool = False,
+        vectors: Vectors | Mapping[str, Any] | None = None,
         wait: float | None = None,
         if_seq: int | None = None,
     ) -> Ticket:
         """Save a record and enqueue its embedding job; when `add` returns, both are durable.
-        `if_seq`: only if the record still has that seq."""
+        `vectors`: your own, one for each chunk. `if_seq`: only if the record still has that seq."""
         options = {
             "id": record_id(id), "title": title, "metadata": metadata, "weight": weight,
             "priority": priority, "delay": delay, "max_attempts": max_attempts,
             "version": version, "created_at": created_at, "updated_at": updated_at,
-            "boxed": boxed,
+            "boxed": boxed, "vectors": vectors,
         }  # fmt: skip
         headers = _headers(wait, if_seq)
         if version is not None or if_seq is not None:
@@ -126,13 +127,20 @@ class Client(AbstractContextManager["Client"]):
             )
 
     def delete(
-        self, kind: str, id: str | int, *, wait: float | None = None, if_seq: int | None = None
+        self,
+        kind: str,
+        id: str | int,
+        *,
+        version: int | None = None,
+        wait: float | None = None,
+        if_seq: int | None = None,
     ) -> Ticket:
         """Delete a record: searches no longer return it. If it did not exist, the ticket is not
-        `accepted`."""
+        `accepted`. `version`: only if the record's version is older."""
         answered = self._connection.find(
-            "DELETE", record_path(kind, id), headers=_headers(wait, if_seq), waits=wait or 0.0
-        )
+            "DELETE", record_path(kind, id), params={"version": version},
+            headers=_headers(wait, if_seq), waits=wait or 0.0,
+        )  # fmt: skip
         if answered is None:
             return Ticket(kind, str(id), 0, 0, accepted=False, is_new=False, enqueued=False)
         return _received(answered.json(), wait)
@@ -299,7 +307,12 @@ def _headers(wait: float | None, if_seq: int | None) -> dict[str, str]:
 
 def _body(kind: str, data: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     content = {"text": data} if isinstance(data, str) else {"data": data}
-    return {"kind": kind, **content, **{k: v for k, v in options.items() if v is not None}}
+    given = {name: value for name, value in options.items() if value is not None}
+    if "vectors" in given:
+        from evervec.records.vectors import read_vectors, to_texts  # numpy only where it is used
+
+        given["vectors"] = to_texts(read_vectors(given["vectors"]))
+    return {"kind": kind, **content, **given}
 
 
 def _portions(kind: str, batch: list[Any]) -> Iterator[list[bytes]]:

@@ -50,6 +50,11 @@ class Model:
         self.cache = VectorCache.of(store, spec, settings.vector_cache_mb)
         self._is_named = getattr(provider.embedder, "version", None) is not None
 
+    @property
+    def key(self) -> str:
+        """The name of its vectors in the store."""
+        return key_of(self.spec)
+
     def makes(self, spec: ModelSpec) -> bool:
         """Whether it makes the vectors of a version. An embedder that names its own version makes
         that version only."""
@@ -158,6 +163,11 @@ def window_of(embedder: Embedder) -> Window | None:
     return Window(round(_TOKEN_SHARE * window), count) if window and count else None
 
 
+def key_of(spec: ModelSpec) -> str:
+    """The name of a model's vectors in the store."""
+    return f"{spec.name}/{spec.dimensions}"
+
+
 _ROW_BYTES = 100  # of a row, without its vector
 
 
@@ -166,7 +176,7 @@ class VectorCache:
 
     def __init__(self, store: Store, model: ModelSpec, megabytes: int) -> None:
         self._store = store
-        self._model = f"{model.name}/{model.dimensions}"
+        self._model = key_of(model)
         self._most = max(1, (megabytes << 20) // (4 * model.dimensions + _ROW_BYTES))
 
     @classmethod

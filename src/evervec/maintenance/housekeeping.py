@@ -48,6 +48,8 @@ class Housekeeping:
     _index_away: str | None = field(default=None, init=False)
     _unfinished: list[Callable[[], int]] = field(default_factory=list, init=False)
     _dropped: int = field(default=0, init=False)
+    _given_upto: int = field(default=0, init=False)
+    """the record up to which `drop_given` has come"""
 
     def __post_init__(self) -> None:
         self.alerts = Alerts(self._store, self._settings)
@@ -58,6 +60,7 @@ class Housekeeping:
             self.drop_history,
             self.forget_gone,
             self._store.tend,
+            self.drop_given,
             self.tend_index,
             self.count,
             self.alert,
@@ -142,6 +145,13 @@ class Housekeeping:
         """Remove expired locks, workers that are no longer seen, and old spending."""
         day = datetime.fromtimestamp(self._store.now() - _KEEP_SPEND, UTC)
         self._store.forget_gone(day.date().isoformat())
+
+    def drop_given(self) -> None:
+        """Drop vectors that came with records and that no job needs any more; some in each sweep."""
+        for _ in range(_ROUNDS):
+            self._given_upto = self._store.shared.drop_stray_given(self._given_upto, _BATCH)
+            if not self._given_upto:
+                break
 
     def tend_index(self) -> None:
         """Compact the index; whether it answered is its known state until the next sweep."""

@@ -65,6 +65,17 @@ class ChunkVector:
     """of length one"""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Vectors:
+    """Vectors that the caller made, to add a record with them: one for each of its chunks. A record
+    of one chunk may have a single vector. They need not have length one."""
+
+    model: str
+    """the model that made them, by its own name or by that of its version in the store"""
+    vectors: Any
+    """an array or lists of numbers; also texts, each the base64 of little-endian 32-bit floats"""
+
+
 class Point(NamedTuple):
     """A chunk's vector to be written to an index."""
 

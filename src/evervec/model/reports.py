@@ -20,6 +20,34 @@ class ProcessResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Exported:
+    """What `export` wrote."""
+
+    records: int
+    with_vectors: int
+    """records whose vectors are in the file"""
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What `import_` did with the records of a file."""
+
+    records: int = 0
+    saved: int = 0
+    unchanged: int = 0
+    """the store had them already"""
+    skipped: int = 0
+    """the store's own record, or its deletion, is newer"""
+    with_vectors: int = 0
+    """records whose vectors are of this store's model"""
+
+    def plus(self, other: Imported) -> Imported:
+        both = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        return Imported(**both)
+
+
+@dataclass(frozen=True, slots=True)
 class Spend:
     """The cost of a provider's calls for one tenant, kind and model on one day (UTC). A call for
     several tenants or kinds is shared among them."""

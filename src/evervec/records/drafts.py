@@ -36,7 +36,7 @@ _encode = json.JSONEncoder(
 OPTIONS = frozenset(
     {
         "id", "title", "metadata", "weight", "priority", "delay", "max_attempts", "version",
-        "created_at", "updated_at", "boxed",
+        "created_at", "updated_at", "boxed", "vectors",
     }
 )  # fmt: skip
 _COMMON = frozenset({"id", "title", "metadata", "weight"})
@@ -96,10 +96,15 @@ def make_draft(
 def _rare_options(draft: Draft, get: Callable[[str], Any]) -> None:
     check_when(draft, get("priority"), get("delay"), get("max_attempts"))
     if get("version") is not None:
-        draft.version = _whole("version", get("version"), 0, -(1 << 63), (1 << 63) - 1)
+        draft.version = check_version(get("version"))
     draft.created_at = _moment("created_at", get("created_at"))
     draft.updated_at = _moment("updated_at", get("updated_at"))
     draft.boxed = bool(get("boxed"))
+
+
+def check_version(version: Any) -> int:
+    """The caller's version of a record."""
+    return _whole("version", version, 0, -(1 << 63), (1 << 63) - 1)
 
 
 def check_when(draft: Draft, priority: Any, delay: Any, max_attempts: Any) -> Draft:

@@ -24,6 +24,9 @@ from evervec.settings import Settings
 from evervec.stores.notes import FieldType
 from evervec.stores.values import Draft, KindSpec
 
+_OWN = OPTIONS - {"vectors"}
+"""the options that a kind without a model takes from the fields of a dict"""
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -99,7 +102,7 @@ class Kind:
         `InvalidRecord` names the field."""
         value, fields = self._validated(given)
         plain = {name: v for name, v in options.items() if v is not None}
-        for name in OPTIONS & fields.keys() if self.model is None else ():
+        for name in _OWN & fields.keys() if self.model is None else ():
             plain.setdefault(name, fields[name])
         metadata = self._metadata(value, fields, plain.get("metadata"))
         return make_draft(

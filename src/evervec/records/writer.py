@@ -20,8 +20,16 @@ from evervec.errors import (
 from evervec.model.filters import Conditions, read_filter
 from evervec.model.jobs import Ticket
 from evervec.model.records import Record
-from evervec.records.drafts import check_given, check_name, existing_id, make_draft, read_envelope
+from evervec.records.drafts import (
+    check_given,
+    check_name,
+    check_version,
+    existing_id,
+    make_draft,
+    read_envelope,
+)
 from evervec.records.kinds import Kind
+from evervec.records.vectors import Target, fit_vectors, read_vectors
 from evervec.settings import Settings
 from evervec.stores.base import Changes, Store
 from evervec.stores.values import Draft
@@ -115,20 +123,34 @@ class RecordWriter:
     _kinds: Mapping[str, Kind]
     _models: EmbedderRegistry
     _tables: Tables
+    _target: Callable[[str], Target]
+    """what vectors of a kind must fit"""
 
     def draft(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
         """A checked and rendered draft; `options`: the record's other parts by name."""
         check_name("kind", kind)
-        return self._draft(self._kinds.get(kind), data, options)
+        return self._draft(kind, data, options)
+
+    def chunks(self, kind: str, data: Any, options: Mapping[str, Any]) -> list[str]:
+        """The texts that are embedded for a record, in order."""
+        draft = self.draft(kind, data, options)
+        _, texts = self._target(kind).cutter.cut(draft.title, draft.text)
+        return texts
 
     def save(self, kind: str, draft: Draft, conn: Any) -> Ticket:
         self._tables.check_writable(kind)
         return self._store.changes.save(self._tenant, kind, [draft], conn)[0]
 
-    def delete(self, kind: str, id: Any, conn: Any) -> Ticket:
+    def delete(
+        self, kind: str, id: Any, conn: Any = None, *, version: Any = None, if_seq: Any = None
+    ) -> Ticket:
+        """Delete a record, only if `version` is newer than its own and `if_seq` is its seq."""
         check_name("kind", kind)
+        id = existing_id(id)
+        newer = None if version is None else {id: check_version(version)}
+        only = None if if_seq is None else {id: if_seq}
         self._tables.check_writable(kind)
-        return self._store.changes.delete(self._tenant, kind, [existing_id(id)], conn)[0]
+        return self._store.changes.delete(self._tenant, kind, [id], conn, only, newer)[0]
 
     def delete_where(self, filter: Mapping[str, Any], kind: str | None, *, dry_run: bool) -> int:
         """Delete the records that fit, or only count them. A record that changes between being read
@@ -204,14 +226,17 @@ class RecordWriter:
     def _one_of_many(self, kind: str, item: Any) -> Draft:
         known = self._kinds.get(kind)
         if known is not None and (known.model is not None or known.text is not None):
-            return self._draft(known, item, {})
-        return self._draft(known, *read_envelope(item))
+            return self._draft(kind, item, {})
+        return self._draft(kind, *read_envelope(item))
 
-    def _draft(self, kind: Kind | None, data: Any, options: Mapping[str, Any]) -> Draft:
-        if kind is None:
+    def _draft(self, kind: str, data: Any, options: Mapping[str, Any]) -> Draft:
+        known, vectors = self._kinds.get(kind), options.get("vectors")
+        if known is None:
             draft = make_draft(data, options, self._settings)
         else:
-            draft = kind.draft(data, options, self._settings)
+            draft = known.draft(data, options, self._settings)
+        if vectors is not None:
+            draft.given = fit_vectors(read_vectors(vectors), draft, self._target(kind))
         draft.trace = current_trace()
         if draft.boxed and self._models.main is None:
             raise InvalidArgument(

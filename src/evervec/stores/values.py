@@ -4,11 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from evervec.model.jobs import Job, Op, Status
 from evervec.model.ranking import PLAIN, Rescore
 from evervec.model.records import Change, Chunk, ModelSpec
+
+
+class Merge(StrEnum):
+    """How a draft meets a record that exists."""
+
+    REPLACE = "replace"
+    """it replaces the record, unless its version is not newer"""
+    NEWER = "newer"
+    """it also has to be newer by its time of update; a delete has a time too"""
+    OVERWRITE = "overwrite"
+    """it replaces the record in any case; the record keeps the higher version"""
+
+
+class GivenVectors(NamedTuple):
+    """Vectors that came with a record."""
+
+    model: str
+    """the key of the model that made them"""
+    packed: bytes
+    """the hash of each chunk, then its vector"""
 
 
 @dataclass(slots=True)
@@ -37,6 +58,8 @@ class Draft:
     """the caller's trace"""
     box_seq: int = 0
     """the seq of the add that filled the box from which the draft was read"""
+    given: GivenVectors | None = None
+    merge: Merge = Merge.REPLACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +192,25 @@ class Found:
     metadata: str
     """JSON"""
     seq: int = 0
+
+
+class ExportedRecord(NamedTuple):
+    """A live record with all that an export has of it, read in one snapshot."""
+
+    record: int
+    id: str
+    seq: int
+    version: int | None
+    """the caller's"""
+    title: str | None
+    text: str
+    metadata: str
+    data: str | None
+    weight: float
+    created_at: float
+    updated_at: float
+    chunks: tuple[Chunk, ...]
+    """those of its current text that the index holds; empty if they are not of this text"""
 
 
 class LedgerEntry(NamedTuple):

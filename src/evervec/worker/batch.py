@@ -29,6 +29,10 @@ class Item:
     kept: dict[bytes, int] = field(default_factory=dict)
     fresh: dict[bytes, tuple[int, str]] = field(default_factory=dict)
     """position and text of the chunks that must be embedded, by hash"""
+    given: list[Point] = field(default_factory=list)
+    """chunks whose vectors came with the record"""
+    given_seq: int = 0
+    """the seq with which they came; 0: none came"""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     weight: float = 1.0
     updated_at: float = 0.0
@@ -143,6 +147,11 @@ class Batch:
             self.owners.append((job.tenant, job.kind))
             self.characters += len(text)
 
+    @property
+    def used(self) -> list[tuple[int, int]]:
+        """The records that came with vectors, and the seq of these."""
+        return [(item.job.record, item.given_seq) for item in self.items if item.given_seq]
+
     def take(self, call: Call) -> None:
         """Add the result of a call. Only errors in the provider's answer become errors of texts."""
         first, last = self.marks.get("embed", (call.began, call.ended))
@@ -218,7 +227,7 @@ class Batch:
     def make_finish(self, item: Item, worker: str) -> Finish:
         """The points and the ledger entry of an embedded record."""
         job = item.job
-        points = [
+        points = item.given + [
             Point(hash, place, text, self.vectors[self.rows[hash]])
             for hash, (place, text) in item.fresh.items()
         ]

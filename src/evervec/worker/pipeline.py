@@ -21,8 +21,10 @@ from evervec.errors import EvervecError, WrongCollection
 from evervec.indexes.base import Index
 from evervec.indexes.location import check_generation, generation
 from evervec.model.jobs import Job, Status
+from evervec.model.records import Point
 from evervec.queue.queue import Queue
 from evervec.records.kinds import Kind
+from evervec.records.vectors import unpack_vectors
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Finish, Loaded, Unreadable
@@ -170,6 +172,7 @@ class Pipeline:
                 batch.gone.append(job)
             else:
                 items.append(self._prepare(job, found, rows.get(job.job_id)))
+        self._take_given(batch.model, items)
         batch.add(items)
         return len(loaded)
 
@@ -200,6 +203,19 @@ class Pipeline:
             elif piece.hash not in item.fresh:
                 item.fresh[piece.hash] = (place, content)
         return item
+
+    def _take_given(self, model: Model, items: Sequence[Item]) -> None:
+        """Use the vectors that came with records, instead of embedding these chunks."""
+        records = [item.job.record for item in items if item.fresh]
+        found = self.store.shared.given(model.key, records) if records else {}
+        for item in items if found else ():
+            if item.job.record not in found:
+                continue
+            item.given_seq, packed = found[item.job.record]
+            vectors = unpack_vectors(packed, model.spec.dimensions)
+            for hash in vectors.keys() & item.fresh.keys():
+                place, text = item.fresh.pop(hash)
+                item.given.append(Point(hash, place, text, vectors[hash]))
 
     def calls(self, batch: Batch) -> list[range]:
         """The provider calls that a batch needs, as row ranges of its texts. A call holds as many
@@ -257,6 +273,7 @@ class Pipeline:
             written.released += self.queue.postpone(job, why)
         if settled.finishes:
             self._finish(settled.finishes, written)
+            self._drop_given(batch)
         if settled.failures:
             ends = self.queue.fail_many(settled.failures)
             written.failed = sum(end is Status.FAILED for end in ends)
@@ -315,6 +332,16 @@ class Pipeline:
             batch.model.cache.keep(new)
         except EvervecError as error:
             log.warning("vectors were not cached: %s", error)
+
+    def _drop_given(self, batch: Batch) -> None:
+        """Drop the vectors that came with records whose jobs are done now. If that fails,
+        housekeeping drops them."""
+        if not batch.used:
+            return
+        try:
+            self.store.shared.drop_given(batch.used)
+        except EvervecError as error:
+            log.warning("vectors that came with records are dropped later: %s", error)
 
     def _trace(self, batch: Batch, waiting: list[Job]) -> None:
         """Report each record's outcome in the trace of the request that changed it."""

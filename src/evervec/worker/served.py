@@ -13,9 +13,10 @@ from collections.abc import Container, Mapping
 
 from evervec.chunking import Chunker, Cutter, parse_chunker
 from evervec.embedding.registry import EmbedderRegistry, Model
-from evervec.errors import IndexUnavailable, VersionMismatch, WrongCollection
+from evervec.errors import IndexUnavailable, InvalidArgument, VersionMismatch, WrongCollection
 from evervec.indexes.base import Index
 from evervec.records.kinds import Kind
+from evervec.records.vectors import Target
 from evervec.stores.base import Store
 from evervec.stores.values import Collection, KindSpec
 
@@ -126,6 +127,26 @@ class ServedVersions:
         """The collection's chunker together with its model's window."""
         chunker, model = self.chunker_of(c), self._models.of(c.spec)
         return Cutter(chunker, model.window) if chunker and model else None
+
+    def target_of(self, kind: str) -> Target:
+        """The model and cutter of the vectors that searches of a kind use. Raises `InvalidArgument`
+        if this process does not have them."""
+        found = self._store.versions.collections()
+        serving = [c for c in found if c.kind == kind and c.state == "serving" and c.spec]
+        spec = self._models.for_new_kinds(found)
+        c = serving[0] if serving else Collection(0, kind, "serving", "", False, 0, spec)
+        model, cutter = self._models.of(c.spec), self.cutter_of(c)
+        if c.spec is None or model is None:
+            named = f"of {c.spec.model!r} " if c.spec else ""
+            raise InvalidArgument(
+                f"this process has no embedder {named}for kind {kind!r}, which cuts texts into "
+                "chunks and embeds queries: open the store with embedder=..."
+            )
+        if cutter is None:
+            raise InvalidArgument(
+                f"kind {kind!r} has a chunker of its own, which this process lacks: register it"
+            )
+        return Target(c.spec, model.key, cutter)
 
     def needs_app(self, version: int) -> bool:
         """Whether only a process that registered the kind can do its jobs; read again, because it

@@ -19,7 +19,7 @@ from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.model.basics import make_cursor
 from evervec.model.jobs import Attempt, Status, Ticket
-from evervec.model.records import Record
+from evervec.model.records import Record, Vectors
 from evervec.records.drafts import HIGHEST_PRIORITY, LONGEST_ID, LONGEST_NAME, OPTIONS, check_name
 from evervec.records.writer import Save
 from evervec.server.access import TENANT, KindReaderView, KindWriterView, View, view_of
@@ -57,6 +57,15 @@ _FIRST_PORTION = 16
 router = Routes("records")
 
 
+class RecordVectorsIn(Given):
+    """Vectors that the caller made: one for each chunk of the record."""
+
+    model: str = Field(min_length=1, description="must be the model that serves searches")
+    vectors: list[list[float] | str] = Field(
+        min_length=1, description="each as numbers, or as base64 of little-endian 32-bit floats"
+    )
+
+
 class RecordIn(Given):
     """A record to add: its text, or the object of a typed kind as `data`."""
 
@@ -87,6 +96,7 @@ class RecordIn(Given):
     created_at: datetime | None = None
     updated_at: datetime | None = None
     boxed: bool = Field(False, description="hidden until it is embedded")
+    vectors: RecordVectorsIn | None = Field(None, description="so that nothing is embedded")
 
 
 class TicketIn(Given):
@@ -167,6 +177,8 @@ def read_record(shape: type[R], source: bytes, settings: Settings) -> R:
 def draft_of(ev: Evervec, given: RecordIn) -> Draft:
     """The draft of a record, as `add` would save it."""
     options = {name: getattr(given, name) for name in given.model_fields_set & OPTIONS}
+    if given.vectors is not None:
+        options["vectors"] = Vectors(given.vectors.model, given.vectors.vectors)
     if (given.text is None) is (given.data is None):
         raise Problem(422, "give either text, or data for a kind with a model")
     return ev.draft(given.kind, given.data if given.text is None else given.text, options)
@@ -284,22 +296,30 @@ async def get(
     },
 )  # fmt: skip
 async def delete(
-    view: KindWriterView, kind: Kind, id: Id, prefer: Prefer = None, if_match: IfMatch = None
-) -> Response:
-    """Searches no longer find it; its vectors are deleted soon after."""
+    view: KindWriterView,
+    kind: Kind,
+    id: Id,
+    prefer: Prefer = None,
+    if_match: IfMatch = None,
+    version: Annotated[
+        int | None,
+        Query(
+            ge=-(1 << 63), lt=1 << 63,
+            description="Only if the record's version is older. If it is not, or there is no such "
+            "record, the ticket is not `accepted`.",
+        ),
+    ] = None,
+) -> Response:  # fmt: skip
+    """Searches no longer find it; its vectors are deleted soon after. The service keeps `version`
+    for a while and refuses records that are not newer."""
     view.check_kind(kind)
     if_seq = asked_seq(if_match)
-    ev = view.service.ev
-
-    def delete_it() -> Ticket:
-        ev.tables.check_writable(kind)
-        only = None if if_seq is None else {id: if_seq}
-        return ev.store.changes.delete(view.tenant, kind, [id], if_seq=only)[0]
-
     async with view.audited("record.delete", f"{kind}/{id}"):
-        ticket = await view.run(delete_it)
-        if not ticket.accepted:
-            raise _absent(kind, id) if if_match is None else _changed(ticket)
+        ticket = await view.run(partial(view.ev.delete, kind, id, version=version, if_seq=if_seq))
+        if not ticket.accepted and if_match is not None:
+            raise _changed(ticket)
+        if not ticket.accepted and version is None:
+            raise _absent(kind, id)
     return await _receipt(view, ticket, prefer, 200, {})
 
 

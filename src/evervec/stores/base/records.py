@@ -13,6 +13,7 @@ from evervec.stores.values import (
     Digest,
     Draft,
     Expected,
+    ExportedRecord,
     Found,
     LedgerEntry,
     Typed,
@@ -37,9 +38,12 @@ class Changes(Protocol):
         ids: Sequence[str],
         conn: Any = None,
         if_seq: Mapping[str, int] | None = None,
+        versions: Mapping[str, int] | None = None,
     ) -> list[Ticket]:
         """Delete records immediately; a job deletes their points. An unknown id is not accepted,
-        nor a record whose seq is no longer that of `if_seq`, which has one for each id."""
+        nor a record whose seq is no longer that of `if_seq`, nor one whose version is not older
+        than that of `versions`; each has one for each id. The store keeps the versions, also those
+        of unknown ids, and refuses later saves that are not newer, until it purges old deletes."""
 
     def enqueue(
         self,
@@ -111,6 +115,11 @@ class Records(Protocol):
         self, tenant: str, kind: str, ids: Sequence[str], version: int
     ) -> list[LedgerEntry]:
         """The ledger entries in one version of those records that are live."""
+
+    def exported(
+        self, tenant: str, kind: str, version: int, after: str, limit: int
+    ) -> list[ExportedRecord]:
+        """Live records in order of their ids, above `after`, with their chunks in one version."""
 
     def digests(self, tenant: str, kind: str, ids: Sequence[str]) -> dict[str, Digest]:
         """Digests of those records that are live or have an open job."""

@@ -41,6 +41,18 @@ class Shared(Protocol):
     def cache(self, model: str, vectors: Mapping[bytes, bytes], most: int) -> None:
         """Cache vectors by chunk hash; over all models at most `most`, the oldest are evicted."""
 
+    def given(self, model: str, records: Sequence[int]) -> dict[int, tuple[int, bytes]]:
+        """By record, the packed vectors of a model that came with it, and the seq with which they
+        came."""
+
+    def drop_given(self, used: Sequence[tuple[int, int]]) -> None:
+        """Drop the vectors that came with records, up to a seq of each, unless a job of the record
+        is not done."""
+
+    def drop_stray_given(self, after: int, limit: int) -> int:
+        """Drop vectors that no job needs, of `limit` records above number `after`; returns the last
+        of these, or 0 when there are no more."""
+
 
 class Tenants(Protocol):
     """The part that keeps the limits and the usage of tenants."""

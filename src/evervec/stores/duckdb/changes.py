@@ -10,7 +10,6 @@ from evervec.stores.sql import changes, job_writer, tenants
 from evervec.stores.sql.engine import Connection, Values, columns
 from evervec.stores.sql.job_rows import JobValues
 from evervec.stores.sql.record_rows import RecordValues, Row
-from evervec.stores.sql.tenants import size_of
 from evervec.stores.values import Draft
 
 Place = tuple[str, str | int]
@@ -88,7 +87,7 @@ class Changes(changes.Changes):
         self, db: Connection, tenant: str, kind: str, records: list[RecordValues]
     ) -> set[str]:
         db.execute(self.sql.insert_records, (tenant, kind, *columns(records)))
-        self._tenants.count_new(db, tenant, kind, len(records), sum(map(size_of, records)))
+        self._tenants.count_inserted(db, tenant, kind, records)
         self._index_words(db, records)
         return set()
 

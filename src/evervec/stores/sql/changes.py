@@ -17,6 +17,7 @@ from evervec.queue.transitions import to_enqueue, to_reopen
 from evervec.stores.sql.engine import Connection, Engine, Part, Values, columns
 from evervec.stores.sql.job_writer import JobWriter
 from evervec.stores.sql.record_rows import (
+    Deletes,
     NewJob,
     RecordValues,
     Row,
@@ -87,7 +88,16 @@ class Changes(Part):
         steps = compare(drafts, rows)
         count = sum(verdict == "changed" for _, _, verdict in steps) * (1 + len(targets))
         tickets = number(kind, steps, self.engine.numbers(db, count), len(targets))
-        return tickets, self._write(db, tenant, kind, rows.values(), targets, now)
+        lost = self._write(db, tenant, kind, rows.values(), targets, now)
+        self._keep_given(db, [row for id, row in rows.items() if row.given and id not in lost])
+        return tickets, lost
+
+    def _keep_given(self, db: Connection, rows: Sequence[Row]) -> None:
+        """Keep the vectors that came with records, for the workers that will write them."""
+        if known := [row.record for row in rows if row.was_stored]:
+            db.execute(self.sql.replace_given, (self.engine.listed(known),))
+        values = [(row.record, row.seq, *row.given) for row in rows if row.given]
+        self.engine.each(db, self.sql.put_given, values)
 
     @retried
     def delete(
@@ -97,25 +107,55 @@ class Changes(Part):
         ids: Sequence[str],
         conn: Any = None,
         if_seq: Mapping[str, int] | None = None,
+        versions: Mapping[str, int] | None = None,
     ) -> list[Ticket]:
         with self.db.writing(durable=True, conn=conn) as db:
             now = self.engine.moment(db)
             targets = self._writer.versions_of(db, kind)
-            rows = self._known(db, tenant, kind, set(ids), targets[0]) if targets else {}
-            gone = [
-                row for row in rows.values()
-                if row.can_be_deleted and (if_seq is None or if_seq[row.id] == row.seq)
-            ]  # fmt: skip
-            if gone:
-                numbers = self.engine.numbers(db, len(gone) * (1 + len(targets)))
-                for row in gone:
-                    row.take(numbers, len(targets))
-                self.remove(db, tenant, [(r.seq, r.record) for r in gone], now)
-                jobs: list[NewJob] = [(r, Op.DELETE, None) for r in gone]
-                self._writer.put_jobs(db, tenant, targets, now, jobs)
+            rows: dict[str, Row] = {}
+            accepted: set[str] = set()
+            left = set(ids) if targets or versions else set()
+            while left:
+                rows |= self._known(db, tenant, kind, left, targets[0] if targets else 0)
+                known = [row for id, row in rows.items() if id in left]
+                deletes = Deletes.of(known, if_seq, versions, now)
+                self._delete(db, tenant, targets, now, deletes)
+                accepted.update(row.id for row in deletes.gone)
+                unknown = {id: versions[id] for id in left - rows.keys()} if versions else {}
+                # another transaction has just inserted these: compare with its rows
+                left = self._bury(db, tenant, kind, unknown, now)
             self.engine.announce(db, conn)
         self.engine.wake()
-        return tickets_of_deletes(kind, ids, rows, {r.id for r in gone})
+        return tickets_of_deletes(kind, ids, rows, accepted)
+
+    def _delete(
+        self, db: Connection, tenant: str, targets: list[int], now: float, deletes: Deletes
+    ) -> None:
+        if deletes.quiet:
+            self._update_quietly(db, deletes.quiet)
+        if not deletes.gone:
+            return
+        numbers = self.engine.numbers(db, len(deletes.gone) * (1 + len(targets)))
+        for row in deletes.gone:
+            row.take(numbers, len(targets))
+        self.remove(db, tenant, [(r.seq, r.record) for r in deletes.gone], now)
+        jobs: list[NewJob] = [(r, Op.DELETE, None) for r in deletes.gone]
+        self._writer.put_jobs(db, tenant, targets, now, jobs)
+
+    def _bury(
+        self, db: Connection, tenant: str, kind: str, versions: Mapping[str, int], now: float
+    ) -> set[str]:
+        """Keep the versions of deletes of unknown records, so that an older add that comes later is
+        refused. Returns the ids that another transaction inserted first."""
+        if not versions:
+            return set()
+        self._tenants.check_kind(db, tenant, kind)
+        numbers = self.engine.numbers(db, len(versions))
+        buried = [
+            Row(id, record=number, seq=number, version=version).deleted(now)
+            for (id, version), number in zip(sorted(versions.items()), numbers, strict=True)
+        ]
+        return self._insert(db, tenant, kind, buried)
 
     # records as they are stored
     def _known(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from evervec.model.basics import quick_maker
 from evervec.model.jobs import Op, Status, Ticket
-from evervec.stores.values import Draft
+from evervec.stores.values import Draft, GivenVectors, Merge
 
 _make_ticket = quick_maker(Ticket)
 
@@ -39,6 +39,8 @@ class Row:
     ledger_seq: int | None = None
     # what the batch does with it
     draft: Draft | None = None
+    given: GivenVectors | None = None
+    """vectors that a worker will need"""
     quiet: bool = False
     was_stored: bool = False
     was_live: bool = False
@@ -107,6 +109,10 @@ class Row:
             None, "{}", None, "", None, None,
         )  # fmt: skip
 
+    def deleted(self, now: float) -> RecordValues:
+        """The record after its deletion: only its version counts."""
+        return self.hidden(now)._replace(state="deleted")
+
     def times(self, draft: Draft, now: float) -> tuple[float, float]:
         """The record's creation and update times, if it is saved or boxed now."""
         created, updated = draft.created_at, draft.updated_at
@@ -151,11 +157,16 @@ def judge(row: Row, draft: Draft) -> str:
     """Whether a draft is stale, unchanged or changed, compared with the row. Updates the row."""
     if draft.if_seq is not None and row.seq != draft.if_seq:
         return "stale"
+    overwrites = draft.merge is Merge.OVERWRITE
+    if draft.merge is Merge.NEWER and not _is_older(row, draft):
+        return "stale"
     if draft.version is not None:
         if row.version is not None and draft.version <= row.version:
-            return "stale"
-        row.version = draft.version
-        row.quiet = True
+            if draft.merge is Merge.REPLACE or not (overwrites or row.same_as(draft)):
+                return "stale"
+        else:
+            row.version = draft.version
+            row.quiet = True
     if row.draft is None and row.same_as(draft):
         created, updated = draft.created_at, draft.updated_at
         if created is not None and created != row.created_at:
@@ -164,9 +175,25 @@ def judge(row: Row, draft: Draft) -> str:
             row.updated_at, row.quiet = updated, True
         if draft.data != row.data:
             row.data, row.quiet = draft.data, True
+        if row.job_status in (Status.PENDING, Status.PROCESSING):
+            row.given = draft.given
         return "unchanged"
-    row.draft = draft
+    row.draft, row.given = draft, draft.given
     return "changed"
+
+
+_ROUNDING = 1e-6
+"""seconds: exported times are rounded to these"""
+
+
+def _is_older(row: Row, draft: Draft) -> bool:
+    """Whether a row may be replaced by a draft that has to be newer. One that is the same may be,
+    too."""
+    if not row.was_stored or row.same_as(draft):
+        return True
+    if row.version is not None and draft.version is not None:
+        return True  # versions decide
+    return draft.updated_at is None or row.updated_at + _ROUNDING < draft.updated_at
 
 
 def compare(drafts: Iterable[Draft], rows: dict[str, Row]) -> list[tuple[Draft, Row, str]]:
@@ -231,6 +258,41 @@ class Writes:
                 writes.jobs.append((row, Op.EMBED, None))
                 (writes.updates if row.was_stored else writes.inserts).append((row, draft))
         return writes
+
+
+@dataclass(slots=True)
+class Deletes:
+    """The writes of a batch of deletes."""
+
+    gone: list[Row] = field(default_factory=list)
+    quiet: list[tuple[Any, ...]] = field(default_factory=list)
+    """parameters of `update_quietly`"""
+
+    @classmethod
+    def of(
+        cls,
+        rows: Iterable[Row],
+        if_seq: Mapping[str, int] | None,
+        versions: Mapping[str, int] | None,
+        now: float,
+    ) -> Deletes:
+        """What becomes of stored rows. A row is left alone if its seq is not that of `if_seq`, or
+        its version is not older than that of `versions`. A row that is deleted already only takes
+        the newer version."""
+        deletes = cls()
+        for row in rows:
+            if if_seq is not None and if_seq[row.id] != row.seq:
+                continue
+            if versions is not None:
+                if row.version is not None and versions[row.id] <= row.version:
+                    continue
+                row.version = versions[row.id]
+                if not row.can_be_deleted:
+                    row.updated_at = now  # a deleted row is purged at some time after this
+                deletes.quiet.append(row.quiet_values)
+            if row.can_be_deleted:
+                deletes.gone.append(row)
+        return deletes
 
 
 def tickets_of_deletes(

@@ -15,7 +15,15 @@ from evervec.model.records import Record
 from evervec.stores.ledger import unpack_chunks
 from evervec.stores.sql.engine import Part
 from evervec.stores.sql.words import part_of_text, terms
-from evervec.stores.values import Candidate, Digest, Expected, Found, LedgerEntry, Typed
+from evervec.stores.values import (
+    Candidate,
+    Digest,
+    Expected,
+    ExportedRecord,
+    Found,
+    LedgerEntry,
+    Typed,
+)
 
 Scores = list[tuple[int, float]]
 """records with their scores, best first"""
@@ -111,6 +119,12 @@ class Records(Part):
             LedgerEntry(record, id, unpack_chunks(chunks), bool(current))
             for record, id, chunks, current in rows
         ]
+
+    def exported(
+        self, tenant: str, kind: str, version: int, after: str, limit: int
+    ) -> list[ExportedRecord]:
+        rows = self.read(self.sql.exported, tenant, kind, version, after, limit)
+        return [ExportedRecord._make((*row[:-1], unpack_chunks(row[-1]))) for row in rows]
 
     def found(self, records: Sequence[int]) -> dict[int, Found]:
         rows = self.read(self.sql.found, self.engine.listed(records))

@@ -175,6 +175,15 @@ from evervec_records as r
 join evervec_ledger as l on l.record = r.record and l.version = $4
 where r.tenant = $1 and r.kind = $2 and r.id in texts($3) and r.state = 'live'
 
+-- name: exported
+select r.record, r.id, r.seq, r.version, r.title, r.text, r.metadata, r.data, r.weight,
+       r.created_at, r.updated_at, case when l.seq >= r.seq and l.doubt is null then l.chunks end
+from evervec_records as r
+left join evervec_ledger as l on l.record = r.record and l.version = $3
+where r.tenant = $1 and r.kind = $2 and r.id > $4 and r.state = 'live'
+order by r.id
+limit $5
+
 -- name: contains_text
 select r.record, 1.0::double from evervec_records as r
 where r.tenant = $1 and r.state = 'live' and ($2::text is null or r.kind = $2)

@@ -169,6 +169,16 @@ create table evervec_cache (
     unique (model, hash)
 );
 
+-- Vectors that came with records, until a worker has written them to the index.
+create table evervec_given (
+    record bigint not null,
+    seq bigint not null,            -- of the change that they came with
+    model text not null,
+    vectors bytea not null          -- packed: the hash of each chunk, then its vector
+);
+
+create index evervec_given_record on evervec_given (record);
+
 -- running workers, each with its last heartbeat
 create table evervec_workers (
     worker text primary key,

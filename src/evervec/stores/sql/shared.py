@@ -69,6 +69,20 @@ class Shared(Part):
             self.engine.each(conn, self.sql.add_cached, rows)
             conn.execute(self.sql.trim_cache, (most,))
 
+    def given(self, model: str, records: Sequence[int]) -> dict[int, tuple[int, bytes]]:
+        found = self.read(self.sql.given, model, self.engine.listed(records))
+        return {record: (seq, vectors) for record, seq, vectors in found}
+
+    def drop_given(self, used: Sequence[tuple[int, int]]) -> None:
+        with self.db.writing(durable=False) as conn:
+            self.engine.each(conn, self.sql.drop_given, sorted(used))
+
+    def drop_stray_given(self, after: int, limit: int) -> int:
+        found = self.read(self.sql.all_given, after, limit)
+        if found:
+            self.drop_given(found)
+        return found[-1][0] if len(found) == limit else 0
+
 
 class Workers(Part):
     """The list of workers: each sends heartbeats, and is removed from it when they stop."""

@@ -51,3 +51,24 @@ on conflict (day, tenant, kind, model) do update set
 insert into evervec_cache (model, hash, vector)
 select * from rows($1 model text, hash text, vector bytea) as n where true
 on conflict do nothing
+
+-- name: put_given
+insert into evervec_given (record, seq, model, vectors)
+select * from rows($1 record bigint, seq bigint, model text, vectors bytea) as n
+
+-- name: replace_given
+delete from evervec_given where record in list($1)
+
+-- name: given
+select record, seq, vectors from evervec_given where model = $1 and record in list($2)
+
+-- name: drop_given
+-- not while a job of any version may need them
+delete from evervec_given as g
+using rows($1 record bigint, seq bigint) as n
+where g.record = n.record and g.seq <= n.seq
+    and not exists (select 1 from evervec_jobs as j
+                    where j.record = g.record and j.status <> 'done')
+
+-- name: all_given
+select record, seq from evervec_given where record > $1 order by record limit $2

@@ -116,6 +116,14 @@ class Tenants(Part):
     def count_new(self, conn: Connection, tenant: str, kind: str, records: int, size: int) -> None:
         """Count new records, where no trigger does."""
 
+    def count_inserted(
+        self, conn: Connection, tenant: str, kind: str, records: Sequence[RecordValues]
+    ) -> None:
+        """Count the new records among inserted rows: those that are not deleted."""
+        held = [record for record in records if record.state != "deleted"]
+        if held:
+            self.count_new(conn, tenant, kind, len(held), sum(map(size_of, held)))
+
     # checks before a change
     def lock_tenant(self, conn: Connection, tenant: str) -> None:
         """Stop others from adding records of the tenant until the transaction ends, in engines with

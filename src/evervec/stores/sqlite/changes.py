@@ -12,7 +12,6 @@ from evervec.stores.sql.changes import Enqueued
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.job_rows import JobValues
 from evervec.stores.sql.record_rows import RecordValues
-from evervec.stores.sql.tenants import size_of
 from evervec.stores.sqlite.engine import SQL, listed
 from evervec.stores.values import Draft
 
@@ -49,7 +48,7 @@ class Changes(changes.Changes):
         self, db: Connection, tenant: str, kind: str, records: list[RecordValues]
     ) -> set[str]:
         db.executemany(SQL.insert_record, [(tenant, kind, *r.stored) for r in records])
-        self._tenants.count_new(db, tenant, kind, len(records), sum(map(size_of, records)))
+        self._tenants.count_inserted(db, tenant, kind, records)
         self._index_text(db, tenant, records)
         return set()
 

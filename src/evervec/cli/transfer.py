@@ -1,0 +1,48 @@
+"""Commands that move records between stores: export, import."""
+
+from __future__ import annotations
+
+import click
+
+from evervec.cli.app import Where, command, write_audit
+from evervec.cli.output import print_json, process_all, progress, say
+
+
+@command("export", "evervec export notes.parquet --kind note")
+@click.argument("path", type=click.Path(dir_okay=False))
+@click.option("--kind", help="Only this kind.")
+@click.option("--no-vectors", is_flag=True, help="Only the records.")
+def export(where: Where, path: str, kind: str | None, no_vectors: bool, as_json: bool) -> None:
+    """Write records and their vectors to a Parquet file."""
+    with where.opened() as ev:
+        total = ev.count(kind)
+        with progress("exporting", total, quiet=as_json) as bar:
+            done = ev.export(path, kind, not no_vectors, progress=bar.advance)
+    if as_json:
+        print_json(done)
+    else:
+        say(f"{done.records} exported, {done.with_vectors} with vectors")
+
+
+@command("import", "evervec --store other.db import notes.parquet")
+@click.argument("path", type=click.Path(exists=True, dir_okay=False))
+@click.option("--overwrite", is_flag=True, help="Also replace records that are newer here.")
+@click.option("--no-embed", is_flag=True, help="Leave the rest to a worker.")
+def import_(where: Where, path: str, overwrite: bool, no_embed: bool, as_json: bool) -> int:
+    """Save the records of an exported file. Vectors of the store's model are taken over; other
+    records are embedded. Records that are newer in the store, or deleted since, are skipped."""
+    with where.opened(make=True) as ev:
+        with progress("importing", quiet=as_json) as bar:
+            done = ev.import_(path, overwrite=overwrite, progress=bar.advance)
+        write_audit(ev, "records.import", path)
+        failed = 0
+        if not no_embed and ev.embedder.dimensions:
+            failed = process_all(ev, quiet=as_json).failed
+    if as_json:
+        print_json(done)
+    else:
+        say(
+            f"{done.saved} saved, {done.unchanged} unchanged, {done.skipped} skipped; "
+            f"{done.with_vectors} came with vectors"
+        )
+    return 1 if failed else 0

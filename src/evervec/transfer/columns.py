@@ -1,0 +1,51 @@
+"""The columns of an exported file: one row for each record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evervec.errors import SettingsError
+
+FORMAT = {b"evervec": b"1"}
+"""the file's metadata, with the number of the format"""
+REPEATED = ["kind", "provider", "model", "embedding_version"]
+"""columns with few different values"""
+
+
+def pyarrow() -> tuple[Any, Any]:
+    """`pyarrow` and `pyarrow.parquet`, imported when they are first used."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise SettingsError(
+            "export and import need the package pyarrow: pip install 'evervec[parquet]'"
+        ) from None
+    return pa, pq
+
+
+def schema() -> Any:
+    pa, _ = pyarrow()
+    time = pa.timestamp("us", "UTC")
+    chunk = pa.struct([("hash", pa.binary()), ("start", pa.int32()), ("end", pa.int32())])
+    columns = {
+        "kind": pa.string(),
+        "id": pa.string(),
+        "seq": pa.int64(),
+        "version": pa.int64(),
+        "title": pa.string(),
+        "text": pa.string(),
+        "metadata": pa.string(),
+        "data": pa.string(),
+        "weight": pa.float64(),
+        "created_at": time,
+        "updated_at": time,
+        # of the vectors; null where there are none
+        "provider": pa.string(),
+        "model": pa.string(),
+        "dimensions": pa.int32(),
+        "embedding_version": pa.string(),
+        "chunks": pa.list_(chunk),
+        "vectors": pa.list_(pa.list_(pa.float32())),
+    }
+    return pa.schema(list(columns.items()), metadata=FORMAT)

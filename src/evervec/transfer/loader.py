@@ -1,0 +1,150 @@
+"""Saves the records of an exported file, with the vectors that this store's model would make.
+
+Each batch is one transaction of `save`, the same as for `add`; a worker writes the vectors. So an
+import that is killed can be repeated: what it saved is unchanged then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evervec.embedding.registry import EmbedderRegistry
+from evervec.errors import EvervecError, InvalidArgument, InvalidRecord
+from evervec.model.records import Chunk, ModelSpec
+from evervec.model.reports import Imported
+from evervec.records.drafts import check_name, make_draft
+from evervec.records.vectors import Target, pack_vectors
+from evervec.records.writer import save_each
+from evervec.settings import Settings
+from evervec.stores.base import Store
+from evervec.stores.values import Draft, GivenVectors, Merge
+from evervec.tables.tables import Tables
+from evervec.transfer.columns import FORMAT, pyarrow, schema
+
+Row = dict[str, Any]
+
+
+@dataclass(eq=False, repr=False)
+class Loader:
+    """Saves files for one tenant."""
+
+    _store: Store
+    _settings: Settings
+    _tenant: str
+    _models: EmbedderRegistry
+    _tables: Tables
+    _target: Callable[[str], Target]
+
+    def load(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        overwrite: bool,
+        progress: Callable[[int], object] | None,
+    ) -> Imported:
+        total = Imported()
+        for batch in _batches(path, self._settings.add_batch):
+            rows, vectors = _read(batch)
+            both = zip(rows, vectors, strict=True)
+            for kind, group in groupby(both, lambda pair: pair[0]["kind"]):
+                check_name("kind", kind)
+                total = total.plus(self._save(kind, list(group), overwrite, total.records))
+            if progress is not None:
+                progress(len(rows))
+        return total
+
+    def _save(
+        self,
+        kind: str,
+        rows: Sequence[tuple[Row, NDArray[np.float32]]],
+        overwrite: bool,
+        position: int,
+    ) -> Imported:
+        target = self._target_of(kind)
+        drafts = []
+        for place, (row, own) in enumerate(rows, position):
+            try:
+                draft = _draft(row, self._settings)
+            except InvalidRecord as error:
+                raise InvalidRecord(str(error), position=place) from None
+            draft.merge = Merge.OVERWRITE if overwrite else Merge.NEWER
+            if target is not None and row["chunks"] and self._makes(row, target):
+                draft.given = GivenVectors(target.key, _packed(row, own, place))
+            drafts.append(draft)
+        self._tables.check_writable(kind)
+        saved = unchanged = 0
+        for place, ticket in enumerate(
+            save_each(self._store.changes, self._tenant, kind, drafts), position
+        ):
+            if isinstance(ticket, EvervecError):
+                raise InvalidRecord(str(ticket), position=place) from ticket
+            saved += ticket.enqueued
+            unchanged += ticket.accepted and not ticket.enqueued
+        given = sum(draft.given is not None for draft in drafts)
+        return Imported(len(rows), saved, unchanged, len(rows) - saved - unchanged, given)
+
+    def _target_of(self, kind: str) -> Target | None:
+        """None: this process has no model for the kind, so the texts are embedded by another."""
+        try:
+            return self._target(kind)
+        except InvalidArgument:
+            return None
+
+    def _makes(self, row: Row, target: Target) -> bool:
+        """Whether the target's model made the row's vectors."""
+        made = ModelSpec(row["embedding_version"], row["provider"], row["model"], row["dimensions"])
+        return any(model.key == target.key and model.makes(made) for model in self._models)
+
+
+def _draft(row: Row, settings: Settings) -> Draft:
+    try:
+        metadata = json.loads(row["metadata"] or "{}")
+    except (ValueError, RecursionError) as error:
+        raise InvalidRecord(f"metadata: is not JSON: {error}") from None
+    options = {**row, "metadata": metadata}
+    return make_draft(options.pop("text"), options, settings, data=row["data"])
+
+
+def _packed(row: Row, vectors: NDArray[np.float32], position: int) -> bytes:
+    chunks = [Chunk(**chunk) for chunk in row["chunks"]]
+    if vectors.size != len(chunks) * row["dimensions"] or not np.isfinite(vectors).all():
+        raise InvalidRecord(
+            "vectors: do not fit the chunks, or are not finite; the file is damaged: export again",
+            position=position,
+        )
+    return pack_vectors(chunks, vectors.reshape(len(chunks), -1))
+
+
+def _batches(path: str | os.PathLike[str], size: int) -> Iterator[Any]:
+    pa, pq = pyarrow()
+    try:
+        with pq.ParquetFile(path) as file:
+            found = file.schema_arrow
+            if {k: (found.metadata or {}).get(k) for k in FORMAT} != FORMAT:
+                raise InvalidArgument(f"{path} is not a file that evervec exported")
+            wanted = schema()
+            if found.remove_metadata() != wanted.remove_metadata():
+                raise InvalidArgument(f"{path} has other columns than evervec exports")
+            yield from file.iter_batches(size)
+    except pa.ArrowException as error:
+        raise InvalidArgument(f"{path} cannot be read as Parquet: {error}") from None
+
+
+def _read(batch: Any) -> tuple[list[Row], list[NDArray[np.float32]]]:
+    """The rows of a batch, and the vectors of each, one behind the other."""
+    column = batch.column("vectors")
+    places = batch.schema.get_field_index("vectors")
+    rows: list[Row] = batch.remove_column(places).to_pylist()
+    values = column.flatten().flatten().to_numpy(zero_copy_only=False)
+    ends = np.cumsum([len(row["chunks"] or ()) * (row["dimensions"] or 0) for row in rows])
+    if len(rows) and ends[-1] != len(values):
+        raise InvalidArgument("the file has more or fewer vectors than chunks: export again")
+    return rows, np.split(np.asarray(values, np.float32), ends[:-1]) if rows else []
