@@ -152,10 +152,12 @@ class _Watched(sqlite3.Connection):
             return sqlite3.SQLITE_OK
 
         self.set_authorizer(see)
+        seen = self.seen
         try:
             super().execute(f"explain {sql}", values).fetchall()
         finally:
             self.set_authorizer(None)
+            self.seen = seen  # that was no step's own
         if start.startswith(_CHANGES_SCHEMA):
             self._is_new_schema = True
             self._known = _Known(dict(self._known.bits))
@@ -173,6 +175,11 @@ class _Watched(sqlite3.Connection):
     def _bit(self, table: str) -> int:
         bits = self._known.bits
         return bits.setdefault(table, 2 << len(bits))
+
+    def tables_in(self, access: Access) -> list[str]:
+        """Those that a step touched."""
+        touched = access.reads | access.writes
+        return [table for table, bit in self._known.bits.items() if touched & bit]
 
     def digests(self, written: int, known: dict[str, int]) -> dict[str, int]:
         """A hash of each table's content, made anew for those that were written."""
@@ -276,6 +283,10 @@ class Disk:
     def reset(self) -> bool:
         """As it was at the last `keep`; False where that is no longer known."""
         self.conn.execute("rollback to kept")
+        # once a transaction has changed the schema, each rollback inside it makes all statements
+        # be prepared again: it ends here
+        self.conn.execute("release kept")
+        self.conn.execute("savepoint kept")
         self.conn.learn_anew()
         self.is_open = False
         self.held_by = None
