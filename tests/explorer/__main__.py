@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import random
+import resource
 import sys
 import tempfile
 import time
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from explorer.engines import ENGINES
-from explorer.exploring import ENGINES_SHARE, Explorer, Position, Tally
+from explorer.exploring import ENGINES_SHARE, SHRINKING, Explorer, Position, Tally
 from support import postgres, quick_disk
 
 _AT_ONCE = 60.0
@@ -48,6 +49,7 @@ def main() -> int:
             print(f"{run.seconds:,.0f} s: {_counts(run.tally)}", flush=True)
     postgres.remove_folder()
     _tell(run)
+    print(f"{_processor_seconds():.1f} s of processor time")
     return 1 if run.tally.failures else 0
 
 
@@ -118,7 +120,7 @@ def _explore(
     most = 1 if args.stop_at_first else args.failures
     explorer = Explorer(
         seed, number, of, most, args.changes, engines=args.engines, position=position,
-        engines_share=args.share,
+        engines_share=args.share, shrinks=args.shrink,
     )  # fmt: skip
     at_once = min(_AT_ONCE, seconds)
     explorer.explore(at_once, args.schedules, min(_REST, seconds - at_once))
@@ -133,6 +135,12 @@ def _counts(tally: Tally) -> str:
         f"small scopes, a part of {tally.left}; {tally.megabytes:,} MB at most; "
         f"{len(tally.failures)} failures"
     )
+
+
+def _processor_seconds() -> float:
+    """Of this process and of those that it started, but not of a database server."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(u.ru_utime + u.ru_stime for u in used)
 
 
 def _tell(run: _Run) -> None:
@@ -165,6 +173,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--engine", choices=(*ENGINES, "all"), default="all", help="what to run on (default all)"
     )
+    parser.add_argument(
+        "--shrink", type=float, default=SHRINKING, metavar="SECONDS",
+        help=f"to make a schedule that failed shorter (default {SHRINKING:g})",
+    )  # fmt: skip
     parser.add_argument(
         "--share", type=float, default=ENGINES_SHARE, metavar="PART",
         help=f"of the time for real engines, at most (default {ENGINES_SHARE:g})",

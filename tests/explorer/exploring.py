@@ -37,7 +37,7 @@ _MOST_OF_SMALL = 20_000
 _COLLECT_ALL = 10
 """of so many garbage collections one looks at what is old, too"""
 _TRIES, _ENGINE_TRIES = 1500, 150
-_SHRINKING = 15.0
+SHRINKING = 15.0
 """runs to make a schedule shorter, in memory and on a real engine, and seconds for them"""
 
 
@@ -130,6 +130,7 @@ class Explorer:
         engines: Sequence[str] = (MEMORY,),
         position: Position | None = None,
         engines_share: float = ENGINES_SHARE,
+        shrinks: float = SHRINKING,
     ) -> None:
         self.tally = Tally()
         self.position = position or Position()
@@ -140,6 +141,7 @@ class Explorer:
         self._make = make
         self._engines = engines
         self._engines_share = engines_share if MEMORY in engines else 1.0
+        self._shrinks = shrinks
         self._collections = 0
         self._is_between = True
         """no small scope is under way"""
@@ -276,7 +278,7 @@ class Explorer:
         self.tally.of_sort[scope.sort] += 1
         if result.problems and not self.is_over:
             tries = _TRIES if scope.is_in_memory else _ENGINE_TRIES
-            shrunk = Shrunk(scope, result.choices, self._make, tries, _SHRINKING)
+            shrunk = Shrunk(scope, result.choices, self._make, tries, self._shrinks)
             if not shrunk.result.problems:
                 source += f"; it did not come again when it was replayed: {result.problems}"
             self.tally.failures.append(told(shrunk, source))
