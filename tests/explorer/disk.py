@@ -41,6 +41,8 @@ _NOTHING = (0, 0)
 _ALL = Access(EVERYTHING, EVERYTHING)
 _WRITES = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
 _CHANGES_SCHEMA = ("create", "drop", "alter")
+_SAYS_NOTHING = ("evervec_text", "sqlite_", "pragma_", "json_")
+"""full text follows the records; the others are no tables"""
 _LOOKS_AT_NO_TABLE = ("savepoint", "release", "rollback", "pragma", "begin", "commit")
 
 Ask = Callable[[Step], str]
@@ -169,7 +171,11 @@ class _Watched(sqlite3.Connection):
         """After a change of the schema: a statement may write more by triggers that are new."""
         if self._is_new_schema and self.follows:
             found = super().execute("select type, name, sql from sqlite_schema order by name")
-            self._known = _known[hash(tuple(found.fetchall()))]
+            schema = found.fetchall()
+            self._known = _known[hash(tuple(schema))]
+            for kind, name, _ in schema:
+                if kind == "table":
+                    self._bit(name)  # so that states have the same tables from the first one on
             self._is_new_schema = False
 
     def _bit(self, table: str) -> int:
@@ -185,13 +191,11 @@ class _Watched(sqlite3.Connection):
         """A hash of each table's content, made anew for those that were written."""
         made = dict(known)
         for table, bit in self._known.bits.items():
-            if written & bit or table not in made:
+            if (written & bit or table not in made) and not table.startswith(_SAYS_NOTHING):
                 made[table] = self._digest(table)
         return made
 
     def _digest(self, table: str) -> int:
-        if table.startswith(("evervec_text", "sqlite_", "pragma_", "json_")):
-            return 0  # full text follows the records; the others are no tables
         try:
             rows = super().execute(f'select * from "{table}"').fetchall()
         except sqlite3.OperationalError:

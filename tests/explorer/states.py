@@ -93,7 +93,6 @@ class Effects:
         found = {t: before.tables.get(t) for t in done.tables}
         index = before.index if touched & INDEX_BIT else None
         wrote = {t: after.tables[t] for t in found if t in after.tables}
-        wrote |= {t: d for t, d in after.tables.items() if t not in before.tables}
         left = after._replace(tables=wrote)
         effect = _Effect(found, index, left, done.syncs, done.access)
         self._known[_place(before, choice)].append(effect)
