@@ -241,11 +241,13 @@ class Explorer:
             self.tally.left += not search.is_over
             self.position.small += 1
             self._is_between = True
+            yield
 
     def _by_chance(self) -> Iterator[None]:
         while True:
             rng = self._next_rng()
-            scope = open_scope(rng) if rng.random() < _LEFT_OPEN else large_scope(rng)
+            is_open = rng.random() < _LEFT_OPEN
+            scope = open_scope(rng) if is_open else large_scope(rng, self.position.large)
             yield from self._walks(scope, rng)
 
     def _on(self, engine: str) -> Iterator[None]:

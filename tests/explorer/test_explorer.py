@@ -45,7 +45,7 @@ def test_every_schedule_of_a_small_scope_is_tried(index: str) -> None:
     assert search.runs > 2
 
 
-@pytest.mark.parametrize("place", [0, 40, 190])
+@pytest.mark.parametrize("place", [4, 44, 194])
 def test_what_is_foreseen_is_what_running_shows(place: int) -> None:
     """The same schedules come to their end, from a scope with a power cut, one without a fault and
     one of a table with a fault."""
@@ -93,8 +93,7 @@ def test_an_exploration_goes_on_where_it_was_left() -> None:
     first.tally.add(rest.tally)
     assert rest.position == whole.position
     assert first.tally.whole == whole.tally.whole == 2
-    # the first one began with its second scope, before it was told to stop
-    assert first.tally.ended == whole.tally.ended + 1
+    assert first.tally.ended == whole.tally.ended
 
 
 def test_a_schedule_is_the_same_each_time_it_is_run() -> None:
