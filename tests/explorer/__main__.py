@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import resource
+import signal
 import sys
 import tempfile
 import time
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from explorer.engines import ENGINES
-from explorer.exploring import ENGINES_SHARE, SHRINKING, Explorer, Position, Tally
+from explorer.exploring import ENGINES_SHARE, SHRINKING, SLICES, Explorer, Position, Tally
 from support import postgres, quick_disk
 
 _AT_ONCE = 60.0
@@ -31,26 +32,36 @@ _clock = time.monotonic
 def main() -> int:
     args = _arguments()
     run = _Run.load(args)
-    count = run.processes
-    print(f"exploring for {args.minutes:g} min in {count} processes, seed {run.seed}", flush=True)
+    print(
+        f"exploring for {args.minutes:g} min in {run.processes} processes, seed {run.seed}",
+        flush=True,
+    )
     quick_disk.use()
     postgres.make_folder()
     if "postgres" in args.engines:
         postgres.server_url()  # one server for all processes
+    try:
+        _go_on(run, args)
+    except KeyboardInterrupt:
+        print("stopped: what the processes did since the last line is not counted")
+    finally:
+        postgres.remove_folder()
+    _tell(run)
+    print(f"{_processor_seconds():.1f} s of processor time")
+    return 1 if run.tally.failures else 0
+
+
+def _go_on(run: "_Run", args: argparse.Namespace) -> None:
     began = _clock()
     with (
         tempfile.TemporaryDirectory(prefix="explorer-") as folder,
-        multiprocessing.get_context("fork").Pool(count, _use, (folder,), 1) as pool,
+        multiprocessing.get_context("fork").Pool(run.processes, _use, (folder,), 1) as pool,
     ):
         for _ in _shares(pool, run, args, began + 60 * args.minutes):
             run.seconds += _clock() - began
             began = _clock()
             run.keep(args.state)
             print(f"{run.seconds:,.0f} s: {_counts(run.tally)}", flush=True)
-    postgres.remove_folder()
-    _tell(run)
-    print(f"{_processor_seconds():.1f} s of processor time")
-    return 1 if run.tally.failures else 0
 
 
 @dataclass
@@ -88,6 +99,7 @@ class _Run:
 def _use(folder: str) -> None:
     """Files of a process go there: it may be ended before it can remove them."""
     tempfile.tempdir = os.environ["TMPDIR"] = folder
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends the others
 
 
 def _shares(pool: Pool, run: _Run, args: argparse.Namespace, end: float) -> Iterator[None]:
@@ -103,10 +115,10 @@ def _shares(pool: Pool, run: _Run, args: argparse.Namespace, end: float) -> Iter
             under_way[number] = pool.apply_async(_explore, (share,))
         if not under_way or (run.tally.failures and args.stop_at_first):
             return
-        for number, share in list(under_way.items()):
-            share.wait(0.1)
-            if share.ready():
-                tally, run.positions[number] = share.get()
+        for number, result in list(under_way.items()):
+            result.wait(0.1)
+            if result.ready():
+                tally, run.positions[number] = result.get()
                 run.tally.add(tally)
                 del under_way[number]
                 idle.append(number)
@@ -120,7 +132,7 @@ def _explore(
     most = 1 if args.stop_at_first else args.failures
     explorer = Explorer(
         seed, number, of, most, args.changes, engines=args.engines, position=position,
-        engines_share=args.share, shrinks=args.shrink,
+        engines_share=args.share, shrinks=args.shrink, slices=args.slices,
     )  # fmt: skip
     at_once = min(_AT_ONCE, seconds)
     explorer.explore(at_once, args.schedules, min(_REST, seconds - at_once))
@@ -176,6 +188,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--shrink", type=float, default=SHRINKING, metavar="SECONDS",
         help=f"to make a schedule that failed shorter (default {SHRINKING:g})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--slices", type=float, nargs=2, default=SLICES, metavar="SECONDS",
+        help="for small scopes and for large ones, in turns (default {:g} and {:g})".format(*SLICES),
     )  # fmt: skip
     parser.add_argument(
         "--share", type=float, default=ENGINES_SHARE, metavar="PART",

@@ -27,7 +27,7 @@ _WALKS, _ENGINE_WALKS = 30, 12
 """schedules of one large scope"""
 _LEFT_OPEN = 0.1
 """the share of scopes with a transaction that is left open"""
-_SLICES, _ENGINE_SLICE = (3.0, 1.5), 0.7
+SLICES, _ENGINE_SLICE = (3.0, 1.5), 0.7
 """seconds for which the exhaustive search and that by chance go on at a time in memory, and the
 search on a real engine"""
 ENGINES_SHARE = 0.25
@@ -131,6 +131,7 @@ class Explorer:
         position: Position | None = None,
         engines_share: float = ENGINES_SHARE,
         shrinks: float = SHRINKING,
+        slices: Sequence[float] = SLICES,
     ) -> None:
         self.tally = Tally()
         self.position = position or Position()
@@ -142,6 +143,7 @@ class Explorer:
         self._engines = engines
         self._engines_share = engines_share if MEMORY in engines else 1.0
         self._shrinks = shrinks
+        self._slices = slices
         self._collections = 0
         self._is_between = True
         """no small scope is under way"""
@@ -159,7 +161,7 @@ class Explorer:
             ways: dict[Iterator[None], float] = {}
             small = self._small()
             if MEMORY in self._engines:
-                ways = dict(zip((small, self._by_chance()), _SLICES, strict=True))
+                ways = dict(zip((small, self._by_chance()), self._slices, strict=True))
             real = {engine: self._on(engine) for engine in self._engines if engine != MEMORY}
             while _clock() < end and self.tally.tried < schedules and not self.is_over:
                 for way, at_once in list(ways.items()):
@@ -170,7 +172,7 @@ class Explorer:
                     self.position.turns += 1
                     self._go_on_with(engine, real[engine], end, ways)
             while small in ways and not self._is_between and _clock() < last and not self.is_over:
-                self._go_on(small, min(last, _clock() + _SLICES[0]), ways, to_its_end=True)
+                self._go_on(small, min(last, _clock() + self._slices[0]), ways, to_its_end=True)
         self.tally.megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         return self.tally
 

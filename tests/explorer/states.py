@@ -17,7 +17,7 @@ class State(NamedTuple):
     """All that decides what can happen from here."""
 
     now: float
-    index: int
+    held: int
     """a hash of what an index apart from the store holds"""
     told: int
     """a hash of what the judge knows"""
@@ -63,8 +63,8 @@ class _Effect:
 
     found: dict[str, int | None]
     """the tables, before it"""
-    index: int | None
-    """the index before it; None where it was not touched"""
+    held: int | None
+    """by the index before it; None where it was not touched"""
     left: State
     """the state after it, of which `tables` has those that it wrote"""
     syncs: bool
@@ -91,10 +91,10 @@ class Effects:
         if before.wrong != after.wrong:
             return
         found = {t: before.tables.get(t) for t in done.tables}
-        index = before.index if touched & INDEX_BIT else None
+        held = before.held if touched & INDEX_BIT else None
         wrote = {t: after.tables[t] for t in found if t in after.tables}
         left = after._replace(tables=wrote)
-        effect = _Effect(found, index, left, done.syncs, done.access)
+        effect = _Effect(found, held, left, done.syncs, done.access)
         self._known[_place(before, choice)].append(effect)
 
     def of(self, before: State, choice: Choice) -> tuple[State, Access] | None:
@@ -106,7 +106,7 @@ class Effects:
             return after, Access(EVERYTHING, EVERYTHING, True)
         tables = before.tables
         for effect in self._known.get(_place(before, choice), ()):
-            if effect.index in (None, before.index) and all(
+            if effect.held in (None, before.held) and all(
                 tables.get(t) == digest for t, digest in effect.found.items()
             ):
                 return self._after(before, choice, effect), effect.access
@@ -121,7 +121,7 @@ class Effects:
         }
         tables = before.tables | left.tables
         return State(
-            left.now, before.index if effect.index is None else left.index, left.told, before.wrong,
+            left.now, before.held if effect.held is None else left.held, left.told, before.wrong,
             actors, tables, before.faults + (choice.action != GO),
             hash_of(tables) if effect.syncs else before.synced,
         )  # fmt: skip

@@ -110,19 +110,24 @@ class IndexWriter:
 
     def _look_again(self, finishes: Sequence[Finish]) -> None:
         """The points were written, but the lease was lost by then: reopen the records. Where the
-        store no longer has the record, it was deleted long ago and its tombstone purged: remove the
-        points."""
+        store no longer has the record, it was deleted long ago and its tombstone purged, or its
+        version was dropped: remove the points."""
         for f in sorted(finishes, key=lambda f: f.job.version):
             if not self._store.changes.reopen(f.job.version, [f.job.record], forget=False):
                 self._remove(f)
 
     def _remove(self, f: Finish) -> None:
+        job = f.job
         known = {c.version for c in self._store.versions.collections() if c.state != "retired"}
-        if f.job.version in known:  # otherwise all points of the version are dropped with it
+        if job.version in known:
             fence, _ = self._store.leases.fence([], self._lease)
-            job = f.job
             gone = Change(job.record, job.version, job.tenant, job.kind, job.record_id, fence)
             self._index.apply([gone])
+            return
+        # The points of the version may have been dropped before these came. A new version may have
+        # its place in the index by now, so remove exactly these.
+        held = self._index.held(job.version, job.tenant, job.record - 1, job.record)
+        self._index.remove(job.version, [point for point in held if point.seq == f.fence])
 
 
 def _done(finishes: Sequence[Finish], done: Sequence[bool]) -> set[int]:
