@@ -105,7 +105,9 @@ class IndexWriter:
             self._index.url, len(finishes), extra={"count": len(finishes)},
         )  # fmt: skip
         for version, group in _by_version(finishes):
-            self._store.changes.reopen(version, [f.job.record for f in group], forget=True)
+            records = [f.job.record for f in group]
+            if self._store.changes.reopen(version, records, forget=True) < len(records):
+                self._remove_late(group)
         self._queue.release_many([f.job for f in finishes])
 
     def _look_again(self, finishes: Sequence[Finish]) -> None:
@@ -117,17 +119,24 @@ class IndexWriter:
                 self._remove(f)
 
     def _remove(self, f: Finish) -> None:
-        job = f.job
-        known = {c.version for c in self._store.versions.collections() if c.state != "retired"}
-        if job.version in known:
-            fence, _ = self._store.leases.fence([], self._lease)
-            gone = Change(job.record, job.version, job.tenant, job.kind, job.record_id, fence)
-            self._index.apply([gone])
+        if self._remove_late([f]):
             return
-        # The points of the version may have been dropped before these came. A new version may have
-        # its place in the index by now, so remove exactly these.
-        held = self._index.held(job.version, job.tenant, job.record - 1, job.record)
-        self._index.remove(job.version, [point for point in held if point.seq == f.fence])
+        fence, _ = self._store.leases.fence([], self._lease)
+        job = f.job
+        gone = Change(job.record, job.version, job.tenant, job.kind, job.record_id, fence)
+        self._index.apply([gone])
+
+    def _remove_late(self, finishes: Sequence[Finish]) -> bool:
+        """Whether the version of these points is no longer in use: what the index had of it may
+        have been dropped before they came. A new version may have its place in the index by now,
+        so exactly these are removed."""
+        used = {c.version for c in self._store.versions.collections() if c.state != "retired"}
+        late = [f for f in finishes if f.job.version not in used]
+        for f in late:
+            job = f.job
+            held = self._index.held(job.version, job.tenant, job.record - 1, job.record)
+            self._index.remove(job.version, [point for point in held if point.seq == f.fence])
+        return bool(late)
 
 
 def _done(finishes: Sequence[Finish], done: Sequence[bool]) -> set[int]:
