@@ -24,6 +24,7 @@ SLOW_NAMES = (
     "local",
     "retrieval",
     "growth",
+    "asyncio",
 )
 NAMES = (*QUICK_NAMES, *SLOW_NAMES)
 """Those behind the quick ones take minutes, for a server, an engine or a real model, and run only
@@ -33,7 +34,7 @@ when named."""
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "name", nargs="*", help=f"which of {', '.join(NAMES)}; default all but the last eight"
+        "name", nargs="*", help=f"which of {', '.join(NAMES)}; default all but the last nine"
     )
     parser.add_argument("--quick", action="store_true", help="smaller numbers, within a minute")
     growth = parser.add_argument_group("growth", "the benchmark of that name takes hours in whole")

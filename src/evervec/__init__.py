@@ -10,6 +10,8 @@ import importlib as _importlib
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
+    from evervec.aio import AsyncEvervec as AsyncEvervec
+    from evervec.aio import aopen as aopen
     from evervec.chunking import Chunker as Chunker
     from evervec.chunking import ContentChunker as ContentChunker
     from evervec.chunking import Measure as Measure
@@ -38,12 +40,16 @@ if _typing.TYPE_CHECKING:
     from evervec.errors import WaitTimeout as WaitTimeout
     from evervec.facade import Evervec as Evervec
     from evervec.model.deadlines import deadline as deadline
+    from evervec.model.explanations import Explanation as Explanation
+    from evervec.model.explanations import MatchedWord as MatchedWord
     from evervec.model.jobs import Attempt as Attempt
     from evervec.model.jobs import EnqueueResult as EnqueueResult
     from evervec.model.jobs import Job as Job
     from evervec.model.jobs import Outcome as Outcome
     from evervec.model.jobs import Status as Status
     from evervec.model.jobs import Ticket as Ticket
+    from evervec.model.ranking import Rescore as Rescore
+    from evervec.model.records import ChunkVector as ChunkVector
     from evervec.model.records import Content as Content
     from evervec.model.records import Hit as Hit
     from evervec.model.records import Hits as Hits
@@ -63,7 +69,6 @@ if _typing.TYPE_CHECKING:
     from evervec.opening import open as open
     from evervec.queue.queue import Queue as Queue
     from evervec.records.kinds import Kind as Kind
-    from evervec.records.kinds import Rescore as Rescore
     from evervec.settings import Settings as Settings
     from evervec.tables.base import Attachment as Attachment
     from evervec.versions.migration import Migration as Migration
@@ -72,6 +77,7 @@ if _typing.TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "aio": "AsyncEvervec aopen",
     "chunking": "Chunker ContentChunker Measure SizeChunker",
     "client": "Client",
     "embedders.base": "Answer Embedder",
@@ -81,13 +87,15 @@ _HOMES = {
     "VersionMismatch WaitTimeout",
     "facade": "Evervec",
     "model.deadlines": "deadline",
+    "model.explanations": "Explanation MatchedWord",
     "model.jobs": "Attempt EnqueueResult Job Outcome Status Ticket",
-    "model.records": "Content Hit Hits Record Version",
+    "model.ranking": "Rescore",
+    "model.records": "ChunkVector Content Hit Hits Record Version",
     "model.reports": "Backfill Comparison Estimate Gate Limits MigrationStatus ProcessResult "
     "Spend Stats Usage VerifyReport",
     "opening": "open",
     "queue.queue": "Queue",
-    "records.kinds": "Kind Rescore",
+    "records.kinds": "Kind",
     "settings": "Settings",
     "tables.base": "Attachment",
     "versions.migration": "Migration",

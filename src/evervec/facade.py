@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evervec.embedders.base import Embedder
+from evervec.embedding.prepared import Vectors
 from evervec.embedding.provider import Provider
 from evervec.embedding.registry import EmbedderRegistry
 from evervec.errors import InvalidArgument
@@ -17,15 +18,18 @@ from evervec.maintenance.housekeeping import Housekeeping, Upkeep
 from evervec.model.bounds import check_limit
 from evervec.model.filters import read_filter
 from evervec.model.jobs import Job, Ticket
-from evervec.model.records import Hits, Record, Version
+from evervec.model.ranking import Rescore
+from evervec.model.records import ChunkVector, Hits, Record, Version
 from evervec.model.reports import Backfill, Estimate, Limits, ProcessResult, Usage, VerifyReport
 from evervec.opening import open_embedder, open_model, open_source
 from evervec.queue.queue import Queue
 from evervec.queue.ticket_waiter import TicketWaiter, check_wait
-from evervec.records.drafts import LONGEST_ID, check_given, check_name, existing_id
+from evervec.records.drafts import LONGEST_ID, check_given, check_name, existing_id, existing_ids
 from evervec.records.kinds import Kind
 from evervec.records.writer import RecordWriter
+from evervec.search.request import read_request
 from evervec.search.search import Search
+from evervec.search.vectors import VectorReader
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.notes import Episode
@@ -42,6 +46,9 @@ from evervec.worker.pipeline import Pipeline
 from evervec.worker.push import Dispatcher
 from evervec.worker.reader import RecordReader
 from evervec.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 guard_logs()
 
@@ -82,7 +89,7 @@ class Evervec(AbstractContextManager["Evervec"]):
         self._housekeeping = Housekeeping(store, index, self.queue, tables, models, settings)
         self.dispatcher = Dispatcher(self.pipeline, self._upkeep(), settings)
         self.pipeline.served.check_model()
-        self._waiter = TicketWaiter(store, settings)
+        self.waiter = TicketWaiter(store, settings)
 
     def _use_tenant(self, tenant: str) -> None:
         self.tenant = tenant
@@ -93,6 +100,7 @@ class Evervec(AbstractContextManager["Evervec"]):
         self._search = Search(
             self.store, self.index, self.models, self._kinds, self.settings, tenant
         )
+        self._vectors = VectorReader(self.store, self.index, tenant)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -128,11 +136,14 @@ class Evervec(AbstractContextManager["Evervec"]):
     # kinds
     def register(self, kind: Kind) -> None:
         """Register a kind in this process; an unregistered kind accepts plain text. Its
-        `index_fields` are saved for all processes."""
+        `index_fields` and `rescore` are saved for all processes."""
         if not isinstance(kind, Kind):
             raise InvalidArgument(f"register needs an evervec.Kind, not {type(kind).__name__}")
-        if kind.field_types is not None and not self.store.read_only:
-            declare(self.store, kind.name, kind.field_types)
+        if not self.store.read_only:
+            if kind.field_types is not None:
+                declare(self.store, kind.name, kind.field_types)
+            if kind.rescoring is not None:
+                self.store.versions.set_rescore(kind.name, kind.rescoring)
         self._kinds[kind.name] = kind
         self._search.forget()
 
@@ -234,29 +245,87 @@ class Evervec(AbstractContextManager["Evervec"]):
 
     def search(
         self,
-        query: str,
+        query: str | None = None,
         k: int = 10,
         *,
-        kind: str | None = None,
+        vector: Sequence[float] | NDArray[Any] | None = None,
+        kind: str | Sequence[str] | None = None,
         mode: str = "hybrid",
         filter: Mapping[str, Any] | None = None,
         after: Ticket | None = None,
         wait: float = 5.0,
         rows: bool = False,
+        explain: bool = False,
+        min_similarity: float | None = None,
+        min_relevance: float | None = None,
+        offset: int = 0,
+        group_by: str | None = None,
+        groups: int = 10,
+        diversity: float | None = None,
+        fields: Sequence[str] | None = None,
     ) -> Hits:
-        """The best records for a query. `mode`: hybrid, semantic or text. `after`: wait up to
-        `wait` seconds until that change is in the index. `rows`: set `hit.row` to the current row
-        of an attached table; hits whose row is deleted, or now belongs to another tenant, are
-        omitted."""
+        """The best records for a query, a vector, or both.
+
+        `mode`: hybrid, semantic or text. `kind`: one or several. `after`: wait up to `wait` seconds
+        until that change is in the index. `rows`: set `hit.row` to the current row of an attached
+        table; hits whose row is deleted, or now belongs to another tenant, are omitted. `explain`:
+        set `hit.explanation`. `min_similarity`, `min_relevance`: omit hits below. `offset`: skip so
+        many hits; pages of the same `k` do not overlap while nothing changes. `group_by`: the best
+        `k` hits of each of the best `groups` values of a metadata field. `diversity`: 0 to 1, how
+        much hits should differ from each other. `fields`: which of title, text and metadata to
+        return.
+        """
+        request = read_request(
+            self.settings, query, k, vector=vector, kind=kind, mode=mode, filter=filter,
+            explain=explain, min_similarity=min_similarity, min_relevance=min_relevance,
+            offset=offset, group_by=group_by, groups=groups, diversity=diversity, fields=fields,
+        )  # fmt: skip
         if after is not None:
             self.wait(after, wait)
-        hits = self._search.search(query, k, kind, mode, filter)
+        hits = self._search.search(request)
         return self.tables.with_rows(self.tenant, hits) if rows else hits
+
+    def similar(
+        self,
+        kind: str,
+        id: str | int,
+        k: int = 10,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        min_similarity: float | None = None,
+        explain: bool = False,
+    ) -> Hits:
+        """The records of the same kind that are nearest to a record, by the mean of the vectors of
+        its chunks. Raises `InvalidArgument` if it does not exist or is not embedded yet."""
+        hits = self.search(
+            vector=self._vectors.mean(kind, existing_id(id)), kind=kind, filter=filter,
+            k=min(k + 1, self.settings.most_hits), min_similarity=min_similarity, explain=explain,
+        )  # fmt: skip
+        hits[:] = [hit for hit in hits if hit.id != existing_id(id)][:k]
+        return hits
+
+    def vectors(self, kind: str, ids: Iterable[str | int]) -> dict[str, list[ChunkVector]]:
+        """The vectors of records, by id and in the order of their chunks, in the version that
+        serves searches. They are those that searches use: of the last embedded text, which may be
+        older than the record's current one (then `start` and `end` are None). Records that do not
+        exist, are boxed, or were never embedded are left out."""
+        check_name("kind", kind)
+        return self._vectors.read(kind, existing_ids(ids))
+
+    def prepare(self, query: Any, *, kind: Any = None, mode: Any = "hybrid") -> Vectors:
+        """The vectors that a search for a query will need, made in advance; see
+        `embedding.prepared`."""
+        return self._search.prepare(read_request(self.settings, query, 1, kind=kind, mode=mode))
 
     def wait(self, ticket: Ticket, timeout: float | None = None) -> Job:
         """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""
         seconds = self.settings.wait_seconds if timeout is None else timeout
-        return self._waiter.wait(self.tenant, ticket, seconds)
+        return self.waiter.wait(self.tenant, ticket, seconds)
+
+    def kinds(self) -> dict[str, Rescore]:
+        """The kinds of the tenant's records, and how weight and age change their relevance."""
+        found = self.store.versions.collections_of(self.tenant)
+        return {c.kind: c.rescore for c in sorted(found, key=lambda c: c.kind)}
 
     def versions(self, *, all_tenants: bool = False) -> list[Version]:
         """The embedding versions of the tenant's kinds, with counts of its records; `all_tenants`:
@@ -364,6 +433,7 @@ class Evervec(AbstractContextManager["Evervec"]):
         metadata: Iterable[str] = (),
         title: str | None = None,
         weight: str | None = None,
+        updated_at: str | None = None,
         tenant: str | None = None,
         replace: bool = False,
         dry_run: bool = False,
@@ -373,14 +443,15 @@ class Evervec(AbstractContextManager["Evervec"]):
 
         Triggers log every change in the transaction of the writer, whatever program that is;
         workers enqueue existing rows, behind live changes. `text`: a column, several columns, or a
-        template such as `"{title}: {body}"`. `tenant`: the column with the tenant. `dry_run`: only
-        return the SQL, as `.sql` of the result. Records of the kind that are not rows of the table
+        template such as `"{title}: {body}"`. `updated_at`: the column with the time of the last
+        change, from which the age of a record runs. `tenant`: the column with the tenant.
+        `dry_run`: only return the SQL, as `.sql` of the result. Records of the kind that are not rows of the table
         are deleted: a kind with records from other sources is rejected, unless `replace` is set.
         """
         check_name("kind", kind)
         planned = attachment(
             table, kind, id, text, metadata,
-            title=title, weight=weight, tenant=tenant, owner=self.tenant,
+            title=title, weight=weight, updated_at=updated_at, tenant=tenant, owner=self.tenant,
         )  # fmt: skip
         return self.tables.attach(planned, dry_run=dry_run, replace=replace)
 

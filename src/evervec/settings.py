@@ -216,6 +216,14 @@ class Settings:
     server_values: int = _setting(
         20_000, "values in the JSON of a request, or in a line of a batch, at most", least=1
     )
+    async_threads: int = _setting(
+        0, "threads of `aopen` that call the store; 0: 2, and 8 on PostgreSQL", least=0
+    )
+    async_query_threads: int = _setting(
+        0,
+        "threads of `aopen` that embed queries; 0: 1 for a model in this process, 8 for a provider",
+        least=0,
+    )
     server_threads: int = _setting(16, "requests that use the store at once", least=1)
     server_tenant_threads: int = _setting(
         0,

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import psycopg
 import pytest
 
 import evervec
-from evervec import Evervec, InvalidArgument
+from evervec import Evervec, InvalidArgument, Kind
 from evervec.stores.sql.retries import CallersConflict
 from support.application import ARTICLES, App
 from support.world import ScriptedEmbedder
@@ -92,6 +93,33 @@ def test_only_watched_columns_make_work_and_metadata_embeds_nothing(app: App, ev
     assert record is not None
     assert (record.metadata, record.weight) == ({"author": "b"}, 1.0)
     assert len(embedded(ev)) == asked
+
+
+def test_age_runs_from_a_column(app: App, ev: Evervec) -> None:
+    """Its changes alone embed nothing, and `verify` compares it."""
+    app.execute("alter table articles add column changed timestamp")
+    app.execute(
+        "insert into articles (id, title, body, changed) "
+        "values (1, 'Tea', 'grows', '2020-01-02 03:04:05'), (2, 'Tea', 'is old', null)"
+    )
+    attach(ev, updated_at="changed")
+    ev.register(Kind("article", rescore="recent"))
+    ev.process_all()
+    moment = datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert ev.get("article", "1").updated_at == moment  # type: ignore[union-attr]
+    assert ev.search("tea grows", mode="semantic")[-1].id == "1", "it is the older one"
+    count = len(embedded(ev))
+    app.execute("update articles set changed = '2021-01-02 03:04:05' where id = 1")
+    ev.process_all()
+    assert ev.get("article", "1").updated_at.year == 2021  # type: ignore[union-attr]
+    assert len(embedded(ev)) == count
+    assert ev.verify().clean
+    table = app.table("records")
+    app.execute(f"update {table} set updated_at = 0 where id = '1'")
+    assert ev.verify().stale == 1
+    ev.verify(repair=True)
+    ev.process_all()
+    assert ev.get("article", "1").updated_at.year == 2021  # type: ignore[union-attr]
 
 
 def test_what_is_rolled_back_never_was(app: App, ev: Evervec) -> None:

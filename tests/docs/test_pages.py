@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 _LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
-_MODULE = re.compile(r"\b((?:cli|server|client|worker|search|verify|versions|maintenance|records|queue"
+_MODULE = re.compile(r"\b((?:aio|cli|server|client|worker|search|verify|versions|maintenance|records|queue"
                      r"|embedding|tables|chunking|model|telemetry|stores|indexes|embedders|facade)"
                      r"(?:\.[a-z_]+)*)(?:\.([A-Z]\w+)(?:\.([a-z_]+))?)?")  # fmt: skip
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evervec.errors import IndexUnavailable
-from evervec.indexes.base import Copy, Held, Match, Matches, Query, Stray
+from evervec.indexes.base import Copy, Held, Match, Matches, Query, StoredVector, Stray
 from evervec.indexes.separate import folded
 from evervec.model.filters import matches
 from evervec.model.records import Change, ModelSpec
@@ -146,6 +146,15 @@ class ModelIndex:
             for hash, point in entry.points.items()
         ]
         return Matches.of(found, query.limit)
+
+    def vectors(self, version: int, records: Sequence[int]) -> dict[int, list[StoredVector]]:
+        entries = self._reading("vectors")
+        found = {record: entries.get((version, record)) for record in records}
+        return {
+            record: [StoredVector(h, p.position, p.vector) for h, p in entry.points.items()]
+            for record, entry in found.items()
+            if entry is not None and entry.points
+        }
 
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
         return list(_held(self._reading("held"), version, tenant, after, upto))

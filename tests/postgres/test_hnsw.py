@@ -66,6 +66,8 @@ def test_searches_by_hnsw_find_what_exact_ones_do(world: World, url: str, half: 
     assert found / expected > 0.95
     small = index.search(Query(version, "small", vectors[0], 50))
     assert len(small) == 20  # a small tenant is searched exactly
+    ((point,),) = index.vectors(version, [10_007]).values()
+    np.testing.assert_allclose(point.vector, vectors[7], atol=1e-3 if half else 0)
 
 
 def test_a_filter_that_few_pass_still_finds_them_by_hnsw(world: World) -> None:

@@ -61,6 +61,7 @@ READS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "candidates": (SQL.candidates, (FEW, "default")),
     "found": (SQL.found, (FEW,)),
     "ledgers": (SQL.ledgers, (FEW, [1])),
+    "entries": (SQL.entries, ("default", KIND, ["1", "2"], 1)),
     "old_attempt": (SQL.old_attempt, ("(0,0)", "(1,0)", 1.0)),
     "failed_count": (SQL.failed_count, ()),
     "present": (INDEX.removed, (1, FEW)),

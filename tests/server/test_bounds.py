@@ -17,12 +17,13 @@ import evervec
 from evervec import Evervec
 from evervec.model.jobs import Ticket
 from evervec.records.drafts import make_draft
+from evervec.records.writer import Save
 from evervec.server import requests
 from evervec.server.idempotency import IdempotencyKeys
 from evervec.server.problems import Problem
 from evervec.server.rate_limits import MemoryLimiter
 from evervec.server.routes.records import RecordIn
-from evervec.server.service import Save, Service
+from evervec.server.service import Service
 from support.service import Serve, Served
 from support.world import Clock
 

@@ -42,7 +42,8 @@ def test_an_add_beyond_a_quota_is_refused_and_headers_tell_what_is_left(
 def test_of_adds_that_are_saved_together_only_those_without_room_are_refused(
     quiet: Served, ev: Evervec
 ) -> None:
-    from evervec.server.service import Save, Service
+    from evervec.records.writer import Save
+    from evervec.server.service import Service
 
     ev.add("note", "long enough to be shortened", id="there")
     ev.set_limits(Limits(records=2))

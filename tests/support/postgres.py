@@ -28,7 +28,7 @@ FOLDER = "EVERVEC_TEST_POSTGRES_FOLDER"
 _QUICK = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 _NEEDED = {"max_connections": "300", "max_prepared_transactions": "4"}
 _TABLES = (
-    "records", "jobs", "ready", "claims", "ledger", "attempts", "versions", "locks", "removals",
+    "records", "jobs", "ready", "claims", "ledger", "attempts", "versions", "kinds", "locks", "removals",
     "notes", "spend", "cache", "attached", "changes", "workers", "keys", "asked", "pauses", "audit",
     "tenants", "holds", "usage", "chunks", "usage_changes",
     "job_counts", "job_changes",

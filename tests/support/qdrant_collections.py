@@ -81,13 +81,24 @@ class Collections:
                 raise ValueError(f"Wrong input: {error}") from error
 
     def scroll(
-        self, name: str, where: models.Filter | None, limit: int, offset: Any, fields: Any
+        self,
+        name: str,
+        where: models.Filter | None,
+        limit: int,
+        offset: Any,
+        fields: Any,
+        *,
+        vectors: bool = False,
     ) -> tuple[list[dict[str, Any]], str | None]:
         request = edge.ScrollRequest(
-            offset=_id(offset), limit=limit, filter=_filter(where), with_payload=fields
-        )
+            offset=_id(offset), limit=limit, filter=_filter(where), with_payload=fields,
+            with_vector=vectors,
+        )  # fmt: skip
         found, after = self._shard(name).scroll(request)
-        points = [{"id": _said(point.id), "payload": point.payload} for point in found]
+        points = [
+            {"id": _said(p.id), "payload": p.payload, "vector": p.vector if vectors else None}
+            for p in found
+        ]
         return points, None if after is None else _said(after)
 
     def query(

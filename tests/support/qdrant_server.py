@@ -140,8 +140,9 @@ class QdrantServer:
     def _scroll(self, given: Any, name: str) -> Answer:
         asked = models.ScrollRequest.model_validate(given)
         points, offset = self.collections.scroll(
-            name, asked.filter, asked.limit or 10, asked.offset, asked.with_payload or False
-        )
+            name, asked.filter, asked.limit or 10, asked.offset, asked.with_payload or False,
+            vectors=bool(asked.with_vector),
+        )  # fmt: skip
         return 200, {"points": points, "next_page_offset": offset}
 
     def _query(self, given: Any, name: str) -> Answer:

@@ -13,8 +13,8 @@ import pytest
 import evervec
 
 NAMES = {
-    "deadline", "DeadlineExceeded",
-    "AccessDenied", "Answer", "Attachment", "Client", "Attempt", "Backfill", "Gate", "Spend", "Chunker", "Content", "Embedder", "EmbedderError", "EnqueueResult", "Evervec", "EvervecError",
+    "aopen", "AsyncEvervec", "deadline", "DeadlineExceeded",
+    "AccessDenied", "Answer", "Attachment", "Client", "Attempt", "Backfill", "Gate", "Spend", "Chunker", "ChunkVector", "Content", "Embedder", "EmbedderError", "EnqueueResult", "Evervec", "EvervecError", "Explanation", "MatchedWord",
     "Hit", "Hits", "IndexMismatch", "IndexUnavailable", "InvalidArgument", "InvalidInput", "InvalidRecord",
     "InvalidTransition", "Job", "JobFailed", "Kind", "LeaseLost", "Outcome", "ProcessResult",
     "ProviderUnavailable", "Queue", "RateLimited", "Record", "Rescore", "Settings",

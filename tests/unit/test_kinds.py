@@ -338,7 +338,9 @@ def test_fields_within_fields_are_those_of_a_template() -> None:
 def test_age_takes_days() -> None:
     assert Rescore(days=0.5).days == 0.5
     for days in (0, -1.0, float("nan")):
-        with pytest.raises(InvalidArgument, match=f"days must be more than 0, not {days!r}"):
+        with pytest.raises(
+            InvalidArgument, match=f"days must be more than 0, or None, not {days!r}"
+        ):
             Rescore(days=days)
 
 

@@ -142,6 +142,8 @@ HOT: dict[str, Query] = CLAIM | {
     "found": (lambda: STORE.found, (NUMBERS,)),
     "forsake": (lambda: STORE.forsake, (NUMBERS,)),
     "ledgers": (lambda: STORE.ledgers, (NUMBERS, NUMBERS)),
+    "entries": (lambda: STORE.entries, ("default", KIND, IDS, 1)),
+    "vectors": (lambda: INDEX.vectors, (NUMBERS, 1)),
     "expected": (lambda: STORE.expected, (1, 0, None, 100)),
     "reopen": (lambda: STORE.reopen, (NUMBERS, 1)),
     "present": (lambda: INDEX.present, (NUMBERS, 1)),

@@ -15,7 +15,8 @@ from evervec import (
     Rescore,
     WaitTimeout,
 )
-from evervec.search.search import fuse
+from evervec.indexes.base import Matches
+from evervec.search.ranking import Evidence
 from support.vectors import vector
 from support.world import DAY, KIND, World, add_all, fail_for_good, paragraph, work
 
@@ -57,6 +58,7 @@ def test_a_hit_shows_its_record(memory: World) -> None:
 @pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
 @pytest.mark.parametrize("days", [0.0, 1.0, 90.0, 365.0])
 def test_relevance_is_the_documented_formula(memory: World, weight: float, days: float) -> None:
+    memory.ev.register(Kind(KIND, rescore="recent"))
     memory.ev.add(KIND, "alpha beta", id="1", weight=weight)
     work(memory.ev)
     memory.clock.move(days * DAY)
@@ -67,7 +69,17 @@ def test_relevance_is_the_documented_formula(memory: World, weight: float, days:
     assert hit.relevance == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
+def test_age_does_not_count_unless_a_kind_asks_for_it(memory: World, weight: float) -> None:
+    memory.ev.add(KIND, "alpha", id="1", weight=weight)
+    work(memory.ev)
+    memory.clock.move(3650 * DAY)
+    (hit,) = memory.ev.search("alpha", mode="semantic")
+    assert hit.relevance == pytest.approx(2 / 3 + weight / 3, rel=1e-5)
+
+
 def test_age_runs_from_updated_at_and_the_future_is_no_age(memory: World) -> None:
+    memory.ev.register(Kind(KIND, rescore=Rescore()))
     memory.ev.add(KIND, "alpha", id="old", updated_at=memory.clock.now - 90 * DAY)
     memory.ev.add(KIND, "alpha", id="future", updated_at=memory.clock.now + 90 * DAY)
     work(memory.ev)
@@ -84,7 +96,7 @@ def test_a_kind_may_re_score_in_its_own_way(memory: World) -> None:
     memory.clock.move(4 * DAY)
     hits = {h.kind: h.relevance for h in memory.ev.search("alpha", mode="semantic")}
     assert hits["news"] == pytest.approx((0.1 + 0.8 * 0.5) / 3, rel=1e-5)
-    assert hits[KIND] == pytest.approx(0.75 / (1 + 4 / 90), rel=1e-5)
+    assert hits[KIND] == pytest.approx(2 / 3 + 0.5 / 3, rel=1e-5)
 
 
 def test_hits_are_ordered_by_relevance_and_not_by_similarity(memory: World) -> None:
@@ -106,24 +118,28 @@ def test_more_candidates_than_asked_for_are_fetched_before_re_scoring(memory: Wo
     assert [h.id for h in memory.ev.search("alpha", 1, mode="semantic")] == ["c"]
 
 
-def test_fusion_takes_half_of_each_side_stretched_between_its_least_and_best() -> None:
-    near = {1: 0.8, 2: 0.4, 4: 0.2}
-    fused = fuse(near, {1: 2.0, 2: 3.0, 3: 4.0})
-    assert fused == {
-        1: pytest.approx(0.5 * 1 + 0.5 * 0),
-        2: pytest.approx(0.5 * (1 / 3) + 0.5 * 0.5),
-        3: pytest.approx(0.5 * 1),
-        4: pytest.approx(0),
+def test_vectors_and_words_count_as_independent_evidence() -> None:
+    near = Matches([1, 2, 4], [0.8, 0.4, 0.2], [b""] * 3)
+    texts = [(3, 4.0), (2, 3.0), (1, 2.0)]
+    evidence = Evidence("hybrid", near, texts, share=lambda record: 0.5 if record == 3 else 1.0)
+    assert evidence.within(3).all() == {
+        1: pytest.approx(1 - (1 - 0.8) * (1 - 0.4 * 2 / 4)),
+        2: pytest.approx(1 - (1 - 0.4) * (1 - 0.4 * 3 / 4)),
+        3: pytest.approx(1 - (1 - 0.2) * (1 - 0.4)),  # at most as near as the last
+        4: pytest.approx(0.2),
     }
-    assert fuse({}, {}) == {}
-    assert fuse({1: 0.7}, {}) == {1: 0.5}
+    # fewer than asked for are near: the others have no vectors
+    assert evidence.within(9).all()[3] == pytest.approx(0.4)
+    assert Evidence("hybrid").within(3).all() == {}
+    assert Evidence("semantic", near).within(2).all() == {1: 0.8, 2: 0.4}
 
 
-def test_a_hybrid_relevance_is_the_fused_score_re_scored(memory: World) -> None:
-    memory.ev.add(KIND, "alpha", id="1", weight=0.5)
+def test_a_hybrid_relevance_is_the_combined_score_re_scored(memory: World) -> None:
+    memory.ev.add(KIND, "alpha beta", id="1", weight=0.5)
     work(memory.ev)
-    (hit,) = memory.ev.search("alpha")
-    assert hit.relevance == pytest.approx(1.0 * 0.75, rel=1e-5)
+    (hit,) = memory.ev.search("alpha gamma")
+    near = float(vector("alpha beta") @ vector("alpha gamma"))
+    assert hit.relevance == pytest.approx((1 - (1 - near) * 0.6) * (2 / 3 + 0.5 / 3), rel=1e-5)
 
 
 @pytest.mark.parametrize("k", [0, -1, True, 2.5, "10", None])
@@ -277,6 +293,7 @@ def test_a_search_is_right_although_others_write_and_search_meanwhile(memory: Wo
 
 
 def test_times_that_change_without_a_job_count_at_once(memory: World) -> None:
+    memory.ev.register(Kind(KIND, rescore="recent"))
     memory.ev.add(KIND, "alpha", id="1")
     work(memory.ev)
     fresh = memory.ev.search("alpha", mode="semantic")[0].relevance
@@ -288,8 +305,8 @@ def test_what_another_opening_wrote_counts_at_once(shared_world: World) -> None:
     mine, theirs = shared_world.ev, shared_world.open()
     mine.add(KIND, "alpha", id="1", weight=1.0)
     work(mine)
-    assert theirs.search("alpha")[0].relevance == pytest.approx(0.9)
+    assert theirs.search("alpha")[0].relevance == pytest.approx(1.0)
     mine.add(KIND, "alpha", id="1", weight=0.0)
-    assert theirs.search("alpha")[0].relevance == pytest.approx(0.6)
+    assert theirs.search("alpha")[0].relevance == pytest.approx(2 / 3)
     mine.delete(KIND, "1")
     assert theirs.search("alpha") == []

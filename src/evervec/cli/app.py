@@ -26,7 +26,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # a module is imported only when one of its commands runs
 _COMMANDS = {
-    "records": ("add", "get", "delete", "search"),
+    "records": ("add", "get", "delete"),
+    "search": ("search", "similar", "kinds"),
     "tables": ("attach", "detach", "import-pgai", "sync"),
     "jobs": ("jobs", "job", "history", "retry", "recover", "purge", "cancel", "pause", "resume"),
     "migrate": ("migrate", "versions"),

@@ -1,4 +1,4 @@
-"""Commands for records: add, get, delete, search."""
+"""Commands for records: add, get, delete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import click
 from evervec.cli.app import Where, command, write_audit
 from evervec.cli.output import (
     embedder_advice,
-    passage,
     print_json,
     process_all,
     progress,
@@ -190,55 +189,3 @@ def delete(where: Where, kind: str, ids: tuple[str, ...], as_json: bool) -> int:
     for id in missing:
         say(f"evervec: {kind} {id!r} does not exist", err=True)
     return 1 if missing else 0
-
-
-@command("search", "evervec search 'how do I undo a commit' -k 3")
-@click.argument("query", nargs=-1, required=True)
-@click.option("-k", default=5, show_default=True, help="Number of hits.")
-@click.option("--kind", help="Only records of this kind.")
-@click.option("--mode", default="hybrid", show_default=True, help="hybrid, semantic or text.")
-@click.option(
-    "--filter",
-    "filters",
-    multiple=True,
-    metavar="FIELD=VALUE",
-    help="Only records with this metadata value; VALUE may be JSON.",
-)
-def search(where: Where, query: tuple[str, ...], k: int, kind: str | None, mode: str,
-           filters: tuple[str, ...], as_json: bool) -> int:  # fmt: skip
-    """Search records by meaning and by words."""
-    text = " ".join(query)
-    with where.opened() as ev:
-        hits = ev.search(text, k, kind=kind, mode=mode, filter=_filter(filters))
-        empty = not hits and not ev.records(limit=1)
-    if as_json:
-        print_json({"hits": list(hits), "via": hits.via, "version": hits.version})
-        return 0
-    if empty:
-        say("the store is empty: add records with `evervec add KIND FILES…`")
-    elif not hits:
-        say("nothing found")
-    for place, hit in enumerate(hits, 1):
-        near = f"similarity {hit.similarity:.2f}, " if hit.similarity is not None else ""
-        head = styled(hit.title or hit.id, "bold")
-        label = f"{hit.kind} {hit.id}" if hit.title and hit.title != hit.id else hit.kind
-        scores = styled(f"relevance {hit.relevance:.2f}, {near}{hit.via}", "dim")
-        say(f"{place:2}. {head}  {styled(label, 'cyan')}  {scores}")
-        say(f"    {passage(hit.text, text)}")
-        say()
-    if hits and hits.via == "text" and mode != "text":
-        say("(text search only: no vectors could be searched)", err=True)
-    return 0
-
-
-def _filter(given: tuple[str, ...]) -> dict[str, Any] | None:
-    found: dict[str, Any] = {}
-    for part in given:
-        name, equals, value = part.partition("=")
-        if not equals:
-            raise click.UsageError(f"--filter {part}: write it as FIELD=VALUE")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
-    return found or None

@@ -23,6 +23,7 @@ from evervec.cli.output import print_json, say, show
 @click.option("--title", help="Column with the title.")
 @click.option("--metadata", multiple=True, help="Column to filter by; may be repeated.")
 @click.option("--weight", help="Column with the weight, from 0 to 1.")
+@click.option("--updated-at", help="Column with the time of the last change.")
 @click.option("--tenant-column", help="Column with the tenant.")
 @click.option(
     "--replace", is_flag=True, help="Delete records of the kind that are not rows of the table."
@@ -30,13 +31,14 @@ from evervec.cli.output import print_json, say, show
 @click.option("--dry-run", is_flag=True, help="Only print the SQL.")
 def attach(where: Where, table: str, kind: str | None, key: tuple[str, ...],
            text: tuple[str, ...], title: str | None, metadata: tuple[str, ...],
-           weight: str | None, tenant_column: str | None, replace: bool, dry_run: bool,
+           weight: str | None, updated_at: str | None, tenant_column: str | None, replace: bool, dry_run: bool,
            as_json: bool) -> None:  # fmt: skip
     """Index a table of the store's database and keep it in sync."""
     given: dict[str, Any] = {
         "kind": kind or table.rpartition(".")[2], "id": list(key) or "id",
         "text": text[0] if len(text) == 1 else list(text), "title": title,
-        "metadata": metadata, "weight": weight, "tenant": tenant_column,
+        "metadata": metadata, "weight": weight, "updated_at": updated_at,
+        "tenant": tenant_column,
     }  # fmt: skip
     if dry_run and where.app is None:  # the store may not exist, and is not created
         from evervec.opening import plan_attachment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any
@@ -19,10 +19,11 @@ from evervec.errors import (
     StoreError,
     WaitTimeout,
 )
+from evervec.model.bounds import MOST_VECTORS
 from evervec.model.jobs import Job, Ticket
-from evervec.model.records import Hit, Hits, Record, Version
+from evervec.model.records import ChunkVector, Hit, Hits, Record, Version
 from evervec.model.reports import Usage, VerifyReport
-from evervec.records.drafts import read_envelope, record_id
+from evervec.records.drafts import existing_ids, read_envelope, record_id
 
 _LINES, _BYTES = 1000, 4 << 20
 """maximum lines and bytes in one request of `add_many`"""
@@ -181,23 +182,68 @@ class Client(AbstractContextManager["Client"]):
 
     def search(
         self,
-        query: str,
+        query: str | None = None,
         k: int = 10,
         *,
-        kind: str | None = None,
+        vector: Sequence[float] | None = None,
+        kind: str | Sequence[str] | None = None,
         mode: str = "hybrid",
         filter: Mapping[str, Any] | None = None,
         after: Ticket | None = None,
         wait: float = 5.0,
+        explain: bool = False,
+        min_similarity: float | None = None,
+        min_relevance: float | None = None,
+        offset: int = 0,
+        group_by: str | None = None,
+        groups: int = 10,
+        diversity: float | None = None,
+        fields: Sequence[str] | None = None,
     ) -> Hits:
-        """The best records for a query; with `after`, the result includes that change."""
+        """The best records for a query, a vector, or both; with `after`, the result includes that
+        change. The arguments are those of `Evervec.search`."""
         body = {
-            "query": query, "k": k, "kind": kind, "mode": mode, "filter": filter,
-            "after": None if after is None else _shown(after), "wait": wait,
+            "query": query, "k": k, "vector": None if vector is None else list(map(float, vector)),
+            "kind": kind, "mode": mode, "filter": filter,
+            "after": None if after is None else _shown(after), "wait": wait, "explain": explain,
+            "min_similarity": min_similarity, "min_relevance": min_relevance, "offset": offset,
+            "group_by": group_by, "groups": groups, "diversity": diversity, "fields": fields,
         }  # fmt: skip
-        found = self._connection.ask("POST", "/v1/search", json_body=body, waits=wait).json()
-        hits = read(list[Hit], found["hits"])
-        return Hits(hits, via=found["via"], version=found["version"])
+        return _hits(self._connection.ask("POST", "/v1/search", json_body=body, waits=wait).json())
+
+    def similar(
+        self,
+        kind: str,
+        id: str | int,
+        k: int = 10,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        min_similarity: float | None = None,
+        explain: bool = False,
+    ) -> Hits:
+        """The records of the same kind that are nearest to a record."""
+        body = {
+            "kind": kind, "id": str(id), "k": k, "filter": filter,
+            "min_similarity": min_similarity, "explain": explain,
+        }  # fmt: skip
+        return _hits(self._connection.ask("POST", "/v1/similar", json_body=body).json())
+
+    def vectors(self, kind: str, ids: Iterable[str | int]) -> dict[str, list[ChunkVector]]:
+        """The vectors of records by id, as `Evervec.vectors` returns them."""
+        import numpy as np
+
+        found: dict[str, list[ChunkVector]] = {}
+        wanted = list(dict.fromkeys(existing_ids(ids)))
+        while wanted:
+            body = {"kind": kind, "ids": wanted[:MOST_VECTORS]}
+            answered = self._connection.ask("POST", "/v1/vectors", json_body=body).json()
+            for id, chunks in answered["vectors"].items():
+                found[id] = [
+                    ChunkVector(**{**c, "vector": np.array(c["vector"], np.float32)})
+                    for c in chunks
+                ]
+            wanted = answered["left"] + wanted[MOST_VECTORS:]
+        return found
 
     def wait(self, ticket: Ticket, timeout: float = 30.0) -> Job:
         """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""
@@ -280,6 +326,10 @@ def _received(answered: dict[str, Any], wait: float | None) -> Ticket:
             "waiting"
         )
     return ticket
+
+
+def _hits(found: dict[str, Any]) -> Hits:
+    return Hits(read(list[Hit], found["hits"]), via=found["via"], version=found["version"])
 
 
 def _shown(ticket: Ticket) -> dict[str, Any]:

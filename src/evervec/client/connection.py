@@ -139,7 +139,12 @@ def read(shape: type[T], given: Any) -> T:
 
 
 def record_path(kind: str, id: str | int) -> str:
-    return f"/v1/records/{quote(str(kind), safe='')}/{quote(str(id), safe='')}"
+    return f"/v1/records/{_segment(kind)}/{_segment(id)}"
+
+
+def _segment(name: str | int) -> str:
+    # a dot is encoded too: the segments `.` and `..` would be removed from the path
+    return quote(str(name), safe="").replace(".", "%2E")
 
 
 def to_json(value: Any) -> bytes:

@@ -128,7 +128,7 @@ class RemoteMigration:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             status = self.status()
-            if status.over or (status.settled and not status.awaits_switch):
+            if status.ends_wait:
                 return status
             if deadline is not None and time.monotonic() > deadline:
                 raise WaitTimeout(f"{status.version} is not complete after {timeout:g} s")

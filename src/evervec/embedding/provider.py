@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from evervec.embedders.base import PROBE, Embedded, Embedder, count_tokens, embed, embed_query
 from evervec.embedding.budget import Budget, Spending
 from evervec.embedding.gate import OUTAGES, Gatekeeper, Ramp, error_of
+from evervec.embedding.prepared import prepared
 from evervec.errors import (
     DeadlineExceeded,
     InvalidInput,
@@ -187,6 +188,8 @@ class Provider:
     # for searches
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """The vector of a query; a provider that is known to be unavailable is not called."""
+        if (made := prepared(self, text)) is not None:
+            return made
         gate = self._gates.gate() if self._is_remote else self._gates.known()
         if gate is not None and gate.until > self._store.now():
             raise error_of(gate, self._store.now())

@@ -74,6 +74,16 @@ class Held(NamedTuple):
     copy: Copy | None = None
 
 
+class StoredVector(NamedTuple):
+    """A point's vector as it is in an index."""
+
+    hash: bytes
+    """of its chunk"""
+    position: int
+    """of its chunk in the record; of the first one, if chunks have the same text"""
+    vector: NDArray[np.float32]
+
+
 class Stray(NamedTuple):
     """Points of a version that is no longer in use."""
 
@@ -147,8 +157,9 @@ class Matches:
         """By record."""
         return dict(zip(self.records, self.scores, strict=True))
 
-    def hash_of(self, record: int) -> bytes:
-        return self.hashes[self.records.index(record)]
+    def hash_of(self, record: int) -> bytes | None:
+        """Of the record's chunk; None if the index did not find it."""
+        return self.hashes[self.records.index(record)] if record in self.records else None
 
     def __iter__(self) -> Iterator[Match]:
         for record, hash, score in zip(self.records, self.hashes, self.scores, strict=True):
@@ -186,6 +197,14 @@ class Index(Protocol):
 
     def search(self, query: Query) -> Matches:
         """The nearest records of one collection by cosine, each once, best first."""
+        ...
+
+    def vectors(self, version: int, records: Sequence[int]) -> dict[int, list[StoredVector]]:
+        """The vectors of these records in one collection, by position; a record without points is
+        left out. A vector is what was written (of length one) within the precision of the index:
+        exact where the index stores 32-bit floats, to the last digits where it normalises again
+        (Qdrant), to three digits with `pgvector_half`. One read for all records, for some hundred
+        at once."""
         ...
 
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:

@@ -98,6 +98,14 @@ select r.record from evervec_records as r
 where r.record in list($1) and r.tenant = $2 and r.state = 'live'
     and r.kind = (select v.kind from evervec_versions as v where v.version = $3)
 
+-- name: vectors
+-- a vector whose size differs from its version's is not read
+select p.record, p.hash, p.position, p.vector
+from evervec_points as p
+join evervec_versions as v on v.version = p.version
+where p.record in list($1) and p.version = $2 and octet_length(p.vector) = 4 * v.dimensions
+order by p.record, p.position
+
 -- name: held
 -- a vector whose size differs from its version's is not read
 select p.record, p.tenant, p.hash, p.seq, p.point,

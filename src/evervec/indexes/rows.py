@@ -12,7 +12,7 @@ from collections.abc import Sequence, Set
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from evervec.indexes.base import Held, Index, Matches, Query, Stray, by_version
+from evervec.indexes.base import Held, Index, Matches, Query, StoredVector, Stray, by_version
 from evervec.indexes.blocks import Blocks
 from evervec.model.records import Change
 from evervec.stores.named import Queries
@@ -120,6 +120,16 @@ class RowsIndex(Index):
                 self.engine, self.sql, self._fitting_bytes, lists_changes=self.lists_changes
             )
         return self._fitting
+
+    def vectors(self, version: int, records: Sequence[int]) -> dict[int, list[StoredVector]]:
+        import numpy as np
+
+        with self._db.reading() as conn:
+            rows = conn.execute(self.sql.vectors, (self.engine.listed(records), version)).fetchall()
+        found: dict[int, list[StoredVector]] = defaultdict(list)
+        for record, hash, position, vector in rows:
+            found[record].append(StoredVector(hash, position, np.frombuffer(vector, "<f4")))
+        return dict(found)
 
     # verify
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:

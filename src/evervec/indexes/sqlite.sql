@@ -13,6 +13,14 @@ cross join evervec_records as r on r.record = wanted.value
 where r.tenant = ?2 and r.state = 'live'
     and r.kind = (select v.kind from evervec_versions as v where v.version = ?3)
 
+-- name: vectors
+-- joined with the list: `in` would sort it first, and searches may read vectors
+select p.record, p.hash, p.position, p.vector
+from json_each(?1) as wanted
+cross join evervec_points as p on p.record = wanted.value and p.version = ?2
+where length(p.vector) = 4 * (select v.dimensions from evervec_versions as v where v.version = ?2)
+order by p.record, p.position
+
 -- name: held
 -- `cross join` and `+`: the points are walked by record
 select p.record, p.tenant, p.hash, p.seq, p.point,

@@ -14,6 +14,8 @@ from evervec.settings import Settings
 
 BIGGEST = (1 << 63) - 1
 """the largest integer that every engine supports"""
+MOST_VECTORS = 100
+"""records whose vectors one request to the service may ask for"""
 _MOST_LISTED = (1 << 31) - 1
 
 

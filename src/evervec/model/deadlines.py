@@ -51,6 +51,12 @@ class Deadline:
         """End it now: work under it raises `Cancelled`."""
         self._why = self._why or why
 
+    def branch(self) -> Deadline:
+        """One that ends at the same time, and can be cancelled by itself."""
+        made = Deadline(self.seconds, self.clock)
+        made.ends, made._why = self.ends, self._why
+        return made
+
     def extend(self, seconds: float) -> None:
         """Allow more time, for a caller that asked to wait."""
         self.seconds += seconds

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from evervec.model.explanations import Explanation
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -48,6 +50,19 @@ class Chunk(NamedTuple):
     hash: bytes
     start: int
     end: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkVector:
+    """A chunk of a record and its vector, as `vectors` returns it."""
+
+    position: int
+    """of the chunk in the record, from 0"""
+    start: int | None
+    """where the chunk starts in the record's text; None if the record changed since"""
+    end: int | None
+    vector: NDArray[np.float32]
+    """of length one"""
 
 
 class Point(NamedTuple):
@@ -93,18 +108,28 @@ class Hit:
     similarity: float | None
     """cosine; None for a hit found by text only"""
     relevance: float
-    """the sort key of the hits: similarity (or the fused score), weight and age"""
+    """0 to 1, the sort key of the hits: what vectors and words say of it, weight and age"""
     metadata: dict[str, Any]
     via: str
     """"semantic", "text", or "hybrid" for a hit that both found"""
     row: Mapping[str, Any] | None = None
     """the row of an attached table, if the search requested rows"""
+    explanation: Explanation | None = None
+    """how the relevance was calculated, if the search asked for it"""
+    group: Any = None
+    """the value of the metadata field by which the search groups"""
 
 
 class Hits(list[Hit]):
     """Search results, best first, and how they were found."""
 
-    def __init__(self, hits: Iterable[Hit] = (), *, via: str, version: str | None) -> None:
+    def __init__(
+        self,
+        hits: Iterable[Hit] = (),
+        *,
+        via: str,
+        version: str | None,
+    ) -> None:
         super().__init__(hits)
         self.via = via
         self.version = version

@@ -209,6 +209,12 @@ class MigrationStatus:
         """Whether the new version serves, or was given up."""
         return self.state in ("switched", "finished", "gone")
 
+    @property
+    def ends_wait(self) -> bool:
+        """Whether a wait for the migration ends: nothing is left to embed, and no switch is about
+        to happen."""
+        return self.over or (self.settled and not self.awaits_switch)
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:

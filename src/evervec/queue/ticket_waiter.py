@@ -33,7 +33,7 @@ class TicketWaiter:
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
         self._settings = settings
-        self._poll = settings.poll_seconds or store.poll_seconds
+        self.poll_seconds = settings.poll_seconds or store.poll_seconds
         self._lock = threading.Lock()
         self._waiters: list[_Waiter] = []
         self._poller: _Waiter | None = None
@@ -41,7 +41,11 @@ class TicketWaiter:
 
     def wait(self, tenant: str, ticket: Ticket, seconds: float) -> Job:
         """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""
-        end = self._await_end(tenant, ticket, seconds)
+        return self.job_of(tenant, ticket, seconds, self._await_end(tenant, ticket, seconds))
+
+    def job_of(self, tenant: str, ticket: Ticket, seconds: float, end: Status | None) -> Job:
+        """The job of a change that ended so; None: not within so many seconds. Raises `WaitTimeout`
+        or `JobFailed`."""
         if end is None:
             raise timed_out(self._store, tenant, ticket, seconds, _ADVICE)
         job = self._store.jobs.serving_job(tenant, ticket.kind, ticket.id)
@@ -71,7 +75,7 @@ class TicketWaiter:
                 if me.end is not None or left <= 0:
                     return me.end
                 if looks_for_all:
-                    self._store.wait(seen, min(left, self._poll))
+                    self._store.wait(seen, min(left, self.poll_seconds))
                 else:
                     me.called.wait(left)
         finally:

@@ -10,7 +10,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any
@@ -132,6 +132,13 @@ def existing_id(given: Any) -> str:
     if given is None:
         raise InvalidRecord("id: is missing")
     return record_id(given)
+
+
+def existing_ids(given: Any) -> list[str]:
+    """The ids of records that exist, as texts."""
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise InvalidArgument(f"ids must be a list of ids, not {shown(given)}")
+    return [existing_id(id) for id in given]
 
 
 def are_plain_ids(ids: list[Any]) -> bool:

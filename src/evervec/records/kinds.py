@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from types import CodeType
@@ -17,24 +17,12 @@ from typing import Any
 
 from evervec.chunking import Chunker, hash_text, parse_chunker
 from evervec.errors import InvalidArgument, InvalidRecord
+from evervec.model.ranking import Rescore, read_rescore
 from evervec.records.drafts import OPTIONS, check_name, make_draft, to_json
 from evervec.records.fields import field_types
 from evervec.settings import Settings
 from evervec.stores.notes import FieldType
 from evervec.stores.values import Draft, KindSpec
-
-
-@dataclass(frozen=True, slots=True)
-class Rescore:
-    """`similarity * (base + gain * weight) * 1 / (1 + age_days / days)`."""
-
-    base: float = 0.6
-    gain: float = 0.3
-    days: float = 90.0
-
-    def __post_init__(self) -> None:
-        if not self.days > 0:
-            raise InvalidArgument(f"rescore: days must be more than 0, not {self.days!r}")
 
 
 @dataclass(frozen=True)
@@ -45,6 +33,9 @@ class Kind:
     `text`: a template over its fields, or a function of it; by default its field `text`.
     `metadata`: the names of the fields to filter by, or a function that returns a dict.
     `weight`: the name of a field, a number, or a function that returns 0 to 1.
+    `rescore`: how weight and age change the relevance of its records: "recent" (new records rank
+    higher), "plain" (age does not count), or a `Rescore`. It is saved for all processes; a kind
+    that gives none leaves it as it is saved, at first "plain".
     `load`: for rows that evervec does not own: `id -> text | dict | None` (None: deleted).
     `index_fields`: metadata fields that indexes keep ready for filters: names, or names with their
     types (`{"agent": str, "confidence": float}`). A type not given is the model's, else text.
@@ -56,13 +47,13 @@ class Kind:
     metadata: Iterable[str] | Callable[[Any], Mapping[str, Any]] | None = None
     weight: str | float | Callable[[Any], float] | None = None
     chunker: Chunker | None = None
-    rescore: Rescore = field(default_factory=Rescore)
+    rescore: Rescore | str | None = None
     load: Callable[[str], Any] | None = None
     index_fields: Iterable[str] | Mapping[str, type] | None = None
 
     def __post_init__(self) -> None:
         check_name("kind", self.name)
-        _ = self.field_types
+        _ = self.field_types, self.rescoring
         names = _field_names(self.model)
         if names is None:
             return
@@ -83,6 +74,11 @@ class Kind:
     def field_types(self) -> dict[str, FieldType] | None:
         """The types of `index_fields`; None: it has none."""
         return None if self.index_fields is None else field_types(self.index_fields, self.model)
+
+    @property
+    def rescoring(self) -> Rescore | None:
+        """Its `rescore` by value; None: it gives none."""
+        return None if self.rescore is None else read_rescore(self.rescore)
 
     def spec(self, default: Chunker) -> KindSpec:
         chunker = self.chunker or default

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from evervec.embedding.registry import EmbedderRegistry
 from evervec.errors import (
@@ -68,6 +69,35 @@ def _save_what_fits(
     others = save_each(changes, tenant, kind, fitting) if fitting else iter(())
     for place in range(first, len(drafts)):
         yield error if place in refused else next(others)
+
+
+class Save(NamedTuple):
+    """A record to save together with others."""
+
+    tenant: str
+    kind: str
+    draft: Draft
+
+
+def save_together(
+    asked: Sequence[Save],
+    save: Callable[[str, str, Sequence[Draft]], Iterable[Ticket | EvervecError]],
+) -> list[Ticket | Exception]:
+    """The ticket or error of each record, with one call of `save`, and so one transaction, per
+    tenant and kind. A draft with a condition gets its own transaction, after the drafts before
+    it."""
+    groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+    for place, (tenant, kind, draft) in enumerate(asked):
+        alone = place if draft.if_seq is not None else -1
+        groups[tenant, kind, alone].append(place)
+    answers: dict[int, Ticket | Exception] = {}
+    for (tenant, kind, _), places in groups.items():
+        try:
+            saved = save(tenant, kind, [asked[place].draft for place in places])
+            answers.update(zip(places, saved, strict=True))
+        except Exception as error:  # noqa: BLE001 - fails only this group
+            answers.update((place, error) for place in places if place not in answers)
+    return [answers[place] for place in range(len(asked))]
 
 
 _REFUSED = "the store rejected a value of the record; it was not saved: {}"

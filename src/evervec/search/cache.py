@@ -10,15 +10,16 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from evervec.chunking import Chunker
 from evervec.embedding.registry import Model
 from evervec.model.filters import Conditions, matches
-from evervec.records.kinds import Kind, Rescore
+from evervec.model.ranking import PLAIN, Rescore
 from evervec.stores.base import Store
 from evervec.stores.values import Candidate, Found
 
-Factors = tuple[float, float, float]
-"""a record's strength, the age in seconds that halves it, and when it was updated"""
-_PLAIN = Rescore()
+Factors = tuple[float, float, float, float]
+"""the factor of a record's weight, the age in seconds that halves it, the weight, and when it was
+updated"""
 _MOST_FACTORS = 100_000
 _MOST_CHARACTERS = 16_000_000
 _FIRST_PORTION = 16
@@ -33,8 +34,17 @@ class Serving(NamedTuple):
     version: int
     name: str
     model: Model
-    whole: int
-    """number of bytes up to which a text is certainly one chunk"""
+    chunker: Chunker | None
+    """None: this process lacks its code"""
+
+    @property
+    def whole(self) -> int:
+        """Number of bytes up to which a text is certainly one chunk."""
+        return getattr(self.chunker, "whole", 0)
+
+    @property
+    def dimensions(self) -> int:
+        return self.model.spec.dimensions
 
 
 class Scope(NamedTuple):
@@ -70,16 +80,21 @@ class SearchCache:
     """What is cached for one mark of the store."""
 
     def __init__(
-        self, store: Store, tenant: str, kinds: Mapping[str, Kind], mark: int, all: list[Serving]
+        self,
+        store: Store,
+        tenant: str,
+        rescores: Mapping[str, Rescore],
+        mark: int,
+        all: list[Serving],
     ) -> None:
         self.mark = mark
         self._store = store
         self._tenant = tenant
-        self._kinds = kinds
+        self._rescores = rescores
         self._whole = {s.kind: s.whole for s in all}
         self._all = _scope(all)
         self._factors: dict[int, Factors | None] = {}
-        self._alike: dict[tuple[str, float], tuple[float, float]] = {}
+        self._alike: dict[tuple[str, float], tuple[float, float, float]] = {}
         self._read: dict[int, Read | None] = {}
         self._characters = 0
 
@@ -87,10 +102,13 @@ class SearchCache:
     def is_full(self) -> bool:
         return len(self._factors) > _MOST_FACTORS or self._characters > _MOST_CHARACTERS
 
-    def scope(self, kind: str | None) -> Scope:
-        if kind is None:
+    def scope(self, kinds: Sequence[str] | None) -> Scope:
+        if kinds is None:
             return self._all
-        return _scope([s for s in self._all.serving if s.kind == kind])
+        return _scope([s for s in self._all.serving if s.kind in kinds])
+
+    def rescore_of(self, kind: str) -> Rescore:
+        return self._rescores.get(kind, PLAIN)
 
     def factors(self, records: Iterable[int]) -> list[Factors | None]:
         """The parts of the records' relevance that do not depend on the query; None for a record
@@ -110,10 +128,10 @@ class SearchCache:
         alike = (candidate.kind, candidate.weight)
         # most records share these numbers: reading one shared object is faster
         if alike not in self._alike:
-            kind = self._kinds.get(candidate.kind)
-            rescore = kind.rescore if kind else _PLAIN
-            strength = rescore.base + rescore.gain * candidate.weight
-            self._alike[alike] = (strength, rescore.days * 86400)
+            rescore = self.rescore_of(candidate.kind)
+            self._alike[alike] = (
+                rescore.strength(candidate.weight), rescore.decay, candidate.weight,
+            )  # fmt: skip
         return (*self._alike[alike], candidate.updated_at)
 
     def read(self, records: Sequence[int]) -> Iterator[Read | None]:

@@ -31,14 +31,15 @@ from evervec.server.routes import (
     records,
     search,
     tenants,
+    vectors,
     versions,
 )
 from evervec.server.routes.health import Counts
 from evervec.server.service import Service
 
 _ROUTERS = (
-    batch, chosen, records, search, jobs, queue, tenants, versions, health, internal, keys,
-    docs,
+    batch, chosen, records, search, vectors, jobs, queue, tenants, versions, health, internal,
+    keys, docs,
 )  # fmt: skip
 """in this order, so that `/v1/records/batch` is not taken for a record"""
 _DIRECT = (records.router, search.router)

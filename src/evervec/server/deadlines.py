@@ -51,6 +51,12 @@ def current_call() -> Call | None:
     return _call.get()
 
 
+async def within_request(future: asyncio.Future[T], withdraw: Callable[[], bool]) -> T:
+    """The result of a thread, within the deadline of the current request."""
+    call = current_call()
+    return await (future if call is None else call.outcome(future, withdraw))
+
+
 class Call:
     """A request in progress."""
 

@@ -12,8 +12,8 @@ import contextvars
 import logging
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -22,9 +22,10 @@ from evervec.errors import DeadlineExceeded, EvervecError
 from evervec.facade import Evervec
 from evervec.model.deadlines import bounded, deadline
 from evervec.model.jobs import Status, Ticket
-from evervec.records.writer import save_each
-from evervec.server.batcher import Batcher
-from evervec.server.deadlines import STOPPING, Call, Revocations, current_call
+from evervec.records.writer import Save, save_each, save_together
+from evervec.runtime.batcher import Batcher
+from evervec.runtime.loops import resolve, resolve_in
+from evervec.server.deadlines import STOPPING, Call, Revocations, current_call, within_request
 from evervec.server.fair_pool import FairPool
 from evervec.server.idempotency import IdempotencyKeys
 from evervec.server.keys import TOKENS_COUNTED, Key, Keys
@@ -45,14 +46,6 @@ _PUSHED = ""
 """used as tenant for pushed jobs; no tenant has this name"""
 _SAVE_USES_SECONDS = 30.0
 _PURGE_SECONDS = 3600.0
-
-
-class Save(NamedTuple):
-    """A record to save in a group."""
-
-    tenant: str
-    kind: str
-    draft: Draft
 
 
 class Waited(NamedTuple):
@@ -77,11 +70,11 @@ class Service:
         """requests in progress"""
         self.in_progress: Counter[str] = Counter()
         """their number by tenant"""
-        self.save = Batcher("save", self._save_all)
-        self.audit = Batcher("audit", self._note_all)
+        self.save = Batcher("save", self._save_all, outcome=within_request)
+        self.audit = Batcher("audit", self._note_all, outcome=within_request)
         self.revocations = Revocations(self.keys, self.calls)
-        self._find_key = Batcher("keys", self._find_all)
-        self._settled = Batcher("settled", self._settled_all)
+        self._find_key = Batcher("keys", self._find_all, outcome=within_request)
+        self._settled = Batcher("settled", self._settled_all, outcome=within_request)
         self.pool = FairPool(ev.settings.server_threads, ev.settings.server_tenant_threads)
         self._own_pool = FairPool(_OWN_THREADS, _OWN_THREADS, "evervec-service")
         self._views: dict[str, Evervec] = {}
@@ -122,41 +115,28 @@ class Service:
         future: asyncio.Future[T] = loop.create_future()
 
         def work() -> None:
+            answer: Any
             try:
                 with bounded(None if call is None else call.deadline):
                     answer = do()
             except BaseException as error:  # noqa: BLE001 - passed on to the request
-                resolve(future.set_exception, error)
-            else:
-                resolve(future.set_result, answer)
-
-        def resolve(set_it: Callable[[Any], None], value: Any) -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(_resolve, future, set_it, value)
+                answer = error
+            resolve_in(loop, future, answer)
 
         turn = pool.submit(tenant, partial(here.run, work))
         return await (future if call is None else call.outcome(future, lambda: pool.withdraw(turn)))
 
     # saving
     def _save_all(self, asked: Sequence[Save]) -> list[Ticket | Exception]:
-        """Save in one transaction per tenant and kind; only a draft that the store rejects fails.
-        A draft with a condition gets its own transaction, after the drafts before it."""
-        groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
-        for place, (tenant, kind, draft) in enumerate(asked):
-            alone = place if draft.if_seq is not None else -1
-            groups[tenant, kind, alone].append(place)
-        answers: dict[int, Ticket | Exception] = {}
-        for (tenant, kind, _), places in groups.items():
-            drafts = [asked[place].draft for place in places]
-            try:
-                with deadline(self.ev.settings.server_seconds):
-                    self.ev.tables.check_writable(kind)
-                    saved = save_each(self.ev.store.changes, tenant, kind, drafts)
-                    answers.update(zip(places, saved, strict=True))
-                    self._note_quotas(tenant)
-            except Exception as error:  # noqa: BLE001 - fails only this group
-                answers.update((place, error) for place in places if place not in answers)
-        return [answers[place] for place in range(len(asked))]
+        return save_together(asked, self._save_group)
+
+    def _save_group(
+        self, tenant: str, kind: str, drafts: Sequence[Draft]
+    ) -> Iterator[Ticket | EvervecError]:
+        with deadline(self.ev.settings.server_seconds):
+            self.ev.tables.check_writable(kind)
+            yield from save_each(self.ev.store.changes, tenant, kind, drafts)
+            self._note_quotas(tenant)
 
     def has_quotas(self, tenant: str) -> bool:
         """Whether the tenant has a quota other than that of kinds, as of its last save."""
@@ -221,10 +201,7 @@ class Service:
         except Exception as error:  # noqa: BLE001 - passed on to the requests
             keys = [error] * len(asked)
         for (_, future), key in zip(asked, keys, strict=True):
-            if isinstance(key, Exception):
-                _resolve(future, future.set_exception, key)
-            else:
-                _resolve(future, future.set_result, key)
+            resolve(future, key)
 
     def _find_all(self, texts: Sequence[str]) -> list[Key | None]:
         found = self.keys.check(set(texts))
@@ -279,8 +256,3 @@ class Service:
         with suppress(EvervecError):
             self.save_key_uses()
         self.limiter.close()
-
-
-def _resolve(future: asyncio.Future[Any], set_it: Callable[[Any], None], value: Any) -> None:
-    if not future.done():  # else its request has ended
-        set_it(value)

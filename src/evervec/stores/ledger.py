@@ -17,15 +17,15 @@ def pack_chunks(chunks: Sequence[Chunk]) -> bytes:
     return b"".join(_CHUNK.pack(*chunk) for chunk in chunks)
 
 
-def find_chunk(entry: bytes, wanted: bytes) -> tuple[int, int] | None:
-    """Start and end of the chunk with a hash, without unpacking the others."""
+def find_chunk(entry: bytes, wanted: bytes) -> tuple[int, int, int] | None:
+    """Position, start and end of the chunk with a hash, without unpacking the others."""
     at = entry.find(wanted)
     while at >= 0 and at % 24:  # skip a match that is not at the start of a chunk
         at = entry.find(wanted, at + 1)
     if at < 0:
         return None
     _, start, end = _CHUNK.unpack_from(entry, at)
-    return start, end
+    return at // 24, start, end
 
 
 def unpack_chunks(entry: bytes | None) -> tuple[Chunk, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from evervec.model.jobs import Job, Op, Status
+from evervec.model.ranking import PLAIN, Rescore
 from evervec.model.records import Change, Chunk, ModelSpec
 
 
@@ -62,6 +63,8 @@ class Collection:
     cut_since: int
     """the value of the store's counter when `chunker` last changed"""
     spec: ModelSpec | None
+    rescore: Rescore = PLAIN
+    """of its kind"""
 
 
 @dataclass(slots=True)
@@ -165,6 +168,17 @@ class Found:
     text: str
     metadata: str
     """JSON"""
+    seq: int = 0
+
+
+class LedgerEntry(NamedTuple):
+    """The chunks of a live record that the index holds."""
+
+    record: int
+    id: str
+    chunks: tuple[Chunk, ...]
+    current: bool
+    """they are of the record's latest change"""
 
 
 class Digest(NamedTuple):
@@ -173,6 +187,7 @@ class Digest(NamedTuple):
     hash: bytes | None
     metadata: str
     weight: float
+    updated_at: float
     busy: bool
     """an open job will bring it up to date"""
 

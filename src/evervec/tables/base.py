@@ -18,7 +18,7 @@ from evervec.errors import EvervecError, InvalidArgument, InvalidRecord
 from evervec.records.drafts import check_name, make_draft, record_id
 from evervec.settings import Settings
 from evervec.stores.values import Draft
-from evervec.tables.values import as_json, as_words
+from evervec.tables.values import as_json, as_moment, as_words
 
 UNFIT = (InvalidRecord, ValueError, LookupError, AttributeError, ArithmeticError, TypeError)
 """the errors of a row that cannot be a record"""
@@ -54,6 +54,8 @@ class Attachment:
     title: str | None = None
     metadata: tuple[str, ...] = ()
     weight: str | None = None
+    updated_at: str | None = None
+    """the column with the time of a row's last change; None: when a worker reads the change"""
     tenant: str | None = None
     """the column with a row's tenant; None: all rows belong to `owner`"""
     owner: str = "default"
@@ -67,7 +69,9 @@ class Attachment:
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns that are used, each once: the key first."""
-        single = [c for c in (self.title, self.weight, self.tenant) if c is not None]
+        single = [
+            c for c in (self.title, self.weight, self.updated_at, self.tenant) if c is not None
+        ]
         return tuple(dict.fromkeys([*self.key, *self.text, *self.metadata, *single]))
 
     @property
@@ -141,6 +145,7 @@ class Attachment:
                 "title": as_words(values[self.title]) if self.title else None,
                 "metadata": {column: as_json(values[column]) for column in self.metadata},
                 "weight": None if weight is None else min(1.0, max(0.0, float(weight))),
+                "updated_at": as_moment(values[self.updated_at]) if self.updated_at else None,
             },
             settings,
         )
@@ -155,6 +160,7 @@ def attachment(
     *,
     title: str | None = None,
     weight: str | None = None,
+    updated_at: str | None = None,
     tenant: str | None = None,
     owner: str = "default",
 ) -> Attachment:
@@ -168,7 +174,17 @@ def attachment(
     if not key or not columns:
         raise InvalidArgument("attach needs at least one column for id and one for text")
     return Attachment(
-        table, kind, key, columns, template, title, tuple(metadata), weight, tenant, owner
+        table,
+        kind,
+        key,
+        columns,
+        template,
+        title,
+        tuple(metadata),
+        weight,
+        updated_at,
+        tenant,
+        owner,
     )
 
 

@@ -159,6 +159,6 @@ class _Comparison:
             for id, d in drafts.items()
             if id in known
             and not known[id].busy
-            and known[id][:3] != (d.hash, d.metadata, d.weight)
+            and known[id] != (d.hash, d.metadata, d.weight, d.updated_at or known[id].updated_at, 0)
         ]
         return lost, old

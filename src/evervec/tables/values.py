@@ -48,6 +48,19 @@ def as_json(value: Any) -> Any:
     return _clean(str(value))
 
 
+def as_moment(value: Any) -> datetime | float | None:
+    """A column's value as a time: a date or timestamp, seconds since the epoch, or one of them as
+    text; a time without a time zone counts as UTC."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            value = datetime.fromisoformat(value.strip())
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    return float(value) if isinstance(value, Decimal) else value
+
+
 def as_valid(value: Any) -> Any:
     """The value itself; in a text that is not valid UTF-8, the invalid parts are replaced."""
     if not isinstance(value, str) or value.isascii():

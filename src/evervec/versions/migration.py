@@ -46,16 +46,23 @@ class Migration:
             status = self.status()
             if progress is not None:
                 progress(status)
-            if status.over or (status.settled and not status.awaits_switch):
+            if status.ends_wait:
                 return status
             left = 1.0 if deadline is None else deadline - time.monotonic()
             if left <= 0:
-                raise WaitTimeout(
-                    f"{self.version} lacks {status.behind or 'some'} records after {timeout:g} s; "
-                    "it continues in the background: check that a worker with this model is running"
-                )
-            poll = self._all.settings.poll_seconds or self._store.poll_seconds
-            self._store.wait(seen, min(left, poll))
+                raise self.timed_out(status, timeout)
+            self._store.wait(seen, min(left, self.poll_seconds))
+
+    @property
+    def poll_seconds(self) -> float:
+        return self._all.settings.poll_seconds or self._store.poll_seconds
+
+    def timed_out(self, status: MigrationStatus, timeout: float | None) -> WaitTimeout:
+        """The error of a wait that took too long."""
+        return WaitTimeout(
+            f"{self.version} lacks {status.behind or 'some'} records after {timeout:g} s; "
+            "it continues in the background: check that a worker with this model is running"
+        )
 
     def compare(self, queries: Iterable[str] | None = None, k: int = 10) -> Comparison:
         """Compare the new version's results with the old one's: the share of the best `k` that both

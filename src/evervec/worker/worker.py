@@ -18,8 +18,8 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 
 from evervec.embedders.base import describe
@@ -101,6 +101,12 @@ class Worker:
 
     def run_until_signalled(self) -> None:
         """Process jobs until SIGTERM or SIGINT, then drain; a second signal stops at once."""
+        with self.stopped_by_signals():
+            self.run()
+
+    @contextmanager
+    def stopped_by_signals(self) -> Iterator[None]:
+        """Inside the block, SIGTERM and SIGINT stop the worker; only in the main thread."""
         signals: list[int] = []
 
         def end(number: int, frame: object) -> None:
@@ -109,7 +115,7 @@ class Worker:
             start("evervec-stop", self.stop, None if len(signals) == 1 else 0.0)
 
         with handling_signals(end):
-            self.run()
+            yield
 
     def stop(self, drain_seconds: float | None = None) -> None:
         """Stop claiming; finish claimed jobs within the deadline, and release the rest."""

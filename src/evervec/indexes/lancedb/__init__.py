@@ -8,7 +8,7 @@ from collections.abc import Sequence, Set
 from typing import Any
 
 from evervec.errors import WrongCollection
-from evervec.indexes.base import Held, Matches, Query, Stray, by_version
+from evervec.indexes.base import Held, Matches, Query, StoredVector, Stray, by_version
 from evervec.indexes.lancedb.filters import numbers
 from evervec.indexes.lancedb.head import Head
 from evervec.indexes.lancedb.table import Table, table_names
@@ -57,6 +57,10 @@ class LanceIndex:
     def search(self, query: Query) -> Matches:
         table = self._table(query.version)
         return table.search(query) if table else Matches()
+
+    def vectors(self, version: int, records: Sequence[int]) -> dict[int, list[StoredVector]]:
+        table = self._table(version)
+        return table.vectors(records) if table and records else {}
 
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
         table = self._table(version)

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evervec.indexes.base import Held, Match, Matches, Query
+from evervec.indexes.base import Held, Match, Matches, Query, StoredVector
 from evervec.indexes.lancedb.filters import (
     clause,
     leaves_out_tombstones,
@@ -90,6 +90,16 @@ class Table:
                 exact = True  # the ANN index searched too few of its partitions
             else:
                 wanted *= 4
+
+    def vectors(self, records: Sequence[int]) -> dict[int, list[StoredVector]]:
+        where = f"removed_at is null and record in ({numbers(records)})"
+        columns = ["record", "hash", "position", "vector"]
+        rows = self._reader.read(lambda t: _rows(t, where, columns))
+        found: dict[int, list[StoredVector]] = defaultdict(list)
+        for row in sorted(rows, key=lambda row: row["position"]):
+            point = StoredVector(row["hash"], row["position"], row["vector"])
+            found[row["record"]].append(point)
+        return dict(found)
 
     def held(self, tenant: str | None, after: int, upto: int | None) -> list[Held]:
         where = f"removed_at is null and record > {after}"

@@ -17,11 +17,20 @@ from typing import Any
 import psycopg
 
 from evervec.errors import EvervecError, IndexUnavailable, StoreError
-from evervec.indexes.base import Held, Index, Match, Matches, Query, Stray, by_version
+from evervec.indexes.base import (
+    Held,
+    Index,
+    Match,
+    Matches,
+    Query,
+    StoredVector,
+    Stray,
+    by_version,
+)
 from evervec.indexes.pgvector.fields import FieldIndexes
 from evervec.indexes.pgvector.hnsw import Hnsw, reading
 from evervec.indexes.pgvector.table import SQL, PointsTable, table_name
-from evervec.indexes.pgvector.vectors import pack_vector, pack_vectors, vector_text
+from evervec.indexes.pgvector.vectors import pack_vector, pack_vectors, unpack_vector, vector_text
 from evervec.model.records import Change
 from evervec.settings import Settings
 from evervec.stores.base import Store
@@ -224,6 +233,16 @@ class PgvectorIndex(Index):
         """Build the HNSW index of a collection, see `Hnsw.build`."""
         table = self._table(version, 0)
         return table is not None and self._hnsw.build(table)
+
+    def vectors(self, version: int, records: Sequence[int]) -> dict[int, list[StoredVector]]:
+        table = self._table(version, 0)
+        found: dict[int, list[StoredVector]] = defaultdict(list)
+        if table is not None:
+            with self._handling_dropped_tables(), self._db.reading() as conn:
+                rows = conn.execute(table.sql(SQL.vectors), (list(records),)).fetchall()
+            for record, hash, position, sent in rows:
+                found[record].append(StoredVector(hash, position, unpack_vector(sent)))
+        return dict(found)
 
     # verify
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:

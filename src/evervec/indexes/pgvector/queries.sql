@@ -82,6 +82,12 @@ limit $3
 -- name: among
  and p.record = any ($4::bigint[])
 
+-- name: vectors
+select record, hash, position, vector_send(vector::vector)
+from {points}
+where record = any ($1::bigint[])
+order by record, position
+
 -- name: held
 -- a point is identified by its primary key, record and hash
 select record, tenant, hash, seq, null, abs((vector <#> vector) + 1) < 0.01

@@ -15,6 +15,11 @@ def pack_vector(vector: NDArray[np.float32]) -> Packed:
     return Packed(struct.pack(">hh", len(vector), 0) + vector.astype(">f4").tobytes())
 
 
+def unpack_vector(sent: bytes) -> NDArray[np.float32]:
+    """A vector as `vector_send` gives it."""
+    return np.frombuffer(sent, ">f4", offset=4).astype(np.float32)
+
+
 def vector_text(vector: NDArray[np.float32]) -> str:
     return "[" + ",".join(map(repr, vector.tolist())) + "]"
 

@@ -13,7 +13,16 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from evervec.errors import IndexUnavailable, WrongCollection
-from evervec.indexes.base import Copy, Held, Match, Matches, Query, Stray, by_version
+from evervec.indexes.base import (
+    Copy,
+    Held,
+    Match,
+    Matches,
+    Query,
+    StoredVector,
+    Stray,
+    by_version,
+)
 from evervec.indexes.fields import declared
 from evervec.indexes.qdrant.engine import (
     FIELD_INDEXES,
@@ -111,6 +120,23 @@ class QdrantIndex:
             if len(found) >= query.limit or len(points) < wanted:
                 return found
             wanted *= 4
+
+    def vectors(self, version: int, records: Sequence[int]) -> dict[int, list[StoredVector]]:
+        import numpy as np
+
+        engine, fields = self._engine, ("record", "hash", "position")
+        where = engine.all(
+            engine.any_of("version", [version]),
+            engine.any_of("record", records),
+            engine.empty("removed_at"),
+        )
+        found: dict[int, list[StoredVector]] = defaultdict(list)
+        for point in self._all(version, where, fields, vectors=True):
+            record, hash, position = _values(point, fields, (0, "", 0))
+            if point.vector is not None:
+                vector = np.asarray(point.vector, np.float32)
+                found[record].append(StoredVector(_hash(hash), position, vector))
+        return {record: sorted(points, key=_position) for record, points in found.items()}
 
     # verify and maintenance
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
@@ -230,8 +256,12 @@ class QdrantIndex:
     def _nearest(self, version: int, asked: Nearest) -> Sequence[Found]:
         return self._on(version, lambda name: self._engine.query(name, asked), [])
 
-    def _all(self, version: int, where: Any, fields: Sequence[str]) -> list[Stored]:
-        return self._on(version, lambda name: self._engine.scroll(name, where, fields), [])
+    def _all(
+        self, version: int, where: Any, fields: Sequence[str], *, vectors: bool = False
+    ) -> list[Stored]:
+        return self._on(
+            version, lambda name: self._engine.scroll(name, where, fields, vectors=vectors), []
+        )
 
     def _on(self, version: int, work: Callable[[str], T], otherwise: T, *, make: bool = False) -> T:
         """Work on the collection of a version, with one retry if it turns out to be gone; returns
@@ -321,13 +351,20 @@ def _held(point: Stored) -> Held:
     """A point for `verify`, even if others have changed it: a point without a hash should not
     exist."""
     record, tenant, hash, seq = _values(point, _KNOWN_BY, (0, "", "", 0))
-    try:
-        known = bytes.fromhex(hash)
-    except ValueError:
-        known = b""
     copy = Copy(*_values(point, ("text", "metadata"), ("", {})))
     # its vector is not checked: Qdrant itself normalises it, and enforces its size
-    return Held(record, tenant, known, seq, point.id, copy=copy)
+    return Held(record, tenant, _hash(hash), seq, point.id, copy=copy)
+
+
+def _hash(said: str) -> bytes:
+    try:
+        return bytes.fromhex(said)
+    except ValueError:
+        return b""
+
+
+def _position(point: StoredVector) -> int:
+    return point.position
 
 
 def _of_seq(engine: Engine, seq: int) -> list[Any]:

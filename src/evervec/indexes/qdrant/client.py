@@ -26,6 +26,7 @@ from evervec.indexes.qdrant.engine import (
     NewPoint,
     Shape,
     Stored,
+    plain,
 )
 from evervec.indexes.writer_lock import ThreadLock
 from evervec.model.deadlines import check, current, exceeded
@@ -246,29 +247,31 @@ class ClientEngine:
         self._call(lambda: self._client.batch_update_points(collection, list(changes), wait=True))
 
     def scroll(
-        self, collection: str, where: Any, fields: Sequence[str], limit: int | None = None
+        self,
+        collection: str,
+        where: Any,
+        fields: Sequence[str],
+        limit: int | None = None,
+        *,
+        vectors: bool = False,
     ) -> list[Stored]:
         found: list[Stored] = []
         offset = None
         while True:
-            rows, offset = self._page(collection, where, fields, limit or _PAGE, offset)
-            found += [Stored(str(row.id), row.payload or {}) for row in rows]
+            rows, offset = self._call(
+                lambda: self._client.scroll(
+                    collection,
+                    scroll_filter=where,
+                    limit=limit or _PAGE,
+                    offset=offset,  # noqa: B023 - called at once
+                    with_payload=list(fields),
+                    with_vectors=vectors,
+                    timeout=self._time_left(),
+                )
+            )
+            found += [Stored(str(row.id), row.payload or {}, plain(row.vector)) for row in rows]
             if offset is None or limit:
                 return found
-
-    def _page(
-        self, collection: str, where: Any, fields: Sequence[str], limit: int, offset: Any
-    ) -> tuple[list[Any], Any]:
-        return self._call(
-            lambda: self._client.scroll(
-                collection,
-                scroll_filter=where,
-                limit=limit,
-                offset=offset,
-                with_payload=list(fields),
-                timeout=self._time_left(),
-            )
-        )
 
     def _time_left(self) -> int | None:
         """Whole seconds that the server may take, if a deadline allows less than usual."""

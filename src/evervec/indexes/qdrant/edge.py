@@ -28,6 +28,7 @@ from evervec.indexes.qdrant.engine import (
     NewPoint,
     Shape,
     Stored,
+    plain,
 )
 from evervec.indexes.qdrant.optimizing import Optimizer
 from evervec.indexes.writer_lock import ThreadLock
@@ -239,16 +240,23 @@ class EdgeEngine:
             self._call(lambda: shard.update(change.operation, change.points))  # noqa: B023 - called at once
 
     def scroll(
-        self, collection: str, where: Any, fields: Sequence[str], limit: int | None = None
+        self,
+        collection: str,
+        where: Any,
+        fields: Sequence[str],
+        limit: int | None = None,
+        *,
+        vectors: bool = False,
     ) -> list[Stored]:
         found: list[Stored] = []
         offset = None
         while True:
             request = edge.ScrollRequest(
-                offset=offset, limit=limit or _PAGE, filter=where, with_payload=list(fields)
-            )
+                offset=offset, limit=limit or _PAGE, filter=where, with_payload=list(fields),
+                with_vector=vectors,
+            )  # fmt: skip
             rows, offset = self._ask(collection, lambda shard: shard.scroll(request))  # noqa: B023 - the same
-            found += [Stored(str(row.id), row.payload or {}) for row in rows]
+            found += [Stored(str(row.id), row.payload or {}, plain(row.vector)) for row in rows]
             if offset is None or limit:
                 return found
 

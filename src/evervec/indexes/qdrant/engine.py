@@ -33,10 +33,12 @@ class CollectionGone(IndexUnavailable):
 
 
 class Stored(NamedTuple):
-    """A stored point, without its vector."""
+    """A stored point."""
 
     id: str
     payload: dict[str, Any]
+    vector: Sequence[float] | None = None
+    """if it was requested, and the point has one"""
 
 
 class NewPoint(NamedTuple):
@@ -94,6 +96,12 @@ class Ends(TypedDict, total=False):
     lt: float
     lte: float | None
     """None: no such end"""
+
+
+def plain(vector: Any) -> Sequence[float] | None:
+    """A point's vector as an engine returns it; None: a tombstone's, which has none."""
+    found: Sequence[float] | None = vector if isinstance(vector, list) and vector else None
+    return found
 
 
 class Engine(Protocol):
@@ -161,9 +169,15 @@ class Engine(Protocol):
         """Apply changes in order, in one request; returns when they can be read."""
 
     def scroll(
-        self, collection: str, where: Any, fields: Sequence[str], limit: int | None = None
+        self,
+        collection: str,
+        where: Any,
+        fields: Sequence[str],
+        limit: int | None = None,
+        *,
+        vectors: bool = False,
     ) -> list[Stored]:
-        """All points that pass, or the first `limit`."""
+        """All points that pass, or the first `limit`; with their vectors if `vectors` is set."""
         ...
 
     def query(self, collection: str, asked: Nearest) -> Sequence[Found]:

@@ -20,6 +20,7 @@ from evervec.facade import Evervec
 from evervec.model.jobs import Attempt, Status, Ticket
 from evervec.model.records import Record
 from evervec.records.drafts import HIGHEST_PRIORITY, LONGEST_ID, LONGEST_NAME, OPTIONS, check_name
+from evervec.records.writer import Save
 from evervec.server.access import TENANT, KindReaderView, KindWriterView, View, view_of
 from evervec.server.answers import (
     MOST_AT_ONCE,
@@ -48,7 +49,6 @@ from evervec.server.requests import (
 )
 from evervec.server.router import Routes, described
 from evervec.server.routes.tenants import quota_headers
-from evervec.server.service import Save
 from evervec.settings import Settings
 from evervec.stores.values import Draft
 

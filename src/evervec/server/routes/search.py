@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from evervec.model.explanations import Explanation, MatchedWord
 from evervec.model.jobs import Status, Ticket
-from evervec.model.records import Hit
+from evervec.model.records import Hit, Hits
 from evervec.queue.ticket_waiter import job_failed, timed_out
 from evervec.server.access import TENANT, KindReaderView, View, view_of
 from evervec.server.answers import LONGEST_WAIT, MOST_AT_ONCE, Given, Json, Shown, answer, shows
@@ -31,13 +33,51 @@ class SearchIn(Given):
         }
     )
 
-    query: str = Field(min_length=1)
+    query: str | None = Field(None, min_length=1)
     k: int = Field(10, ge=1, le=MOST_AT_ONCE)
-    kind: str | None = Field(None, min_length=1)
+    vector: list[float] | None = Field(
+        None, min_length=1, description="search by this vector, instead of the query's"
+    )
+    kind: str | list[str] | None = Field(None, min_length=1, description="one or several")
     mode: Literal["hybrid", "semantic", "text"] = "hybrid"
     filter: Json | None = Field(None, examples=[{"topic": "plants", "year": {"gte": 2020}}])
     after: TicketIn | None = Field(None, description="search only when this change is in the index")
     wait: float = Field(5.0, ge=0, le=LONGEST_WAIT, description="seconds to wait for `after`")
+    explain: bool = Field(False, description="say how each relevance was calculated")
+    min_similarity: float | None = Field(None, description="omit hits with a lower cosine")
+    min_relevance: float | None = Field(None, description="omit hits with a lower relevance")
+    offset: int = Field(0, ge=0, le=MOST_AT_ONCE, description="skip so many hits")
+    group_by: str | None = Field(
+        None, min_length=1, description="a metadata field: `k` hits for each of its values"
+    )
+    groups: int = Field(10, ge=1, le=MOST_AT_ONCE, description="at most so many values")
+    diversity: float | None = Field(
+        None, ge=0, le=1, description="how much hits should differ from each other"
+    )
+    fields: list[Literal["title", "text", "metadata"]] | None = Field(
+        None, description="the parts of a hit to return; all if not given"
+    )
+
+
+class SimilarIn(Given):
+    """A record to which others are similar."""
+
+    kind: str = Field(min_length=1)
+    id: str = Field(min_length=1)
+    k: int = Field(10, ge=1, le=MOST_AT_ONCE)
+    filter: Json | None = None
+    min_similarity: float | None = Field(None, description="omit hits with a lower cosine")
+    explain: bool = Field(False, description="say how each relevance was calculated")
+
+
+@shows(MatchedWord)
+class MatchedWordOut(Shown):
+    """A word of the query in a hit's text."""
+
+
+@shows(Explanation)
+class ExplanationOut(Shown):
+    """How the relevance of a hit was calculated."""
 
 
 @shows(Hit, "row")
@@ -70,12 +110,23 @@ async def search(request: Request) -> Response:
     view = view_of(request, request.query_params.get("tenant"), by_kind=True)
     check_media_type(request)
     body = SearchIn.model_validate(await CheckedRequest(request.scope, request.receive).json())
+    for kind in body.kind if isinstance(body.kind, list) else [body.kind]:
+        view.check_kind(kind)
+    asked = dict(body)
+    after, wait = asked.pop("after"), asked.pop("wait")
+    if after is not None:
+        await _settled(view, after, wait)
+    return _found(await view.run(partial(view.ev.search, **asked)))
+
+
+@router.on("POST /v1/similar", "Find similar records", HitsOut, 415)
+async def similar(view: KindReaderView, body: SimilarIn) -> Response:
+    """The records of the same kind that are nearest to a record by their vectors."""
     view.check_kind(body.kind)
-    if body.after is not None:
-        await _settled(view, body.after, body.wait)
-    hits = await view.run(
-        view.ev.search, body.query, body.k, kind=body.kind, mode=body.mode, filter=body.filter
-    )
+    return _found(await view.run(partial(view.ev.similar, **dict(body))))
+
+
+def _found(hits: Hits) -> Response:
     return answer(HitsOut, {"hits": list(hits), "via": hits.via, "version": hits.version})
 
 

@@ -8,7 +8,15 @@ from typing import Any, Protocol
 from evervec.model.filters import Conditions
 from evervec.model.jobs import EnqueueResult, Ticket
 from evervec.model.records import Record
-from evervec.stores.values import Candidate, Digest, Draft, Expected, Found, Typed
+from evervec.stores.values import (
+    Candidate,
+    Digest,
+    Draft,
+    Expected,
+    Found,
+    LedgerEntry,
+    Typed,
+)
 
 
 class Changes(Protocol):
@@ -98,6 +106,11 @@ class Records(Protocol):
 
     def ledgers(self, records: Sequence[int], versions: Sequence[int]) -> dict[int, bytes]:
         """Packed chunks of those records whose vectors match their current text."""
+
+    def entries(
+        self, tenant: str, kind: str, ids: Sequence[str], version: int
+    ) -> list[LedgerEntry]:
+        """The ledger entries in one version of those records that are live."""
 
     def digests(self, tenant: str, kind: str, ids: Sequence[str]) -> dict[str, Digest]:
         """Digests of those records that are live or have an open job."""

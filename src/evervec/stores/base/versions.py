@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from evervec.model.ranking import Rescore
 from evervec.model.records import ModelSpec, Version
 from evervec.stores.values import Collection, Holding, KindSpec, Progress
 
@@ -32,6 +33,9 @@ class Versions(Protocol):
 
     def describe(self, ways: Mapping[int, KindSpec]) -> None:
         """Save, by version, how texts are split into chunks."""
+
+    def set_rescore(self, kind: str, rescore: Rescore) -> None:
+        """Save how weight and age change the relevance of a kind's records."""
 
     def begin(self, model: ModelSpec, kinds: Sequence[str]) -> None:
         """Create a second version of each kind. It is built beside the serving version; from now

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from evervec.stores.duckdb.connections import Connections
 from evervec.stores.duckdb.filters import Filter
-from evervec.stores.duckdb.stems import Stems
 from evervec.stores.named import FOR_UPDATE, Column, Queries, expand_rows
 from evervec.stores.sql import engine
 from evervec.stores.sql.engine import Connection
+from evervec.stores.sql.stems import Stems
 from evervec.stores.sql.words import fold
 
 

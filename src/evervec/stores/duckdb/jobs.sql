@@ -3,8 +3,9 @@
 -- name: versions_stamp
 -- there are no triggers to change a number
 select coalesce(bit_xor(hash(
-    version, kind, state, chunker, app, cut_since, name, provider, model, dimensions)), 0)
-from evervec_versions
+    v.version, v.kind, v.state, v.chunker, v.app, v.cut_since, v.name, v.provider, v.model,
+    v.dimensions, k.base, k.gain, k.days)), 0)
+from evervec_versions as v left join evervec_kinds as k on k.kind = v.kind
 
 -- name: finish_untouched
 -- jobs that did not change since their claim

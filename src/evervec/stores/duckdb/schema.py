@@ -8,7 +8,7 @@ from evervec.stores.duckdb.connections import Connections
 from evervec.stores.sql.schema import Schema
 
 _KEYED = re.compile(
-    r"create table evervec_(records|jobs|pauses|sketches|notes|locks|spend|workers|asked) "
+    r"create table evervec_(records|jobs|kinds|pauses|sketches|notes|locks|spend|workers|asked) "
 )
 """the tables whose keys two transactions could else insert at the same time, and small ones"""
 

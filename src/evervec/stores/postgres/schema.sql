@@ -39,7 +39,8 @@ return case when body is null then null else
     || setweight(to_tsvector('evervec.words'::regconfig, body), 'B')
 end;
 
--- A random number that changes with any change of versions except the time of their last write.
+-- A random number that changes with any change of a kind's rescoring or of versions, except the time
+-- of their last write.
 -- Caches of the versions compare it. (A sequence would repeat its numbers after a restore.)
 insert into evervec.meta (key, value) values ('versions', 0);
 
@@ -57,6 +58,9 @@ $$;
 create unique index versions_serving on evervec.versions (kind) where state = 'serving';
 
 create trigger note_added_or_dropped after insert or delete on evervec.versions
+for each row execute function evervec.note_versions();
+
+create trigger note_kinds after insert or update on evervec.kinds
 for each row execute function evervec.note_versions();
 
 create trigger note_changed

@@ -11,6 +11,7 @@ from collections.abc import Collection as Some
 from collections.abc import Hashable, Iterable, Set
 from typing import Any
 
+from evervec.model.ranking import PLAIN, Rescore
 from evervec.model.records import ModelSpec
 from evervec.stores.values import Collection
 
@@ -32,8 +33,10 @@ class Catalogue:
             Collection(
                 version, kind, state, chunker, bool(app), cut_since,
                 ModelSpec(name, provider, model, dimensions) if name else None,
+                PLAIN if base is None else Rescore(base, gain, days),
             )
-            for version, kind, state, chunker, app, cut_since, name, provider, model, dimensions
+            for version, kind, state, chunker, app, cut_since, name, provider, model, dimensions,
+                base, gain, days
             in rows
         ]  # fmt: skip
         self.names = VersionNames(

@@ -2,9 +2,10 @@
 -- For all stores; `named.py` says in which form.
 
 -- name: collections
-select version, kind, state, chunker, app, cut_since, name, provider, model, dimensions
-from evervec_versions
-order by version
+select v.version, v.kind, v.state, v.chunker, v.app, v.cut_since, v.name, v.provider, v.model,
+       v.dimensions, k.base, k.gain, k.days
+from evervec_versions as v left join evervec_kinds as k on k.kind = v.kind
+order by v.version
 
 -- name: need_app
 update evervec_versions set app = 1 where kind = $1 and app = 0

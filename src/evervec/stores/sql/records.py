@@ -15,7 +15,7 @@ from evervec.model.records import Record
 from evervec.stores.ledger import unpack_chunks
 from evervec.stores.sql.engine import Part
 from evervec.stores.sql.words import part_of_text, terms
-from evervec.stores.values import Candidate, Digest, Expected, Found, Typed
+from evervec.stores.values import Candidate, Digest, Expected, Found, LedgerEntry, Typed
 
 Scores = list[tuple[int, float]]
 """records with their scores, best first"""
@@ -103,6 +103,15 @@ class Records(Part):
         listed = self.engine.listed
         return dict(self.read(self.sql.ledgers, listed(records), listed(versions)))
 
+    def entries(
+        self, tenant: str, kind: str, ids: Sequence[str], version: int
+    ) -> list[LedgerEntry]:
+        rows = self.read(self.sql.entries, tenant, kind, self.engine.listed(ids), version)
+        return [
+            LedgerEntry(record, id, unpack_chunks(chunks), bool(current))
+            for record, id, chunks, current in rows
+        ]
+
     def found(self, records: Sequence[int]) -> dict[int, Found]:
         rows = self.read(self.sql.found, self.engine.listed(records))
         return {found.record: found for found in starmap(Found, rows)}
@@ -111,8 +120,8 @@ class Records(Part):
     def digests(self, tenant: str, kind: str, ids: Sequence[str]) -> dict[str, Digest]:
         rows = self.read(self.sql.digests, tenant, kind, self.engine.listed(ids))
         return {
-            id: Digest(hash, metadata, weight, bool(busy))
-            for id, state, hash, metadata, weight, busy in rows
+            id: Digest(hash, metadata, weight, updated_at, bool(busy))
+            for id, state, hash, metadata, weight, updated_at, busy in rows
             if state == "live" or busy
         }
 

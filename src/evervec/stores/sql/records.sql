@@ -159,7 +159,7 @@ from evervec_records as r
 where r.record in list($1) and r.tenant = $2 and r.state = 'live'
 
 -- name: found
-select r.record, r.kind, r.id, r.title, r.text, r.metadata
+select r.record, r.kind, r.id, r.title, r.text, r.metadata, r.seq
 from evervec_records as r
 where r.record in list($1) and r.state = 'live'
 
@@ -168,6 +168,12 @@ select r.record, l.chunks
 from evervec_records as r
 join evervec_ledger as l on l.record = r.record and l.version in list($2) and l.seq >= r.seq
 where r.record in list($1)
+
+-- name: entries
+select r.record, r.id, l.chunks, l.seq >= r.seq as current
+from evervec_records as r
+join evervec_ledger as l on l.record = r.record and l.version = $4
+where r.tenant = $1 and r.kind = $2 and r.id in texts($3) and r.state = 'live'
 
 -- name: contains_text
 select r.record, 1.0::double from evervec_records as r

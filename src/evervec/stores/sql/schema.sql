@@ -113,6 +113,14 @@ create table evervec_versions (
     unique (kind, name)
 ) with (fillfactor = 50);
 
+-- how weight and age change the relevance of a kind's records, if the kind says so
+create table evervec_kinds (
+    kind text primary key,
+    base double not null,
+    gain double not null,
+    days double                     -- null: age does not count
+);
+
 -- the chunks of each record in the index: one packed row for each record, not one for each chunk
 create table evervec_ledger (
     record bigint not null,

@@ -84,7 +84,7 @@ set last_used_at = case when last_used_at > $1 then last_used_at else $1 end
 where id = $2
 
 -- name: digests
-select r.id, r.state, r.hash, r.metadata, r.weight,
+select r.id, r.state, r.hash, r.metadata, r.weight, r.updated_at,
        exists (select 1 from evervec_jobs as j
                where j.record = r.record and j.status in ('pending', 'processing')) as busy
 from evervec_records as r

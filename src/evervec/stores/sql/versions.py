@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from evervec.model.basics import as_datetime
+from evervec.model.ranking import Rescore
 from evervec.model.records import ModelSpec, Version
 from evervec.stores.sql.engine import Connection, Engine, Part
 from evervec.stores.sql.job_rows import JobValues
@@ -63,6 +64,14 @@ class Versions(Part):
                 self.sql.describe_version,
                 [(way.chunker, now, int(way.app), version) for version, way in ways.items()],
             )
+
+    def set_rescore(self, kind: str, rescore: Rescore) -> None:
+        given = (rescore.base, rescore.gain, rescore.days)
+        if given in self.read(self.sql.rescore_of, kind):
+            return
+        with self.db.writing(durable=True) as conn:
+            conn.execute(self.sql.set_rescore, (kind, *given))
+            self.engine.touch(conn)
 
     # migration to another model
     def begin(self, model: ModelSpec, kinds: Sequence[str]) -> None:

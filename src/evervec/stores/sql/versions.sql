@@ -1,6 +1,14 @@
 -- Embedding versions.
 -- For all stores; `named.py` says in which form.
 
+-- name: rescore_of
+select base, gain, days from evervec_kinds where kind = $1
+
+-- name: set_rescore
+insert into evervec_kinds (kind, base, gain, days) values ($1, $2, $3, $4)
+on conflict (kind) do update
+    set base = excluded.base, gain = excluded.gain, days = excluded.days
+
 -- name: adopt
 update evervec_versions set name = $1, provider = $2, model = $3, dimensions = $4
 where name = ''

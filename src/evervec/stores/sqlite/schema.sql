@@ -117,10 +117,17 @@ create trigger evervec_chunks_dropped after delete on evervec_ledger begin
         and tenant = (select tenant from evervec_records where record = old.record);
 end;
 
--- A number that differs after any change of versions, so that processes refresh their caches.
+-- A number that differs after any change of versions or of a kind's rescoring, so that processes
+-- refresh their caches.
 -- Changes of `last_sync_at` do not count.
 insert into evervec_meta (key, value) values ('versions', 0);
 create trigger evervec_versions_added after insert on evervec_versions begin
+    update evervec_meta set value = random() where key = 'versions';
+end;
+create trigger evervec_kinds_added after insert on evervec_kinds begin
+    update evervec_meta set value = random() where key = 'versions';
+end;
+create trigger evervec_kinds_changed after update on evervec_kinds begin
     update evervec_meta set value = random() where key = 'versions';
 end;
 create trigger evervec_versions_dropped after delete on evervec_versions begin

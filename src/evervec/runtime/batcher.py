@@ -1,7 +1,7 @@
-"""Groups calls of many requests into one: while a call runs, the next ones are collected.
+"""Groups calls of many tasks into one: while a call runs, the next ones are collected.
 
 A commit that is synced to disk takes milliseconds, whether it saves one record or a hundred. So
-requests that arrive meanwhile share the next call. There is no added delay: if no call is running,
+tasks that ask meanwhile share the next call. There is no added delay: if no call is running,
 a call starts at once.
 """
 
@@ -12,17 +12,17 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-from evervec.server.deadlines import current_call
+from evervec.runtime.loops import Outcome, outcome, resolve
 
 _PATIENCE = 1.0
 """seconds that `close` waits for a running call"""
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
-Group = list[tuple[Asked, asyncio.Future[Answer]]]
 
 
 class Batcher(Generic[Asked, Answer]):
@@ -38,37 +38,37 @@ class Batcher(Generic[Asked, Answer]):
         name: str,
         do: Callable[[Sequence[Asked]], Sequence[Answer] | Sequence[Answer | Exception]],
         most: int = 256,
+        outcome: Outcome = outcome,
     ) -> None:
+        """`outcome`: how callers await their results."""
         self._do = do
+        self._outcome = outcome
         self._most = most
-        self._waiting: Group[Asked, Answer] = []
+        self._waiting: dict[asyncio.Future[Answer], Asked] = {}
         self._under_way = False
         self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=f"evervec-{name}", daemon=True)
         self._thread.start()
 
     async def __call__(self, asked: Asked) -> Answer:
-        """The result, within the deadline of the calling request."""
+        """The result for one item."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
-        entry = (asked, answer)
-        self._waiting.append(entry)
+        self._waiting[answer] = asked
         if not self._under_way:
             self._go(loop)
-        call = current_call()
-        return await (answer if call is None else call.outcome(answer, partial(self._leave, entry)))
+        return await self._outcome(answer, partial(self._leave, answer))
 
-    def _leave(self, entry: tuple[Asked, asyncio.Future[Answer]]) -> bool:
+    def _leave(self, answer: asyncio.Future[Answer]) -> bool:
         """Withdraw an item that has not begun."""
-        waits = entry in self._waiting
-        if waits:
-            self._waiting.remove(entry)
+        waits = answer in self._waiting
+        self._waiting.pop(answer, None)
         return waits
 
     def _go(self, loop: asyncio.AbstractEventLoop) -> None:
         """Pass the waiting items to the thread, up to `most`."""
-        group, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-        questions = [asked for asked, _ in group]
+        group = list(islice(self._waiting, self._most))
+        questions = [self._waiting.pop(answer) for answer in group]
 
         def work() -> None:
             answers: Sequence[Answer | Exception]
@@ -85,19 +85,14 @@ class Batcher(Generic[Asked, Answer]):
     def _answer(
         self,
         loop: asyncio.AbstractEventLoop,
-        group: Group[Asked, Answer],
+        group: Sequence[asyncio.Future[Answer]],
         answers: Sequence[Answer | Exception],
     ) -> None:
         self._under_way = False
         if self._waiting:
             self._go(loop)
-        for (_, future), answer in zip(group, answers, strict=True):
-            if future.done():  # its request has ended
-                continue
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
+        for future, answer in zip(group, answers, strict=True):
+            resolve(future, answer)
 
     def _work(self) -> None:
         while work := self._orders.get():

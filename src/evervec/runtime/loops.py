@@ -1,0 +1,167 @@
+"""What an event loop asks of threads: blocking calls whose results its tasks await."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, Generic, Protocol, TypeVar
+
+from evervec.runtime.threads import start
+
+T = TypeVar("T")
+
+Withdraw = Callable[[], bool]
+"""withdraws a call that has not begun; False: it has begun"""
+
+
+class Outcome(Protocol):
+    """How a caller awaits a call of a thread."""
+
+    def __call__(self, future: asyncio.Future[T], withdraw: Withdraw, /) -> Awaitable[T]: ...
+
+
+async def outcome(future: asyncio.Future[T], withdraw: Withdraw) -> T:
+    """The result of a thread. A caller that is cancelled withdraws what has not begun; what has
+    begun goes on to its end, and its result is dropped."""
+    try:
+        return await future
+    except asyncio.CancelledError:
+        withdraw()
+        raise
+
+
+async def uncancelled(future: asyncio.Future[T]) -> T:
+    """The result of a future that must end before its caller goes on: a caller that is cancelled
+    meanwhile is cancelled afterwards."""
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return future.result()
+
+
+def resolve(future: asyncio.Future[Any], answer: Any) -> None:
+    """Resolve a future with a result, or an exception to raise, unless its caller has gone."""
+    if future.done():
+        return
+    if isinstance(answer, BaseException):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
+
+
+def resolve_in(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], answer: Any) -> None:
+    """Resolve a future of a loop from another thread."""
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(resolve, future, answer)
+
+
+class Call(Generic[T]):
+    """A call that waits for a thread, or has one; its task awaits the future."""
+
+    __slots__ = ("_begun", "context", "do", "future")
+
+    def __init__(self, future: asyncio.Future[T], do: Callable[[], T]) -> None:
+        self.future = future
+        self.do = do
+        self.context = contextvars.copy_context()
+        self._begun = [True]
+
+    def begin(self) -> bool:
+        """Whether the thread may run it: it was not withdrawn."""
+        try:
+            return self._begun.pop()  # atomic: either the thread or the task gets it
+        except IndexError:
+            return False
+
+    def withdraw(self) -> bool:
+        """Withdraw a call that has not begun; False: it has begun."""
+        return self.begin()
+
+
+class LoopPool:
+    """A limited number of daemon threads for the tasks of one event loop, by turns between owners.
+
+    Calls wait in the loop itself, and threads get one call more than they can run. So the loop
+    never waits for a lock that a thread holds, and a thread that ends a call has the next one at
+    once.
+    """
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._name = name
+        self._threads: list[threading.Thread] = []
+        self._most = threads
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[str, deque[Call[Any]]] = {}
+        self._handed = 0
+        """calls that threads have, running or next"""
+        self._orders: SimpleQueue[Call[Any] | None] = SimpleQueue()
+        self._ended: deque[tuple[Call[Any], Any]] = deque()
+        self._told = False
+        """the loop will look at `_ended`"""
+
+    def submit(self, owner: str, do: Callable[[], T]) -> Call[T]:
+        """Call a blocking function in a thread, with the caller's context variables."""
+        call = Call(self._loop.create_future(), do)
+        if self._handed < 2 * self._most:
+            self._hand(call)
+        else:
+            self._waiting.setdefault(owner, deque()).append(call)
+        return call
+
+    def _hand(self, call: Call[Any]) -> None:
+        if len(self._threads) < min(self._most, self._handed + 1):
+            number = len(self._threads)
+            self._threads.append(start(f"evervec-{self._name}-{number}", self._work))
+        self._handed += 1
+        self._orders.put(call)
+
+    def _work(self) -> None:
+        while call := self._orders.get():
+            answer: Any = None
+            if call.begin():
+                try:
+                    answer = call.context.run(call.do)
+                except BaseException as error:  # noqa: BLE001 - raised by the task
+                    answer = error
+            self._ended.append((call, answer))
+            if not self._told:
+                self._told = True
+                with suppress(RuntimeError):  # the loop is closed
+                    self._loop.call_soon_threadsafe(self._collect)
+            del call, answer  # they may hold much, and the next may be long in coming
+
+    def _collect(self) -> None:
+        """Pass results on to the tasks, and calls that wait to the threads."""
+        self._told = False
+        while self._ended:
+            call, answer = self._ended.popleft()
+            self._handed -= 1
+            resolve(call.future, answer)
+        while self._waiting and self._handed < 2 * self._most:
+            owner, calls = next(iter(self._waiting.items()))
+            del self._waiting[owner]
+            call = calls.popleft()
+            if calls:
+                self._waiting[owner] = calls  # behind the others
+            if not call.future.done():
+                self._hand(call)
+
+    def close(self, patience: float) -> None:
+        """End the threads, when no task awaits them; waits so many seconds for calls of tasks that
+        were cancelled."""
+        ends = time.monotonic() + patience
+        for _ in self._threads:
+            self._orders.put(None)
+        for thread in self._threads:
+            thread.join(max(0.0, ends - time.monotonic()))

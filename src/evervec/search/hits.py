@@ -1,0 +1,180 @@
+"""Makes hits of ranked records: the best chunk of each, what was asked for, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
+
+from evervec.chunking import SizeChunker
+from evervec.model.basics import quick_maker
+from evervec.model.deadlines import check
+from evervec.model.records import Hit
+from evervec.search.cache import Read, Scope, SearchCache
+from evervec.search.explanation import Explainer
+from evervec.search.ranking import Evidence, Order, Ranked
+from evervec.search.request import FIELDS, Request
+from evervec.settings import Settings
+from evervec.stores.base import Store
+from evervec.stores.ledger import find_chunk
+from evervec.stores.sql.words import terms
+
+_LEDGERS = 64
+"""number of records whose chunks are looked up at once"""
+_make_hit = quick_maker(Hit)
+
+
+class Passage(NamedTuple):
+    """The part of a record's text that a hit shows."""
+
+    text: str
+    start: int = 0
+    position: int | None = None
+    """of the chunk that vectors found, from 0"""
+
+
+class _Chosen(NamedTuple):
+    """A record that is shown."""
+
+    place: int
+    """in the order"""
+    ranked: Ranked
+    group: Any = None
+
+    @property
+    def record(self) -> int:
+        return self.ranked[1]
+
+
+@dataclass(slots=True)
+class HitMaker:
+    """Makes the hits of one search. Records are read in portions: few long texts are in memory at
+    once."""
+
+    _store: Store
+    _recall: SearchCache
+    _scope: Scope
+    _request: Request
+    _settings: Settings
+
+    def make(self, order: Order, evidence: Evidence) -> list[Hit]:
+        """The hits of the requested page or groups, each with its best chunk. Records that were
+        deleted since they were ranked are left out."""
+        chosen = self._groups(order) if self._request.group_by else self._page(order)
+        explainer = None
+        if self._request.explain:
+            query = self._request.query
+            explainer = Explainer(self._recall, self._scope, query, order, evidence)
+        fields, words, hits = self._request.fields, evidence.text_scores, []
+        for entry, read, passage in self._passages(chosen, evidence):
+            rank, record, similarity = entry.ranked
+            way = "text" if similarity is None else "hybrid" if record in words else "semantic"
+            hit = _make_hit(
+                read.kind, read.id, read.title, passage.text, similarity, -rank,
+                _metadata(read), way, None, None, entry.group,
+            )  # fmt: skip
+            if explainer is not None:
+                hit = explainer.explained(hit, entry.place, passage, read)
+            hits.append(hit if fields is FIELDS else _reduced(hit, fields))
+        return hits
+
+    def _page(self, order: Order) -> list[_Chosen]:
+        start, end = self._request.offset, self._request.end
+        return [_Chosen(n, ranked) for n, ranked in enumerate(order.ranked[start:end], start)]
+
+    def _groups(self, order: Order) -> list[_Chosen]:
+        """The best records of each group, the groups with the best records first."""
+        groups: dict[Hashable, list[_Chosen]] = {}
+        full = 0
+        read = self._recall.read([record for _, record, _ in order.ranked])
+        for place, (ranked, known) in enumerate(zip(order.ranked, read, strict=True)):
+            if known is None:
+                continue
+            check()
+            name = group_of(_metadata(known), self._request.group_by)
+            if name not in groups and len(groups) == self._request.groups:
+                continue
+            group = groups.setdefault(name, [])
+            if len(group) < self._request.k:
+                group.append(_Chosen(place, ranked, name))
+                full += len(group) == self._request.k
+                if full == self._request.groups:
+                    break
+        return list(chain.from_iterable(groups.values()))
+
+    def _passages(
+        self, chosen: Sequence[_Chosen], evidence: Evidence
+    ) -> Iterator[tuple[_Chosen, Read, Passage]]:
+        """The live records, each with the chunk that vectors found. For one that words found, or
+        whose text changed after its vector was made, the piece with most of the query's words."""
+        is_shown = "text" in self._request.fields or self._request.explain
+        size = 4 * self._settings.chunk_tokens
+        versions = [s.version for s in self._scope.serving]
+        ledgers: dict[int, bytes] = {}
+        looked = 0
+        all = zip(chosen, self._recall.read([entry.record for entry in chosen]), strict=True)
+        for place, (entry, read) in enumerate(all):
+            if read is None:
+                continue
+            check()
+            record, similarity = entry.record, entry.ranked[2]
+            text, whole = read.found.text, read.whole
+            if not is_shown:
+                yield entry, read, Passage("")
+                continue
+            if whole is not None:
+                start = len(text) - len(text.lstrip())
+                yield entry, read, Passage(whole, start, None if similarity is None else 0)
+                continue
+            if place >= looked:
+                looked = place + _LEDGERS
+                records = [later.record for later in chosen[place:looked]]
+                ledgers = self._store.records.ledgers(records, versions)
+            ledger = ledgers.get(record)
+            hash = evidence.near.hash_of(record) if ledger and similarity is not None else None
+            chunk = find_chunk(ledger, hash) if ledger and hash else None
+            if chunk:
+                position, start, end = chunk
+                yield entry, read, Passage(text[start:end], start, position)
+            else:
+                yield entry, read, best_piece(self._request.query or "", text, size)
+
+
+def best_piece(query: str, text: str, size: int) -> Passage:
+    """The piece that contains most of the query's full-text terms, which are few."""
+    words = {term.lower() for term in terms(query)}
+    best, most = Passage(""), -1
+    for start, end in SizeChunker(size).split(text):
+        check()
+        piece = text[start:end]
+        lowered = piece.lower()
+        count = sum(word in lowered for word in words)
+        if count > most:
+            best, most = Passage(piece, start), count
+        if most == len(words):
+            break
+    return best
+
+
+def group_of(metadata: dict[str, Any], name: str | None) -> Hashable:
+    """The group of a record: the value of a metadata field, None without one. Lists and objects
+    count as their text."""
+    value = metadata.get(name or "")
+    return str(value) if isinstance(value, list | dict) else value
+
+
+def _metadata(read: Read) -> dict[str, Any]:
+    return read.metadata() if read.flat is None else read.flat.copy()
+
+
+def _reduced(hit: Hit, fields: frozenset[str]) -> Hit:
+    """A hit with only some of its parts."""
+    return _make_hit(
+        hit.kind, hit.id,
+        hit.title if "title" in fields else None,
+        hit.text if "text" in fields else "",
+        hit.similarity, hit.relevance,
+        hit.metadata if "metadata" in fields else {},
+        hit.via, hit.row, hit.explanation, hit.group,
+    )  # fmt: skip

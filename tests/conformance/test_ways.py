@@ -1,0 +1,288 @@
+"""The library, the library for asyncio, and the clients of a service do the same."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from evervec import (
+    Evervec,
+    EvervecError,
+    InvalidArgument,
+    InvalidRecord,
+    InvalidTransition,
+    JobFailed,
+    QuotaExceeded,
+    Status,
+    Ticket,
+    WaitTimeout,
+)
+from evervec.model.reports import Limits
+from support.ways import WAYS
+from support.world import KIND, World, assert_in_step, fail_for_good, work
+
+
+@pytest.fixture
+def store(file_world: World) -> Evervec:
+    """The store itself."""
+    return file_world.ev
+
+
+@pytest.fixture(params=WAYS)
+def ev(request: pytest.FixtureRequest, store: Evervec) -> Iterator[Evervec]:
+    """The store as one of the ways shows it."""
+    with WAYS[request.param](store) as way:
+        yield way
+
+
+def test_a_record_is_added_embedded_found_and_deleted(ev: Evervec, store: Evervec) -> None:
+    ticket = ev.add(
+        KIND, "Tea is grown on hills", id="tea", title="Tea", metadata={"topic": "plants"},
+        weight=0.5, priority=3,
+    )  # fmt: skip
+    assert isinstance(ticket, Ticket)
+    assert (ticket.kind, ticket.id, ticket.accepted, ticket.is_new) == (KIND, "tea", True, True)
+    record = ev.get(KIND, "tea")
+    assert record is not None
+    assert record == store.get(KIND, "tea")
+    assert (record.title, record.text, record.metadata, record.weight, record.embedded) == (
+        "Tea", "Tea is grown on hills", {"topic": "plants"}, 0.5, False,
+    )  # fmt: skip
+    work(store)
+    job = ev.wait(ticket, 10)
+    assert (job.status, job.record_id, job.priority) == (Status.DONE, "tea", 3)
+    hits = ev.search("where is tea grown", k=3, filter={"topic": "plants"}, after=ticket)
+    assert (hits.via, hits.version) == ("hybrid", "hashing-64")
+    assert list(hits) == list(store.search("where is tea grown", filter={"topic": "plants"}))
+    assert ev.search("tea", mode="text").via == "text"
+    assert ev.search("tea", filter={"topic": "other"}) == []
+    deleted = ev.delete(KIND, "tea")
+    assert deleted.accepted
+    assert deleted.seq > ticket.seq
+    assert ev.get(KIND, "tea") is None
+    assert ev.search("tea") == []
+    assert not ev.delete(KIND, "tea").accepted
+    work(store)
+    assert_in_step(store, {})
+
+
+def test_the_same_record_again_changes_nothing(ev: Evervec, store: Evervec) -> None:
+    first = ev.add(KIND, "text", id="1")
+    work(store)
+    again = ev.add(KIND, "text", id="1")
+    assert (again.job_id, again.is_new) == (first.job_id, False)
+    assert ev.queue.stats().pending == 0
+
+
+def test_a_version_that_is_not_newer_is_not_accepted(ev: Evervec) -> None:
+    assert ev.add(KIND, "new", id="1", version=2).accepted
+    assert not ev.add(KIND, "old", id="1", version=1).accepted
+    found = ev.get(KIND, "1")
+    assert found is not None
+    assert found.text == "new"
+
+
+def test_an_add_can_wait_for_its_vectors(ev: Evervec, store: Evervec) -> None:
+    with store.worker():
+        assert ev.add(KIND, "text", id="1", wait=30).accepted
+        assert ev.delete(KIND, "1", wait=30).accepted
+    assert_in_step(store, {})
+
+
+def test_a_boxed_record_is_hidden_until_it_is_embedded(ev: Evervec, store: Evervec) -> None:
+    ev.add(KIND, "text", id="1", boxed=True)
+    assert ev.get(KIND, "1") is None
+    work(store)
+    assert ev.get(KIND, "1") is not None
+
+
+def test_times_are_kept(ev: Evervec) -> None:
+    created, updated = datetime(2024, 3, 1, tzinfo=UTC), datetime(2024, 5, 1, 12, tzinfo=UTC)
+    ev.add(KIND, "text", id="1", created_at=created, updated_at=updated)
+    found = ev.get(KIND, "1")
+    assert found is not None
+    assert (found.created_at, found.updated_at) == (created, updated)
+
+
+def test_ids_are_made_and_any_name_is_kept(ev: Evervec) -> None:
+    made = ev.add(KIND, "text").id
+    assert len(made) == 36
+    for id in ("a/b", "ä ö", "%2F", "?x=1#y", "..", 7):
+        ticket = ev.add("kind/of it", f"text {id}", id=id)
+        found = ev.get("kind/of it", id)
+        assert found is not None
+        assert (ticket.id, found.id, found.text) == (str(id), str(id), f"text {id}")
+        assert len(ev.queue.history("kind/of it", id)) == 0
+        assert ev.delete("kind/of it", id).accepted
+
+
+def test_many_records_are_saved_in_order(ev: Evervec, store: Evervec) -> None:
+    read: list[int] = []
+
+    def records() -> Iterator[dict[str, Any]]:
+        for n in range(2100):
+            read.append(n)
+            yield {"id": n, "text": f"text {n}", "metadata": {"n": n}}
+
+    tickets = ev.add_many(KIND, records())
+    assert next(tickets).id == "0"
+    assert len(read) <= 1000
+    assert [ticket.id for ticket in tickets] == [str(n) for n in range(1, 2100)]
+    assert store.count() == 2100
+
+
+def test_an_invalid_record_of_many_is_named_after_those_before_it(ev: Evervec) -> None:
+    records = [{"id": n, "text": "" if n == 5 else f"text {n}"} for n in range(9)]
+    tickets = ev.add_many(KIND, records)
+    assert [ticket.id for ticket in islice(tickets, 5)] == list("01234")
+    with pytest.raises(InvalidRecord, match=r"record at position 5: text: is empty") as raised:
+        next(tickets)
+    assert raised.value.position == 5
+    assert ev.count() == 5
+
+
+def test_records_are_listed_counted_and_deleted_by_filters(ev: Evervec, store: Evervec) -> None:
+    for kind in ("a", "b"):
+        for n in range(6):
+            ev.add(kind, f"text {n}", id=n, metadata={"n": n, "even": n % 2 == 0})
+    assert [(r.kind, r.id) for r in ev.records(limit=7)] == [
+        *(("a", str(n)) for n in range(6)), ("b", "0"),
+    ]  # fmt: skip
+    assert ev.records() == store.records()
+    assert [r.id for r in ev.records("b", filter={"n": {"gte": 3}, "even": True})] == ["4"]
+    assert ev.records(embedded=True) == []
+    work(store)
+    assert len(ev.records(embedded=True)) == 12
+    assert (ev.count(), ev.count("a"), ev.count("a", {"even": True})) == (12, 6, 3)
+    assert (ev.delete_where({"even": True}, "a", dry_run=True), ev.count()) == (3, 12)
+    assert (ev.delete_where({"even": True}, "a"), ev.count("a")) == (3, 3)
+    assert (ev.delete_where({"n": {"lt": 100}}), ev.count()) == (9, 0)
+
+
+def test_wrong_input_is_refused_with_the_same_errors(ev: Evervec) -> None:
+    with pytest.raises(InvalidRecord, match="text: is empty"):
+        ev.add(KIND, "")
+    with pytest.raises((InvalidRecord, InvalidArgument), match="weight"):
+        ev.add(KIND, "text", weight=3)
+    with pytest.raises(InvalidArgument, match="kind"):
+        ev.add(" ", "text")
+    with pytest.raises(InvalidArgument, match="k"):
+        ev.search("text", k=0)
+    with pytest.raises(InvalidArgument, match="mode"):
+        ev.search("text", mode="other")
+    with pytest.raises(InvalidArgument, match="query"):
+        ev.search("")
+    with pytest.raises(InvalidArgument, match="limit"):
+        ev.records(limit=0)
+    with pytest.raises(InvalidArgument, match="would delete every record"):
+        ev.delete_where({})
+    with pytest.raises(InvalidArgument, match="nonsense"):
+        ev.count(filter={"a": {"nonsense": 1}})
+    with pytest.raises(InvalidArgument, match="status"):
+        ev.queue.jobs(status="other")
+    assert ev.count() == 0
+
+
+def test_a_wait_that_is_too_long_says_what_happened(ev: Evervec, store: Evervec) -> None:
+    ticket = ev.add(KIND, "text", id="1")
+    with pytest.raises(WaitTimeout, match="saved and waiting"):
+        ev.wait(ticket, 0)
+    with pytest.raises(WaitTimeout):
+        ev.search("text", after=ticket, wait=0)
+    with pytest.raises(WaitTimeout):
+        ev.add(KIND, "other", id="1", wait=0)
+    fail_for_good(store, "1")
+    with pytest.raises(JobFailed, match="it is bad"):
+        ev.wait(ticket, 10)
+    with pytest.raises(JobFailed, match="it is bad"):
+        ev.search("text", after=ticket, wait=10)
+
+
+def test_a_quota_refuses_what_does_not_fit(ev: Evervec, store: Evervec) -> None:
+    store.set_limits(Limits(records=1))
+    ev.add(KIND, "text", id="1")
+    with pytest.raises(QuotaExceeded):
+        ev.add(KIND, "text", id="2")
+    assert ev.usage().records == 1
+
+
+def test_the_queue_is_read_and_cared_for(ev: Evervec, store: Evervec, file_world: World) -> None:
+    job_id = ev.add(KIND, "text", id="1").job_id
+    ev.add(KIND, "text", id="2", priority=-5)
+    ev.queue.set_priority(job_id, 7)
+    job = ev.queue.get(job_id)
+    assert job is not None
+    assert (job.priority, job.status, job.attempts) == (7, Status.PENDING, 0)
+    assert ev.queue.status(KIND, "1") == job
+    assert ev.queue.jobs(status="pending")[0] == job
+    fail_for_good(store, "1")
+    assert [failed.job_id for failed in ev.queue.failed()] == [job_id]
+    (attempt,) = ev.queue.history(KIND, "1")
+    assert attempt.error == "it is bad"
+    assert ev.queue.retry_failed() == 1
+    fail_for_good(store, "1")
+    ev.queue.retry(job_id)
+    with pytest.raises(InvalidTransition):
+        ev.queue.retry(job_id)
+    assert ev.queue.recover_stuck() == 0
+    ev.queue.cancel(job_id)
+    assert ev.queue.get(job_id) is None
+    assert ev.queue.status(KIND, "1") is None
+    assert ev.queue.history(KIND, "nothing") == []
+    stats = ev.queue.stats()
+    assert (stats.pending, stats.failed, stats.unique_records) == (1, 0, 1)
+    work(store)
+    assert ev.queue.purge_done(timedelta(days=1)) == 0
+    file_world.clock.move(10)
+    assert ev.queue.purge_done(timedelta(seconds=5)) == 1
+    assert ev.queue.purge_dead(timedelta(0)) == 0
+    ev.queue.pause()
+    ev.add(KIND, "text", id="3")
+    assert store.queue.claim(5) == []
+    ev.queue.resume()
+    assert len(store.queue.claim(5)) == 1
+
+
+def test_an_unknown_job_cannot_be_changed(ev: Evervec) -> None:
+    assert ev.queue.get(99) is None
+    for change in (ev.queue.retry, ev.queue.cancel, lambda job: ev.queue.set_priority(job, 1)):
+        with pytest.raises(EvervecError):
+            change(99)
+
+
+def test_a_model_is_changed_and_changed_back(ev: Evervec, store: Evervec) -> None:
+    for n in range(5):
+        ev.add(KIND, f"text {n}", id=n)
+    work(store)
+    assert [(v.name, v.kind, v.state) for v in ev.versions()] == [("hashing-64", KIND, "serving")]
+    assert ev.versions() == store.versions()
+    migration = ev.migrate("hashing:32")
+    assert migration.status().state == "building"
+    with pytest.raises(WaitTimeout):
+        migration.wait(0)
+    store.process_all()
+    assert migration.wait(30).complete
+    migration.switch()
+    assert ev.search("text", mode="semantic").version == "hashing-32"
+    migration.rollback()
+    assert ev.search("text", mode="semantic").version == "hashing-64"
+    with pytest.raises(InvalidTransition, match="nothing to retire"):
+        migration.retire()
+    migration.cancel()
+
+
+def test_the_index_is_compared_with_the_records_and_repaired(ev: Evervec, store: Evervec) -> None:
+    for n in range(5):
+        ev.add(KIND, f"text {n}", id=n)
+    work(store)
+    assert ev.verify().complete
+    assert ev.verify() == store.verify()
+    assert ev.verify(quick=True) == store.verify(quick=True)
+    (version,) = [c.version for c in store.store.versions.collections()]
+    store.index.remove(version, list(store.index.held(version, None, 0, None))[:1])
+    assert ev.verify().missing == 1
+    assert ev.verify(repair=True).repaired == 1
+    work(store)
+    assert ev.verify().complete
