@@ -36,6 +36,7 @@ def main() -> int:
         f"exploring for {args.minutes:g} min in {run.processes} processes, seed {run.seed}",
         flush=True,
     )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     quick_disk.use()
     postgres.make_folder()
     if "postgres" in args.engines:
@@ -100,6 +101,7 @@ def _use(folder: str) -> None:
     """Files of a process go there: it may be ended before it can remove them."""
     tempfile.tempdir = os.environ["TMPDIR"] = folder
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends the others
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _shares(pool: Pool, run: _Run, args: argparse.Namespace, end: float) -> Iterator[None]:
