@@ -25,6 +25,9 @@ from explorer.stalling import by_chance
 _clock = time.monotonic
 _WALKS, _ENGINE_WALKS = 30, 12
 """schedules of one large scope"""
+_FIRST, _FIRST_WALKS = 150, 10
+"""of the first scopes fewer are tried, so that many have their turn soon: where a scope can show a
+defect, most of its schedules often do"""
 _LEFT_OPEN = 0.1
 """the share of scopes with a transaction that is left open"""
 SLICES, _ENGINE_SLICE = (3.0, 1.5), 0.7
@@ -270,7 +273,7 @@ class Explorer:
 
     def _walks(self, scope: Scope, rng: random.Random) -> Iterator[None]:
         stage, length, name = self._make(scope), 60, self._name
-        for number in range(_WALKS):
+        for number in range(_FIRST_WALKS if self.position.large <= _FIRST else _WALKS):
             result = stage.run(by_chance(scope, rng, length))
             length = max(10, len(result.world.happened))
             self.tally.by_chance += 1
