@@ -17,7 +17,7 @@ NAMES = {
     "AccessDenied", "Answer", "Attachment", "Client", "Attempt", "Backfill", "Gate", "Spend", "Chunker", "ChunkVector", "Content", "Embedder", "EmbedderError", "EnqueueResult", "Evervec", "EvervecError", "Explanation", "MatchedWord",
     "Hit", "Hits", "IndexMismatch", "IndexUnavailable", "InvalidArgument", "InvalidInput", "InvalidRecord",
     "InvalidTransition", "Job", "JobFailed", "Kind", "LeaseLost", "Outcome", "ProcessResult",
-    "ProviderUnavailable", "Queue", "RateLimited", "Record", "Rescore", "Settings",
+    "ProviderUnavailable", "Queue", "RateLimited", "Record", "Reranked", "Reranker", "Rescore", "Settings",
     "SettingsError", "SizeChunker", "ContentChunker", "Measure", "Stats", "Status", "StoreError", "Ticket", "VerifyReport",
     "Version", "VersionMismatch", "WaitTimeout", "Worker", "open", "Comparison", "Estimate",
     "Migration", "MigrationStatus", "Limits", "QuotaExceeded", "Usage",

@@ -199,15 +199,18 @@ class Client(AbstractContextManager["Client"]):
         groups: int = 10,
         diversity: float | None = None,
         fields: Sequence[str] | None = None,
+        rerank: bool | None = None,
     ) -> Hits:
         """The best records for a query, a vector, or both; with `after`, the result includes that
-        change. The arguments are those of `Evervec.search`."""
+        change. The arguments are those of `Evervec.search`; `rerank`: whether to use the service's
+        own reranker."""
         body = {
             "query": query, "k": k, "vector": None if vector is None else list(map(float, vector)),
             "kind": kind, "mode": mode, "filter": filter,
             "after": None if after is None else _shown(after), "wait": wait, "explain": explain,
             "min_similarity": min_similarity, "min_relevance": min_relevance, "offset": offset,
             "group_by": group_by, "groups": groups, "diversity": diversity, "fields": fields,
+            "rerank": rerank,
         }  # fmt: skip
         return _hits(self._connection.ask("POST", "/v1/search", json_body=body, waits=wait).json())
 
@@ -329,7 +332,10 @@ def _received(answered: dict[str, Any], wait: float | None) -> Ticket:
 
 
 def _hits(found: dict[str, Any]) -> Hits:
-    return Hits(read(list[Hit], found["hits"]), via=found["via"], version=found["version"])
+    return Hits(
+        read(list[Hit], found["hits"]), via=found["via"], version=found["version"],
+        reranked=found.get("reranked", False), rerank_error=found.get("rerank_error"),
+    )  # fmt: skip
 
 
 def _shown(ticket: Ticket) -> dict[str, Any]:
