@@ -16,6 +16,7 @@ if _typing.TYPE_CHECKING:
     from evervec.chunking import ContentChunker as ContentChunker
     from evervec.chunking import Measure as Measure
     from evervec.chunking import SizeChunker as SizeChunker
+    from evervec.client import AsyncClient as AsyncClient
     from evervec.client import Client as Client
     from evervec.embedders.base import Answer as Answer
     from evervec.embedders.base import Embedder as Embedder
@@ -79,7 +80,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "aio": "AsyncEvervec aopen",
     "chunking": "Chunker ContentChunker Measure SizeChunker",
-    "client": "Client",
+    "client": "AsyncClient Client",
     "embedders.base": "Answer Embedder",
     "errors": "AccessDenied DeadlineExceeded EmbedderError EvervecError IndexMismatch "
     "IndexUnavailable InvalidArgument InvalidInput InvalidRecord InvalidTransition JobFailed "

@@ -14,18 +14,19 @@ from evervec.aio.methods import Awaited, awaited, in_loop, like, operated
 from evervec.aio.migration import AsyncMigration
 from evervec.aio.queue import AsyncQueue
 from evervec.aio.runner import Runner
-from evervec.aio.streams import AsyncTickets, RecordPages, saved
+from evervec.aio.streams import saved
 from evervec.aio.worker import AsyncWorker, work
 from evervec.embedders.base import Embedder
 from evervec.embedding.prepared import using
 from evervec.facade import Evervec
 from evervec.model.deadlines import current
 from evervec.model.jobs import Job, Ticket
-from evervec.model.records import Hits
+from evervec.model.records import Hits, Record
 from evervec.model.reports import ProcessResult
 from evervec.opening import open
 from evervec.queue.ticket_waiter import check_wait
 from evervec.records.drafts import OPTIONS
+from evervec.records.streams import AsyncTickets, RecordPages
 from evervec.runtime.threads import submit
 from evervec.settings import Settings
 from evervec.versions.migration import Migration
@@ -131,11 +132,13 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
         """Records ordered by kind and id: `await` it for the list, or use `async for` to iterate
         over all, in pages of `limit`."""
         given = _RECORDS | options
+        fetch = partial(self._call, Evervec.records, kind)
 
-        async def fetch(after: Any) -> Any:
-            return await self._call(Evervec.records, kind, **options | {"after": after})
+        async def page(after: Any) -> tuple[list[Record], Record | None]:
+            found = await fetch(**options | {"after": after})
+            return found, found[-1] if len(found) == given["limit"] else None
 
-        return RecordPages(fetch, given["after"], given["limit"])
+        return RecordPages(lambda: fetch(**options), page, given["after"])
 
     @like(Evervec.search)
     async def search(self, query: Any = None, *args: Any, **options: Any) -> Hits:
