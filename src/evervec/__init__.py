@@ -19,6 +19,7 @@ if _typing.TYPE_CHECKING:
     from evervec.client import AsyncClient as AsyncClient
     from evervec.client import Client as Client
     from evervec.embedders.base import Answer as Answer
+    from evervec.embedders.base import AsyncEmbedder as AsyncEmbedder
     from evervec.embedders.base import Embedder as Embedder
     from evervec.errors import AccessDenied as AccessDenied
     from evervec.errors import DeadlineExceeded as DeadlineExceeded
@@ -81,7 +82,7 @@ _HOMES = {
     "aio": "AsyncEvervec aopen",
     "chunking": "Chunker ContentChunker Measure SizeChunker",
     "client": "AsyncClient Client",
-    "embedders.base": "Answer Embedder",
+    "embedders.base": "Answer AsyncEmbedder Embedder",
     "errors": "AccessDenied DeadlineExceeded EmbedderError EvervecError IndexMismatch "
     "IndexUnavailable InvalidArgument InvalidInput InvalidRecord InvalidTransition JobFailed "
     "LeaseLost ProviderUnavailable QuotaExceeded RateLimited SettingsError StoreError "

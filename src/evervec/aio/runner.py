@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from evervec.aio.waiter import AsyncTicketWaiter
+from evervec.embedders.base import is_remote
 from evervec.errors import EvervecError, InvalidArgument
 from evervec.facade import Evervec
 from evervec.model.deadlines import Deadline, bounded, current
@@ -60,8 +61,8 @@ class Runner:
         own = ev.settings
         is_local = not ev.store.url.startswith("postgresql:")
         self.calls = LoopPool("async", own.async_threads or (_LOCAL if is_local else _REMOTE))
-        makes = hasattr(ev.embedder, "ask")
-        self.queries = LoopPool("query", own.async_query_threads or (_REMOTE if makes else _MODEL))
+        of_queries = _REMOTE if is_remote(ev.embedder) else _MODEL
+        self.queries = LoopPool("query", own.async_query_threads or of_queries)
         self.operations = LoopPool("operation", _LONG_OPERATIONS)
         self.waiter = AsyncTicketWaiter(ev.waiter, ev.store)
         self._ev = ev
