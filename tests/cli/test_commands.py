@@ -362,7 +362,7 @@ def test_every_command_has_help_with_an_example(run: Run) -> None:
     [
         (("serach", "x"), 2, "did you mean 'search'?"),
         (("search",), 2, "Missing argument"),
-        (("search", "x", "--mode", "magic"), 2, "unknown mode 'magic'"),
+        (("search", "x", "--mode", "magic"), 2, "'magic' is not one of"),
         (("search", "x", "-k", "0"), 2, "k must be"),
         (("add", "note", "nowhere"), 2, "file or folder 'nowhere' does not exist"),
         (("add", "note", "--sync"), 2, "--sync needs folders"),

@@ -205,6 +205,16 @@ def test_groups_have_their_best_hits_and_the_best_group_is_first(world: World) -
     assert {hit.group for hit in ev.search("alpha", 1, group_by="tags")} == {"['x']", None}
 
 
+def test_a_group_is_found_behind_many_records_of_another(memory: World) -> None:
+    for n in range(200):
+        memory.ev.add(KIND, f"alpha {n}", id=str(n), metadata={"author": "a"})
+    memory.ev.add(KIND, "alpha beta gamma delta omega", id="last", metadata={"author": "b"})
+    work(memory.ev)
+    for mode in ("hybrid", "semantic", "text"):
+        hits = memory.ev.search("alpha", 1, mode=mode, group_by="author", groups=2)
+        assert [hit.group for hit in hits] == ["a", "b"]
+
+
 # diversity
 @pytest.mark.every_index
 def test_diverse_hits_differ_from_each_other(world: World) -> None:
@@ -292,7 +302,7 @@ def test_a_hit_has_only_the_fields_that_were_asked_for(memory: World) -> None:
     work(memory.ev)
     (hit,) = memory.ev.search("alpha", fields=["title"])
     assert (hit.title, hit.text, hit.metadata) == ("T", "", {})
-    (hit,) = memory.ev.search("alpha", fields="metadata", explain=True)  # type: ignore[arg-type]
+    (hit,) = memory.ev.search("alpha", fields="metadata", explain=True)
     assert (hit.title, hit.text, hit.metadata) == (None, "", {"a": 1})
     assert hit.explanation is not None
     assert [match.word for match in hit.explanation.matched] == ["alpha"]

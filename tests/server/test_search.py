@@ -81,12 +81,12 @@ def test_a_bad_search_is_refused_with_what_is_wrong(
 
 def test_a_token_for_one_kind_searches_no_other(ev: Evervec, serve: Serve) -> None:
     served = serve(ev)
-    asked = {"role": "reader", "kinds": ["page"], "expires_in": 60}
-    made = served.http(Keys(ev.store).create("default").key).post("/v1/tokens", json=asked)
+    wanted = {"role": "reader", "kinds": ["page"], "expires_in": 60}
+    made = served.http(Keys(ev.store).create("default").key).post("/v1/tokens", json=wanted)
     with Client(served.url, made.json()["token"]) as client:
         assert [hit.kind for hit in client.search("grows", kind=["page"])] == ["page"]
         for asked in ({"kind": ["page", "note"]}, {"kind": "note"}, {}):
             with pytest.raises(evervec.AccessDenied, match="kinds page only"):
-                client.search("grows", **asked)  # type: ignore[arg-type]
+                client.search("grows", **asked)
         with pytest.raises(evervec.AccessDenied):
             client.similar("note", "0")

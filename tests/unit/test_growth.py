@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from math import isqrt
 from types import SimpleNamespace
@@ -31,7 +32,8 @@ from evervec.model.filters import Conditions, matches, parse_filter, read_filter
 from evervec.model.jobs import Ticket
 from evervec.records.drafts import make_draft
 from evervec.records.writer import save_each
-from evervec.search.search import Search
+from evervec.search.hits import best_piece
+from evervec.search.matched_words import coverage, matched_words
 from evervec.server.answers import asked_seq, asked_wait, read_cursor
 from evervec.server.problems import Problem
 from evervec.server.requests import read_json
@@ -259,15 +261,15 @@ def test_queries(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_highlighting(name: str) -> None:
+@pytest.mark.parametrize("look", [best_piece, coverage, matched_words])
+def test_looking_for_the_words_of_a_query_in_a_text(name: str, look: Any) -> None:
     """With as many words in the text as in the query: none is looked for in all pieces."""
 
-    search = Search(None, None, None, {}, UNBOUNDED, "t")  # type: ignore[arg-type]
+    def both(n: int) -> tuple[str, str]:
+        return QUERIES[name](n), " ".join(f"t{i}" for i in range(20 * n))
 
-    def both(n: int) -> tuple[Any, Any]:
-        return QUERIES[name](n), SimpleNamespace(text=" ".join(f"t{i}" for i in range(20 * n)))
-
-    assert_linear(steps_of(both, lambda given: search._best_piece(*given)))
+    given = partial(look, size=4 * UNBOUNDED.chunk_tokens) if look is best_piece else look
+    assert_linear(steps_of(both, lambda asked: given(*asked)))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 from evervec.chunking import SizeChunker
@@ -33,17 +34,23 @@ class Passage(NamedTuple):
     """of the chunk that vectors found, from 0"""
 
 
-class _Shown(NamedTuple):
+class _Chosen(NamedTuple):
+    """A record that is shown."""
+
     place: int
     """in the order"""
     ranked: Ranked
-    read: Read
     group: Any = None
+
+    @property
+    def record(self) -> int:
+        return self.ranked[1]
 
 
 @dataclass(slots=True)
 class HitMaker:
-    """Makes the hits of one search."""
+    """Makes the hits of one search. Records are read in portions: few long texts are in memory at
+    once."""
 
     _store: Store
     _recall: SearchCache
@@ -52,18 +59,16 @@ class HitMaker:
     _settings: Settings
 
     def make(self, order: Order, evidence: Evidence) -> list[Hit]:
-        """The hits of the requested page or groups, each with its best chunk."""
-        shown = list(self._grouped(order) if self._request.group_by else self._page(order))
-        passages = self._passages(shown, evidence)
-        words = evidence.text_scores
+        """The hits of the requested page or groups, each with its best chunk. Records that were
+        deleted since they were ranked are left out."""
+        chosen = self._groups(order) if self._request.group_by else self._page(order)
         explainer = None
         if self._request.explain:
             query = self._request.query
             explainer = Explainer(self._recall, self._scope, query, order, evidence)
-        fields, hits = self._request.fields, []
-        for entry, passage in zip(shown, passages, strict=True):
+        fields, words, hits = self._request.fields, evidence.text_scores, []
+        for entry, read, passage in self._passages(chosen, evidence):
             rank, record, similarity = entry.ranked
-            read = entry.read
             way = "text" if similarity is None else "hybrid" if record in words else "semantic"
             hit = _make_hit(
                 read.kind, read.id, read.title, passage.text, similarity, -rank,
@@ -74,20 +79,13 @@ class HitMaker:
             hits.append(hit if fields is FIELDS else _reduced(hit, fields))
         return hits
 
-    def _page(self, order: Order) -> Iterator[_Shown]:
-        """The live records of the requested page. Those that were deleted since they were ranked
-        are left out."""
+    def _page(self, order: Order) -> list[_Chosen]:
         start, end = self._request.offset, self._request.end
-        chosen = order.ranked[start:end]
-        read = self._recall.read([record for _, record, _ in chosen])
-        for place, (ranked, known) in enumerate(zip(chosen, read, strict=True), start):
-            if known is not None:
-                check()
-                yield _Shown(place, ranked, known)
+        return [_Chosen(n, ranked) for n, ranked in enumerate(order.ranked[start:end], start)]
 
-    def _grouped(self, order: Order) -> Iterator[_Shown]:
+    def _groups(self, order: Order) -> list[_Chosen]:
         """The best records of each group, the groups with the best records first."""
-        groups: dict[Hashable, list[_Shown]] = {}
+        groups: dict[Hashable, list[_Chosen]] = {}
         full = 0
         read = self._recall.read([record for _, record, _ in order.ranked])
         for place, (ranked, known) in enumerate(zip(order.ranked, read, strict=True)):
@@ -99,58 +97,64 @@ class HitMaker:
                 continue
             group = groups.setdefault(name, [])
             if len(group) < self._request.k:
-                group.append(_Shown(place, ranked, known, name))
+                group.append(_Chosen(place, ranked, name))
                 full += len(group) == self._request.k
                 if full == self._request.groups:
                     break
-        for group in groups.values():
-            yield from group
+        return list(chain.from_iterable(groups.values()))
 
-    # the best chunk
-    def _passages(self, shown: Sequence[_Shown], evidence: Evidence) -> Iterator[Passage]:
-        """The chunk that vectors found. For a record that was found by words, or whose text changed
-        after its vector was made, the piece with most of the query's words."""
-        if "text" not in self._request.fields and not self._request.explain:
-            yield from [Passage("")] * len(shown)
-            return
+    def _passages(
+        self, chosen: Sequence[_Chosen], evidence: Evidence
+    ) -> Iterator[tuple[_Chosen, Read, Passage]]:
+        """The live records, each with the chunk that vectors found. For one that words found, or
+        whose text changed after its vector was made, the piece with most of the query's words."""
+        is_shown = "text" in self._request.fields or self._request.explain
+        size = 4 * self._settings.chunk_tokens
+        versions = [s.version for s in self._scope.serving]
         ledgers: dict[int, bytes] = {}
         looked = 0
-        versions = [s.version for s in self._scope.serving]
-        for place, entry in enumerate(shown):
+        all = zip(chosen, self._recall.read([entry.record for entry in chosen]), strict=True)
+        for place, (entry, read) in enumerate(all):
+            if read is None:
+                continue
             check()
-            whole, text = entry.read.whole, entry.read.found.text
-            _, record, similarity = entry.ranked
+            record, similarity = entry.record, entry.ranked[2]
+            text, whole = read.found.text, read.whole
+            if not is_shown:
+                yield entry, read, Passage("")
+                continue
             if whole is not None:
                 start = len(text) - len(text.lstrip())
-                yield Passage(whole, start, None if similarity is None else 0)
+                yield entry, read, Passage(whole, start, None if similarity is None else 0)
                 continue
             if place >= looked:
                 looked = place + _LEDGERS
-                records = [later.ranked[1] for later in shown[place:looked]]
+                records = [later.record for later in chosen[place:looked]]
                 ledgers = self._store.records.ledgers(records, versions)
             ledger = ledgers.get(record)
             hash = evidence.near.hash_of(record) if ledger and similarity is not None else None
             chunk = find_chunk(ledger, hash) if ledger and hash else None
             if chunk:
                 position, start, end = chunk
-                yield Passage(text[start:end], start, position)
+                yield entry, read, Passage(text[start:end], start, position)
             else:
-                yield self._best_piece(text)
+                yield entry, read, best_piece(self._request.query or "", text, size)
 
-    def _best_piece(self, text: str) -> Passage:
-        """The piece that contains most of the query's full-text terms, which are few."""
-        words = {term.lower() for term in terms(self._request.query or "")}
-        best, most = Passage(""), -1
-        for start, end in SizeChunker(4 * self._settings.chunk_tokens).split(text):
-            check()
-            piece = text[start:end]
-            lowered = piece.lower()
-            count = sum(word in lowered for word in words)
-            if count > most:
-                best, most = Passage(piece, start), count
-            if most == len(words):
-                break
-        return best
+
+def best_piece(query: str, text: str, size: int) -> Passage:
+    """The piece that contains most of the query's full-text terms, which are few."""
+    words = {term.lower() for term in terms(query)}
+    best, most = Passage(""), -1
+    for start, end in SizeChunker(size).split(text):
+        check()
+        piece = text[start:end]
+        lowered = piece.lower()
+        count = sum(word in lowered for word in words)
+        if count > most:
+            best, most = Passage(piece, start), count
+        if most == len(words):
+            break
+    return best
 
 
 def group_of(metadata: dict[str, Any], name: str | None) -> Hashable:

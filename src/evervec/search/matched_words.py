@@ -29,11 +29,9 @@ def query_stems(query: str) -> tuple[str, ...]:
 
 
 def coverage(query: str, *texts: str | None) -> float:
-    """The share of a query's words that the texts contain together; 1 for a query without words,
-    which is found as a part of a text."""
+    """The share of a query's words that texts which full text found contain together. If it is
+    none of them, the query was found as a part of the text: 1."""
     wanted = query_stems(query)
-    if not wanted:
-        return 1.0
     words = {
         word for text in texts if text for word in fold(text[:_MOST_CHARACTERS]).lower().split()
     }

@@ -106,7 +106,7 @@ def read_request(
         _share("diversity", diversity, mode),
         FIELDS if fields is None else _fields(fields),
     )
-    check_bound(settings, "most_hits", request.end, "the search requests {} hits")
+    check_bound(settings, "most_hits", request.end, "k: requests {} hits")
     return request
 
 

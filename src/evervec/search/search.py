@@ -27,7 +27,7 @@ from evervec.records.kinds import Kind
 from evervec.search.cache import Scope, SearchCache, Serving
 from evervec.search.diversity import diversify
 from evervec.search.hits import HitMaker
-from evervec.search.matched_words import coverage
+from evervec.search.matched_words import coverage, query_stems
 from evervec.search.ranking import Evidence, Order, Ranked, rank
 from evervec.search.request import Request
 from evervec.settings import Settings
@@ -45,6 +45,10 @@ _QUICK = 1.0
 """seconds below which no searched version can have been dropped: a retired version is kept for
 longer (see `versions.lifecycle`)"""
 
+
+_DEEPER = 4
+_DEEPEST = 10
+"""how many times `most_hits` records are looked at for groups"""
 
 _Asked = Mapping[Model, "NDArray[np.float32]"]
 
@@ -74,15 +78,25 @@ class Search:
     def search(self, request: Request) -> Hits:
         """The best records; the time is counted by how they were found."""
         began, depths = time.perf_counter(), self._depths(request)
-        look = self._look(request, depths[-1])
-        order = self._order(request, look, depths)
-        hits = HitMaker(self._store, look.recall, look.scope, request, self._settings).make(
-            order, look.evidence
-        )
+        while True:
+            look = self._look(request, depths[-1])
+            order = self._order(request, look, depths)
+            hits = HitMaker(self._store, look.recall, look.scope, request, self._settings).make(
+                order, look.evidence
+            )
+            # few groups may have most of the best records: the others are further down
+            if request.group_by is None or len(hits) == request.width or self._is_all(look, depths):
+                break
+            depths = [_DEEPER * depths[-1]]
         via = look.evidence.via
         SEARCHES.observe(time.perf_counter() - began, via)
         version = None if look.asked is None else look.scope.names
         return Hits(hits, via=via, version=version)
+
+    def _is_all(self, look: _Look, depths: Sequence[int]) -> bool:
+        """Whether a deeper search would find nothing more, or is too deep."""
+        found = max(len(look.evidence.near), len(look.evidence.texts))
+        return found < depths[-1] or depths[-1] >= _DEEPEST * self._settings.most_hits
 
     def prepare(self, request: Request) -> Vectors:
         """The vectors that `search` will need, made in advance; see `embedding.prepared`."""
@@ -265,9 +279,11 @@ def _vectors(request: Request, scope: Scope) -> dict[Model, NDArray[np.float32]]
 
 
 def _share(recall: SearchCache, query: str | None, record: int) -> float:
-    """The share of the query's words that a record contains."""
+    """The share of the query's words that a record which words found contains."""
+    if not query or len(query_stems(query)) < 2:
+        return 1.0
     read = next(recall.read([record]))
-    return 1.0 if read is None or not query else coverage(query, read.title, read.found.text)
+    return 1.0 if read is None else coverage(query, read.title, read.found.text)
 
 
 def _still_fitting(recall: SearchCache, found: Matches, conditions: Conditions) -> Matches:
