@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterable
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
 from typing import Any, ParamSpec
 
+from evervec.aio.connections import CallersConnection
 from evervec.aio.methods import Awaited, awaited, in_loop, like, operated
 from evervec.aio.migration import AsyncMigration
 from evervec.aio.queue import AsyncQueue
@@ -107,9 +108,14 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
         """Save many records as a stream, of any iterable or asynchronous iterable: yields tickets
         in order, and saves one batch per transaction. An invalid record raises `InvalidRecord`
         with its position, after all records before it were saved and their tickets yielded."""
-        add_many = partial(self._inner.add_many, kind, conn=conn)
-        run = self._runner.run if conn is None else self._runner.finish
-        call = partial(run, self._runner.calls, self._tenant)
+        call: Callable[[Callable[[], Any]], Awaitable[Any]]
+        if conn is None:
+            add_many = partial(self._inner.add_many, kind)
+            call = partial(self._runner.run, self._runner.calls, self._tenant)
+        else:
+            caller = CallersConnection(conn)
+            add_many = partial(self._inner.add_many, kind, conn=caller.inner)
+            call = partial(self._runner.join, caller)
         return AsyncTickets(saved(add_many, records, self.settings.add_batch, call), kind)
 
     @like(Evervec.delete)
