@@ -8,7 +8,7 @@ SQLRecordManager; the InMemoryRecordManager, it says, is for testing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,10 +50,10 @@ class LangChain:
         self._known.create_schema()
         self._store = InMemoryVectorStore(self.embedder)
 
-    def load(self, documents: Sequence[Document]) -> dict[str, int]:
+    def load(self, documents: Sequence[Document]) -> Mapping[str, object]:
         """How many were added and skipped. Its documentation asks for another hash than the
         default; blake2b is the fastest of those that it offers."""
-        counts: dict[str, int] = index(
+        return index(
             documents,
             self._known,
             self._store,
@@ -62,7 +62,6 @@ class LangChain:
             source_id_key="source",
             key_encoder="blake2b",
         )
-        return counts
 
 
 def documents(texts: Sequence[str]) -> list[Document]:

@@ -21,7 +21,7 @@ def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
     app = App(request.param, tmp_path)
     app.execute("create table pages (url text primary key, body text, team text)")
     yield app
-    app.conn.close()
+    app.close()
 
 
 @pytest.fixture

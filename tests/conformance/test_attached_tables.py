@@ -21,7 +21,7 @@ from support.world import ScriptedEmbedder
 def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
     app = App(request.param, tmp_path)
     yield app
-    app.conn.close()
+    app.close()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from evervec.indexes import blocks, sketch_parts
 from evervec.indexes.base import Query
 from evervec.indexes.sketch_parts import Part
 from support.engines import APART_PAIRS, OWN_PAIRS
+from support.seeds import some_of
 from support.vectors import vector
 from support.world import DAY, KIND, World, work
 
@@ -70,7 +71,7 @@ def check(ev: Evervec, truth: dict[str, str]) -> None:
     assert len(block.matrix) == len(truth)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some_of(range(3), first=1))
 def test_a_search_is_right_whatever_happened(world: World, seed: int) -> None:
     draw = random.Random(seed)
     truth: dict[str, str] = {}

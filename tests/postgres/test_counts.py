@@ -189,6 +189,14 @@ def test_a_repeated_finish_counts_once(world: World, url: str) -> None:
     assert world.ev.queue.stats().done == 2
 
 
+def test_a_held_job_that_is_dropped_was_not_waiting(world: World, url: str) -> None:
+    add_all(world.ev, KIND, "a", "b", "c")
+    held = claim_one(world.ev)
+    postgres.execute(url, "delete from evervec.jobs where job_id = $1", held.job_id)
+    assert_counts_are_exact(url)
+    assert world.ev.queue.stats().pending == 2
+
+
 def test_stats_add_changes_to_the_totals_where_no_worker_does(
     world: World, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,6 @@
 """A provider on a loopback port, and what calls it; nothing of the tester's own environment."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,14 @@ BREAKS = [
     pytest.param({"zero": "poison"}, BadAnswer, "zero or not finite", id="zero"),
 ]
 """What a text does to any provider: its behaviour, and what is said of it."""
+
+
+def patience(behaviour: Mapping[str, object]) -> float:
+    """How long to wait for an answer: where one never comes, little longer than any other takes on a
+    busy machine."""
+    return 1.0 if behaviour.keys() & {"hang", "drip"} else 60.0
+
+
 ENVIRONMENT = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OLLAMA_HOST", "EVERVEC_EMBEDDER")
 
 

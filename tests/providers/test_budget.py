@@ -170,7 +170,7 @@ def test_a_worker_that_ends_does_not_wait_for_the_next_minute(
     with ev.worker():
         until(lambda: server.seen().calls == 1)
         start = time.monotonic()
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 30  # and not 60
     later = ev.queue.jobs(status="pending")
     assert [job.attempts for job in later] == [0] * (2 - ev.queue.stats().done)
     assert server.seen().calls == 1

@@ -13,7 +13,7 @@ from evervec import Evervec, InvalidInput, ProviderUnavailable, RateLimited, Set
 from evervec.embedders.base import BadAnswer, embed, embed_query
 from evervec.embedders.http import ProviderFault
 from evervec.embedders.ollama import OllamaEmbedder, address, answers, cut
-from providers.conftest import BREAKS
+from providers.conftest import BREAKS, patience
 from support.processes import until
 from support.provider import EVERY_CALL, EVERY_TEXT, Behaviour, ProviderServer, vector, vectors
 from support.world import KIND, add_all, job_of
@@ -159,7 +159,7 @@ def test_with_old_servers_too_a_text_that_breaks_it_is_found_alone(
 ) -> None:
     server.behave(**behaviour, **{fault: "poison"})
     texts = [*TEXTS, "some poison"]
-    answer = embed(ollama_at(seconds=0.6), texts)
+    answer = embed(ollama_at(seconds=patience({fault: "poison"})), texts)
     assert list(answer.errors) == [6]
     assert answer.vectors[:6] == pytest.approx(vectors(TEXTS, 1024), abs=1e-6)
 
@@ -221,7 +221,7 @@ def test_a_text_that_breaks_it_is_found_alone(
     words: str,
 ) -> None:
     server.behave(**behaviour)
-    answer = embed(ollama_at(seconds=0.6), [*TEXTS, "some poison"])
+    answer = embed(ollama_at(seconds=patience(behaviour)), [*TEXTS, "some poison"])
     assert list(answer.errors) == [6]
     with pytest.raises(error, match=words):
         raise answer.errors[6]

@@ -15,7 +15,7 @@ from evervec import Evervec, InvalidInput, ProviderUnavailable, RateLimited, Set
 from evervec.embedders.base import BadAnswer, embed
 from evervec.embedders.http import ProviderFault, duration, limit_pause, retry_after
 from evervec.embedders.openai import OpenAIEmbedder
-from providers.conftest import BREAKS
+from providers.conftest import BREAKS, patience
 from support.processes import until
 from support.provider import (
     EVERY_CALL,
@@ -245,7 +245,7 @@ def test_a_text_that_breaks_it_is_found_alone(
 ) -> None:
     server.behave(**behaviour)
     texts = [*TEXTS, "some poison", "a last one"]
-    answer = embed(openai_at(seconds=0.6), texts)
+    answer = embed(openai_at(seconds=patience(behaviour)), texts)
     assert list(answer.errors) == [4]
     assert isinstance(answer.errors[4], error)
     with pytest.raises(error, match=words):

@@ -1,4 +1,4 @@
-"""An application with a table of its own, in a database that evervec comes to later."""
+"""An application with a table of its own, in a database that it shares with evervec."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -20,13 +20,18 @@ class App:
 
     def __init__(self, engine: str, folder: Path) -> None:
         self.engine = engine
-        self.url = str(folder / "app.db") if engine == "sqlite" else postgres.DATABASES.create()
+        self.url = str(folder / "app.db") if engine == "sqlite" else postgres.DATABASES.borrow()
         self.conn: Any = (
             sqlite3.connect(self.url, isolation_level=None)
             if engine == "sqlite"
             else psycopg.connect(self.url, autocommit=True)
         )
         self.execute(ARTICLES)
+
+    def close(self) -> None:
+        self.conn.close()
+        if self.engine == "postgres":
+            postgres.DATABASES.give_back(self.url)
 
     def execute(self, query: str, values: Sequence[Any] = ()) -> Any:
         if self.engine == "postgres":

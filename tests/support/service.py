@@ -9,8 +9,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -52,7 +54,9 @@ class Served:
     def http(self, key: str | None = None) -> httpx.Client:
         """Plain HTTP, with a key or none."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        client = httpx.Client(base_url=self.url, headers=headers, timeout=_PATIENCE, verify=False)
+        client = httpx.Client(
+            base_url=self.url, headers=headers, timeout=_PATIENCE, verify=False, trust_env=False
+        )
         self._clients.append(client)
         return client
 
@@ -146,10 +150,14 @@ def free_port() -> int:
 def until_alive(url: str, running: Callable[[], bool] = lambda: True) -> None:
     def answers() -> bool:
         assert running(), "the service ended by itself"
+        # by hand: to make a client takes longer than the service does to start
+        conn = HTTPConnection(urlsplit(url).netloc, timeout=5.0)
         try:
-            # no certificates: to read them takes longer than the service does to start
-            return httpx.get(f"{url}/healthz", timeout=5.0, verify=False).is_success
-        except httpx.TransportError:
+            conn.request("GET", "/healthz")
+            return conn.getresponse().status == 200
+        except (OSError, HTTPException):
             return False
+        finally:
+            conn.close()
 
     until(answers, f"{url} to answer", _PATIENCE)

@@ -219,14 +219,33 @@ def test_a_filter_is_tested_on_the_best_and_read_whole_when_few_fit() -> None:
         assert sum(tested) <= 2048
 
 
-def test_without_simsimd_the_sketches_are_compared_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [20, 64, 100, 512])
+@pytest.mark.parametrize("fast", [True, False], ids=["simsimd", "numpy"])
+def test_sketches_count_the_signs_that_differ_and_estimate_the_score(
+    monkeypatch: pytest.MonkeyPatch, fast: bool, size: int
+) -> None:
+    if not fast:
+        monkeypatch.setattr(sketch, "simsimd", None)
+    rows = clustered(300, size, 1.0)
+    sketcher = sketch.Sketcher.of(rows)
+    made, query = sketcher.sketch(rows), sketcher.query(rows[3])
+    turned = sketch._turned(rows) - sketch._turned(sketcher.mean[None])
+    signs = turned >= 0
+    differ = sketch.differing(made.bits, query)
+    assert differ.tolist() == (signs != signs[3]).sum(axis=1).tolist()
+    # the query's numbers are rounded by at most half a step
+    exact = np.where(signs, 1, -1) @ turned[3] * made.scale + made.offset
+    most = float(query.values[-1]) / 2 * size * made.scale
+    error = np.abs(sketch.estimate(made, query) - exact)
+    assert (error <= 1.01 * most).all()
+    assert error.mean() < 0.15 * most.mean()
+
+
+def test_the_query_that_is_the_mean_can_be_compared() -> None:
     rows = clustered(100, 20, 0.0)
-    made = sketch.Sketcher.of(rows).sketch(rows)
-    query = sketch.Sketcher.of(rows).query(rows[3])
-    by_simsimd = sketch.agreement(made.bits, query)
-    monkeypatch.setattr(sketch, "simsimd", None)
-    assert sketch.agreement(made.bits, query).tolist() == by_simsimd.tolist()
-    assert by_simsimd.argmax() == 3
+    sketcher = sketch.Sketcher.of(rows)
+    scores = sketch.estimate(sketcher.sketch(rows), sketcher.query(sketcher.mean))
+    assert np.isfinite(scores).all()
 
 
 def test_equal_vectors_are_all_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
@@ -10,6 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from evervec.facade import Evervec
+from evervec.runtime.release import release
 from evervec.server.access import Access, has_own_access
 from evervec.server.admission import Admission, Clients
 from evervec.server.background import Background
@@ -58,7 +58,7 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
     counts = Counts()
     app = FastAPI(
         title="evervec",
-        version=version("evervec"),
+        version=release(),
         summary="Keeps a vector index in sync with your data.",
         docs_url=None,
         redoc_url=None,

@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 
 from evervec.embedders.base import describe
 from evervec.embedding.gate import OUTAGES
@@ -29,6 +28,7 @@ from evervec.indexes.base import patience
 from evervec.maintenance.housekeeping import Upkeep
 from evervec.model.jobs import Job
 from evervec.model.reports import ProcessResult
+from evervec.runtime.release import release
 from evervec.runtime.threads import handling_signals, start
 from evervec.settings import Settings
 from evervec.worker.batch import Batch, Call, Written
@@ -79,7 +79,6 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._crash: BaseException | None = None
         self._endurance = Failures(settings.backoff_seconds)
-        self._version = version("evervec")  # read from a file, once
 
     def _make_threads(self) -> None:
         self._calls = Calls(self._pipeline, self._concurrency, self._stopping.is_set)
@@ -361,7 +360,7 @@ class Worker:
             held = len(self._claims.jobs) + sum(len(batch.items) for batch in self._in_hand)
             self._store.workers.beat(
                 self._pipeline.queue.worker,
-                version=self._version,
+                version=release(),
                 held=held,
                 done=self._total.processed,
             )

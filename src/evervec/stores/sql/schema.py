@@ -10,8 +10,10 @@ unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -33,12 +35,14 @@ class Schema:
     latest: int = 1
     shared: tuple[str, ...] = ("schema.sql", "points_schema.sql")
     meta: str = "evervec_meta"
+    missing: tuple[type[Exception], ...] = ()
+    """what a query of a missing table raises, where to try it is faster than to ask `exists`"""
 
     def upgrade(self, db: Any, prepare: Callable[[Any], object] = lambda conn: None) -> None:
         """Run the missing steps in one transaction, after `prepare`. Raises `StoreError` for a
         store of a newer evervec."""
-        with db.reading() as conn:
-            if self.found(conn) == self.latest:
+        with db.reading() as conn, suppress(*self.missing):
+            if (self._noted if self.missing else self.found)(conn) == self.latest:
                 return
         with db.writing(durable=True) as conn:
             prepare(conn)
@@ -57,18 +61,31 @@ class Schema:
         """The schema of a store; 0: it has none yet."""
         if conn.execute(self.exists).fetchone() is None:
             return 0
+        return self._noted(conn)
+
+    def _noted(self, conn: Connection) -> int:
         query = f"select value from {self.meta} where key = 'schema'"
         (value,) = conn.execute(query).fetchone() or (0,)
         return int(value)
 
-    def statements(self, number: int) -> Iterator[str]:
+    def statements(self, number: int) -> Iterable[str]:
         """The statements of one step."""
-        names = self.files if number == 1 else (f"upgrade_{number}.sql",)
-        for name in self.shared if number == 1 else ():
-            for statement in split(files("evervec.stores.sql").joinpath(name).read_text("utf-8")):
-                yield from split(self.convert(statement))
-        for name in names:
-            yield from split(files(self.package).joinpath(name).read_text("utf-8"))
+        return _statements(self, number)
+
+
+@cache
+def _statements(schema: Schema, number: int) -> tuple[str, ...]:
+    """Read and converted once in a process, which takes longer than to run them in memory."""
+    return tuple(_read(schema, number))
+
+
+def _read(schema: Schema, number: int) -> Iterator[str]:
+    names = schema.files if number == 1 else (f"upgrade_{number}.sql",)
+    for name in schema.shared if number == 1 else ():
+        for statement in split(files("evervec.stores.sql").joinpath(name).read_text("utf-8")):
+            yield from split(schema.convert(statement))
+    for name in names:
+        yield from split(files(schema.package).joinpath(name).read_text("utf-8"))
 
 
 def split(script: str) -> Iterator[str]:

@@ -16,6 +16,7 @@ from evervec.stores.sqlite.ranking import Counts, Passes, Ranking
 
 if TYPE_CHECKING:
     from evervec.stores.sqlite.word_blocks import View, WordBlocks
+    from evervec.stores.sqlite.word_parts import WordParts
 
 MANY = 1 << 15
 """Records of all tenants up to which FTS5 alone ranks. It counts all records with a word before the
@@ -28,6 +29,7 @@ class Records(records.Records):
         super().__init__(engine)
         self._counts = Counts()
         self._blocks: WordBlocks | None = None
+        self._parts: WordParts | None = None
 
     def _ranked(self, asked: TextQuery) -> Scores:
         word = scope(asked.tenant)
@@ -59,12 +61,15 @@ class Records(records.Records):
 
     def tend(self) -> None:
         """Write the words of large tenants, for searches of any process."""
-        from evervec.stores.sqlite.word_parts import WordParts
-
         with self.db.snapshot() as conn:
             rows = Ranking(conn, "", self._counts).rows
-        if rows > MANY:
-            WordParts(self.db, self._word_blocks().tokens).tend()
+        if rows <= MANY:
+            return
+        if self._parts is None:
+            from evervec.stores.sqlite.word_parts import WordParts
+
+            self._parts = WordParts(self.db, self._word_blocks().tokens)
+        self._parts.tend()
 
     def _word_blocks(self) -> WordBlocks:
         if self._blocks is None:

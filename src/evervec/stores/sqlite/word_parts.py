@@ -22,6 +22,8 @@ from evervec.stores.sqlite.tokens import Tokens
 
 _MOST_DEAD = 2
 """a part of whose entries more than one in so many were replaced is dropped"""
+_SHARE_NEW = 8
+"""too few records for a part are read again when one more in so many was changed"""
 _MOST_NOTES = 10_000
 """of changed records that no longer exist, in tenants without parts"""
 
@@ -32,6 +34,11 @@ class WordParts:
     def __init__(self, db: Connections, tokens: Tokens) -> None:
         self._db = db
         self._tokens = tokens
+        self._examined: dict[str, int] = {}
+        """of each tenant, the generation of its parts at which none had to be dropped"""
+        self._too_few: dict[str, tuple[int, int]] = {}
+        """of each tenant with too few records for a part, the generation of its parts, and the
+        store's counter before which they are not read again"""
 
     def tend(self) -> None:
         """Write parts for records that are in none, and drop parts that are mostly replaced."""
@@ -51,11 +58,15 @@ class WordParts:
         """Write the next part if there are records enough for it."""
         with self._db.snapshot() as conn:
             (mark, generation) = conn.execute(SQL.words_state).fetchone()
+            known, wait = self._too_few.get(tenant, (generation, mark))
+            if known == generation and mark < wait:
+                return False
             number, last = conn.execute(SQL.last_words, (tenant,)).fetchone()
             changed = conn.execute(SQL.rewritten_texts, (tenant, last))
             new = conn.execute(SQL.tail, (f"scope : {scope(tenant)}", last))
             texts = next(batches(chain(changed, new), postings.ROWS), [])
         if not is_full(texts):
+            self._too_few[tenant] = (generation, mark + len(texts) // _SHARE_NEW)
             return False
         directory, found = index(texts, self._tokens)
         last = max(last, int(directory.records.max()))
@@ -76,7 +87,12 @@ class WordParts:
     def _drop_replaced(self, tenant: str) -> bool:
         """Drop the part with the most replaced entries if they are too many. Those of its records
         that have no later entry are listed as changed, so that another part will have them."""
+        with self._db.reading() as conn:  # other writers need not wait if there is nothing to do
+            _, generation = conn.execute(SQL.words_state).fetchone()
+        if self._examined.get(tenant) == generation:
+            return False
         with self._db.writing(durable=False) as conn:
+            _, generation = conn.execute(SQL.words_state).fetchone()
             rows = conn.execute(SQL.word_parts, (tenant,)).fetchall()
             parts = [(part, Directory.unpack(data)) for part, _, data in rows]
             sound = [(part, directory) for part, directory in parts if directory is not None]
@@ -91,6 +107,7 @@ class WordParts:
                     worst, most = (part, directory, replaced), count
                 seen = np.union1d(seen, directory.records)
             if worst is None:
+                self._examined[tenant] = generation
                 return False
             part, directory, replaced = worst
             # a record that is not live needs an entry only where an earlier part has it

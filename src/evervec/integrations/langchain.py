@@ -1,0 +1,378 @@
+"""LangChain: a vector store and a retriever over evervec.
+
+Documents are records of one kind. An unchanged document is not embedded again, and a search waits
+until the changes made through the same object are in the index.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from evervec.errors import EvervecError, InvalidArgument
+from evervec.model.jobs import Ticket
+from evervec.model.records import Hit, Hits, Record
+
+try:
+    from langchain_core.callbacks import (
+        AsyncCallbackManagerForRetrieverRun,
+        CallbackManagerForRetrieverRun,
+    )
+    from langchain_core.documents import Document
+    from langchain_core.embeddings import Embeddings
+    from langchain_core.retrievers import BaseRetriever
+    from langchain_core.vectorstores import VectorStore
+    from pydantic import Field
+except ImportError as error:
+    raise EvervecError("LangChain is not installed: pip install 'evervec[langchain]'") from error
+
+
+class EvervecStore(VectorStore):
+    """The documents of one kind.
+
+    `ev`: what `evervec.open` or `evervec.aopen` returned, or a client of a service; the methods for
+    asyncio are native with `aopen` and `AsyncClient`. `mode`: how texts are searched: "semantic",
+    "hybrid" or "text". `whole`: return whole documents instead of their best chunks. `embed`: embed
+    added documents at once, in this process; otherwise workers do, and searches wait for them for
+    up to `wait` seconds. `explain`: add how each relevance was calculated to the metadata, as
+    `evervec`.
+    """
+
+    def __init__(
+        self,
+        ev: Any,
+        kind: str = "document",
+        *,
+        mode: str = "semantic",
+        whole: bool = False,
+        embed: bool = True,
+        wait: float = 30.0,
+        explain: bool = False,
+    ) -> None:
+        is_async = hasattr(ev, "__aenter__")
+        self._async = ev if is_async else None
+        self._sync = getattr(ev, "sync", None) if is_async else ev
+        self.kind = kind
+        self._mode, self._whole, self._explain = mode, whole, explain
+        self._embeds = embed and hasattr(ev, "process_all")
+        self._wait = wait
+        self._waiting: dict[str, Ticket] = {}
+
+    @property
+    def ev(self) -> Any:
+        """The store with blocking methods."""
+        if self._sync is None:
+            raise InvalidArgument(
+                "this client is asynchronous: use the methods that begin with `a`, or an "
+                "evervec.Client"
+            )
+        return self._sync
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """The model, for a store that is opened in this process."""
+        provider = getattr(self._sync, "provider", None)
+        return None if provider is None else _Model(self._sync)
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: list[str],
+        embedding: Embeddings | None = None,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        ev: Any = None,
+        **options: Any,
+    ) -> EvervecStore:
+        """A store with these texts: in `ev`, or in a new one in memory with the given model."""
+        if ev is None:
+            from evervec.opening import open
+
+            ev = open("memory:", embedder="auto" if embedding is None else model_of(embedding))
+        store = cls(ev, **options)
+        store.add_texts(texts, metadatas, ids=ids)
+        return store
+
+    # writing
+    def add_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str | None] | list[str] | None = None,
+        **_: Any,
+    ) -> list[str]:
+        """Add or replace documents; an unchanged document costs nothing."""
+        return self._added(list(self.ev.add_many(self.kind, _records(texts, metadatas, ids))))
+
+    def _added(self, tickets: Sequence[Ticket]) -> list[str]:
+        if self._embeds:
+            self.ev.process_all()
+        self._waiting.update((ticket.id, ticket) for ticket in tickets if ticket.accepted)
+        return [ticket.id for ticket in tickets]
+
+    async def aadd_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str | None] | list[str] | None = None,
+        **options: Any,
+    ) -> list[str]:
+        if self._async is None:
+            return await super().aadd_texts(texts, metadatas, ids=ids, **options)  # type: ignore[arg-type]
+        added = self._async.add_many(self.kind, _records(texts, metadatas, ids))
+        tickets = [ticket async for ticket in added]
+        if self._embeds:
+            await self._async.process_all()
+        self._waiting.update((ticket.id, ticket) for ticket in tickets if ticket.accepted)
+        return [ticket.id for ticket in tickets]
+
+    def delete(self, ids: list[str] | None = None, **_: Any) -> bool | None:
+        """Delete documents; without `ids`, all."""
+        for id in self._all_ids() if ids is None else ids:
+            self.ev.delete(self.kind, id)
+            self._waiting.pop(id, None)
+        return True
+
+    async def adelete(self, ids: list[str] | None = None, **options: Any) -> bool | None:
+        if self._async is None:
+            return await super().adelete(ids, **options)
+        if ids is None:
+            ids = [record.id async for record in self._async.records(self.kind, limit=1000)]
+        for id in ids:
+            await self._async.delete(self.kind, id)
+            self._waiting.pop(id, None)
+        return True
+
+    def _all_ids(self) -> Iterable[str]:
+        found: list[Record] = self.ev.records(self.kind, limit=1000)
+        while found:
+            yield from (record.id for record in found)
+            found = self.ev.records(self.kind, limit=1000, after=found[-1])
+
+    # reading
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        found = [self.ev.get(self.kind, id) for id in ids]
+        return [_document_of(record) for record in found if record is not None]
+
+    async def aget_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        if self._async is None:
+            return await super().aget_by_ids(ids)
+        found = [await self._async.get(self.kind, id) for id in ids]
+        return [_document_of(record) for record in found if record is not None]
+
+    def find(self, query: str | None, k: int = 4, **options: Any) -> list[tuple[Document, float]]:
+        """Documents with their relevance, 0 to 1. `options`: arguments of `Evervec.search`, such as
+        `filter`, `mode`, `min_relevance` and `diversity`."""
+        until = time.monotonic() + self._wait
+        for id, ticket in list(self._waiting.items()):
+            self.ev.wait(ticket, max(0.0, until - time.monotonic()))
+            self._waiting.pop(id, None)
+        hits: Hits = self.ev.search(query, k, **self._asked(query, options))
+        texts = {hit.id: self.ev.get(self.kind, hit.id) for hit in hits} if self._whole else {}
+        return _documents(hits, texts, whole=self._whole)
+
+    async def afind(
+        self, query: str | None, k: int = 4, **options: Any
+    ) -> list[tuple[Document, float]]:
+        """`find`, awaited."""
+        if self._async is None:
+            from langchain_core.runnables import run_in_executor
+
+            return await run_in_executor(None, self.find, query, k, **options)
+        until = time.monotonic() + self._wait
+        for id, ticket in list(self._waiting.items()):
+            await self._async.wait(ticket, max(0.0, until - time.monotonic()))
+            self._waiting.pop(id, None)
+        hits = await self._async.search(query, k, **self._asked(query, options))
+        texts = {}
+        if self._whole:
+            texts = {hit.id: await self._async.get(self.kind, hit.id) for hit in hits}
+        return _documents(hits, texts, whole=self._whole)
+
+    def _asked(self, query: str | None, options: dict[str, Any]) -> dict[str, Any]:
+        options.setdefault("mode", "semantic" if query is None else self._mode)
+        options.setdefault("explain", self._explain)
+        return {"kind": self.kind, **options}
+
+    def similarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
+        return [document for document, _ in self.find(query, k, **options)]
+
+    async def asimilarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
+        return [document for document, _ in await self.afind(query, k, **options)]
+
+    def similarity_search_with_score(
+        self, query: str, k: int = 4, **options: Any
+    ) -> list[tuple[Document, float]]:
+        return self.find(query, k, **options)
+
+    async def asimilarity_search_with_score(
+        self, query: str, k: int = 4, **options: Any
+    ) -> list[tuple[Document, float]]:
+        return await self.afind(query, k, **options)
+
+    def _select_relevance_score_fn(self) -> Any:
+        return lambda score: min(1.0, max(0.0, score))
+
+    def similarity_search_by_vector(
+        self, embedding: list[float], k: int = 4, **options: Any
+    ) -> list[Document]:
+        return [document for document, _ in self.find(None, k, vector=embedding, **options)]
+
+    async def asimilarity_search_by_vector(
+        self, embedding: list[float], k: int = 4, **options: Any
+    ) -> list[Document]:
+        return [document for document, _ in await self.afind(None, k, vector=embedding, **options)]
+
+    def max_marginal_relevance_search(
+        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
+    ) -> list[Document]:
+        """Documents that differ from each other; `fetch_k` has no effect, evervec chooses how many
+        candidates to compare."""
+        return self.similarity_search(query, k, diversity=1.0 - lambda_mult, **options)
+
+    async def amax_marginal_relevance_search(
+        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
+    ) -> list[Document]:
+        return await self.asimilarity_search(query, k, diversity=1.0 - lambda_mult, **options)
+
+    def max_marginal_relevance_search_by_vector(
+        self,
+        embedding: list[float],
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        **options: Any,
+    ) -> list[Document]:
+        return self.similarity_search_by_vector(
+            embedding, k, diversity=1.0 - lambda_mult, **options
+        )
+
+    async def amax_marginal_relevance_search_by_vector(
+        self,
+        embedding: list[float],
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        **options: Any,
+    ) -> list[Document]:
+        return await self.asimilarity_search_by_vector(
+            embedding, k, diversity=1.0 - lambda_mult, **options
+        )
+
+
+class EvervecRetriever(BaseRetriever):
+    """Retrieves documents of an `EvervecStore`, by default by meaning and by words. `options`:
+    further arguments of `Evervec.search`, such as `filter` and `min_relevance`."""
+
+    store: Any
+    k: int = 4
+    mode: str = "hybrid"
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **given: Any
+    ) -> list[Document]:
+        found: list[Document] = self.store.similarity_search(query, **self._asked(given))
+        return found
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **given: Any
+    ) -> list[Document]:
+        found: list[Document] = await self.store.asimilarity_search(query, **self._asked(given))
+        return found
+
+    def _asked(self, given: dict[str, Any]) -> dict[str, Any]:
+        return {"k": self.k, "mode": self.mode, **self.options, **given}
+
+
+class _Model(Embeddings):
+    """The model of an open store."""
+
+    def __init__(self, ev: Any) -> None:
+        self._ev = ev
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        found: list[list[float]] = self._ev.embedder.embed(texts).tolist()
+        return found
+
+    def embed_query(self, text: str) -> list[float]:
+        found: list[float] = self._ev.provider.embed_query(text).tolist()
+        return found
+
+
+class _LangChainEmbedder:
+    """A LangChain model as an embedder of evervec."""
+
+    name, max_batch = "langchain", 256
+
+    def __init__(self, model: Embeddings, name: str, dimensions: int) -> None:
+        self._model = model
+        self.model, self.dimensions = name, dimensions
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        import numpy as np
+
+        return np.asarray(self._model.embed_documents(list(texts)), dtype=np.float32)
+
+    def embed_query(self, text: str) -> Any:
+        import numpy as np
+
+        return np.asarray(self._model.embed_query(text), dtype=np.float32)
+
+
+def model_of(embedding: Embeddings, name: str | None = None) -> Any:
+    """A LangChain model as an embedder, for `evervec.open(embedder=…)`. `name` identifies the model
+    in the store; by default its own `model` or `model_name`, else its class."""
+    own = getattr(embedding, "model", None) or getattr(embedding, "model_name", None)
+    dimensions = len(embedding.embed_query("dimensions"))
+    return _LangChainEmbedder(embedding, name or str(own or type(embedding).__name__), dimensions)
+
+
+def _records(
+    texts: Iterable[str],
+    metadatas: Sequence[dict[str, Any]] | None,
+    ids: Sequence[str | None] | None,
+) -> list[dict[str, Any]]:
+    listed = list(texts)
+    for name, given in (("metadatas", metadatas), ("ids", ids)):
+        if given is not None and len(given) != len(listed):
+            raise InvalidArgument(
+                f"{len(listed)} texts have {len(given)} {name}: give one for each"
+            )
+    return [
+        {
+            "id": ids[place] if ids is not None else None,
+            "text": text,
+            "metadata": metadatas[place] if metadatas is not None else None,
+        }
+        for place, text in enumerate(listed)
+    ]
+
+
+def _document_of(record: Record) -> Document:
+    return Document(id=record.id, page_content=record.text, metadata=record.metadata)
+
+
+def _documents(
+    hits: Sequence[Hit], records: dict[str, Record | None], *, whole: bool
+) -> list[tuple[Document, float]]:
+    """Documents with their relevance; `whole`: with the texts of their records, which may have been
+    deleted meanwhile."""
+    found = []
+    for hit in hits:
+        text: str | None = hit.text
+        if whole:
+            record = records.get(hit.id)
+            text = None if record is None else record.text
+        if text is not None:
+            metadata = dict(hit.metadata)
+            if hit.explanation is not None:
+                metadata["evervec"] = asdict(hit.explanation)
+            document = Document(id=hit.id, page_content=text, metadata=metadata)
+            found.append((document, hit.relevance))
+    return found
