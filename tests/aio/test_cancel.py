@@ -70,7 +70,8 @@ async def cancel_everywhere(
             await asyncio.create_task(run())
         if not waits.reached:
             return place
-        while ev._runner.operations._handed:  # only one process may change a migration
+        runner = ev._runner
+        while runner.operations._handed or runner.calls._handed:  # one at a time may migrate
             await asyncio.sleep(0)
         place += 1
         assert place < 1000
