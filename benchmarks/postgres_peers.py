@@ -16,7 +16,17 @@ from typing import Any
 
 import psycopg
 
+from benchmarks.processor import Spent, processor
 from benchmarks.rounds import Measured, stopwatch
+
+PROCESSOR = "drain, processor"
+
+
+def drained(jobs: int, seconds: float, spent: Spent) -> Measured:
+    """Jobs per second, and microseconds of processor per job where that is known."""
+    cost = spent.per(jobs)
+    return {"drain": jobs / seconds} | ({} if cost is None else {PROCESSOR: cost})
+
 
 _REFERENCE = """
 create table jobs (job_id bigserial primary key, record_id text not null,
@@ -42,7 +52,7 @@ def reference(url: str, ids: range, batch: int = 500) -> Measured:
         conn.execute("set synchronous_commit = off")
         conn.execute("set plan_cache_mode = force_custom_plan")
         done = 0
-        with stopwatch() as drain:
+        with processor(url) as spent, stopwatch() as drain:
             while True:
                 token = secrets.token_hex(8)
                 rows = conn.execute(_CLAIM.encode(), (token, batch)).fetchall()
@@ -50,7 +60,7 @@ def reference(url: str, ids: range, batch: int = 500) -> Measured:
                     break
                 done += conn.execute(_FINISH.encode(), ([row[0] for row in rows], token)).rowcount
         assert done == len(ids)
-    return {"enqueue": len(ids) / enqueue.seconds, "drain": len(ids) / drain.seconds}
+    return {"enqueue": len(ids) / enqueue.seconds} | drained(len(ids), drain.seconds, spent)
 
 
 def pgmq(url: str, ids: range, batch: int = 100) -> Measured:
@@ -65,7 +75,7 @@ def pgmq(url: str, ids: range, batch: int = 100) -> Measured:
                 conn.execute("select pgmq.send_batch('bench', %s::jsonb[])", (some,))
         conn.execute("set synchronous_commit = off")
         done = 0
-        with stopwatch() as drain:
+        with processor(url) as spent, stopwatch() as drain:
             read = f"select msg_id from pgmq.read('bench', 60, {batch})".encode()
             while rows := conn.execute(read).fetchall():
                 gone = [row[0] for row in rows]
@@ -73,7 +83,7 @@ def pgmq(url: str, ids: range, batch: int = 100) -> Measured:
                     conn.execute("select pgmq.delete('bench', %s::bigint[])", (gone,)).fetchall()
                 )
         assert done == len(ids)
-    return {"enqueue": len(ids) / enqueue.seconds, "drain": len(ids) / drain.seconds}
+    return {"enqueue": len(ids) / enqueue.seconds} | drained(len(ids), drain.seconds, spent)
 
 
 def pgqueuer(url: str, ids: range) -> Measured:

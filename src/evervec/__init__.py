@@ -44,6 +44,7 @@ if _typing.TYPE_CHECKING:
     from evervec.model.deadlines import deadline as deadline
     from evervec.model.explanations import Explanation as Explanation
     from evervec.model.explanations import MatchedWord as MatchedWord
+    from evervec.model.explanations import Reranked as Reranked
     from evervec.model.jobs import Attempt as Attempt
     from evervec.model.jobs import EnqueueResult as EnqueueResult
     from evervec.model.jobs import Job as Job
@@ -71,6 +72,7 @@ if _typing.TYPE_CHECKING:
     from evervec.opening import open as open
     from evervec.queue.queue import Queue as Queue
     from evervec.records.kinds import Kind as Kind
+    from evervec.rerankers.base import Reranker as Reranker
     from evervec.settings import Settings as Settings
     from evervec.tables.base import Attachment as Attachment
     from evervec.versions.migration import Migration as Migration
@@ -89,7 +91,7 @@ _HOMES = {
     "VersionMismatch WaitTimeout",
     "facade": "Evervec",
     "model.deadlines": "deadline",
-    "model.explanations": "Explanation MatchedWord",
+    "model.explanations": "Explanation MatchedWord Reranked",
     "model.jobs": "Attempt EnqueueResult Job Outcome Status Ticket",
     "model.ranking": "Rescore",
     "model.records": "ChunkVector Content Hit Hits Record Version",
@@ -98,6 +100,7 @@ _HOMES = {
     "opening": "open",
     "queue.queue": "Queue",
     "records.kinds": "Kind",
+    "rerankers.base": "Reranker",
     "settings": "Settings",
     "tables.base": "Attachment",
     "versions.migration": "Migration",

@@ -21,13 +21,15 @@ from evervec.model.jobs import Job, Ticket
 from evervec.model.ranking import Rescore
 from evervec.model.records import ChunkVector, Hits, Record, Version
 from evervec.model.reports import Backfill, Estimate, Limits, ProcessResult, Usage, VerifyReport
-from evervec.opening import open_embedder, open_model, open_source
+from evervec.opening import open_embedder, open_model, open_reranker, open_source
 from evervec.queue.queue import Queue
 from evervec.queue.ticket_waiter import TicketWaiter, check_wait
 from evervec.records.drafts import LONGEST_ID, check_given, check_name, existing_id, existing_ids
 from evervec.records.kinds import Kind
 from evervec.records.writer import RecordWriter
+from evervec.rerankers.base import Reranker
 from evervec.search.request import read_request
+from evervec.search.reranker import RerankerRegistry
 from evervec.search.search import Search
 from evervec.search.vectors import VectorReader
 from evervec.settings import Settings
@@ -77,6 +79,7 @@ class Evervec(AbstractContextManager["Evervec"]):
         models = self.models = EmbedderRegistry(self.provider, store, settings, open_model)
         tables = self.tables = Tables(open_source(store), store, settings)
         self._reader = RecordReader(store, self._kinds, tables, settings)
+        self._rerankers = RerankerRegistry(settings, open_reranker)
         self._use_tenant(tenant)
         self.pipeline = Pipeline(
             store, index, models, self._kinds, self.queue, tables, self._reader, settings
@@ -98,8 +101,9 @@ class Evervec(AbstractContextManager["Evervec"]):
             self.store, self.settings, tenant, self._kinds, self.models, self.tables
         )
         self._search = Search(
-            self.store, self.index, self.models, self._kinds, self.settings, tenant
-        )
+            self.store, self.index, self.models, self._kinds, self.settings, tenant,
+            self._rerankers,
+        )  # fmt: skip
         self._vectors = VectorReader(self.store, self.index, tenant)
 
     def __exit__(self, *_: object) -> None:
@@ -110,6 +114,7 @@ class Evervec(AbstractContextManager["Evervec"]):
         self.index.close()
         self.store.close()
         self.models.close()
+        self._rerankers.close()
         if self._opened_embedder and hasattr(self.embedder, "close"):
             self.embedder.close()
 
@@ -263,6 +268,7 @@ class Evervec(AbstractContextManager["Evervec"]):
         groups: int = 10,
         diversity: float | None = None,
         fields: Sequence[str] | None = None,
+        rerank: bool | str | Reranker | None = None,
     ) -> Hits:
         """The best records for a query, a vector, or both.
 
@@ -273,12 +279,15 @@ class Evervec(AbstractContextManager["Evervec"]):
         many hits; pages of the same `k` do not overlap while nothing changes. `group_by`: the best
         `k` hits of each of the best `groups` values of a metadata field. `diversity`: 0 to 1, how
         much hits should differ from each other. `fields`: which of title, text and metadata to
-        return.
+        return. `rerank`: a reranker, or its name, that orders the best candidates; True: the one of
+        the setting `reranker`, which is also used unless False is given. If it fails, or takes
+        longer than `rerank_seconds`, `hits.rerank_error` says why.
         """
         request = read_request(
             self.settings, query, k, vector=vector, kind=kind, mode=mode, filter=filter,
             explain=explain, min_similarity=min_similarity, min_relevance=min_relevance,
             offset=offset, group_by=group_by, groups=groups, diversity=diversity, fields=fields,
+            rerank=rerank,
         )  # fmt: skip
         if after is not None:
             self.wait(after, wait)

@@ -19,6 +19,7 @@ from evervec.indexes.base import Index
 from evervec.indexes.location import open_located
 from evervec.model.records import ModelSpec
 from evervec.records.drafts import check_name
+from evervec.rerankers.base import Reranker
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.tables.base import Attachment
@@ -297,6 +298,36 @@ def _named(name: str, model: str, settings: Settings) -> Embedder:
     from evervec.embedders.base import NoopEmbedder
 
     return NoopEmbedder()
+
+
+def open_reranker(name: str, settings: Settings) -> Reranker:
+    """Open a reranker by name: `cohere:MODEL`, `jina:MODEL`, `local:FOLDER`, or the URL of an
+    endpoint, with `#MODEL` if it needs to know the model."""
+    from evervec.rerankers import endpoint
+
+    provider, _, model = name.partition(":")
+    hosted = {"cohere": (endpoint.COHERE, "COHERE_API_KEY", "rerank-v3.5"),
+              "jina": (endpoint.JINA, "JINA_API_KEY", "jina-reranker-v2-base-multilingual")}  # fmt: skip
+    if provider in hosted:
+        url, variable, usual = hosted[provider]
+        if not (key := os.environ.get(variable, "")):
+            raise SettingsError(f"the reranker {provider!r} needs a key: set {variable}")
+        model = model or usual
+        return endpoint.EndpointReranker(url, name=f"{provider}:{model}", model=model, key=key)
+    if provider in ("http", "https"):
+        url, _, model = name.partition("#")
+        return endpoint.EndpointReranker(
+            url, name=model or "the reranker", model=model, key=settings.rerank_key
+        )
+    if provider == "local" and model:
+        from evervec.rerankers.cross_encoder import CrossEncoder
+
+        return CrossEncoder(Path(model))
+    raise SettingsError(
+        f"unknown reranker {without_secrets(name)!r}; choose one of cohere:MODEL, jina:MODEL, "
+        "local:FOLDER with a cross-encoder in ONNX form, or the URL of an endpoint, such as "
+        "http://host/v1/rerank#MODEL; or give an object with name and rerank(query, texts)"
+    )
 
 
 def _remote(settings: Settings) -> dict[str, Any]:

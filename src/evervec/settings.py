@@ -163,6 +163,16 @@ class Settings:
     query_chars: int = _setting(8192, "characters of a query, at most", least=1, most=1_000_000)
     most_hits: int = _setting(1000, "hits that a search may request, at most", least=1)
     overfetch: int = _setting(3, "candidates fetched for each hit before re-scoring", least=1)
+    reranker: str = _setting(
+        "", "reranker of searches that do not say otherwise, by name; empty: none"
+    )
+    rerank_key: str = _setting("", "API key of a reranker that is given by URL", secret=True)
+    rerank_candidates: int = _setting(
+        50, "candidates that are reranked; more if more hits are requested", least=1, most=1000
+    )
+    rerank_seconds: float = _setting(
+        2.0, "time limit of a reranker; then hits keep the order without it", least=0.01
+    )
     cache_mb: int = _setting(1024, "memory for vectors cached for search", least=1)
     memory_mb: int = _setting(32, "text that a worker holds in memory at once", least=1)
     add_batch: int = _setting(1000, "records that `add_many` saves in one transaction", least=1)

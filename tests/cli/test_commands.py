@@ -18,6 +18,7 @@ import evervec
 from evervec.cli.output import pace
 from evervec.embedders.hashing import HashingEmbedder
 from support.forks import Fork
+from support.rerank_server import RerankServer
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -608,3 +609,18 @@ def test_no_text_of_a_record_commands_the_terminal(run: Run, tmp_path: Path) -> 
         said = run(*command)
         assert not set(said.stdout + said.stderr) & set("\x1b\x9b\x07"), command
     assert "\\x1b" in run("get", "nothing", "\x1b[2J", code=1).stderr
+
+
+def test_a_search_may_be_reranked(run: Run) -> None:
+    for id, text in (("1", "tea tea tea"), ("2", "tea on hills")):
+        run("add", "note", "--id", id, "-", input=text)
+    with RerankServer(key=None) as server:
+        name = f"{server.url}/v1/rerank#judge"
+        found = run("search", "tea", "on", "hills", "--rerank", name, "--explain")
+        assert "score 1.000 by judge; before:" in found.stdout
+        shown = json.loads(run("search", "tea", "--rerank", name, "--json").stdout)
+        assert (shown["reranked"], shown["rerank_error"]) == (True, None)
+        away = run("search", "tea", "--rerank", f"{server.url}/elsewhere#judge")
+        assert "tea tea tea" in away.stdout
+        assert "(not reranked: judge is unavailable)" in away.stderr
+    assert "no reranker is set" in run("search", "tea", "--rerank", code=2).stderr

@@ -382,5 +382,5 @@ class TestDuckdbConnections:
             conn.execute("select 1")
 
 
-def interrupt(*_: Any) -> None:
+def interrupt(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt

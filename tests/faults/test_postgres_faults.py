@@ -168,9 +168,9 @@ def test_20_a_finish_whose_connection_was_cut_is_done_once(path: str) -> None:
         ev.add("note", "the text", id="a")
         job = ev.queue.claim(1)[0]
         ev.queue.finish(job)
-        before = postgres.execute(path, "select * from evervec.attempts")
+        before = postgres.execute(path, "select * from evervec.current_attempts")
         ev.queue.finish(job)
-        assert postgres.execute(path, "select * from evervec.attempts") == before
+        assert postgres.execute(path, "select * from evervec.current_attempts") == before
 
 
 def test_20_a_worker_frozen_inside_a_transaction_loses_its_locks(path: str, start: Start) -> None:

@@ -44,7 +44,8 @@ WRITES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "delete_records": (SQL.delete_records, (1.0, IDS, IDS)),
     "purge_done": (SQL.purge_done, ("(0,0)", "(1,0)", 1.0, None, True, 100)),
     "purge_failed": (SQL.purge_jobs, ("failed", 1.0, None, True, 100)),
-    "purge_ended": (SQL.purge_ended, ("(0,0)", "(1,0)", 1.0)),
+    "purge_old_jobs": (SQL.purge_old_jobs, ("(0,0)", "(1,0)", 1.0)),
+    "purge_old_attempts": (SQL.purge_old_attempts, ("(0,0)", "(1,0)", 1.0)),
     "forgotten": (SQL.forgotten, (1.0, 100)),
 }
 READS: dict[str, tuple[str, tuple[Any, ...]]] = {
@@ -62,6 +63,7 @@ READS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "candidates": (SQL.candidates, (FEW, "default")),
     "found": (SQL.found, (FEW,)),
     "ledgers": (SQL.ledgers, (FEW, [1])),
+    "old_job": (SQL.old_job, ("(0,0)", "(1,0)", 1.0)),
     "entries": (SQL.entries, ("default", KIND, ["1", "2"], 1)),
     "old_attempt": (SQL.old_attempt, ("(0,0)", "(1,0)", 1.0)),
     "failed_count": (SQL.failed_count, ()),

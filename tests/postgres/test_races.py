@@ -107,6 +107,22 @@ def test_of_two_that_enqueue_the_same_in_bulk_the_later_one_finds_it(
     assert len(queue.claim(500)) == 300
 
 
+def test_of_two_that_add_the_same_in_bulk_the_later_one_changes_it(world: World, url: str) -> None:
+    """It believed that nobody knew them, and had inserted some of them."""
+    ev = world.ev
+    texts = {str(n): f"text {n}" for n in range(300)}
+    with closing(world.connect()) as conn:
+        first = ev.add(KIND, "theirs", id="150", conn=conn)
+        records = [{"id": id, "text": text} for id, text in texts.items()]
+        (found,) = while_waiting(url, lambda: list(ev.add_many(KIND, records)), conn.commit)
+    tickets = {ticket.id: ticket for ticket in found}  # type: ignore[attr-defined]
+    assert [id for id, ticket in tickets.items() if not ticket.is_new] == ["150"]
+    assert tickets["150"].job_id == first.job_id
+    assert tickets["150"].seq > first.seq
+    work(ev)
+    assert_in_step(ev, texts)
+
+
 def test_a_later_change_of_a_record_has_the_larger_seq(world: World, url: str) -> None:
     """Also when it was asked for before the earlier one was committed."""
     ev = world.ev

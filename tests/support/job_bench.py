@@ -133,7 +133,8 @@ class Bench:
 
     def attempts(self) -> dict[int, tuple[str, int, int]]:
         """How many were noted: by record, the last one's outcome, number and seq."""
-        query = f"select record, outcome, attempt, seq from {self._table('attempts')}"
+        table = self._table("current_attempts" if self.is_postgres else "attempts")
+        query = f"select record, outcome, attempt, seq from {table}"
         with self._db.reading() as conn:
             return {row[0]: tuple(row[1:]) for row in conn.execute(query).fetchall()}
 

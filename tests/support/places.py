@@ -49,6 +49,7 @@ def _as_postgres(url: str, sql: str) -> str:
         )
         every = " union all ".join(f"select * from evervec.{name}" for (name,) in tables)
         sql = sql.replace("evervec_points", f"({every})" if every else _NO_POINTS)
+    sql = sql.replace("evervec_attempts", "evervec_current_attempts")
     return re.sub(r"evervec_(\w+)", r"evervec.\1", sql)
 
 

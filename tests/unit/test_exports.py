@@ -17,7 +17,7 @@ NAMES = {
     "AccessDenied", "Answer", "Attachment", "Client", "Attempt", "Backfill", "Gate", "Spend", "Chunker", "ChunkVector", "Content", "Embedder", "EmbedderError", "EnqueueResult", "Evervec", "EvervecError", "Explanation", "MatchedWord",
     "Hit", "Hits", "IndexMismatch", "IndexUnavailable", "InvalidArgument", "InvalidInput", "InvalidRecord",
     "InvalidTransition", "Job", "JobFailed", "Kind", "LeaseLost", "Outcome", "ProcessResult",
-    "ProviderUnavailable", "Queue", "RateLimited", "Record", "Rescore", "Settings",
+    "ProviderUnavailable", "Queue", "RateLimited", "Record", "Reranked", "Reranker", "Rescore", "Settings",
     "SettingsError", "SizeChunker", "ContentChunker", "Measure", "Stats", "Status", "StoreError", "Ticket", "VerifyReport",
     "Version", "VersionMismatch", "WaitTimeout", "Worker", "open", "Comparison", "Estimate",
     "Migration", "MigrationStatus", "Limits", "QuotaExceeded", "Usage",
@@ -97,7 +97,7 @@ def test_values_have_their_documented_fields(cls: type) -> None:
 def test_importing_needs_no_adapter_and_no_heavy_library() -> None:
     code = (
         "import sys, evervec; "
-        "print([m for m in sys.modules if m.startswith(('evervec.stores.sqlite', 'pydantic'))])"
+        "print([m for m in sys.modules if m.startswith(('evervec.stores.sqlite', 'pydantic', 'mcp'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

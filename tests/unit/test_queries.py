@@ -195,7 +195,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "record", "tenant", "kind", "id", "state", "seq", "ledger_seq", "points_seq", "doubtful",
         "chunks", "cut_since", "status",
     ),
-    "digests": ("id", "state", "hash", "metadata", "weight", "busy"),
+    "digests": ("id", "state", "hash", "metadata", "weight", "updated_at", "busy"),
     "reveal_state": ("record", "state", "seq", "created_at", "version", "born"),
     "owed": ("record", "op", "box", "box_seq"),
     "reopen": ("record", "tenant", "kind", "state"),
@@ -208,7 +208,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "collections": (
         "version", "kind", "state", "chunker", "app", "cut_since", "name", "provider", "model",
-        "dimensions",
+        "dimensions", "base", "gain", "days",
     ),
     "holdings": ("kind", "name", "items", "last_sync_at"),
     "workers": ("worker", "version", "started_at", "seen_at", "held", "done"),

@@ -33,7 +33,7 @@ _COMMANDS = {
     "migrate": ("migrate", "versions"),
     "index": ("verify", "backfill", "reindex"),
     "operation": ("init", "status", "worker", "doctor", "demo"),
-    "service": ("serve", "dispatch"),
+    "service": ("serve", "mcp", "dispatch"),
     "access": ("keys", "audit", "limits"),
 }
 _TITLES = {"tables": "Existing data", "migrate": "Models"}

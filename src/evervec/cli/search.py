@@ -41,16 +41,26 @@ _BAR = 40
 @click.option("--offset", type=int, default=0, help="Skip so many hits.")
 @click.option("--group-by", metavar="FIELD", help="-k hits for each value of a metadata field.")
 @click.option("--diversity", type=float, help="0 to 1: how much hits should differ.")
+@click.option(
+    "--rerank",
+    is_flag=False,
+    flag_value="",
+    metavar="[NAME]",
+    help="Let a reranker order the hits: the setting's, or cohere:MODEL, jina:MODEL, "
+    "local:FOLDER or a URL. Write it after the query.",
+)
 @click.option("--explain", is_flag=True, help="Show how each relevance was calculated.")
 def search(where: Where, query: tuple[str, ...], k: int, kinds: tuple[str, ...], mode: str,
            filters: tuple[str, ...], least: float | None, offset: int, group_by: str | None,
-           diversity: float | None, explain: bool, as_json: bool) -> int:  # fmt: skip
+           diversity: float | None, rerank: str | None, explain: bool,
+           as_json: bool) -> int:  # fmt: skip
     """Search records by meaning and by words."""
     text = " ".join(query)
     with where.opened() as ev:
         hits = ev.search(
             text, k, kind=kinds or None, mode=mode, filter=_filter(filters), explain=explain,
             min_relevance=least, offset=offset, group_by=group_by, diversity=diversity,
+            rerank=True if rerank == "" else rerank,
         )  # fmt: skip
         empty = not hits and not ev.records(limit=1)
     if empty and not as_json:
@@ -59,6 +69,8 @@ def search(where: Where, query: tuple[str, ...], k: int, kinds: tuple[str, ...],
         _show_hits(hits, text, offset, as_json=as_json)
     if hits and hits.via == "text" and mode != "text" and not as_json:
         say("(text search only: no vectors could be searched)", err=True)
+    if hits.rerank_error and not as_json:
+        say(f"(not reranked: {hits.rerank_error})", err=True)
     return 0
 
 
@@ -124,7 +136,12 @@ def _named(rescore: Rescore) -> str:
 
 def _show_hits(hits: Hits, query: str, before: int, *, as_json: bool) -> None:
     if as_json:
-        print_json({"hits": list(hits), "via": hits.via, "version": hits.version})
+        print_json(
+            {
+                "hits": list(hits), "via": hits.via, "version": hits.version,
+                "reranked": hits.reranked, "rerank_error": hits.rerank_error,
+            }
+        )  # fmt: skip
         return
     if not hits:
         say("nothing found")
@@ -148,19 +165,26 @@ def _show_explanation(hit: Hit) -> None:
     why = hit.explanation
     if why is None:
         return
-    meaning, words = (max(0, round(_BAR * why.parts[name])) for name in ("meaning", "words"))
+    parts = why.parts
+    if (rerank := why.reranked) is not None:
+        length = max(0, round(_BAR * parts["rerank"]))
+        bar = styled("█" * length, "cyan") + styled("·" * max(0, _BAR - length), "dim")
+        say(f"    {bar} {hit.relevance:.3f}")
+        say(f"    {styled('█', 'cyan')} score {rerank.score:.3f} by {rerank.reranker}; before:")
+        parts = rerank.parts
+    meaning, words = (max(0, round(_BAR * parts[name])) for name in ("meaning", "words"))
     rest = "·" * max(0, _BAR - meaning - words)
     bar = styled("█" * meaning, "green") + styled("▒" * words, "yellow") + styled(rest, "dim")
-    say(f"    {bar} {hit.relevance:.3f}")
+    say(f"    {bar} {sum(parts.values()):.3f}")
     at = (
         "not among the nearest" if why.semantic_rank is None else f"nearest no. {why.semantic_rank}"
     )
-    say(f"    {styled('█', 'green')} meaning {why.parts['meaning']:.3f}: cosine "
+    say(f"    {styled('█', 'green')} meaning {parts['meaning']:.3f}: cosine "
         f"{'at most ' if why.similarity is None else ''}{why.meaning:.3f}, {at}")  # fmt: skip
     found = sorted({match.word.lower() for match in why.matched})
     listed = f" ({', '.join(found[:8])})" if found else ""
     ranked = "no match" if why.text_rank is None else f"text no. {why.text_rank}"
-    say(f"    {styled('▒', 'yellow')} words   {why.parts['words']:.3f}: "
+    say(f"    {styled('▒', 'yellow')} words   {parts['words']:.3f}: "
         f"score {why.words:.3f}, {ranked}{listed}")  # fmt: skip
     age = (
         ""

@@ -18,6 +18,7 @@ from evervec.errors import (
     StoreError,
     WaitTimeout,
 )
+from evervec.model.basics import make_cursor
 from evervec.model.bounds import MOST_VECTORS
 from evervec.model.jobs import Job, Ticket
 from evervec.model.records import ChunkVector, Hit, Hits, Record, Version
@@ -166,11 +167,12 @@ class Calls:
         *,
         embedded: bool | None = None,
         filter: Mapping[str, Any] | None = None,
+        after: Record | tuple[str, str] | None = None,
         limit: int = 100,
     ) -> Call[list[Record]]:
-        """Records ordered by kind and id."""
-        which = _which(kind, embedded, filter)
-        found = yield from self._service.items("/v1/records", "records", limit, **which)
+        """Records ordered by kind and id, starting after `after` (a record, or its kind and id)."""
+        which, cursor = _which(kind, embedded, filter), _cursor(after)
+        found = yield from self._service.items("/v1/records", "records", limit, cursor, **which)
         return read(list[Record], found)
 
     def record_page(
@@ -180,12 +182,13 @@ class Calls:
         *,
         embedded: bool | None = None,
         filter: Mapping[str, Any] | None = None,
+        after: Record | tuple[str, str] | None = None,
         limit: int = 100,
     ) -> Call[tuple[list[Record], str | None]]:
         """A page of `records`, and the cursor of the next; None after the last."""
-        which = _which(kind, embedded, filter)
-        page, after = yield from self._service.page("/v1/records", limit, cursor, **which)
-        return read(list[Record], page["records"]), after
+        which, cursor = _which(kind, embedded, filter), cursor or _cursor(after)
+        page, following = yield from self._service.page("/v1/records", limit, cursor, **which)
+        return read(list[Record], page["records"]), following
 
     def search(
         self,
@@ -206,15 +209,18 @@ class Calls:
         groups: int = 10,
         diversity: float | None = None,
         fields: Sequence[str] | None = None,
+        rerank: bool | None = None,
     ) -> Call[Hits]:
         """The best records for a query, a vector, or both; with `after`, the result includes that
-        change. The arguments are those of `Evervec.search`."""
+        change. The arguments are those of `Evervec.search`; `rerank`: whether to use the service's
+        own reranker."""
         body = {
             "query": query, "k": k, "vector": None if vector is None else list(map(float, vector)),
             "kind": kind, "mode": mode, "filter": filter,
             "after": None if after is None else _shown(after), "wait": wait, "explain": explain,
             "min_similarity": min_similarity, "min_relevance": min_relevance, "offset": offset,
             "group_by": group_by, "groups": groups, "diversity": diversity, "fields": fields,
+            "rerank": rerank,
         }  # fmt: skip
         found = yield from self._service.ask("POST", "/v1/search", json_body=body, waits=wait)
         return _hits(found.json())
@@ -304,6 +310,11 @@ def _body(kind: str, data: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     return {"kind": kind, **content, **{k: v for k, v in options.items() if v is not None}}
 
 
+def _cursor(after: Record | tuple[str, str] | None) -> str | None:
+    place = (after.kind, after.id) if isinstance(after, Record) else after
+    return None if place is None else make_cursor(*place)
+
+
 def _which(
     kind: str | None, embedded: bool | None, filter: Mapping[str, Any] | None
 ) -> dict[str, Any]:
@@ -332,7 +343,10 @@ def _received(answered: dict[str, Any], wait: float | None) -> Ticket:
 
 
 def _hits(found: dict[str, Any]) -> Hits:
-    return Hits(read(list[Hit], found["hits"]), via=found["via"], version=found["version"])
+    return Hits(
+        read(list[Hit], found["hits"]), via=found["via"], version=found["version"],
+        reranked=found.get("reranked", False), rerank_error=found.get("rerank_error"),
+    )  # fmt: skip
 
 
 def _shown(ticket: Ticket) -> dict[str, Any]:

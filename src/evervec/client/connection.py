@@ -145,9 +145,11 @@ class Service:
         page = (yield from self.ask("GET", path, params=params)).json()
         return page, page["cursor"]
 
-    def items(self, path: str, name: str, limit: int, **which: Any) -> Call[list[dict[str, Any]]]:
-        """The first items of a list, page by page."""
-        page, cursor = yield from self.page(path, limit, None, **which)
+    def items(
+        self, path: str, name: str, limit: int, cursor: str | None = None, **which: Any
+    ) -> Call[list[dict[str, Any]]]:
+        """The first items of a list, or those after a cursor, page by page."""
+        page, cursor = yield from self.page(path, limit, cursor, **which)
         found: list[dict[str, Any]] = page[name]
         while cursor is not None and len(found) < limit:
             page, cursor = yield from self.page(path, limit - len(found), cursor, **which)

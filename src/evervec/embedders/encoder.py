@@ -10,7 +10,7 @@ tokens, and 1.6 s if two threads share every step of those.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,19 +30,19 @@ _SENTENCE = "sentence_embedding"
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
 
-class Encoder:
-    """A loaded model; may be called from several threads."""
+class Transformer:
+    """A loaded model and its tokenizer; may be called from several threads."""
 
     def __init__(
-        self, model: bytes | Path, tokenizer: bytes, *, max_tokens: int, pooling: Pooling
+        self, model: bytes | Path, tokenizer: bytes, *, max_tokens: int, output: str
     ) -> None:
         from tokenizers import Tokenizer
 
         with native():
-            self._tokenizer = Tokenizer.from_buffer(tokenizer)
+            self.tokenizer = Tokenizer.from_buffer(tokenizer)
             self._session = _session(model)
-        self._tokenizer.no_padding()  # the tokenizer file may set padding and truncation
-        self._tokenizer.enable_truncation(max_tokens)
+        self.tokenizer.no_padding()  # the tokenizer file may set padding and truncation
+        self.tokenizer.enable_truncation(max_tokens)
         self._inputs = {given.name for given in self._session.get_inputs()}
         if unknown := self._inputs - _INPUTS:
             raise SettingsError(
@@ -50,9 +50,49 @@ class Encoder:
                 "only input_ids, attention_mask and token_type_ids"
             )
         outputs = {made.name: made for made in self._session.get_outputs()}
-        self._output = outputs.get(_SENTENCE) or next(iter(outputs.values()))
-        self._pooling = pooling
+        self._output = outputs.get(output) or next(iter(outputs.values()))
         self._processors = Pool(processors())
+
+    def batched(
+        self,
+        encoded: Sequence[Any],
+        read: Callable[[NDArray[np.float32], NDArray[np.int64]], NDArray[np.float32]],
+    ) -> NDArray[np.float32]:
+        """One row per tokenized text. `read` makes the rows of a batch from the model's output and
+        the mask of tokens."""
+        batches = pack([len(text) for text in encoded])
+        jobs = [[encoded[place] for place in batch] for batch in batches]
+        # A query does not queue behind the texts being embedded.
+        run = map if len(jobs) == 1 else self._processors.map
+        rows = np.concatenate(list(run(lambda batch: read(*self._run(batch)), jobs)))
+        ordered = np.empty_like(rows)
+        ordered[np.concatenate(batches)] = rows
+        return ordered
+
+    def _run(self, batch: Sequence[Any]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        longest = max(1, *map(len, batch))
+        ids = np.zeros((len(batch), longest), np.int64)
+        mask, types = np.zeros_like(ids), np.zeros_like(ids)
+        for row, text in enumerate(batch):
+            size = len(text)
+            ids[row, :size] = text.ids
+            types[row, :size] = text.type_ids
+            mask[row, :size] = 1
+        feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        feed = {name: feed[name] for name in self._inputs}
+        with native():
+            answer = np.asarray(self._session.run([self._output.name], feed)[0], np.float32)
+        return answer, mask
+
+
+class Encoder(Transformer):
+    """Makes one unit vector per text."""
+
+    def __init__(
+        self, model: bytes | Path, tokenizer: bytes, *, max_tokens: int, pooling: Pooling
+    ) -> None:
+        super().__init__(model, tokenizer, max_tokens=max_tokens, output=_SENTENCE)
+        self._pooling = pooling
         self._counter = Once(lambda: _counter(tokenizer))
 
     @property
@@ -69,27 +109,10 @@ class Encoder:
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One unit vector per text."""
         with native():
-            tokens = [encoded.ids for encoded in self._tokenizer.encode_batch_fast(list(texts))]
-        batches = pack([len(ids) for ids in tokens])
-        jobs = [[tokens[place] for place in batch] for batch in batches]
-        # A query does not queue behind the texts being embedded.
-        run = map if len(jobs) == 1 else self._processors.map
-        vectors = np.concatenate(list(run(self._run, jobs)))
-        ordered = np.empty_like(vectors)
-        ordered[np.concatenate(batches)] = vectors
-        return ordered
+            encoded = self.tokenizer.encode_batch_fast(list(texts))
+        return self.batched(encoded, self._pooled)
 
-    def _run(self, tokens: list[list[int]]) -> NDArray[np.float32]:
-        longest = max(1, *map(len, tokens))
-        ids = np.zeros((len(tokens), longest), np.int64)
-        mask = np.zeros_like(ids)
-        for row, given in enumerate(tokens):
-            ids[row, : len(given)] = given
-            mask[row, : len(given)] = 1
-        feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        feed = {name: feed[name] for name in self._inputs}
-        with native():
-            answer = np.asarray(self._session.run([self._output.name], feed)[0], np.float32)
+    def _pooled(self, answer: NDArray[np.float32], mask: NDArray[np.int64]) -> NDArray[np.float32]:
         if answer.ndim == 3:  # a vector for each token; otherwise the model pools by itself
             if self._pooling == "cls":
                 answer = answer[:, 0, :]

@@ -98,14 +98,14 @@ class Http:
         status, headers, content = answer
         return Reply(status, headers, _read(content), content[:500].decode("latin-1"))
 
-    def checked(self, reply: Reply, message: str) -> Any:
-        """The content of a successful reply; otherwise raises the error that the status and
-        `message`, the provider's text, stand for."""
+    def checked(self, reply: Reply, message: str, form: type | tuple[type, ...] = dict) -> Any:
+        """The content of a successful reply, of that form; otherwise raises the error that the
+        status and `message`, the provider's text, stand for."""
         said = " ".join((message or reply.text or "empty response").split())
         said = (said.replace(self._secret, "…") if self._secret else said)[:300]
         status = reply.status
         if status == 200:
-            if not isinstance(reply.content, dict):
+            if not isinstance(reply.content, form):
                 raise BadAnswer(f"the response from {self.name} is not JSON: {said}")
             return reply.content
         if status in (401, 403):

@@ -1,2 +1,2 @@
-"""Imports from other systems. Each uses the facade, and internals where a takeover needs
-them."""
+"""Ways in from other systems: imports, and servers for assistants. Each uses the facade, and
+internals where a takeover needs them."""

@@ -1,7 +1,9 @@
-"""Helpers for values: fast constructors of frozen dataclasses, and conversions of time."""
+"""Helpers for values: fast constructors of frozen dataclasses, conversions of time, cursors."""
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable
 from dataclasses import field, fields, make_dataclass
 from datetime import UTC, datetime
@@ -36,3 +38,8 @@ def as_seconds(moment: datetime | float) -> float:
     if isinstance(moment, datetime):
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return float(moment)
+
+
+def make_cursor(*place: Any) -> str:
+    """A place in a list, as text for a URL. `evervec.server.answers` reads it."""
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")

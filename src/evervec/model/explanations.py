@@ -15,15 +15,29 @@ class MatchedWord:
 
 
 @dataclass(frozen=True, slots=True)
+class Reranked:
+    """What a reranker said of a hit, and what the search said before."""
+
+    reranker: str
+    """its name"""
+    score: float
+    """from 0 to 1"""
+    relevance: float
+    """before"""
+    parts: dict[str, float]
+    """"meaning" and "words": they add up to the relevance before"""
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """How the relevance of a hit was calculated.
 
     `relevance = (meaning + (1 - meaning) * words) * weight_factor * age_factor`; `parts` are its
-    two summands.
+    two summands. Of a reranked hit, `relevance = score * weight_factor * age_factor`.
     """
 
     parts: dict[str, float]
-    """"meaning" and "words": they add up to the relevance"""
+    """"meaning" and "words", or "rerank": they add up to the relevance"""
     meaning: float
     """The cosine. For a record that only words found, an upper bound of it: the cosine of the last
     of the nearest records."""
@@ -54,3 +68,5 @@ class Explanation:
     """the embedding version that was searched"""
     seq: int
     """of the record"""
+    reranked: Reranked | None = None
+    """set if the hits were reranked"""

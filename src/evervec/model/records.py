@@ -108,7 +108,8 @@ class Hit:
     similarity: float | None
     """cosine; None for a hit found by text only"""
     relevance: float
-    """0 to 1, the sort key of the hits: what vectors and words say of it, weight and age"""
+    """0 to 1, the sort key of the hits: what vectors and words, or a reranker, say of it, weight and
+    age"""
     metadata: dict[str, Any]
     via: str
     """"semantic", "text", or "hybrid" for a hit that both found"""
@@ -129,10 +130,23 @@ class Hits(list[Hit]):
         *,
         via: str,
         version: str | None,
+        reranked: bool = False,
+        rerank_error: str | None = None,
     ) -> None:
         super().__init__(hits)
         self.via = via
         self.version = version
+        self.reranked = reranked
+        """whether a reranker ordered the hits"""
+        self.rerank_error = rerank_error
+        """why it did not, although it was asked to"""
+
+    def replaced(self, hits: Iterable[Hit]) -> Hits:
+        """Other hits, found in the same way."""
+        return Hits(
+            hits, via=self.via, version=self.version, reranked=self.reranked,
+            rerank_error=self.rerank_error,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

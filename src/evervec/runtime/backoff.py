@@ -48,14 +48,16 @@ class Breaker:
             if self._failures:
                 self._wait()  # this call is the test, and others wait for its result
 
-    def failed(self, why: str) -> None:
+    def failed(self, why: str, seconds: float = 0.0) -> None:
+        """`seconds`: how long the server asks to be left alone, if it does."""
         with self._lock:
             self._failures += 1
             self._why = why
-            self._wait()
+            self._wait(min(seconds, self._longest))
 
-    def _wait(self) -> None:
-        self._until = self._clock() + backoff(self._failures, self._first, self._longest)
+    def _wait(self, least: float = 0.0) -> None:
+        wait = max(least, backoff(self._failures, self._first, self._longest))
+        self._until = self._clock() + wait
 
     def worked(self) -> None:
         self._failures = 0

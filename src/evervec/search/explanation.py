@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from evervec.chunking import Chunker
 from evervec.chunking.base import Piece
-from evervec.model.explanations import Explanation
+from evervec.model.explanations import Explanation, Reranked
 from evervec.model.records import Hit
 from evervec.search.cache import Read, Scope, SearchCache
 from evervec.search.matched_words import matched_words
@@ -30,9 +30,10 @@ class Explainer:
     order: Order
     evidence: Evidence
 
-    def explained(self, hit: Hit, place: int, passage: Passage, read: Read) -> Hit:
-        """A hit with its explanation; `place`: of the record in the order."""
-        record, scores = read.found.record, self.order.scores_at(place)
+    def explained(self, hit: Hit, passage: Passage, read: Read) -> Hit:
+        """A hit with its explanation."""
+        record = read.found.record
+        scores, rerank = self.order.scores_of(record), self.order.rerank
         meaning, words = scores.meaning(record), scores.words(record)
         (factors,) = self.recall.factors([record])
         assert factors is not None
@@ -41,8 +42,14 @@ class Explainer:
         recency = 1.0 / (1.0 + age / decay)
         factor = strength * recency
         serving = next((s for s in self.scope.serving if s.kind == read.kind), None)
+        parts = {"meaning": meaning * factor, "words": (1.0 - meaning) * words * factor}
+        reranked = None
+        if rerank is not None:
+            score = rerank.scores[record]
+            reranked = Reranked(rerank.name, score, sum(parts.values()), parts)
+            parts = {"rerank": score * factor}
         explanation = Explanation(
-            parts={"meaning": meaning * factor, "words": (1.0 - meaning) * words * factor},
+            parts=parts,
             meaning=meaning,
             words=words,
             similarity=hit.similarity,
@@ -60,6 +67,7 @@ class Explainer:
             headings=_headings(serving.chunker, passage, read.found.text) if serving else (),
             version=serving.name if serving and self.evidence.via != "text" else None,
             seq=read.found.seq,
+            reranked=reranked,
         )
         return replace(hit, explanation=explanation)
 

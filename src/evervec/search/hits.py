@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -37,8 +37,6 @@ class Passage(NamedTuple):
 class _Chosen(NamedTuple):
     """A record that is shown."""
 
-    place: int
-    """in the order"""
     ranked: Ranked
     group: Any = None
 
@@ -57,6 +55,17 @@ class HitMaker:
     _scope: Scope
     _request: Request
     _settings: Settings
+    _cut: dict[int, Passage] = field(default_factory=dict)
+    """passages that were read already, by record"""
+
+    def texts(self, ranked: Sequence[Ranked], evidence: Evidence) -> dict[int, str]:
+        """What the hits of these records would show, with the title; by record, in their order.
+        Deleted records are left out."""
+        texts, chosen = {}, [_Chosen(entry) for entry in ranked]
+        for entry, read, passage in self._passages(chosen, evidence):
+            self._cut[entry.record] = passage
+            texts[entry.record] = f"{read.title or ''}\n{passage.text}".strip()
+        return texts
 
     def make(self, order: Order, evidence: Evidence) -> list[Hit]:
         """The hits of the requested page or groups, each with its best chunk. Records that were
@@ -67,7 +76,8 @@ class HitMaker:
             query = self._request.query
             explainer = Explainer(self._recall, self._scope, query, order, evidence)
         fields, words, hits = self._request.fields, evidence.text_scores, []
-        for entry, read, passage in self._passages(chosen, evidence):
+        is_shown = "text" in fields or self._request.explain
+        for entry, read, passage in self._passages(chosen, evidence, is_shown=is_shown):
             rank, record, similarity = entry.ranked
             way = "text" if similarity is None else "hybrid" if record in words else "semantic"
             hit = _make_hit(
@@ -75,20 +85,20 @@ class HitMaker:
                 _metadata(read), way, None, None, entry.group,
             )  # fmt: skip
             if explainer is not None:
-                hit = explainer.explained(hit, entry.place, passage, read)
+                hit = explainer.explained(hit, passage, read)
             hits.append(hit if fields is FIELDS else _reduced(hit, fields))
         return hits
 
     def _page(self, order: Order) -> list[_Chosen]:
         start, end = self._request.offset, self._request.end
-        return [_Chosen(n, ranked) for n, ranked in enumerate(order.ranked[start:end], start)]
+        return [_Chosen(ranked) for ranked in order.ranked[start:end]]
 
     def _groups(self, order: Order) -> list[_Chosen]:
         """The best records of each group, the groups with the best records first."""
         groups: dict[Hashable, list[_Chosen]] = {}
         full = 0
         read = self._recall.read([record for _, record, _ in order.ranked])
-        for place, (ranked, known) in enumerate(zip(order.ranked, read, strict=True)):
+        for ranked, known in zip(order.ranked, read, strict=True):
             if known is None:
                 continue
             check()
@@ -97,18 +107,17 @@ class HitMaker:
                 continue
             group = groups.setdefault(name, [])
             if len(group) < self._request.k:
-                group.append(_Chosen(place, ranked, name))
+                group.append(_Chosen(ranked, name))
                 full += len(group) == self._request.k
                 if full == self._request.groups:
                     break
         return list(chain.from_iterable(groups.values()))
 
     def _passages(
-        self, chosen: Sequence[_Chosen], evidence: Evidence
+        self, chosen: Sequence[_Chosen], evidence: Evidence, *, is_shown: bool = True
     ) -> Iterator[tuple[_Chosen, Read, Passage]]:
         """The live records, each with the chunk that vectors found. For one that words found, or
         whose text changed after its vector was made, the piece with most of the query's words."""
-        is_shown = "text" in self._request.fields or self._request.explain
         size = 4 * self._settings.chunk_tokens
         versions = [s.version for s in self._scope.serving]
         ledgers: dict[int, bytes] = {}
@@ -122,6 +131,9 @@ class HitMaker:
             text, whole = read.found.text, read.whole
             if not is_shown:
                 yield entry, read, Passage("")
+                continue
+            if record in self._cut:
+                yield entry, read, self._cut[record]
                 continue
             if whole is not None:
                 start = len(text) - len(text.lstrip())

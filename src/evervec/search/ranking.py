@@ -8,7 +8,6 @@ same in every query and can be compared with a threshold, and a deeper search ch
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -93,15 +92,39 @@ class Scores:
 
 def rank(scores: Scores, recall: SearchCache, now: float) -> list[Ranked]:
     """The live ones of the candidates, best first."""
+    ranked = _weighted(scores.all(), scores.near, recall, now)
+    ranked.sort()
+    return ranked
+
+
+def _weighted(
+    all: Mapping[int, float], near: Mapping[int, float | None], recall: SearchCache, now: float
+) -> list[Ranked]:
+    """The live ones of the records, their scores changed by weight and age."""
     ranked = []
-    all, near = scores.all(), scores.near
     for (record, score), factors in zip(all.items(), recall.factors(all), strict=True):
         if factors is not None:  # otherwise it was deleted after its vector was written
             strength, decay, _, updated_at = factors
             age = now - updated_at if now > updated_at else 0.0
             ranked.append((-score * strength / (1.0 + age / decay), record, near.get(record)))
-    ranked.sort()
     return ranked
+
+
+@dataclass(frozen=True, slots=True)
+class Rerank:
+    """What a reranker said of the records of an order."""
+
+    name: str
+    scores: Mapping[int, float]
+    """by record, from 0 to 1"""
+
+    def rank(self, ranked: Sequence[Ranked], recall: SearchCache, now: float) -> list[Ranked]:
+        """Those of the records that have a score and are live, the best first; equal ones keep
+        their order."""
+        near = {record: cosine for _, record, cosine in ranked if record in self.scores}
+        found = _weighted({record: self.scores[record] for record in near}, near, recall, now)
+        found.sort(key=lambda entry: entry[0])
+        return found
 
 
 class Order:
@@ -111,19 +134,16 @@ class Order:
         self.now = now
         """of the records' ages"""
         self.ranked: list[Ranked] = []
-        self._records: set[int] = set()
-        self._starts: list[int] = []
-        self._scores: list[Scores] = []
+        self.rerank: Rerank | None = None
+        self._scores: dict[int, Scores] = {}
 
     def add(self, ranked: Sequence[Ranked], scores: Scores) -> None:
         """Append records of a deeper search."""
-        self._starts.append(len(self.ranked))
-        self._scores.append(scores)
         self.ranked += ranked
-        self._records.update(record for _, record, _ in ranked)
+        self._scores.update(dict.fromkeys((record for _, record, _ in ranked), scores))
 
     def __contains__(self, record: int) -> bool:
-        return record in self._records
+        return record in self._scores
 
-    def scores_at(self, place: int) -> Scores:
-        return self._scores[bisect_right(self._starts, place) - 1]
+    def scores_of(self, record: int) -> Scores:
+        return self._scores[record]

@@ -43,6 +43,8 @@ class Request:
     groups: int
     diversity: float | None
     fields: frozenset[str]
+    rerank: Any = None
+    """as the caller gave it; see `search.reranker`"""
 
     @property
     def width(self) -> int:
@@ -77,6 +79,7 @@ def read_request(
     groups: Any = 10,
     diversity: Any = None,
     fields: Any = None,
+    rerank: Any = None,
 ) -> Request:
     """Check the arguments of a search; raises `InvalidArgument`, which names the argument."""
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
@@ -105,6 +108,7 @@ def read_request(
         groups,
         _share("diversity", diversity, mode),
         FIELDS if fields is None else _fields(fields),
+        _rerank(rerank, query),
     )
     check_bound(settings, "most_hits", request.end, "k: requests {} hits")
     return request
@@ -174,6 +178,13 @@ def _share(what: str, value: Any, mode: str) -> float | None:
     if share is not None and not 0.0 <= share <= 1.0:
         raise InvalidArgument(f"{what} must be a number from 0 to 1, not {shown(value)}")
     return share
+
+
+def _rerank(given: Any, query: Any) -> Any:
+    """A default reranker has nothing to compare texts with in a search by vector alone."""
+    if query is None and given is not None and given is not False:
+        raise InvalidArgument("rerank needs a query: texts are compared with its words")
+    return False if query is None else given
 
 
 def _fields(given: Any) -> frozenset[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,14 +22,15 @@ from evervec.embedding.registry import EmbedderRegistry, Model
 from evervec.errors import DeadlineExceeded, InvalidArgument
 from evervec.indexes.base import Index, Matches, Query
 from evervec.model.filters import Conditions
-from evervec.model.records import Hits
+from evervec.model.records import Hit, Hits
 from evervec.records.kinds import Kind
 from evervec.search.cache import Scope, SearchCache, Serving
 from evervec.search.diversity import diversify
 from evervec.search.hits import HitMaker
 from evervec.search.matched_words import coverage, query_stems
-from evervec.search.ranking import Evidence, Order, Ranked, rank
+from evervec.search.ranking import Evidence, Order, Ranked, Rerank, rank
 from evervec.search.request import Request
+from evervec.search.reranker import NotReranked, RerankerRegistry, SharedReranker
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Collection
@@ -73,25 +74,41 @@ class Search:
     _kinds: Mapping[str, Kind]
     _settings: Settings
     _tenant: str
+    _rerankers: RerankerRegistry
     _recall: SearchCache | None = field(default=None, init=False)
 
     def search(self, request: Request) -> Hits:
         """The best records; the time is counted by how they were found."""
-        began, depths = time.perf_counter(), self._depths(request)
+        began, reranker = time.perf_counter(), self._rerankers.of(request.rerank)
+        look, hits, error = None, None, None
+        if reranker is not None:
+            try:
+                reranker.check()
+                look = self._look(request, self._depths(request, self._candidates(request))[-1])
+                hits = self._reranked(request, look, reranker)
+            except NotReranked as failure:
+                error = str(failure)
+        is_reranked = hits is not None
+        if look is None or hits is None:
+            look, hits = self._plain(request, look)
+        via = look.evidence.via
+        SEARCHES.observe(time.perf_counter() - began, via)
+        version = None if look.asked is None else look.scope.names
+        return Hits(hits, via=via, version=version, reranked=is_reranked, rerank_error=error)
+
+    def _plain(self, request: Request, look: _Look | None) -> tuple[_Look, list[Hit]]:
+        """The hits without a reranker; `look`: what a deeper search has found already."""
+        depths = self._depths(request, request.end)
         while True:
-            look = self._look(request, depths[-1])
+            look = look or self._look(request, depths[-1])
             order = self._order(request, look, depths)
             hits = HitMaker(self._store, look.recall, look.scope, request, self._settings).make(
                 order, look.evidence
             )
             # few groups may have most of the best records: the others are further down
             if request.group_by is None or len(hits) == request.width or self._is_all(look, depths):
-                break
-            depths = [_DEEPER * depths[-1]]
-        via = look.evidence.via
-        SEARCHES.observe(time.perf_counter() - began, via)
-        version = None if look.asked is None else look.scope.names
-        return Hits(hits, via=via, version=version)
+                return look, hits
+            look, depths = None, [_DEEPER * depths[-1]]
 
     def _is_all(self, look: _Look, depths: Sequence[int]) -> bool:
         """Whether a deeper search would find nothing more, or is too deep."""
@@ -113,13 +130,23 @@ class Search:
                 made[provider, request.query] = error
         return made
 
-    def _depths(self, request: Request) -> list[int]:
+    def _depths(self, request: Request, end: int) -> list[int]:
         """How many records each side finds. Pages that need more double it; each depth adds hits
         behind those of the previous one, so that pages do not overlap."""
         depths = [request.width * self._settings.overfetch]
-        while depths[-1] < request.end:
+        while depths[-1] < end:
             depths.append(2 * depths[-1])
         return depths
+
+    def _block(self, request: Request) -> int:
+        """How many candidates a reranker orders among themselves."""
+        return max(self._settings.rerank_candidates, request.width)
+
+    def _candidates(self, request: Request) -> int:
+        """How many candidates are reranked: whole blocks. A further page adds hits behind those of
+        the previous blocks, so that pages do not overlap."""
+        block = self._block(request)
+        return -(-request.end // block) * block
 
     def forget(self) -> None:
         """Clear the cache: a kind was registered, which may change its chunks."""
@@ -224,12 +251,30 @@ class Search:
             found = rank(scores, look.recall, order.now)
             if order.ranked:
                 found = [entry for entry in found if entry[1] not in order]
-            if request.min_relevance is not None:
-                found = [entry for entry in found if -entry[0] >= request.min_relevance]
+            found = _relevant(request, found)
             if request.compares_vectors:
                 found = self._compared(request, look, found)
             order.add(found, scores)
         return order
+
+    def _reranked(self, request: Request, look: _Look, reranker: SharedReranker) -> list[Hit]:
+        """The best records in the order that the reranker gives them, and of them those that are
+        relevant enough. Raises `NotReranked`."""
+        count, size = self._candidates(request), self._block(request)
+        plain = replace(request, min_relevance=None, diversity=None)
+        order = self._order(plain, look, self._depths(request, count))
+        ranked, order.ranked = order.ranked[:count], []
+        maker = HitMaker(self._store, look.recall, look.scope, request, self._settings)
+        texts = maker.texts(ranked, look.evidence)
+        scores = reranker.score(request.query or "", list(texts.values()))
+        order.rerank = Rerank(reranker.name, dict(zip(texts, scores, strict=True)))
+        for start in range(0, len(ranked), size):
+            block = order.rerank.rank(ranked[start : start + size], look.recall, order.now)
+            block = _relevant(request, block)
+            if request.diversity:
+                block = self._compared(replace(request, min_similarity=None), look, block)
+            order.ranked += block
+        return maker.make(order, look.evidence)
 
     def _compared(self, request: Request, look: _Look, ranked: list[Ranked]) -> list[Ranked]:
         """The records that are similar enough, in an order in which they differ as requested. None
@@ -263,6 +308,11 @@ class Search:
                 best = max(range(len(chunks)), key=cosines.__getitem__)
                 found[record] = (cosines[best], chunks[best].vector)
         return found
+
+
+def _relevant(request: Request, ranked: list[Ranked]) -> list[Ranked]:
+    least = request.min_relevance
+    return ranked if least is None else [entry for entry in ranked if -entry[0] >= least]
 
 
 def _vectors(request: Request, scope: Scope) -> dict[Model, NDArray[np.float32]]:

@@ -100,10 +100,6 @@ def answer(
     return Response(body, status, headers, "application/json")
 
 
-def make_cursor(*place: Any) -> str:
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
-
-
 def read_cursor(cursor: str | None, *kinds: type) -> tuple[Any, ...] | None:
     """The position in a cursor; raises a `Problem` if it is malformed. The library checks its
     values."""

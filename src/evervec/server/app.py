@@ -14,6 +14,7 @@ from evervec.server.access import Access, has_own_access
 from evervec.server.admission import Admission, Clients
 from evervec.server.background import Background
 from evervec.server.deadlines import Deadlines
+from evervec.server.mcp import Mcp
 from evervec.server.problems import KNOWN_ERRORS, ProblemDocument, answer_problem
 from evervec.server.rate_limits import Limiter
 from evervec.server.readiness import Readiness
@@ -71,6 +72,7 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
     for module in _ROUTERS:
         app.include_router(module.router)
     app.add_middleware(DirectRoutes, routes=[r for routes in _DIRECT for r in routes.direct])
+    app.add_middleware(Mcp, service=service)
     app.add_middleware(Admission, service=service)
     app.add_middleware(Access, service=service)
     app.add_middleware(Deadlines, settings=ev.settings, calls=service.calls)

@@ -75,7 +75,7 @@ class CheckedRoute(APIRoute):
         async def checked(request: Request) -> Response:
             for role in needed:  # before the body is read, which comes before dependencies
                 request.scope["caller"].require(role)
-            _check_parameters(request, known)
+            check_parameters(request, known)
             if self.body_field is not None:
                 check_media_type(request)
             return await handle(CheckedRequest(request.scope, request.receive))
@@ -102,14 +102,15 @@ class DirectRoutes:
         scope["route"], known = found
         request = Request(scope, receive, send)
         try:
-            _check_parameters(request, known)
+            check_parameters(request, known)
             response = await scope["route"].endpoint(request)
         except KNOWN_ERRORS as error:
             response = await answer_problem(request, error)
         await response(scope, receive, send)
 
 
-def _check_parameters(request: Request, known: Collection[str]) -> None:
+def check_parameters(request: Request, known: Collection[str]) -> None:
+    """Reject unknown query parameters."""
     if not request.scope["query_string"]:
         return
     for name in request.query_params:

@@ -234,7 +234,7 @@ class Tables:
             for hit in hits
             if (hit.kind, hit.id) not in left_out
         )
-        return Hits(shown, via=hits.via, version=hits.version)
+        return hits.replaced(shown)
 
     def _whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
         """The rows of some records with all columns; without values if they cannot be read."""

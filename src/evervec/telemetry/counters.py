@@ -103,7 +103,8 @@ CHUNKS = Counter(
 )
 CALLS = Counter(
     "evervec_provider_calls_total",
-    "Calls to providers for records and queries, by outcome: ok, outage, limited or error",
+    "Calls to providers for records, queries and reranking, by outcome: ok, outage, limited, "
+    "late or error",
     "provider",
     "purpose",
     "outcome",

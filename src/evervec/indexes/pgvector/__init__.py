@@ -98,12 +98,13 @@ class PgvectorIndex(Index):
         """`guarded`: the caller has not checked that the changes are the latest."""
         applied = Applied()
         records = [c.record for c in changes]
-        latest = dict(db.execute(SQL.removed, (version, records)).fetchall())
-        present: dict[int, set[bytes]] = defaultdict(set)
+        points: list[tuple[int, bytes, int]] = []
         if table is not None:
-            for record, hash, seq in db.execute(table.sql(SQL.present), (records,)):
-                present[record].add(hash)
-                latest[record] = max(latest.get(record, seq), seq)
+            points = db.execute(table.sql(SQL.present), (records,)).fetchall()
+        present: dict[int, set[bytes]] = defaultdict(set)
+        for record, hash, _ in points:
+            present[record].add(hash)
+        latest = _latest(db, version, records, points) if guarded else {}
         gone: list[tuple[Any, ...]] = []
         kept: list[tuple[Any, ...]] = []
         new: list[tuple[Any, ...]] = []
@@ -308,3 +309,13 @@ class PgvectorIndex(Index):
 def _dimensions(changes: Sequence[Change]) -> int:
     """Of the vectors in the changes; 0: there are none."""
     return next((len(p.vector) for c in changes for p in c.points), 0)
+
+
+def _latest(
+    db: Session, version: int, records: list[int], points: list[tuple[int, bytes, int]]
+) -> dict[int, int]:
+    """The highest seq of each record's points and removal."""
+    latest: dict[int, int] = dict(db.execute(SQL.removed, (version, records)).fetchall())
+    for record, _, seq in points:
+        latest[record] = max(latest.get(record, seq), seq)
+    return latest

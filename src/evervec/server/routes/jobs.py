@@ -8,6 +8,7 @@ from fastapi import Path, Query
 from pydantic import Field
 from starlette.responses import Response
 
+from evervec.model.basics import make_cursor
 from evervec.model.jobs import Job, Status
 from evervec.records.drafts import HIGHEST_PRIORITY
 from evervec.server.access import ReaderView, View, WriterView
@@ -17,7 +18,6 @@ from evervec.server.answers import (
     More,
     Shown,
     answer,
-    make_cursor,
     read_cursor,
     shows,
 )

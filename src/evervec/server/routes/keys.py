@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from evervec.errors import InvalidArgument
+from evervec.model.basics import make_cursor
 from evervec.server.access import AdminView, ReaderView, View
 from evervec.server.answers import (
     MOST_AT_ONCE,
@@ -22,7 +23,6 @@ from evervec.server.answers import (
     More,
     Shown,
     answer,
-    make_cursor,
     read_cursor,
     shows,
 )

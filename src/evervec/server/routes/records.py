@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from evervec.errors import EvervecError
 from evervec.facade import Evervec
+from evervec.model.basics import make_cursor
 from evervec.model.jobs import Attempt, Status, Ticket
 from evervec.model.records import Record
 from evervec.records.drafts import HIGHEST_PRIORITY, LONGEST_ID, LONGEST_NAME, OPTIONS, check_name
@@ -33,7 +34,6 @@ from evervec.server.answers import (
     asked_seq,
     asked_wait,
     entity_tag,
-    make_cursor,
     read_cursor,
     shows,
 )
@@ -318,7 +318,7 @@ async def _receipt(
     if end is Status.FAILED:
         with suppress(EvervecError):  # the record is saved, so respond with its ticket
             job = await view.run(view.ev.queue.get, ticket.job_id)
-            shown["error"] = job.error if job else "it was cancelled"
+            shown["error"] = redacted(view.caller, job).error if job else "it was cancelled"
     return answer(TicketOut, shown, when_done if end is Status.DONE else 202, headers)
 
 

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from evervec.model.explanations import Explanation, MatchedWord
+from evervec.model.explanations import Explanation, MatchedWord, Reranked
 from evervec.model.jobs import Status, Ticket
 from evervec.model.records import Hit, Hits
 from evervec.queue.ticket_waiter import job_failed, timed_out
@@ -57,6 +57,10 @@ class SearchIn(Given):
     fields: list[Literal["title", "text", "metadata"]] | None = Field(
         None, description="the parts of a hit to return; all if not given"
     )
+    rerank: bool | None = Field(
+        None,
+        description="whether the service's reranker orders the hits; by default, if it has one",
+    )
 
 
 class SimilarIn(Given):
@@ -75,6 +79,11 @@ class MatchedWordOut(Shown):
     """A word of the query in a hit's text."""
 
 
+@shows(Reranked)
+class RerankedOut(Shown):
+    """What a reranker said of a hit, and what the search said before."""
+
+
 @shows(Explanation)
 class ExplanationOut(Shown):
     """How the relevance of a hit was calculated."""
@@ -91,6 +100,8 @@ class HitsOut(Shown):
     hits: list[HitOut]
     via: str
     version: str | None
+    reranked: bool = Field(False, description="whether a reranker ordered the hits")
+    rerank_error: str | None = Field(None, description="why not, although it was asked to")
 
 
 class WaitIn(Given):
@@ -127,7 +138,13 @@ async def similar(view: KindReaderView, body: SimilarIn) -> Response:
 
 
 def _found(hits: Hits) -> Response:
-    return answer(HitsOut, {"hits": list(hits), "via": hits.via, "version": hits.version})
+    return answer(
+        HitsOut,
+        {
+            "hits": list(hits), "via": hits.via, "version": hits.version,
+            "reranked": hits.reranked, "rerank_error": hits.rerank_error,
+        },
+    )  # fmt: skip
 
 
 @router.on("POST /v1/wait", "Wait until a change is in the index", JobOut, 409, 415)

@@ -34,3 +34,20 @@ returning j.job_id
 -- a scan: there is no index for it
 select min(scheduled_for) from evervec_jobs
 where status = 'pending' and ($1::bigint[] is null or version = any ($1::bigint[]))
+
+-- name: load
+-- the first jobs whose texts fit into the budget, at least one. An entry in doubt counts as no
+-- chunks in the index.
+select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq
+from (
+    select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
+           j.box, j.trace, j.box_seq, w.place,
+           sum(coalesce(length(r.text), 0) + coalesce(length(j.box), 0))
+               over (order by w.place) as upto
+    from rows($1 job_id bigint, place bigint) as w
+    left join evervec_jobs as j on j.job_id = w.job_id
+    left join evervec_records as r on r.record = j.record
+    left join evervec_ledger as l
+        on l.record = j.record and l.version = j.version and l.doubt is null) as f
+where place = 1 or upto <= $3::bigint
+order by place

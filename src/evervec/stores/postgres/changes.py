@@ -17,6 +17,7 @@ from evervec.stores.postgres.engine import SQL
 from evervec.stores.sql import changes, job_writer, tenants
 from evervec.stores.sql.changes import Enqueued
 from evervec.stores.sql.engine import Connection, columns
+from evervec.stores.sql.job_rows import JobValues
 from evervec.stores.sql.record_rows import RecordValues, Row
 from evervec.stores.sql.words import fold, owner_word
 from evervec.stores.values import Draft
@@ -35,6 +36,10 @@ _ENQUEUE_ALL = _enqueue_new("", SQL.enqueued_all)
 _ENQUEUE_SOME = _enqueue_new("on conflict (tenant, kind, id) do nothing", SQL.enqueued_some)
 
 
+_INSERT_ALL = SQL.insert_records.replace("{on_conflict}", "")
+_INSERT_SOME = SQL.insert_records.replace("{on_conflict}", SQL.unless_known)
+
+
 class JobWriter(job_writer.JobWriter):
     def targets(self, db: Connection, kind: str) -> list[int]:
         targets = self.versions_of(db, kind)
@@ -45,6 +50,12 @@ class JobWriter(job_writer.JobWriter):
                 aside.execute(self.sql.add_version, (kind,))
                 targets = self.versions_of(aside, kind)
         return targets
+
+    def write_first_jobs(
+        self, db: Connection, tenant: str, now: float, jobs: list[JobValues]
+    ) -> None:
+        """`on conflict` would look for each job before it is inserted, a fifth of the time."""
+        db.execute(SQL.insert_first_jobs, (tenant, now, *columns(jobs)))
 
     def lock_records(self, conn: Connection, records: Sequence[int]) -> None:
         conn.execute(self.sql.lock_revealed, (list(records),))
@@ -88,7 +99,12 @@ class Changes(changes.Changes):
     ) -> set[str]:
         records.sort(key=lambda r: r.id)
         values = (tenant, kind, owner_word(tenant), *columns(records))
-        made = {id for (id,) in db.execute(SQL.insert_records, values)}
+        if len(records) >= _MANY:
+            # as in `_enqueue_new`: a fifth of the time, without that of full text
+            with suppress(psycopg.errors.UniqueViolation), step(db):
+                db.execute(_INSERT_ALL, values)
+                return set()
+        made = {id for (id,) in db.execute(_INSERT_SOME, values)}
         return {r.id for r in records} - made
 
     def update(self, db: Connection, tenant: str, records: list[RecordValues]) -> None:

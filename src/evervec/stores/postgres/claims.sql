@@ -20,6 +20,32 @@ left join evervec.take_jobs(
     case when due.suspect and $12::bigint[] is null then '{}' else due.places end, $12::bigint[]
 ) with ordinality as t on true
 
+-- name: load
+-- reads each table once by a list of keys, behind `offset 0`: without statistics the planner would
+-- scan whole tables for a join
+select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq
+from (
+    select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
+           j.box, j.trace, j.box_seq, w.place,
+           sum(coalesce(length(r.text), 0) + coalesce(length(j.box), 0))
+               over (order by w.place) as upto
+    from unnest($1::bigint[], $2::bigint[]) as w (job_id, place)
+    left join (
+        select * from evervec.jobs where job_id = any ($1::bigint[]) offset 0) as j
+        on j.job_id = w.job_id
+    left join (
+        select * from evervec.records
+        where record = any (array(
+            select record from evervec.jobs where job_id = any ($1::bigint[]))) offset 0) as r
+        on r.record = j.record
+    left join (
+        select * from evervec.ledger
+        where doubt is null and record = any (array(
+            select record from evervec.jobs where job_id = any ($1::bigint[]))) offset 0) as l
+        on l.record = j.record and l.version = j.version) as f
+where place = 1 or upto <= $3::bigint
+order by place
+
 -- name: suspects
 select job_id, crashes, attempts, max_attempts from evervec.jobs
 where job_id = any ($1::bigint[])
@@ -46,9 +72,8 @@ select evervec.write_leases(
           where job_id in (select job_id from free) or job_id not in (select job_id from there)))
 
 -- name: finish_claimed
--- finishes jobs whose lease is only in the row of their claim and that did not change since, and
--- adds their attempts. Returns the finished jobs, or null if all were finished, or no row if the
--- claim has no such jobs.
+-- finishes jobs whose lease is only in the row of their claim and that did not change since.
+-- Returns the finished jobs, or null if all were finished, or no row if the claim has no such jobs.
 with now as materialized (select evervec.now_seconds() as now),
 claim as materialized (  -- reads the whole lists once, instead of once for each job
     select started_at, job_ids || '{}'::bigint[] as job_ids, seqs || '{}'::bigint[] as seqs
@@ -58,21 +83,15 @@ done as (
     update evervec.jobs as j
     set status = 'done', token = $1, worker = $2, box = null, claimed_seq = j.seq,
         finished_seq = j.seq, attempts = j.attempts + 1, started_at = claim.started_at,
-        completed_at = now.now, error = null, crashes = 0
+        completed_at = now.now, error = null, crashes = 0,
+        embedded = coalesce(($4::integer[])[width_bucket(j.job_id, $3::bigint[])], 0),
+        reused = coalesce(($5::integer[])[width_bucket(j.job_id, $3::bigint[])], 0),
+        tokens = coalesce(($6::integer[])[width_bucket(j.job_id, $3::bigint[])], 0)
     from now, claim
     where j.job_id = any ($3::bigint[]) and j.status = 'pending'
         and claim.job_ids[width_bucket(j.job_id, claim.job_ids)] = j.job_id
         and claim.seqs[width_bucket(j.job_id, claim.job_ids)] = j.seq
-    returning j.job_id, j.record, j.tenant, j.version, j.attempts, j.seq, j.started_at,
-              j.completed_at, width_bucket(j.job_id, $3::bigint[]) as place),
-noted as (
-    insert into evervec.attempts
-        (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
-         chunks_reused, tokens, worker)
-    select record, tenant, version, attempts, seq, started_at, completed_at, 'done',
-           coalesce(($4::integer[])[place], 0), coalesce(($5::integer[])[place], 0),
-           coalesce(($6::integer[])[place], 0), $2
-    from done),
+    returning j.job_id, j.tenant, j.version, j.started_at, j.completed_at),
 counted as (
     insert into evervec.job_changes (tenant, version, open, done, ended, seconds, last_done)
     select tenant, version, -count(*), count(*), count(*), sum(completed_at - started_at),

@@ -100,6 +100,7 @@ language plpgsql stable
 set enable_sort = off
 set enable_bitmapscan = off
 set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     oldest double precision;
@@ -157,6 +158,7 @@ create function evervec.job_stats(
     out unfolded bigint
 )
 language plpgsql stable
+set plan_cache_mode = force_generic_plan  -- planning took four times as long as the rest
 as $$
 declare
     shared bigint[];

@@ -16,6 +16,7 @@ _MANY_CHANGES = 10_000
 """so many changes of the counts are added to the totals when stats are read: no worker does it"""
 _JOB_BLOCKS = 64
 """blocks of the jobs table that one statement purges"""
+_JOBS_IN_BLOCK = 20
 _ATTEMPTS_IN_BLOCK = 60
 _FEW_BLOCKS = 4096
 _SWEEPS = 60
@@ -27,7 +28,8 @@ class Jobs(jobs.Jobs):
 
     def __init__(self, engine: Engine, tenants: Tenants, writer: JobWriter) -> None:
         super().__init__(engine, tenants, writer)
-        self._walk = BlockWalk()
+        self._walk_of_jobs = BlockWalk("evervec.jobs")
+        self._walk_of_attempts = BlockWalk("evervec.attempts")
         self._purged_upto: dict[tuple[float, str | None, bool], int] = {}
 
     def _job_list(self, status: Status | None, id: str | None, *, in_order: bool) -> JobList:
@@ -95,19 +97,31 @@ class Jobs(jobs.Jobs):
         return gone
 
     def purge_ended(self, before: float, limit: int = 1000) -> tuple[int, int]:
-        """Attempts and jobs end together, so old jobs are found by old attempts. A small table of
-        attempts is walked in one sweep, a large one in about an hour of sweeps."""
-        (blocks,) = self.read_one(SQL.blocks, "evervec.attempts")
-        for first, end in self._walk.pieces(blocks, max(blocks // _SWEEPS, _FEW_BLOCKS)):
-            found = self.read_one(SQL.old_attempt, *tids(first, end), before)
+        """Most attempts are in the rows of their jobs. A small table is walked in one sweep, a
+        large one in about an hour of sweeps."""
+        jobs = attempts = 0
+        if which := self._next_old(
+            self._walk_of_jobs, SQL.old_job, before, limit // _JOBS_IN_BLOCK
+        ):
+            with self.db.writing(durable=False) as conn:
+                jobs, attempts = conn.execute(SQL.purge_old_jobs, (*which, before)).fetchone()
+        share = limit // _ATTEMPTS_IN_BLOCK
+        if which := self._next_old(self._walk_of_attempts, SQL.old_attempt, before, share):
+            attempts += self.write(SQL.purge_old_attempts, *which, before)
+        return jobs, attempts
+
+    def _next_old(
+        self, walk: BlockWalk, query: str, before: float, share: int
+    ) -> tuple[str, str] | None:
+        """The next `share` blocks of a table that begin with an old row, as places (ctid)."""
+        (blocks,) = self.read_one(SQL.blocks, walk.table)
+        for first, end in walk.pieces(blocks, max(blocks // _SWEEPS, _FEW_BLOCKS)):
+            found = self.read_one(query, *tids(first, end), before)
             if found is not None:
                 (block,) = found
-                self._walk.place = block + max(1, limit // _ATTEMPTS_IN_BLOCK)
-                with self.db.writing(durable=False) as conn:
-                    which = (*tids(block, self._walk.place), before)
-                    jobs, attempts = conn.execute(SQL.purge_ended, which).fetchone()
-                return jobs, attempts
-        return 0, 0
+                walk.place = block + max(1, share)
+                return tids(block, walk.place)
+        return None
 
     def purge_history(self, before: float, limit: int = 1000) -> int:
         gone = 0

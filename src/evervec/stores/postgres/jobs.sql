@@ -23,28 +23,21 @@ where version in (
     for update skip locked)
 
 -- name: finish_untouched
--- finishes jobs that did not change since their claim, and adds their attempts. Returns the
--- finished jobs, or null if all were finished. The ids are sorted, so that a job's position in the
--- list is found without a join.
+-- finishes jobs that did not change since their claim. Returns the finished jobs, or null if all
+-- were finished. The ids are sorted, so that a job's position in the list is found without a join.
 with now as materialized (select evervec.now_seconds() as now),
 done as (
     update evervec.jobs as j
     set status = 'done', box = null, finished_seq = j.claimed_seq, completed_at = now.now,
-        lease_expires_at = null, error = null, crashes = 0
+        lease_expires_at = null, error = null, crashes = 0, worker = $2,
+        embedded = coalesce(($4::integer[])[width_bucket(j.job_id, $3::bigint[])], 0),
+        reused = coalesce(($5::integer[])[width_bucket(j.job_id, $3::bigint[])], 0),
+        tokens = coalesce(($6::integer[])[width_bucket(j.job_id, $3::bigint[])], 0)
     from now
     -- coalesce hides from the planner how rare a token is: it would scan all jobs for the token
     where j.job_id = any ($3::bigint[])
         and coalesce(j.token = $1 and j.status = 'processing' and j.seq = j.claimed_seq, false)
-    returning j.job_id, j.record, j.tenant, j.version, j.attempts, j.claimed_seq, j.started_at,
-              j.completed_at, width_bucket(j.job_id, $3::bigint[]) as place),
-noted as (
-    insert into evervec.attempts
-        (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
-         chunks_reused, tokens, worker)
-    select record, tenant, version, attempts, claimed_seq, started_at, completed_at, 'done',
-           coalesce(($4::integer[])[place], 0), coalesce(($5::integer[])[place], 0),
-           coalesce(($6::integer[])[place], 0), $2
-    from done),
+    returning j.job_id, j.tenant, j.version, j.started_at, j.completed_at),
 counted as (
     insert into evervec.job_changes (tenant, version, open, done, ended, seconds, last_done)
     select tenant, version, -count(*), count(*), count(*), sum(completed_at - started_at),
@@ -67,7 +60,7 @@ with ended as (
         attempts = case when j.seq > n.seq then 0 else j.attempts end,
         box = case when j.seq > n.seq then j.box end,
         finished_seq = n.seq, completed_at = n.now, lease_expires_at = null, error = null,
-        crashes = 0
+        crashes = 0, embedded = null  -- the caller adds the attempt
     from rows($1 now double, seq bigint, job_id bigint) as n
     where j.job_id = n.job_id
     returning j.tenant, j.version, j.status, j.started_at, j.completed_at)
@@ -126,14 +119,33 @@ returning record
 select pg_relation_size($1::text::regclass) / current_setting('block_size')::bigint
 
 -- name: purge_done
--- done jobs in a range of blocks; skips what another process has locked
-delete from evervec.jobs
-where job_id = any (array(
-    select job_id from evervec.jobs
-    where ctid >= $1::text::tid and ctid < $2::text::tid and status = 'done'
-        and completed_at < $3 and ($4::text is null or tenant = $4) and ($5::boolean or box is null)
-    limit $6
-    for update skip locked))
+-- done jobs in a range of blocks; skips what another process has locked. Their attempts stay.
+with gone as (
+    delete from evervec.jobs as j
+    where job_id = any (array(
+        select job_id from evervec.jobs
+        where ctid >= $1::text::tid and ctid < $2::text::tid and status = 'done'
+            and completed_at < $3 and ($4::text is null or tenant = $4)
+            and ($5::boolean or box is null)
+        limit $6
+        for update skip locked))
+    returning j as job)
+select evervec.note_attempt(job) from gone
+
+-- name: drop_version_jobs
+-- the last attempts of done jobs are in the rows of the jobs, and stay
+with gone as (
+    delete from evervec.jobs as j
+    where job_id in (select job_id from evervec.jobs where version = $1 limit $2)
+    returning j as job)
+select evervec.note_attempt(job) from gone
+
+-- name: old_job
+-- the first block of a range that has an old done job
+select (ctid::text::point)[0]::bigint from evervec.jobs
+where ctid >= $1::text::tid and ctid < $2::text::tid and status = 'done' and completed_at < $3
+    and box is null
+limit 1
 
 -- name: old_attempt
 -- the first block of a range that has an old attempt
@@ -141,32 +153,24 @@ select (ctid::text::point)[0]::bigint from evervec.attempts
 where ctid >= $1::text::tid and ctid < $2::text::tid and finished_at < $3
 limit 1
 
--- name: purge_ended
--- old attempts in a range of blocks, and the done jobs of their records. The attempts of a job that
--- another transaction has locked stay, so that the job is found again.
-with old as materialized (
-    select ctid as place, record from evervec.attempts
+-- name: purge_old_jobs
+-- old done jobs in a range of blocks, with the attempts in their rows
+with gone as (
+    delete from evervec.jobs
+    where job_id = any (array(
+        select job_id from evervec.jobs
+        where ctid >= $1::text::tid and ctid < $2::text::tid and status = 'done'
+            and completed_at < $3 and box is null
+        for update skip locked))
+    returning embedded)
+select count(*), count(embedded) from gone
+
+-- name: purge_old_attempts
+delete from evervec.attempts
+where ctid = any (array(
+    select ctid from evervec.attempts
     where ctid >= $1::text::tid and ctid < $2::text::tid and finished_at < $3
-    for update skip locked),
-done as materialized (
-    select job_id, record from evervec.jobs
-    where record = any (array(select record from old)) and status = 'done' and box is null
-        and completed_at < $3),
-free as materialized (
-    select job_id from evervec.jobs
-    where job_id = any (array(select job_id from done)) and status = 'done' and completed_at < $3
-    order by job_id
-    for update skip locked),
-jobs as (
-    delete from evervec.jobs where job_id = any (array(select job_id from free)) returning 1),
-gone as (
-    delete from evervec.attempts
-    where ctid = any (array(
-        select place from old
-        where record not in (
-            select record from done where job_id not in (select job_id from free))))
-    returning 1)
-select (select count(*) from jobs), (select count(*) from gone)
+    for update skip locked))
 
 -- name: orphans
 -- pending jobs are in `ready`

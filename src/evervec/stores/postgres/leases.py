@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
+import time
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Sequence, Set
+from typing import Any, NamedTuple
 
 from evervec.model.jobs import Job
 from evervec.stores.postgres.connections import Session
 from evervec.stores.postgres.engine import SQL, Engine
 from evervec.stores.sql import leases
+from evervec.stores.sql.changes import Changes
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.job_rows import JobRow, Lease, company, leased_jobs
+from evervec.stores.sql.job_writer import JobWriter
 from evervec.stores.sql.retries import retried
+from evervec.stores.sql.tenants import Tenants
 from evervec.stores.sql.turns import by_tenant, in_turns
 from evervec.stores.values import Finish
 
 _ANY = (1 << 31) - 1
 _LATE_LEASES = 60.0
 """seconds; a lease is rarely written this long after its own expiry"""
+_TOUCH_SECONDS = 1.0
 
 
 class Due(NamedTuple):
@@ -44,6 +50,12 @@ class Due(NamedTuple):
 class Leases(leases.Leases):
     engine: Engine
     _none_expired_before = 0.0
+
+    def __init__(
+        self, engine: Engine, tenants: Tenants, writer: JobWriter, changes: Changes
+    ) -> None:
+        super().__init__(engine, tenants, writer, changes)
+        self._touched: dict[int, float] = {}
 
     @retried
     def claim(
@@ -124,6 +136,19 @@ class Leases(leases.Leases):
                         (some,) = found
                         done.update(ids if some is None else some)
         return done
+
+    def _rows_to_load(self, *wanted: Any) -> list[tuple[Any, ...]]:
+        """In binary form: numbers need not be converted to text and back."""
+        with self.db.reading() as conn:
+            rows: list[tuple[Any, ...]] = conn.execute(SQL.load, wanted, binary=True).fetchall()
+        return rows
+
+    def touch_versions(self, conn: Connection, versions: Set[int]) -> None:
+        """At most once a second: it takes two statements."""
+        now = time.monotonic()
+        if due := {v for v in versions if now - self._touched.get(v, -math.inf) > _TOUCH_SECONDS}:
+            super().touch_versions(conn, due)
+            self._touched.update(dict.fromkeys(due, now))
 
     def _renew(self, conn: Connection, jobs: Sequence[Job], lease: float) -> set[int]:
         """By the database's clock."""

@@ -65,16 +65,24 @@ def _array(kind: str, items: list[Any]) -> bytes:
         return struct.pack(">iiI", 0, 0, number)
     holes = None in items
     head = struct.pack(">iiIii", 1, holes, number, count, 1)
-    if size and not holes:
+    first = items[0]
+    if items[-1] == first and items.count(first) == count:  # many columns have one value
+        return head + _item(code, first) * count
+    if holes:
+        return b"".join([head, *(_item(code, item) for item in items)])
+    if size:
         flat = chain.from_iterable(zip(repeat(size, count), items, strict=True))
         return head + struct.pack(">" + f"i{code}" * count, *flat)
-    parts = [head]
-    for item in items:
-        if item is None:
-            parts.append(b"\xff\xff\xff\xff")
-            continue
-        data = struct.pack(f">{code}", item) if size else item
-        if isinstance(data, str):
-            data = data.encode()
-        parts += (len(data).to_bytes(4), data)
-    return b"".join(parts)
+    data = items if kind == "bytea" else [*map(str.encode, items)]
+    lengths = struct.unpack("4s" * count, struct.pack(f">{count}i", *map(len, data)))
+    return b"".join(chain((head,), chain.from_iterable(zip(lengths, data, strict=True))))
+
+
+def _item(code: str, item: Any) -> bytes:
+    """An item with its length before it; `code`: of a number."""
+    if item is None:
+        return b"\xff\xff\xff\xff"
+    data = struct.pack(f">{code}", item) if code else item
+    if isinstance(data, str):
+        data = data.encode()
+    return len(data).to_bytes(4) + data

@@ -48,6 +48,7 @@ declare
     was_failed integer := (old.status = 'failed')::integer;
 begin
     if old.status <> 'pending' then
+        perform evervec.note_attempt(old);
         insert into evervec.ready (job_id, version, scheduled_for, rank, crashes, tenant, op, later)
         values (new.job_id, new.version, new.scheduled_for, -new.priority::bigint, new.crashes, new.tenant,
                 new.op, is_later)
@@ -126,13 +127,13 @@ create trigger follow_dropped after delete on evervec.jobs
 referencing old table as old_jobs
 for each statement execute function evervec.follow_dropped_jobs();
 
--- The first due jobs of a tenant after a position, locked for the caller. `barred`: versions whose
--- jobs are left to other workers. The planner settings of `next_jobs` apply.
+-- The first due jobs of a tenant after a position, locked for the caller. `served`: the versions
+-- whose jobs are wanted; null: all. The planner settings of `next_jobs` apply.
 create function evervec.first_jobs(
     wanted integer,
     at double precision,
     owner text,
-    barred bigint[],
+    served bigint[],
     most_crashes integer,
     behind_rank bigint,
     behind_time double precision,
@@ -152,14 +153,14 @@ begin
             and (q.rank, q.scheduled_for, q.job_id) > (behind_rank, behind_time, behind_job)
             and q.crashes <= most_crashes
             and q.op in ('embed', 'open', 'load', 'delete')
-            and (barred is null or q.version <> all (barred)
-                 and exists (select 1 from evervec.versions as v where v.version = q.version))
+            and (served is null or q.version = any (served))
         order by q.rank, q.scheduled_for, q.job_id
         limit wanted for update of q skip locked) as f;
 end
 $$;
 
--- Due jobs, locked for the caller, with the places (ctid) of their rows in `ready`. Tenants take
+-- Due jobs, locked for the caller, with the places (ctid) of their rows in `ready`. `barred`:
+-- versions whose jobs are left to other workers, as are those of unknown versions. Tenants take
 -- turns in the order of their names, starting after `turn`. Each gets a share by its weight, and
 -- what one does not need goes to the others. Within a tenant the order is highest priority, then
 -- due time, then arrival. `suspect`: a worker crashed while it held one of them. `next_turn`: the
@@ -200,6 +201,7 @@ as $$
 declare
     promoted_at_once constant integer := 10000;
     last_name constant text := repeat(chr(1114111), 65);  -- longer than the longest valid name
+    served bigint[];
     skipped text[];
     step text := turn;
     stop text;
@@ -280,6 +282,9 @@ begin
     if owners = '{}' then
         return;
     end if;
+    if barred is not null then
+        served := array(select v.version from evervec.versions as v where v.version <> all (barred));
+    end if;
     next_turn := owners[case when cardinality(owners) = wanted then wanted else 1 end];
     weights := array_fill(1, array[cardinality(owners)]);
     if cardinality(owners) > 1 and exists (select 1 from evervec.tenants as t where t.weight <> 1) then
@@ -304,7 +309,7 @@ begin
             asked := least(room, greatest(weights[i], (share::bigint * weights[i] / total)::integer));
             select f.jobs, f.places, f.crashed into found
             from evervec.first_jobs(
-                asked, at, owners[i], barred, most_crashes,
+                asked, at, owners[i], served, most_crashes,
                 behind_ranks[i], behind_times[i], behind_jobs[i]) as f;
             hungry[i] := coalesce(cardinality(found.places), 0) = asked;
             continue when found.places is null;
@@ -343,7 +348,7 @@ create function evervec.take_jobs(
 )
 language plpgsql
 set enable_seqscan = off
-set enable_hashjoin = off
+set enable_nestloop = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
@@ -356,13 +361,20 @@ begin
         counted as (
             insert into evervec.job_changes (tenant, version, ready)
             select t.tenant, t.version, -count(*) from taken as t group by t.tenant, t.version),
+        due as materialized (
+            select j.job_id, j.tenant, j.version, j.op, j.seq, j.priority, j.attempts,
+                   j.max_attempts, j.error, j.created_at, j.scheduled_for, j.completed_at,
+                   j.record, j.crashes
+            from evervec.jobs as j
+            where j.job_id = any (array(select t.job_id from taken as t)) and j.status = 'pending'),
+        named as materialized (
+            select r.record, r.kind, r.id from evervec.records as r
+            where r.record = any (array(select d.record from due as d))),
         held as (
             select j.job_id, j.tenant::text, r.kind::text, r.id::text, j.version, j.op::text, j.seq,
                    j.priority, j.attempts, j.max_attempts, j.error, j.created_at, j.scheduled_for,
                    j.completed_at, j.record, j.crashes
-            from evervec.jobs as j
-            join evervec.records as r on r.record = j.record
-            where j.job_id = any (array(select t.job_id from taken as t)) and j.status = 'pending'),
+            from due as j join named as r on r.record = j.record),
         claim as (
             insert into evervec.claims
                 (token, worker, started_at, expires_at, leased_until, held, job_ids, seqs)

@@ -77,7 +77,7 @@ begin
         attempts = case when j.seq > j.claimed_seq then 0 else j.attempts end,
         box = case when j.seq > j.claimed_seq then j.box end,
         finished_seq = j.claimed_seq, completed_at = now, lease_expires_at = null, error = null,
-        crashes = 0
+        crashes = 0, embedded = null
     where j.job_id = job;
     if held.seq = held.claimed_seq then
         insert into evervec.job_changes (tenant, version, open, done, ended, seconds, last_done)

@@ -49,6 +49,17 @@ select record, id, null from new
 union all
 select record, null, job_id from jobs where version = ($5::bigint[])[1]
 
+-- name: history
+-- the last attempt of a done job is in the job's row, and has no number. `offset 0` keeps the
+-- planner from joining after it has read all attempts.
+select a.attempt, a.seq, a.worker, a.started_at, a.finished_at, a.outcome, a.error,
+       a.chunks_embedded, a.chunks_reused, a.tokens
+from evervec.records as r
+cross join lateral (
+    select * from evervec.current_attempts as c where c.record = r.record offset 0) as a
+where r.tenant = $1 and r.kind = $2 and r.id = $3
+order by a.finished_at, a.number
+
 -- name: insert_records
 -- words are a tsvector; another transaction may insert the same id
 insert into evervec.records
@@ -58,6 +69,9 @@ select n.record, $1, $2, n.id, n.state, n.seq, n.born, n.hash, n.weight, n.creat
        n.updated_at, n.version, n.title, n.metadata, n.data, n.text,
        evervec.words_of($3, n.title_words, n.text_words)
 from rows($4 {record_row}) as n
+{on_conflict}
+
+-- name: unless_known
 on conflict (tenant, kind, id) do nothing
 returning id
 
@@ -70,6 +84,15 @@ set state = n.state, seq = n.seq, born = n.born, hash = n.hash, weight = n.weigh
     words = evervec.words_of($1, n.title_words, n.text_words)
 from rows($2 {record_row}) as n
 where r.record = n.record
+
+-- name: insert_first_jobs
+-- jobs of records that have none
+insert into evervec.jobs
+    (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
+     created_at, box, box_seq, trace)
+select n.job_id, n.record, n.version, $1, n.op, 'pending', n.priority, n.scheduled_for, n.seq,
+       n.max_attempts, $2, n.box, n.box_seq, n.trace
+from rows($3 {job_row}) as n
 
 -- name: put_jobs
 insert into evervec.jobs as j

@@ -83,6 +83,33 @@ alter table evervec.jobs add column failed_at double precision
     generated always as (case when status = 'failed' then completed_at end) stored;
 create index jobs_failed on evervec.jobs (failed_at, tenant) where failed_at is not null;
 
+-- The attempt that finished a done job is in the job's own row, so that a finish writes no second
+-- one: `embedded` is not null. It is copied to `attempts` when the job is enqueued again, or is
+-- deleted before the attempt is old.
+alter table evervec.jobs add column embedded integer, add column reused integer,
+    add column tokens integer;
+
+create view evervec.current_attempts as
+select number, record, tenant, version, attempt, seq, started_at, finished_at, outcome,
+       chunks_embedded, chunks_reused, tokens, worker, error
+from evervec.attempts
+union all
+select null, record, tenant, version, attempts, finished_seq, started_at, completed_at, 'done',
+       embedded, reused, tokens, worker, null
+from evervec.jobs
+where status = 'done' and embedded is not null;
+
+create function evervec.note_attempt(job evervec.jobs) returns void
+language sql
+as $$
+    insert into evervec.attempts
+        (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
+         chunks_reused, tokens, worker)
+    select job.record, job.tenant, job.version, job.attempts, job.finished_seq, job.started_at,
+           job.completed_at, 'done', job.embedded, job.reused, job.tokens, job.worker
+    where job.status = 'done' and job.embedded is not null;
+$$;
+
 -- The jobs that can be claimed, in a narrow table that triggers on `jobs` keep in step. They are
 -- ordered by tenant, and by priority within a tenant (`rank`: the lowest first). Jobs that are not
 -- due yet are kept apart (`later`), and cost nothing until a claim finds that they are due.

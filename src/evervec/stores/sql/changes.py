@@ -147,7 +147,8 @@ class Changes(Part):
         if writes.quiet:
             self._update_quietly(db, writes.quiet)
         jobs = [job for job in writes.jobs if job[0].id not in lost] if lost else writes.jobs
-        self._writer.put_jobs(db, tenant, targets, now, jobs)
+        are_first = not any(row.was_stored for row, _, _ in jobs)
+        self._writer.put_jobs(db, tenant, targets, now, jobs, are_first=are_first)
         return lost
 
     @abstractmethod

@@ -24,23 +24,6 @@ from rows($3 job_id bigint, token text) as n
 where j.job_id = n.job_id and coalesce(j.token = n.token and j.status = 'processing', false)
 returning j.job_id
 
--- name: load
--- the first jobs whose texts fit into the budget, at least one. An entry in doubt counts as no
--- chunks in the index.
-select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq
-from (
-    select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
-           j.box, j.trace, j.box_seq, w.place,
-           sum(coalesce(length(r.text), 0) + coalesce(length(j.box), 0))
-               over (order by w.place) as upto
-    from rows($1 job_id bigint, place bigint) as w
-    left join evervec_jobs as j on j.job_id = w.job_id
-    left join evervec_records as r on r.record = j.record
-    left join evervec_ledger as l
-        on l.record = j.record and l.version = j.version and l.doubt is null) as f
-where place = 1 or upto <= $3::bigint
-order by place
-
 -- name: expired
 where j.status = 'processing' and j.lease_expires_at < $1
     and ($2::text is null or j.tenant = $2)

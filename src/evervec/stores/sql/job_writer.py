@@ -91,9 +91,17 @@ class JobWriter(Part):
         """Lock records until the transaction ends, in engines with concurrent writers."""
 
     def put_jobs(
-        self, db: Connection, tenant: str, targets: list[int], now: float, jobs: Sequence[NewJob]
+        self,
+        db: Connection,
+        tenant: str,
+        targets: list[int],
+        now: float,
+        jobs: Sequence[NewJob],
+        *,
+        are_first: bool = False,
     ) -> None:
-        """Write jobs for those versions; a job with a box only for the first version."""
+        """Write jobs for those versions; a job with a box only for the first version. `are_first`:
+        this transaction has inserted their records, so these have no jobs yet."""
         values, default = list[JobValues](), self.engine.max_attempts
         for row, op, box in sorted(jobs, key=lambda job: job[0].record):
             draft = row.draft or _PLAIN
@@ -107,8 +115,16 @@ class JobWriter(Part):
                         attempts, box, box_seq, draft.trace,
                     )
                 )  # fmt: skip
-        if values:
+        if values and are_first:
+            self.write_first_jobs(db, tenant, now, values)
+        elif values:
             self.write_jobs(db, tenant, now, values)
+
+    def write_first_jobs(
+        self, db: Connection, tenant: str, now: float, jobs: list[JobValues]
+    ) -> None:
+        """Insert jobs of records that have none, in engines where that is faster."""
+        self.write_jobs(db, tenant, now, jobs)
 
     def write_jobs(self, db: Connection, tenant: str, now: float, jobs: list[JobValues]) -> None:
         """Insert jobs, or update the record's existing ones."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from typing import Any, NamedTuple
 
 from evervec.model.jobs import Job, Outcome, Status
@@ -136,9 +136,11 @@ class Leases(Part):
         return min((m for m in moments if m is not None), default=None)
 
     def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | Unreadable | None]:
-        ids = [job.job_id for job in jobs]
-        places = list(range(1, len(ids) + 1))
-        return list(map(loaded, self.read(self.sql.load, ids, places, budget)))
+        wanted = ([job.job_id for job in jobs], list(range(1, len(jobs) + 1)), budget)
+        return list(map(loaded, self._rows_to_load(*wanted)))
+
+    def _rows_to_load(self, *wanted: Any) -> list[tuple[Any, ...]]:
+        return self.read(self.sql.load, *wanted)
 
     # about to be written
     @retried
@@ -177,8 +179,8 @@ class Leases(Part):
     def finish(self, finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
         if not finishes:
             return []
-        self._check_read(finishes)
         with self.db.writing(durable=must_last(finishes)) as conn:
+            self._check_read(conn, finishes)
             reveals = [f.job.record for f in finishes if f.reveal is not None or f.gone]
             if reveals:  # before their jobs, as a save locks them
                 self._writer.lock_records(conn, reveals)
@@ -187,26 +189,24 @@ class Leases(Part):
             if len(done) < len(finishes):
                 rest = [f for f in finishes if f.job.job_id not in done]
                 good = [f for f in finishes if f.job.job_id in done]
-            if rest or any(f.change or f.reveal for f in good):
-                now = self.engine.moment(conn)
-                if rest:
-                    done |= self._finish_rest(conn, rest, good, now)
-                self._write_results(conn, good, apply, now)
+            if rest:
+                done |= self._finish_rest(conn, rest, good, self.engine.moment(conn))
+            self._write_results(conn, good, apply)
         if rest:
             self.engine.wake()
         else:
             self.engine.tell()
         return [f.job.job_id in done for f in finishes]
 
-    def _check_read(self, finishes: Sequence[Finish]) -> None:
+    def _check_read(self, conn: Connection, finishes: Sequence[Finish]) -> None:
         """Reject a caller's own finishes that would lose a record that was never read."""
         if jobs := unread(finishes):
             kinds = self.engine.listed({job.kind for job in jobs})
-            check_read(jobs, {kind for (kind,) in self.read(self.sql.loaded_kinds, kinds)})
+            found = conn.execute(self.sql.loaded_kinds, (kinds,)).fetchall()
+            check_read(jobs, {kind for (kind,) in found})
 
     def _finish_untouched(self, conn: Connection, finishes: Sequence[Finish]) -> set[int]:
-        """Finish the jobs that did not change since their claim, and add their attempts. These are
-        nearly all jobs. Returns their numbers."""
+        """Finish the jobs, nearly all, that did not change since their claim; returns them."""
         batches: dict[str, list[Finish]] = defaultdict(list)
         for f in finishes:
             if f.job.token is not None and f.seq == f.job.claimed_seq:
@@ -243,18 +243,21 @@ class Leases(Part):
         repeated = {f.job.job_id for f in finishes if was_finished(standing, f)}
         return repeated.union(f.job.job_id for f in held)
 
-    def _write_results(
-        self, conn: Connection, held: Sequence[Finish], apply: Apply | None, now: float
-    ) -> None:
+    def _write_results(self, conn: Connection, held: Sequence[Finish], apply: Apply | None) -> None:
         """Write points, ledger and records of held jobs."""
         if changes := [f.change for f in held if f.change]:
             self._write_points(conn, held, changes, apply)
         reveals = [f for f in held if f.reveal is not None or f.gone]
         if reveals:  # after the ledger, which a switch of versions locks
+            now = self.engine.moment(conn)
             self._reveal(conn, self._writer.appearing(conn, reveals, now), now)
         if changes:
-            versions = self.engine.listed({f.job.version for f in held})
-            conn.execute(self.sql.touch_versions, (now, versions))
+            self.touch_versions(conn, {f.job.version for f in held})
+
+    def touch_versions(self, conn: Connection, versions: Set[int]) -> None:
+        """Note when the versions were last written to."""
+        moment = self.engine.moment(conn)
+        conn.execute(self.sql.touch_versions, (moment, self.engine.listed(versions)))
 
     def _write_points(
         self,
