@@ -8,7 +8,7 @@ from copy import copy
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from evervec.embedders.base import Embedder
+from evervec.embedders.base import AsyncEmbedder, Embedder
 from evervec.embedding.prepared import Vectors as PreparedVectors
 from evervec.embedding.provider import Provider
 from evervec.embedding.registry import EmbedderRegistry
@@ -418,7 +418,7 @@ class Evervec(AbstractContextManager["Evervec"]):
     # another model
     def migrate(
         self,
-        embedder: str | Embedder,
+        embedder: str | Embedder | AsyncEmbedder,
         *,
         version: str | None = None,
         kind: str | None = None,
@@ -439,7 +439,11 @@ class Evervec(AbstractContextManager["Evervec"]):
         return None if name is None else Migration(self._lifecycle, name)
 
     def estimate(
-        self, embedder: str | Embedder, *, kind: str | None = None, all_tenants: bool = False
+        self,
+        embedder: str | Embedder | AsyncEmbedder,
+        *,
+        kind: str | None = None,
+        all_tenants: bool = False,
     ) -> Estimate:
         """The cost of `migrate` for the tenant's records, estimated from a sample that is embedded
         once; `all_tenants`: for the whole store, which is what `migrate` changes."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial, update_wrapper, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from evervec.aio.connections import CallersConnection
 from evervec.aio.runner import Runner
 
 S = TypeVar("S")
@@ -25,8 +26,13 @@ class Awaited(Generic[S]):
 
     def _call(self, method: Callable[..., R], *args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]:
         """A call of the store."""
-        run = self._runner.run if kwargs.get("conn") is None else self._runner.finish
-        return run(self._runner.calls, self._tenant, partial(method, self._inner, *args, **kwargs))
+        conn = kwargs.get("conn")
+        if conn is None:
+            do = partial(method, self._inner, *args, **kwargs)
+            return self._runner.run(self._runner.calls, self._tenant, do)
+        caller = CallersConnection(conn)
+        given = kwargs | {"conn": caller.inner}
+        return self._runner.join(caller, partial(method, self._inner, *args, **given))
 
     def _operate(
         self, method: Callable[..., R], *args: Any, **kwargs: Any
