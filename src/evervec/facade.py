@@ -20,7 +20,7 @@ from evervec.model.bounds import check_limit
 from evervec.model.filters import read_filter
 from evervec.model.jobs import Job, Ticket
 from evervec.model.ranking import Rescore
-from evervec.model.records import ChunkVector, Hits, Record, Vectors, Version
+from evervec.model.records import ChunkVector, Hits, Record, Records, Vectors, Version
 from evervec.model.reports import (
     Backfill,
     Estimate,
@@ -35,6 +35,7 @@ from evervec.opening import open_embedder, open_model, open_reranker, open_sourc
 from evervec.queue.queue import Queue
 from evervec.queue.ticket_waiter import TicketWaiter, check_wait
 from evervec.records.drafts import LONGEST_ID, check_given, check_name, existing_id, existing_ids
+from evervec.records.frames import ArrowStream
 from evervec.records.kinds import Kind
 from evervec.records.writer import RecordWriter
 from evervec.rerankers.base import Reranker
@@ -212,8 +213,10 @@ class Evervec(AbstractContextManager["Evervec"]):
         the vectors themselves. Each includes the title."""
         return self._writer.chunks(kind, data, {"title": title})
 
-    def add_many(self, kind: str, records: Iterable[Any], *, conn: Any = None) -> Iterator[Ticket]:
-        """Save many records as a stream: yields tickets in order, and saves one batch per
+    def add_many(
+        self, kind: str, records: Iterable[Any] | ArrowStream, *, conn: Any = None
+    ) -> Iterator[Ticket]:
+        """Save many records, or the rows of a data frame, as a stream: yields tickets in order, and saves one batch per
         transaction. An invalid record raises `InvalidRecord` with its position, after all records
         before it were saved and their tickets yielded."""
         return self._writer.many(kind, records, conn)
@@ -264,7 +267,7 @@ class Evervec(AbstractContextManager["Evervec"]):
         filter: Mapping[str, Any] | None = None,
         after: Record | tuple[str, str] | None = None,
         limit: int = 100,
-    ) -> list[Record]:
+    ) -> Records:
         """Records ordered by kind and id, starting after `after` (a record, or its kind and id).
         `embedded=False`: only those without current vectors."""
         check_limit(limit)
@@ -273,9 +276,10 @@ class Evervec(AbstractContextManager["Evervec"]):
         place = (after.kind, after.id) if isinstance(after, Record) else after
         for part in place or ():
             check_name("after", part, LONGEST_ID)
-        return self.store.records.page(
+        page = self.store.records.page(
             self.tenant, kind=kind, embedded=embedded, filter=wanted, after=place, limit=limit
         )
+        return Records(page)
 
     def search(
         self,

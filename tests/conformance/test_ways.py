@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from evervec import (
@@ -286,3 +287,36 @@ def test_the_index_is_compared_with_the_records_and_repaired(ev: Evervec, store:
     assert ev.verify(repair=True).repaired == 1
     work(store)
     assert ev.verify().complete
+
+
+def test_a_data_frame_is_added_and_records_and_hits_become_tables(
+    ev: Evervec, store: Evervec
+) -> None:
+    moment = datetime(2024, 3, 1, 12, 30, tzinfo=UTC)
+    frame = pa.table(
+        {
+            "id": [1, 2],
+            "text": ["Tea is grown on hills", "Coffee is roasted"],
+            "title": ["Tea", None],
+            "metadata": [{"topic": "plants", "year": None}, None],
+            "created_at": [moment, None],
+        }
+    )
+    assert [ticket.id for ticket in ev.add_many(KIND, frame)] == ["1", "2"]
+    found = ev.records()
+    assert found == list(store.records())
+    assert (found[0].title, found[0].metadata, found[0].created_at) == (
+        "Tea", {"topic": "plants"}, moment,
+    )  # fmt: skip
+    assert (found[1].title, found[1].metadata) == (None, {})
+    assert found.to_arrow().column("text").to_pylist() == frame.column("text").to_pylist()
+    work(store)
+    assert ev.search("tea").to_arrow().column("id").to_pylist()[0] == "1"
+    with pytest.raises(InvalidRecord, match="unknown record field 'txt'; did you mean 'text'"):
+        list(ev.add_many(KIND, pa.table({"txt": ["x"]})))
+    with pytest.raises(InvalidRecord, match="text: is empty") as raised:
+        list(
+            ev.add_many(KIND, pa.table({"text": [f"{n}" if n < 1500 else "" for n in range(1600)]}))
+        )
+    assert raised.value.position == 1500
+    assert ev.count() == 1502

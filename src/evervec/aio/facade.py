@@ -27,6 +27,7 @@ from evervec.model.reports import ProcessResult
 from evervec.opening import open
 from evervec.queue.ticket_waiter import check_wait
 from evervec.records.drafts import OPTIONS
+from evervec.records.frames import ArrowStream
 from evervec.records.streams import AsyncTickets, RecordPages
 from evervec.runtime.threads import submit
 from evervec.settings import Settings
@@ -104,9 +105,13 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
     chunks = awaited(Evervec.chunks)
 
     def add_many(
-        self, kind: str, records: Iterable[Any] | AsyncIterable[Any], *, conn: Any = None
+        self,
+        kind: str,
+        records: Iterable[Any] | AsyncIterable[Any] | ArrowStream,
+        *,
+        conn: Any = None,
     ) -> AsyncIterator[Ticket]:
-        """Save many records as a stream, of any iterable or asynchronous iterable: yields tickets
+        """Save many records as a stream, of any iterable, asynchronous iterable or data frame: yields tickets
         in order, and saves one batch per transaction. An invalid record raises `InvalidRecord`
         with its position, after all records before it were saved and their tickets yielded."""
         call: Callable[[Callable[[], Any]], Awaitable[Any]]

@@ -12,7 +12,8 @@ from evervec.client.calls import Batch, Calls
 from evervec.client.connection import Call, Pause, Sent, Service, Step
 from evervec.client.operations import MigrationCalls, QueueCalls
 from evervec.model.jobs import Ticket
-from evervec.model.records import Record
+from evervec.model.records import Record, Records
+from evervec.records.frames import ArrowStream, read_records
 from evervec.records.streams import AsyncTickets, RecordPages, each
 from evervec.runtime.http import HttpFailure
 
@@ -116,7 +117,7 @@ def _migrate(
 
 
 def _pages(
-    whole: Callable[Concatenate[Calls, P], Call[list[Record]]],
+    whole: Callable[Concatenate[Calls, P], Call[Records]],
     page: Callable[..., Call[tuple[list[Record], str | None]]],
 ) -> Callable[Concatenate[AsyncClient, P], RecordPages]:
     @wraps(whole)
@@ -168,12 +169,12 @@ class AsyncClient(Awaited[Calls], AbstractAsyncContextManager["AsyncClient"]):
     add = awaited(Calls.add)
 
     def add_many(
-        self, kind: str, records: Iterable[Any] | AsyncIterable[Any]
+        self, kind: str, records: Iterable[Any] | AsyncIterable[Any] | ArrowStream
     ) -> AsyncIterator[Ticket]:
-        """Save many records as a stream, of any iterable or asynchronous iterable: yields tickets
+        """Save many records as a stream, of any iterable, asynchronous iterable or data frame: yields tickets
         in order. An invalid record raises `InvalidRecord` with its position, after all records
         before it were saved and their tickets yielded."""
-        return AsyncTickets(self._saved(Batch(kind), each(records)), kind)
+        return AsyncTickets(self._saved(Batch(kind), each(read_records(records))), kind)
 
     async def _saved(self, batch: Batch, items: AsyncIterator[Any]) -> AsyncIterator[Ticket]:
         async for item in items:

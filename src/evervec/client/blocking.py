@@ -12,6 +12,7 @@ from evervec.client.calls import Batch, Calls
 from evervec.client.connection import Call, Pause, Sent, Service, Step
 from evervec.client.operations import MigrationCalls, QueueCalls
 from evervec.model.jobs import Ticket
+from evervec.records.frames import ArrowStream, read_records
 from evervec.runtime.http import Connections, HttpFailure
 
 S = TypeVar("S")
@@ -143,12 +144,12 @@ class Client(Blocking[Calls], AbstractContextManager["Client"]):
 
     add = blocking(Calls.add)
 
-    def add_many(self, kind: str, records: Iterable[Any]) -> Iterator[Ticket]:
-        """Save many records as a stream: yields tickets in order. An invalid record raises
+    def add_many(self, kind: str, records: Iterable[Any] | ArrowStream) -> Iterator[Ticket]:
+        """Save many records, or the rows of a data frame, as a stream: yields tickets in order. An invalid record raises
         `InvalidRecord` with its position, after all records before it were saved and their tickets
         yielded."""
         batch = Batch(kind)
-        for item in records:
+        for item in read_records(records):
             if batch.take(item):
                 yield from self._send(batch)
         yield from self._send(batch)

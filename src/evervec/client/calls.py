@@ -21,7 +21,7 @@ from evervec.errors import (
 from evervec.model.basics import make_cursor
 from evervec.model.bounds import MOST_VECTORS
 from evervec.model.jobs import Job, Ticket
-from evervec.model.records import ChunkVector, Hit, Hits, Record, Vectors, Version
+from evervec.model.records import ChunkVector, Hit, Hits, Record, Records, Vectors, Version
 from evervec.model.reports import Usage, VerifyReport
 from evervec.records.drafts import existing_ids, read_envelope, record_id
 
@@ -177,11 +177,11 @@ class Calls:
         filter: Mapping[str, Any] | None = None,
         after: Record | tuple[str, str] | None = None,
         limit: int = 100,
-    ) -> Call[list[Record]]:
+    ) -> Call[Records]:
         """Records ordered by kind and id, starting after `after` (a record, or its kind and id)."""
         which, cursor = _which(kind, embedded, filter), _cursor(after)
         found = yield from self._service.items("/v1/records", "records", limit, cursor, **which)
-        return read(list[Record], found)
+        return Records(read(list[Record], found))
 
     def record_page(
         self,

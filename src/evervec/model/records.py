@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evervec.model.explanations import Explanation
+from evervec.model.results import Results
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,8 +133,24 @@ class Hit:
     """the value of the metadata field by which the search groups"""
 
 
-class Hits(list[Hit]):
+class Records(Results[Record]):
+    """A page of records."""
+
+    _noun = "record"
+    _columns = (
+        "tenant", "kind", "id", "seq", "title", "text", "metadata", "weight", "created_at",
+        "updated_at", "embedded",
+    )  # fmt: skip
+    _shown = ("kind", "id", "embedded")
+
+
+class Hits(Results[Hit]):
     """Search results, best first, and how they were found."""
+
+    _noun = "hit"
+    _columns = ("kind", "id", "title", "text", "similarity", "relevance", "metadata", "via")
+    _optional = ("row", "explanation", "group")
+    _shown = ("relevance", "kind", "id")
 
     def __init__(
         self,
@@ -151,6 +168,9 @@ class Hits(list[Hit]):
         """whether a reranker ordered the hits"""
         self.rerank_error = rerank_error
         """why it did not, although it was asked to"""
+
+    def _summary(self) -> str:
+        return f"{super()._summary()} by {'reranked ' if self.reranked else ''}{self.via} search"
 
     def replaced(self, hits: Iterable[Hit]) -> Hits:
         """Other hits, found in the same way."""

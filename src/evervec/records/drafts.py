@@ -50,12 +50,18 @@ def read_envelope(item: Any) -> tuple[Any, dict[str, Any]]:
         return item, {}
     if not isinstance(item, Mapping):
         raise InvalidRecord(f"a record must be a dict with a text, not {type(item).__name__}")
-    if item.keys() <= ENVELOPE:
-        if "text" not in item:
-            raise InvalidRecord("text: is missing")
-        options = dict(item)
-        return options.pop("text"), options
-    unknown = next(key for key in item if key not in ENVELOPE)
+    check_fields(item)
+    if "text" not in item:
+        raise InvalidRecord("text: is missing")
+    options = dict(item)
+    return options.pop("text"), options
+
+
+def check_fields(names: Iterable[Any]) -> None:
+    """Check the keys of a record of a kind without a model."""
+    if ENVELOPE.issuperset(names):
+        return
+    unknown = next(name for name in names if name not in ENVELOPE)
     close = difflib.get_close_matches(str(unknown)[:40], ENVELOPE, 1)
     hint = f"did you mean {close[0]!r}?" if close else "put other fields into metadata"
     raise InvalidRecord(f"unknown record field {str(unknown)[:40]!r}; {hint}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime
 from functools import cached_property
 from types import CodeType
@@ -77,6 +77,17 @@ class Kind:
     def field_types(self) -> dict[str, FieldType] | None:
         """The types of `index_fields`; None: it has none."""
         return None if self.index_fields is None else field_types(self.index_fields, self.model)
+
+    @property
+    def reads_fields(self) -> bool:
+        """Whether its records are objects with fields of their own; else they have a text and the
+        other arguments of `add`."""
+        return self.model is not None or self.text is not None
+
+    @cached_property
+    def required_fields(self) -> frozenset[str]:
+        """The fields that its model requires."""
+        return _required_names(self.model)
 
     @property
     def rescoring(self) -> Rescore | None:
@@ -199,6 +210,18 @@ def _field_names(model: Any) -> set[str] | None:
         return None
     found = getattr(model, "model_fields", None) or getattr(model, "__dataclass_fields__", None)
     return set(found or getattr(model, "__annotations__", {}))
+
+
+def _required_names(model: Any) -> frozenset[str]:
+    found = getattr(model, "model_fields", None)
+    if found is not None:
+        required = [(name, field.alias) for name, field in found.items() if field.is_required()]
+        return frozenset(name for names in required for name in names if name)
+    if is_dataclass(model):
+        return frozenset(
+            f.name for f in fields(model) if f.default is MISSING and f.default_factory is MISSING
+        )
+    return frozenset(getattr(model, "__required_keys__", ()))
 
 
 def _template_fields(template: str) -> set[str]:

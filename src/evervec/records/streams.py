@@ -8,7 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, G
 from typing import Any
 
 from evervec.model.jobs import Ticket
-from evervec.model.records import Record
+from evervec.model.records import Record, Records
 
 _TURN = 100
 """items of a synchronous iterable that are read before other tasks have a turn"""
@@ -20,7 +20,7 @@ class RecordPages:
 
     def __init__(
         self,
-        whole: Callable[[], Awaitable[list[Record]]],
+        whole: Callable[[], Awaitable[Records]],
         page: Callable[[Any], Awaitable[tuple[list[Record], Any]]],
         after: Any = None,
     ) -> None:
@@ -30,7 +30,7 @@ class RecordPages:
         self._page = page
         self._after = after
 
-    def __await__(self) -> Generator[Any, None, list[Record]]:
+    def __await__(self) -> Generator[Any, None, Records]:
         return self._whole().__await__()
 
     async def __aiter__(self) -> AsyncIterator[Record]:

@@ -28,6 +28,7 @@ from evervec.records.drafts import (
     make_draft,
     read_envelope,
 )
+from evervec.records.frames import ArrowStream, read_records
 from evervec.records.kinds import Kind
 from evervec.records.vectors import Target, fit_vectors, read_vectors
 from evervec.settings import Settings
@@ -186,13 +187,13 @@ class RecordWriter:
             self._tenant, kind=kind, filter=conditions, after=after, limit=_DELETED_AT_ONCE
         )
 
-    def many(self, kind: str, records: Iterable[Any], conn: Any) -> Iterator[Ticket]:
+    def many(self, kind: str, records: Iterable[Any] | ArrowStream, conn: Any) -> Iterator[Ticket]:
         """Save records lazily, while the result is iterated."""
         check_name("kind", kind)
         return _Tickets(self._many(kind, records, conn), kind)
 
-    def _many(self, kind: str, records: Iterable[Any], conn: Any) -> Iterator[Ticket]:
-        position, source = 0, iter(records)
+    def _many(self, kind: str, records: Iterable[Any] | ArrowStream, conn: Any) -> Iterator[Ticket]:
+        position, source = 0, iter(read_records(records, self._kinds.get(kind)))
         while batch := list(islice(source, self._settings.add_batch)):
             drafts: list[Draft] = []
             refused: InvalidRecord | None = None
@@ -225,7 +226,7 @@ class RecordWriter:
 
     def _one_of_many(self, kind: str, item: Any) -> Draft:
         known = self._kinds.get(kind)
-        if known is not None and (known.model is not None or known.text is not None):
+        if known is not None and known.reads_fields:
             return self._draft(kind, item, {})
         return self._draft(kind, *read_envelope(item))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evervec.errors import SettingsError
+from evervec.runtime.packages import load_arrow
 
 FORMAT = {b"evervec": b"1"}
 """the file's metadata, with the number of the format"""
@@ -14,14 +14,8 @@ REPEATED = ["kind", "provider", "model", "embedding_version"]
 
 def pyarrow() -> tuple[Any, Any]:
     """`pyarrow` and `pyarrow.parquet`, imported when they are first used."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise SettingsError(
-            "export and import need the package pyarrow: pip install 'evervec[parquet]'"
-        ) from None
-    return pa, pq
+    user = "a Parquet file"
+    return load_arrow(user), load_arrow(user, "pyarrow.parquet")
 
 
 def schema() -> Any:
