@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from evervec import InvalidArgument
+from evervec import InvalidArgument, Record
 from evervec.model.jobs import Ticket
 from support.world import World, add_all, work
 
@@ -24,7 +24,8 @@ def test_records_come_in_order_of_kind_and_id(world: World) -> None:
 def test_pages_leave_nothing_out_and_repeat_nothing(world: World, size: int) -> None:
     for kind in ("a", "b"):
         add_all(world.ev, kind, *"vwxyz")
-    pages, last = [], None
+    pages: list[Record] = []
+    last = None
     while page := world.ev.records(after=last, limit=size):
         assert len(page) <= size
         pages += page
