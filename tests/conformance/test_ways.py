@@ -1,11 +1,13 @@
 """The library, the library for asyncio, and the clients of a service do the same."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from itertools import islice
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, Field, computed_field
 
 from evervec import (
     Evervec,
@@ -14,6 +16,7 @@ from evervec import (
     InvalidRecord,
     InvalidTransition,
     JobFailed,
+    Kind,
     QuotaExceeded,
     Status,
     Ticket,
@@ -22,6 +25,17 @@ from evervec import (
 from evervec.model.reports import Limits
 from support.ways import WAYS
 from support.world import KIND, World, assert_in_step, fail_for_good, work
+
+
+class Tea(BaseModel):
+    name: str
+    picked_on: date = Field(alias="pickedOn")
+    price: Decimal
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def label(self) -> str:
+        return self.name.upper()
 
 
 @pytest.fixture
@@ -286,3 +300,36 @@ def test_the_index_is_compared_with_the_records_and_repaired(ev: Evervec, store:
     assert ev.verify(repair=True).repaired == 1
     work(store)
     assert ev.verify().complete
+
+
+def test_typed_objects_come_back_as_the_way_can_give_them(ev: Evervec, store: Evervec) -> None:
+    store.register(Kind("tea", model=Tea, text="{name}"))
+    tea = Tea(name="assam", pickedOn=date(2024, 5, 1), price=Decimal("1.10"))
+    ev.add("tea", tea, id="1")
+    ev.add(KIND, "assam too", id="1")
+    work(store)
+    plain = {"name": "assam", "pickedOn": "2024-05-01", "price": "1.10"}
+    record = ev.get("tea", "1")
+    assert record is not None
+    hits = {hit.kind: hit.data for hit in ev.search("assam")}
+    for data in (record.data, ev.records("tea")[0].data, hits["tea"]):
+        assert data in (tea, plain)
+    assert hits[KIND] is None
+    assert ev.search("assam", kind="tea", fields=["title"])[0].data is None
+    assert ev.search("assam", kind="tea", fields=["data"])[0].data == hits["tea"]
+    ev.add("tea", record.data, id="2")
+    again = store.get("tea", "2")
+    assert again is not None
+    assert again.data == tea
+
+
+def test_a_boxed_job_is_looked_at(ev: Evervec) -> None:
+    job_id = ev.add(KIND, "hidden", id="1", title="T", metadata={"a": 1}, boxed=True).job_id
+    content = ev.queue.peek(job_id)
+    assert content is not None
+    assert (content.title, content.text, content.metadata, content.weight) == (
+        "T", "hidden", {"a": 1}, 1.0,
+    )  # fmt: skip
+    assert ev.get(KIND, "1") is None
+    with pytest.raises(EvervecError, match="does not exist"):
+        ev.queue.peek(job_id + 1000)

@@ -10,6 +10,7 @@ from evervec.client.connection import Connection, read, record_path
 from evervec.errors import WaitTimeout
 from evervec.model.basics import as_seconds
 from evervec.model.jobs import Attempt, Job
+from evervec.model.records import Content
 from evervec.model.reports import MigrationStatus, Stats
 
 
@@ -47,6 +48,12 @@ class RemoteQueue:
     def get(self, job_id: int) -> Job | None:
         found = self._connection.find("GET", f"/v1/jobs/{int(job_id)}")
         return None if found is None else job_of(found.json())
+
+    def peek(self, job_id: int) -> Content | None:
+        """The content of a job, such as the boxed record that it carries; None: the record's points
+        are to be removed. Needs a writer's key."""
+        found = self._connection.ask("GET", f"/v1/jobs/{int(job_id)}/content").json()["content"]
+        return None if found is None else read(Content, found)
 
     def history(self, kind: str, id: str | int) -> list[Attempt]:
         """The attempts of a record, oldest first."""
